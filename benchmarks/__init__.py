@@ -1,0 +1,1 @@
+"""One script a claim; results/ holds what they printed, as data."""

@@ -1,0 +1,1 @@
+"""Settings: one schema, one loader, and the modes as data."""

@@ -1,0 +1,147 @@
+"""From pydantic's findings to problems that say, in plain words, what each field allows.
+
+Reads the words from the schema itself, so that the two cannot disagree. Does not know where a value was
+written: configs.load, the only caller, adds that.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from configs.errors import ConfigError, Problem, nearest, show, wrong_value
+from configs.schema import Config
+
+Path = tuple[str | int, ...]
+_TYPE_WORDS = {
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "text",
+    "null": "null",
+}
+
+
+def explain(error: ValidationError) -> list[Problem]:
+    """One problem for each finding, with the field's dotted path; ``where`` is left empty."""
+    problems: list[Problem] = []
+    for finding in error.errors(include_url=False):
+        path = finding["loc"]
+        cause = finding.get("ctx", {}).get("error")
+        if isinstance(cause, ConfigError):
+            problems.extend(_below(path, problem) for problem in cause.problems)
+        elif finding["type"] == "extra_forbidden":
+            problems.append(_unknown_key(path, finding["input"]))
+        else:
+            problems.append(wrong_value(dotted(path), finding["input"], allowed_at(path)))
+    return problems
+
+
+def dotted(path: Path) -> str:
+    """``path`` as users write it."""
+    return ".".join(str(key) for key in path)
+
+
+def allowed_at(path: Path) -> str:
+    """What the schema allows at ``path``, in words."""
+    schema = _whole_schema()
+    for key in path:
+        schema = _child(_resolve(schema), key)
+    return _words(_resolve(schema))
+
+
+def _below(path: Path, problem: Problem) -> Problem:
+    prefix = dotted(path)
+
+    def full(field: str) -> str:
+        return ".".join(part for part in (prefix, field) if part)
+
+    related = tuple(full(field) for field in problem.related)
+    return Problem(
+        field=full(problem.field), fault=problem.fault, allowed=problem.allowed, related=related
+    )
+
+
+def _unknown_key(path: Path, value: object) -> Problem:
+    *parents, key = path
+    schema = _whole_schema()
+    for parent in parents:
+        schema = _child(_resolve(schema), parent)
+    siblings = sorted(_resolve(schema).get("properties", {}))
+    guess = _likely_path(str(key), dotted(tuple(parents)), siblings)
+    fault = f"unknown key (value {show(value)})" + (f"; did you mean {guess}?" if guess else "")
+    return Problem(field=dotted(path), fault=fault, allowed=", ".join(siblings))
+
+
+def _likely_path(key: str, parent: str, siblings: list[str]) -> str | None:
+    elsewhere = [path for path in _all_paths() if path.rpartition(".")[2] == key]
+    if elsewhere:
+        return " or ".join(elsewhere)
+    guess = nearest(key, siblings)
+    if guess:
+        return f"{parent}.{guess}" if parent else guess
+    return nearest(key, _all_paths())
+
+
+@lru_cache
+def _whole_schema() -> dict[str, Any]:
+    return Config.model_json_schema()
+
+
+@lru_cache
+def _all_paths() -> tuple[str, ...]:
+    def walk(schema: dict[str, Any], prefix: str) -> list[str]:
+        paths = []
+        for key, child in _resolve(schema).get("properties", {}).items():
+            paths += [prefix + key, *walk(child, f"{prefix}{key}.")]
+        return paths
+
+    return tuple(walk(_whole_schema(), ""))
+
+
+def _resolve(schema: dict[str, Any]) -> dict[str, Any]:
+    reference = schema.get("$ref")
+    if reference is None:
+        return schema
+    resolved: dict[str, Any] = _whole_schema()["$defs"][reference.rpartition("/")[2]]
+    return resolved
+
+
+def _child(schema: dict[str, Any], key: str | int) -> dict[str, Any]:
+    properties: dict[str, dict[str, Any]] = schema.get("properties", {})
+    if key in properties:
+        return properties[str(key)]
+    below = schema.get("items") or schema.get("additionalProperties")
+    return below if isinstance(below, dict) else {}
+
+
+def _words(schema: dict[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_words(_resolve(choice)) for choice in schema["anyOf"])
+    if "enum" in schema:
+        return "one of: " + ", ".join(str(choice) for choice in schema["enum"])
+    kind = schema.get("type", "")
+    if kind == "object":
+        keys = ", ".join(schema.get("properties", {}))
+        return f"a mapping with keys of: {keys}" if keys else "a mapping from text to text"
+    if kind == "array":
+        return f"a list of {_words(_resolve(schema['items']))} values"
+    return _TYPE_WORDS.get(kind, "another value") + _range_words(schema)
+
+
+def _range_words(schema: dict[str, Any]) -> str:
+    if schema.get("type") == "string":
+        return ", not empty" if schema.get("minLength") else ' (put digits in quotes, as "12")'
+    bounds = [
+        f"{sign} {schema[keyword]}"
+        for keyword, sign in (
+            ("exclusiveMinimum", ">"),
+            ("minimum", ">="),
+            ("exclusiveMaximum", "<"),
+            ("maximum", "<="),
+        )
+        if keyword in schema
+    ]
+    return f" {' and '.join(bounds)}" if bounds else ""

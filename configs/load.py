@@ -1,0 +1,168 @@
+"""From defaults, mode, file, ``--set`` and flags to one checked Config, knowing where each value came from.
+
+Later layers win: defaults < mode < file < ``--set`` < flags. The mode is itself a setting and is found
+first. Does not parse a command line. Called by pipeline.cli; tests and benchmarks may call it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from configs.errors import ConfigError, Problem
+from configs.explain import dotted, explain
+from configs.schema import AccelerationConfig, Config
+from configs.yaml_text import dump_value, parse_assignment, read_mapping
+
+MODES = ("conservative", "balanced", "aggressive")
+COMMAND_LINE = "command line"
+_MODES_FOLDER = Path(__file__).parent / "modes"
+_DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A checked configuration; ``origins`` maps the dotted path of each set field to who set it."""
+
+    config: Config
+    origins: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layer:
+    """Values of one origin: ``where`` is how an error names it."""
+
+    where: str
+    values: Mapping[str, Any]
+
+
+def load_config(
+    file: Path | None = None,
+    mode: str | None = None,
+    overrides: Sequence[str] = (),
+    flags: Mapping[str, object] | None = None,
+) -> Config:
+    """The configuration of a run; the arguments and errors are those of ``resolve``."""
+    return resolve(file, mode, overrides, flags).config
+
+
+def resolve(
+    file: Path | None = None,
+    mode: str | None = None,
+    overrides: Sequence[str] = (),
+    flags: Mapping[str, object] | None = None,
+) -> Resolved:
+    """Lay ``flags`` over ``overrides`` over ``file`` over the mode over the defaults, and check the whole.
+
+    ``mode`` comes from a flag; without it ``acceleration.mode`` of overrides or file counts, else the
+    default. ``overrides`` are texts ``a.b=c``; ``flags`` map dotted paths to values. Raises ConfigError
+    that lists every problem with its origin.
+    """
+    given = [_Layer(where=str(file), values=read_mapping(file))] if file else []
+    given += [_layer_of(f"--set {text}", *parse_assignment(text)) for text in overrides]
+    flags = {**(flags or {}), **({"acceleration.mode": mode} if mode is not None else {})}
+    given += [_layer_of(COMMAND_LINE, tuple(path.split(".")), value) for path, value in flags.items()]
+    layers = [*_mode_layers(given), *given]
+
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for layer in layers:
+        _lay_over(values, layer.values, layer.where, (), origins)
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as error:
+        problems = [replace(problem, where=_blame(problem, origins)) for problem in explain(error)]
+        raise ConfigError(problems) from error
+    return Resolved(config=config, origins=origins)
+
+
+def render(config: Config, origins: Mapping[str, str] | None = None) -> str:
+    """The whole configuration as YAML that ``load_config`` reads back; with origins, one comment a line."""
+    lines: list[tuple[str, str]] = []
+    _render_section(config.model_dump(), (), origins or {}, lines)
+    if origins is None:
+        return "".join(f"{text}\n" for text, _ in lines)
+    width = max(len(text) for text, origin in lines if origin and len(text) <= 60)
+    return "".join(f"{text:<{width}}  # {origin}\n" if origin else f"{text}\n" for text, origin in lines)
+
+
+def _mode_layers(given: Sequence[_Layer]) -> list[_Layer]:
+    mode: object = AccelerationConfig().mode
+    for layer in given:
+        section = layer.values.get("acceleration")
+        if isinstance(section, dict):
+            mode = section.get("mode", mode)
+    if mode not in MODES:
+        return []  # The schema refuses it, together with whatever else is wrong.
+    file = _MODES_FOLDER / f"{mode}.yaml"
+    return [_Layer(where=f"mode {mode}", values=read_mapping(file))]
+
+
+def _layer_of(where: str, path: tuple[str, ...], value: object) -> _Layer:
+    for key in reversed(path):
+        value = {key: value}
+    assert isinstance(value, dict)
+    return _Layer(where=where, values=value)
+
+
+def _lay_over(
+    target: dict[str, Any],
+    values: Mapping[str, Any],
+    where: str,
+    prefix: tuple[str, ...],
+    origins: dict[str, str],
+) -> None:
+    for key, value in values.items():
+        path = (*prefix, key)
+        if value is None and _is_section(path):
+            continue  # A section whose every line is commented out.
+        if isinstance(value, dict) and (value or _is_section(path)):
+            below = target.get(key)
+            target[key] = dict(below) if isinstance(below, dict) else {}
+            _lay_over(target[key], value, where, path, origins)
+        else:
+            target[key] = value
+            origins[dotted(path)] = where
+
+
+def _is_section(path: tuple[str, ...]) -> bool:
+    section: object = Config()
+    for key in path:
+        fields = type(section).model_fields if isinstance(section, Config.__base__ or Config) else {}
+        if key not in fields:
+            return False
+        section = getattr(section, key)
+    return isinstance(section, Config.__base__ or Config)
+
+
+def _blame(problem: Problem, origins: Mapping[str, str]) -> str:
+    """The origin of the first field with a part in the problem that somebody has set."""
+    for field in (problem.field, *problem.related):
+        parts = field.split(".")
+        for length in range(len(parts), 0, -1):
+            if (path := ".".join(parts[:length])) in origins:
+                return origins[path]
+        for path, origin in reversed(origins.items()):
+            if path.startswith(f"{field}."):
+                return origin
+    return _DEFAULT
+
+
+def _render_section(
+    section: Mapping[str, Any],
+    prefix: tuple[str, ...],
+    origins: Mapping[str, str],
+    lines: list[tuple[str, str]],
+) -> None:
+    indent = "  " * len(prefix)
+    for key, value in section.items():
+        path = (*prefix, key)
+        if isinstance(value, dict) and value:
+            lines.append((f"{indent}{dump_value(key)}:", ""))
+            _render_section(value, path, origins, lines)
+        else:
+            lines.append((f"{indent}{dump_value(key)}: {dump_value(value)}", origins.get(dotted(path), _DEFAULT)))

@@ -1,0 +1,403 @@
+"""Every setting of the project: one pydantic model a section, each field documented.
+
+Unknown keys and wrong types are errors; combinations that cannot work are refused here, so that no
+model is loaded for a run that cannot succeed. What depends on the machine (a GPU, a model's name) is not
+checked here. Imports nothing heavy. Called by configs.load; read by every stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from configs.errors import ConfigError, Problem, wrong_value
+from configs.task_sets import is_on_hub, task_set_problems, training_set_problems
+
+def _only(wanted: bool, why: str) -> Callable[[bool], bool]:
+    """A check that refuses the other value of a switch; ``why`` follows the allowed value."""
+
+    def check(value: bool) -> bool:
+        if value is not wanted:
+            raise ConfigError([wrong_value("", value, f"{str(wanted).lower()} ({why})")])
+        return value
+
+    return check
+
+
+def _plain_folder_name(value: str) -> str:
+    if value in (".", "..") or "/" in value or "\0" in value or not value.strip():
+        raise ConfigError([wrong_value("", value, "the name of one folder, without '/'")])
+    return value
+
+
+PositiveInt = Annotated[int, Field(gt=0)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+NonNegativeFloat = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+PositiveFraction = Annotated[float, Field(gt=0, le=1)]
+FractionBelowOne = Annotated[float, Field(ge=0, lt=1)]
+Text = Annotated[str, Field(min_length=1)]
+FolderName = Annotated[str, AfterValidator(_plain_folder_name)]
+
+
+class Section(BaseModel):
+    """Base of all sections: frozen; an unknown key, a value of another type, NaN and inf are errors.
+
+    A whole number is taken where a number is wanted; nothing else is converted.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class ModelConfig(Section):
+    """Which policy to train."""
+
+    name: Text = Field(default="smollm2-135m-instruct", description="built-in name, local folder, or hub id")
+    revision: Text | None = Field(
+        default=None, description="branch, tag or commit on the hub; default: its main branch"
+    )
+    trust_remote_code: bool = Field(default=False, description="run code that comes with the model")
+
+
+class LoraConfig(Section):
+    """Low-rank adapters."""
+
+    enabled: Annotated[
+        bool, AfterValidator(_only(False, "training adapters comes with the training-step work; set false"))
+    ] = Field(default=False, description="train adapters instead of all weights; not built yet: true is refused")
+    r: PositiveInt = Field(default=16, description="rank")
+    alpha: PositiveFloat = Field(default=32.0, description="scale")
+    dropout: FractionBelowOne = Field(default=0.0, description="dropout in the adapter")
+
+
+class DatasetConfig(Section):
+    """What to train on."""
+
+    name: Text = Field(
+        default="ladder",
+        description="ladder, codeio, humaneval, mbpp, a .jsonl file, or a hub data set as OWNER/NAME",
+    )
+    split: Text = Field(
+        default="train", description="split of the ladder (train, heldout, all), of mbpp or of a hub data set"
+    )
+    max_samples: PositiveInt | None = Field(default=None, description="use at most this many tasks")
+    columns: dict[str, str] = Field(
+       default= default_factory=dict, description="for hub data sets: our field name -> their column name"
+    )
+    allow_evaluation_sets: list[str] = Field(
+       default= default_factory=list,
+        description="evaluation sets (humaneval, mbpp, ladder-heldout) that may be trained on all the same",
+    )
+
+    @model_validator(mode="after")
+    def _check_source(self) -> DatasetConfig:
+        problems = training_set_problems(self.name, self.split, self.allow_evaluation_sets)
+        if self.columns and not is_on_hub(self.name):
+            allowed = "nothing: only hub data sets have columns to map"
+            problems.append(wrong_value("columns", self.columns, allowed, "name"))
+        if problems:
+            raise ConfigError(problems)
+        return self
+
+
+class OutputConfig(Section):
+    """Where results go."""
+
+    dir: Text = Field(default="runs", description="folder of run folders")
+    name: FolderName | None = Field(default=None, description="run name; default: date and time")
+    save_steps: PositiveInt = Field(default=10, description="optimiser steps between checkpoints")
+    save_total_limit: PositiveInt = Field(default=2, description="checkpoints kept")
+    logging_steps: PositiveInt = Field(default=1, description="optimiser steps between metric lines")
+
+
+class TrainingConfig(Section):
+    """The optimiser and its schedule, in TRL's names.
+
+    One optimiser step trains on ``per_device_train_batch_size * gradient_accumulation_steps``
+    completions.
+    """
+
+    learning_rate: PositiveFloat = Field(default=1e-5, description="peak learning rate")
+    max_steps: PositiveInt = Field(default=20, description="optimiser steps")
+    lr_scheduler_type: Literal["constant", "linear", "cosine"] = Field(
+        default="constant", description="schedule after warm-up"
+    )
+    warmup_steps: NonNegativeInt = Field(default=2, description="linear warm-up, in steps")
+    weight_decay: NonNegativeFloat = Field(default=0.0, description="AdamW weight decay")
+    adam_beta1: FractionBelowOne = Field(default=0.9, description="AdamW beta1")
+    adam_beta2: FractionBelowOne = Field(default=0.99, description="AdamW beta2")
+    adam_epsilon: PositiveFloat = Field(default=1e-8, description="AdamW epsilon")
+    max_grad_norm: PositiveFloat = Field(default=1.0, description="gradient clipping")
+    per_device_train_batch_size: PositiveInt = Field(default=8, description="completions per micro-batch")
+    gradient_accumulation_steps: PositiveInt = Field(default=8, description="micro-batches per optimiser step")
+    bf16: bool = Field(default=True, description="bf16 autocast over fp32 master weights")
+    gradient_checkpointing: bool = Field(default=False, description="recompute activations in the backward")
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
+        default=0, description="seed of sampling, order and evaluation"
+    )
+
+
+class GrpoConfig(Section):
+    """Group relative policy optimisation (arXiv:2402.03300), in TRL's names and defaults."""
+
+    num_generations: Annotated[int, Field(ge=2)] = Field(default=8, description="completions per prompt; at least 2")
+    beta: NonNegativeFloat = Field(default=0.0, description="weight of the KL to the reference")
+    epsilon: PositiveFloat = Field(default=0.2, description="lower clipping range of the ratio")
+    epsilon_high: PositiveFloat | None = Field(default=None, description="upper clipping range; default: epsilon")
+    loss_type: Literal["grpo", "dr_grpo", "dapo", "bnpo"] = Field(
+        default="dapo", description="how tokens are averaged"
+    )
+    scale_rewards: Literal["group", "batch", "none"] = Field(
+        default="group", description="divide advantages by the group's or the batch's standard deviation"
+    )
+    mask_truncated_completions: bool = Field(
+        default=False, description="leave completions that hit the length limit out of the loss"
+    )
+
+
+class GenerationConfig(Section):
+    """Sampling and the engine."""
+
+    engine: Literal["vllm", "transformers"] = Field(default="vllm", description="which generator runs")
+    temperature: PositiveFloat = Field(default=1.0, description="sampling temperature")
+    top_p: PositiveFraction = Field(default=1.0, description="nucleus sampling")
+    top_k: NonNegativeInt = Field(default=0, description="top-k sampling; 0 turns it off")
+    max_prompt_length: PositiveInt = Field(default=512, description="longer prompts are refused")
+    max_completion_length: PositiveInt = Field(default=256, description="tokens per completion")
+    assistant_prefill: str = Field(
+        default="```python\n", description="text that opens the answer, as if the model had written it; may be empty"
+    )
+    stop_at_code_fence: bool = Field(default=True, description="end a completion at its closing code fence")
+    max_num_seqs: PositiveInt = Field(default=64, description="sequences the engine runs at once")
+    enforce_eager: bool = Field(default=True, description="vLLM without torch.compile")
+    kv_cache_gb: PositiveFloat = Field(default=1.0, description="KV cache on CPU, in GiB")
+    gpu_memory_utilization: PositiveFraction = Field(default=0.4, description="share of the GPU for vLLM")
+    dtype: Literal["bfloat16", "float32", "float16"] = Field(default="bfloat16", description="engine weights")
+    enable_prefix_caching: bool = Field(default=True, description="share the prompt of a group")
+
+
+class RewardWeights(Section):
+    """Weights of the rubric; a completion's reward is their weighted sum."""
+
+    tests: NonNegativeFloat = Field(default=0.50, description="share of tests passed")
+    execution: NonNegativeFloat = Field(default=0.20, description="runs clean 1, writes to stderr .5, crashes 0")
+    syntax: NonNegativeFloat = Field(default=0.15, description="compiles")
+    lint: NonNegativeFloat = Field(default=0.10, description="1 - ruff issues / 20")
+    complexity: NonNegativeFloat = Field(default=0.05, description="nesting, branches, length")
+
+    @model_validator(mode="after")
+    def _check_not_all_zero(self) -> RewardWeights:
+        if not any((self.tests, self.execution, self.syntax, self.lint, self.complexity)):
+            weights = self.model_dump()
+            raise ConfigError([wrong_value("", weights, "at least one weight > 0 (else every reward is 0)")])
+        return self
+
+
+class RewardsConfig(Section):
+    """How completions are scored."""
+
+    weights: RewardWeights = Field(
+       default= default_factory=RewardWeights, description="weight of each part of the reward"
+    )
+    syntax_failure_reward: Fraction = Field(
+        default=0.1, description="the constant reward of code that does not compile"
+    )
+    tests: Literal["fraction", "all"] = Field(
+        default="fraction", description="partial credit, or all tests or nothing"
+    )
+
+
+class ExecutionConfig(Section):
+    """Limits of one run in the sandbox."""
+
+    enabled: bool = Field(default=True, description="run the tests (the baseline's --no_execution turns it off)")
+    timeout: PositiveFloat = Field(default=2.0, description="CPU seconds per run")
+    max_memory: PositiveInt = Field(default=512, description="MiB per run")
+    allow_network: Annotated[bool, AfterValidator(_only(False, "the sandbox has no network"))] = Field(
+        default=False, description="must stay false: the sandbox has no network"
+    )
+
+
+class AsyncRewardsConfig(Section):
+    """Scoring beside generation."""
+
+    enabled: bool = Field(
+        default=True, description="score each completion as it finishes, not when its batch is done"
+    )
+    workers: PositiveInt = Field(default=1, description="reward worker processes")
+
+
+class RewardCacheConfig(Section):
+    """Cached verdicts."""
+
+    enabled: bool = Field(default=True, description="reuse verdicts of identical programs")
+    max_size: PositiveInt = Field(default=50_000, description="entries")
+
+
+class CurriculumConfig(Section):
+    """Which task is drawn next."""
+
+    enabled: bool = Field(default=False, description="draw by the strategy; otherwise uniformly")
+    strategy: Literal["length", "complexity", "success_rate"] = Field(
+        default="success_rate",
+        description="prefer tasks by measured pass rate p as p(1 - p), by complexity, or by length",
+    )
+    warmup_steps: NonNegativeInt = Field(
+        default=0, description="optimiser steps over which the whole difficulty range is opened"
+    )
+
+
+class SpeculativeConfig(Section):
+    """Speculative decoding."""
+
+    enabled: Annotated[
+        bool, AfterValidator(_only(False, "speculative decoding comes with the generation work; set false"))
+    ] = Field(default=False, description="draft tokens ahead and verify them; not built yet: true is refused")
+    num_tokens: PositiveInt = Field(default=4, description="tokens drafted ahead")
+    dynamic: bool = Field(default=True, description="fit the number of drafted tokens to the load")
+    draft_model: Text | None = Field(default=None, description="model that drafts; default: no model")
+
+
+class TokenPackingConfig(Section):
+    """Packing without padding."""
+
+    enabled: Annotated[
+        bool, AfterValidator(_only(False, "token packing comes with the training-step work; set false"))
+    ] = Field(default=False, description="several sequences in one row; not built yet: true is refused")
+    min_pack_ratio: Fraction = Field(default=0.5, description="pack only if at least this share of a row is filled")
+
+
+class AccelerationConfig(Section):
+    """What makes it fast. A mode (configs/modes/*.yaml) sets these."""
+
+    mode: Literal["conservative", "balanced", "aggressive"] = Field(
+        default="balanced", description="the file of configs/modes whose values are the defaults of this run"
+    )
+    max_staleness: Annotated[int, Field(ge=0, le=1)] = Field(
+        default=1, description="optimiser steps that the oldest trained token may lag behind"
+    )
+    skip_zero_advantages: bool = Field(
+        default=True,
+        description="leave groups without signal out of the forward; acts only when grpo.beta is 0, "
+        "where it is exact",
+    )
+    async_rewards: AsyncRewardsConfig = Field(
+       default= default_factory=AsyncRewardsConfig, description="scoring beside generation"
+    )
+    reward_cache: RewardCacheConfig = Field(default_factory=RewardCacheConfig, description="cached verdicts")
+    curriculum: CurriculumConfig = Field(
+       default= default_factory=CurriculumConfig, description="which task is drawn next"
+    )
+    speculative: SpeculativeConfig = Field(
+       default= default_factory=SpeculativeConfig, description="speculative decoding"
+    )
+    token_packing: TokenPackingConfig = Field(
+       default= default_factory=TokenPackingConfig, description="packing without padding"
+    )
+
+
+class EvaluationConfig(Section):
+    """The held-out measurement before and after training."""
+
+    enabled: bool = Field(default=True, description="measure before and after training")
+    tasks: Text = Field(
+        default="ladder-heldout", description="ladder-heldout, ladder, humaneval, mbpp, or a .jsonl file"
+    )
+    num_samples: PositiveInt = Field(default=4, description="completions per task")
+    temperature: PositiveFloat = Field(default=1.0, description="sampling temperature")
+    top_p: PositiveFraction = Field(default=1.0, description="nucleus sampling")
+    max_completion_length: PositiveInt = Field(default=256, description="tokens per completion")
+
+    @model_validator(mode="after")
+    def _check_tasks(self) -> EvaluationConfig:
+        problems = task_set_problems("tasks", self.tasks)
+        if problems:
+            raise ConfigError(problems)
+        return self
+
+
+class RuntimeConfig(Section):
+    """Processes, devices and deadlines (seconds)."""
+
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto", description="where the model lives; auto: a GPU if there is one"
+    )
+    trainer_threads: PositiveInt | None = Field(default=None, description="default: all cores")
+    generator_threads: PositiveInt | None = Field(default=None, description="default: all cores")
+    progress: Literal["auto", "rich", "plain"] = Field(
+        default="auto", description="live display or plain lines; auto: live on a terminal"
+    )
+    startup_timeout_s: PositiveFloat = Field(default=300.0, description="for a process to be ready")
+    generation_timeout_s: PositiveFloat = Field(default=300.0, description="for one request to the generator")
+    reward_timeout_s: PositiveFloat = Field(default=120.0, description="for one score")
+    train_step_timeout_s: PositiveFloat = Field(default=900.0, description="for one optimiser step")
+    weight_update_timeout_s: PositiveFloat = Field(default=120.0, description="for the engine to take new weights")
+
+
+class Config(Section):
+    """A whole run."""
+
+    model: ModelConfig = Field(default_factory=ModelConfig, description="which policy to train")
+    lora: LoraConfig = Field(default_factory=LoraConfig, description="low-rank adapters")
+    dataset: DatasetConfig = Field(default_factory=DatasetConfig, description="what to train on")
+    output: OutputConfig = Field(default_factory=OutputConfig, description="where results go")
+    training: TrainingConfig = Field(
+       default= default_factory=TrainingConfig, description="the optimiser and its schedule"
+    )
+    grpo: GrpoConfig = Field(default_factory=GrpoConfig, description="the objective")
+    generation: GenerationConfig = Field(
+       default= default_factory=GenerationConfig, description="sampling and the engine"
+    )
+    rewards: RewardsConfig = Field(default_factory=RewardsConfig, description="how completions are scored")
+    execution: ExecutionConfig = Field(
+       default= default_factory=ExecutionConfig, description="limits of one run in the sandbox"
+    )
+    acceleration: AccelerationConfig = Field(
+       default= default_factory=AccelerationConfig, description="what makes it fast"
+    )
+    evaluation: EvaluationConfig = Field(
+       default= default_factory=EvaluationConfig, description="the measurement before and after training"
+    )
+    runtime: RuntimeConfig = Field(
+       default= default_factory=RuntimeConfig, description="processes, devices and deadlines"
+    )
+
+    @property
+    def completions_per_step(self) -> int:
+        """Completions that one optimiser step trains on."""
+        return self.training.per_device_train_batch_size * self.training.gradient_accumulation_steps
+
+    @property
+    def prompts_per_step(self) -> int:
+        """Groups that one optimiser step trains on."""
+        return self.completions_per_step // self.grpo.num_generations
+
+    @model_validator(mode="after")
+    def _refuse_impossible(self) -> Config:
+        problems = [*self._batch_problems(), *self._reward_problems()]
+        if problems:
+            raise ConfigError(problems)
+        return self
+
+    def _batch_problems(self) -> list[Problem]:
+        if self.completions_per_step % self.grpo.num_generations == 0:
+            return []
+        sizes = ("training.per_device_train_batch_size", "training.gradient_accumulation_steps")
+        allowed = (
+            f"a divisor of {' * '.join(sizes)} = {self.completions_per_step} "
+            f"(an optimiser step trains on whole groups)"
+        )
+        return [wrong_value("grpo.num_generations", self.grpo.num_generations, allowed, *sizes)]
+
+    def _reward_problems(self) -> list[Problem]:
+        weights = self.rewards.weights
+        if self.execution.enabled or weights.syntax or weights.lint or weights.complexity:
+            return []
+        allowed = (
+            "true, or a weight > 0 in rewards.weights for syntax, lint or complexity "
+            "(without execution only these can tell completions apart)"
+        )
+        return [wrong_value("execution.enabled", False, allowed, "rewards.weights")]

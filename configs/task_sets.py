@@ -1,0 +1,96 @@
+"""The names under which task sets go, and which of them may be trained on.
+
+Checks names only: the tasks themselves are curriculum.sources' business. Called by configs.schema and
+configs.evaluation_options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from configs.errors import Problem, nearest, wrong_value
+
+EVALUATION_SETS = ("humaneval", "mbpp", "ladder-heldout")
+EVALUATION_TASKS = ("ladder-heldout", "ladder", "humaneval", "mbpp")
+BUILT_IN_DATASETS = ("ladder", "ladder-heldout", "humaneval", "mbpp", "codeio")
+
+# Hub ids under which an evaluation set is known; training on them is training on that set.
+_HUB_EVALUATION_SETS = {
+    "openai/openai_humaneval": "humaneval",
+    "evalplus/humanevalplus": "humaneval",
+    "google-research-datasets/mbpp": "mbpp",
+    "evalplus/mbppplus": "mbpp",
+}
+
+
+def is_on_hub(name: str) -> bool:
+    """Whether ``name`` is meant as a hub data set: neither a built-in one nor a file."""
+    return name not in BUILT_IN_DATASETS and not name.endswith(".jsonl")
+
+
+def training_set_problems(name: str, split: str, allowed_sets: Sequence[str]) -> list[Problem]:
+    """What is wrong with a set of tasks to train on; fields are those of the section ``dataset``.
+
+    ``allowed_sets`` are the evaluation sets that the user allows by name.
+    """
+    problems = [
+        wrong_value("allow_evaluation_sets", allowed, f"any of: {', '.join(EVALUATION_SETS)}")
+        for allowed in allowed_sets
+        if allowed not in EVALUATION_SETS
+    ]
+    return _name_problems(name, split, allowed_sets) + _split_problems(name, split) + problems
+
+
+def task_set_problems(field: str, name: str) -> list[Problem]:
+    """What is wrong with ``name`` as a set of tasks to evaluate on; empty if nothing is."""
+    if name.endswith(".jsonl"):
+        return _missing_file_problems(field, name)
+    if name not in EVALUATION_TASKS:
+        return [_unknown_name(field, name, EVALUATION_TASKS)]
+    return []
+
+
+def _name_problems(name: str, split: str, allowed_sets: Sequence[str]) -> list[Problem]:
+    if name.endswith(".jsonl"):
+        return _missing_file_problems("name", name)
+    if is_on_hub(name) and (name.count("/") != 1 or not all(name.split("/"))):
+        return [_unknown_name("name", name, BUILT_IN_DATASETS, "a hub data set as OWNER/NAME")]
+    evaluation_set = _HUB_EVALUATION_SETS.get(name.lower(), name)
+    if name == "ladder" and split in ("heldout", "all"):
+        evaluation_set = "ladder-heldout"
+    if evaluation_set not in EVALUATION_SETS or evaluation_set in allowed_sets:
+        return []
+    allowed = (
+        f"a training set; {evaluation_set} is an evaluation set: a score on it means nothing after training "
+        f"on it (to train on it all the same: dataset.allow_evaluation_sets: [{evaluation_set}])"
+    )
+    return [wrong_value("name", name, allowed, "split")]
+
+
+def _split_problems(name: str, split: str) -> list[Problem]:
+    if name == "ladder":
+        splits: tuple[str, ...] = ("train", "heldout", "all")
+    elif name == "humaneval":
+        splits = ("train", "test")
+    elif name in ("ladder-heldout", "codeio") or name.endswith(".jsonl"):
+        splits = ("train",)
+    else:
+        return []
+    if split in splits:
+        return []
+    reason = "" if len(splits) > 1 else f" (the default: {name} has no splits)"
+    return [wrong_value("split", split, f"{' or '.join(splits)}{reason}", "name")]
+
+
+def _missing_file_problems(field: str, name: str) -> list[Problem]:
+    if Path(name).is_file():
+        return []
+    return [Problem(field=field, fault=f"no such file: {name}", allowed="an existing .jsonl file")]
+
+
+def _unknown_name(field: str, name: str, known: tuple[str, ...], also: str = "") -> Problem:
+    guess = nearest(name, known)
+    fault = f'"{name}" is unknown' + (f"; did you mean {guess}?" if guess else "")
+    choices = [*known, "an existing .jsonl file", *([also] if also else [])]
+    return Problem(field=field, fault=fault, allowed=", ".join(choices))

@@ -1,0 +1,142 @@
+"""YAML as this project reads and writes it.
+
+Differs from PyYAML's safe loader where that surprises: ``1e-5`` is a number, a key given twice is an error,
+``12:30`` and ``2026-01-31`` stay text, keys are text. Knows nothing of the schema. Called by configs.load,
+configs.show and pipeline.cli.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from configs.errors import ConfigError, Problem, show, wrong_value
+
+_INT = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$")
+_FLOAT = re.compile(
+    r"^(?:[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+"
+    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+)
+_REPLACED_TAGS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
+_PLAIN_RESOLVERS: dict[str, list[tuple[str, re.Pattern[str]]]] = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED_TAGS]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe loading with the differences that the module names."""
+
+    yaml_implicit_resolvers = {first: list(resolvers) for first, resolvers in _PLAIN_RESOLVERS.items()}  # noqa: RUF012
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            if key_node.tag != "tag:yaml.org,2002:str":
+                raise yaml.constructor.ConstructorError(
+                    problem="a key that is not text", problem_mark=key_node.start_mark
+                )
+            if key_node.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"key {key_node.value!r} is given twice", problem_mark=key_node.start_mark
+                )
+            seen.add(key_node.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what ``_Loader`` would not read back as text, and nothing more."""
+
+    yaml_implicit_resolvers = {first: list(resolvers) for first, resolvers in _PLAIN_RESOLVERS.items()}  # noqa: RUF012
+
+
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
+    _class.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+
+
+def read_mapping(file: Path) -> dict[str, Any]:
+    """The mapping in a YAML file; ConfigError when there is none to be had."""
+    allowed = "a readable YAML file"
+    if not file.exists():
+        raise ConfigError([_bad_file(file, "no such file", allowed)])
+    if not file.is_file():
+        raise ConfigError([_bad_file(file, "not a file", allowed)])
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError([_bad_file(file, f"cannot be read ({error.strerror})", allowed)]) from error
+    except UnicodeDecodeError as error:
+        fault = f"not UTF-8 (byte {error.start} is 0x{error.object[error.start]:02x})"
+        raise ConfigError([_bad_file(file, fault, "YAML text in UTF-8")]) from error
+    try:
+        content = _load(text)
+        json.dumps(content, default=str)
+    except ValueError as error:
+        raise ConfigError(
+            [_bad_file(file, f"not valid YAML: {error}", "valid YAML, each key once")]
+        ) from error
+    if content is None:
+        raise ConfigError(
+            [_bad_file(file, "empty", "a mapping of sections, such as 'training: {max_steps: 20}'")]
+        )
+    if not isinstance(content, dict):
+        fault = f"not a mapping but {show(content)}"
+        raise ConfigError(
+            [_bad_file(file, fault, "a mapping of sections, such as 'training: {max_steps: 20}'")]
+        )
+    return content
+
+
+def parse_value(text: str) -> object:
+    """A value given on the command line, read as YAML; what is no YAML is text, and nothing is ''."""
+    try:
+        return _load(text) if text.strip() else text
+    except ValueError:
+        return text
+
+
+def dump_value(value: object) -> str:
+    """``value`` on one line of YAML that ``parse_value`` reads back."""
+    if isinstance(value, str) and any(character in value for character in "\n\r\x85\u2028\u2029"):
+        text = yaml.dump(value, Dumper=_Dumper, default_style='"', width=10**9, allow_unicode=True)
+    else:
+        text = yaml.dump(
+            value, Dumper=_Dumper, default_flow_style=True, width=10**9, allow_unicode=True, sort_keys=False
+        )
+    return text.removesuffix("\n").removesuffix("...").removesuffix("\n")
+
+
+def parse_assignment(text: str) -> tuple[tuple[str, ...], object]:
+    """The path and value of ``a.b=c``; ConfigError when it is not of that form."""
+    path, equals, value = text.partition("=")
+    keys = tuple(key.strip() for key in path.split("."))
+    if not equals or not all(keys):
+        raise ConfigError([wrong_value("--set", text, "SECTION.FIELD=VALUE, such as training.max_steps=20")])
+    return keys, parse_value(value)
+
+
+def _load(text: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ValueError(f"{place}{error.problem or error.context}") from error
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    except AttributeError as error:
+        raise ValueError("a tag that its value does not fit") from error
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _bad_file(file: Path, fault: str, allowed: str) -> Problem:
+    return Problem(where=str(file), field="", fault=fault, allowed=allowed)

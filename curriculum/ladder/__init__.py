@@ -1,0 +1,1 @@
+"""The built-in ladder of function-writing tasks, written for this project."""

@@ -1,0 +1,90 @@
+"""MBPP (Austin et al. 2021, arXiv:2108.07732) and data in its form: a text, code, and asserts.
+
+Reads both published forms, ``full`` (text, test_setup_code) and ``sanitized`` (prompt, test_imports).
+Its rows come from the hub or from a file; this file only turns one into a Task. An evaluation set:
+curriculum.sources refuses to train on it unless it is allowed by name. Called by curriculum.jsonl.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+from curriculum.asserts import literal_call_tests
+from curriculum.record import Record
+from curriculum.task import Task
+
+HUB_NAME = "google-research-datasets/mbpp"
+FIELDS = ("task_id", "text", "prompt", "code", "test_list", "test_setup_code", "test_imports")
+
+
+def mbpp_task(record: Record) -> Task:
+    """The task of a record with ``text`` or ``prompt``, ``code`` and ``test_list``.
+
+    The entry point is the function of ``code`` that the first test calls. The prompt is the text, the
+    function's name and the first assert as an example (the others stay hidden). Asserts of the form
+    ``f(literals) == literal`` become call tests; else they all become one ``check(candidate)``.
+    """
+    text_field = "text" if "text" in record.fields else "prompt"
+    text = record.text(text_field).strip()
+    code = record.text("code").replace("\r\n", "\n")
+    tests = [test.strip() for test in record.texts("test_list")]
+    if not tests:
+        raise record.error("test_list", "must hold at least one assert")
+    entry_point = _entry_point(record, code, tests)
+    setup = _setup(record)
+    statements = _asserts(record, tests)
+    call_tests = None if setup else literal_call_tests(statements, entry_point)
+    return Task(
+        task_id=_task_id(record),
+        prompt=f"{text}\nThe function is called {entry_point}. One of its tests:\n\n{tests[0]}\n",
+        entry_point=entry_point,
+        call_tests=call_tests or (),
+        check_source=None if call_tests else _check_source(entry_point, setup, tests),
+        reference=code,
+        difficulty=2,
+        family=_task_id(record),
+        source="mbpp",
+    )
+
+
+def _task_id(record: Record) -> str:
+    value = record.fields.get("task_id")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"MBPP/{value}"
+    return record.text("task_id")
+
+
+def _setup(record: Record) -> str:
+    imports = record.texts("test_imports") if record.fields.get("test_imports") is not None else []
+    return "\n".join([*imports, record.optional_text("test_setup_code")]).strip()
+
+
+def _asserts(record: Record, tests: list[str]) -> list[ast.stmt]:
+    try:
+        return ast.parse("\n".join(tests)).body
+    except (SyntaxError, ValueError, RecursionError) as failure:
+        raise record.error("test_list", f"must hold Python asserts ({failure})") from None
+
+
+def _entry_point(record: Record, code: str, tests: list[str]) -> str:
+    try:
+        module = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError) as failure:
+        raise record.error("code", f"must be Python source ({failure})") from None
+    defined = [node.name for node in module.body if isinstance(node, ast.FunctionDef)]
+    for statement in _asserts(record, tests):
+        called = {
+            node.func.id
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        for name in reversed(defined):
+            if name in called:
+                return name
+    raise record.error("code", "must define, at its top level, a function that test_list calls")
+
+
+def _check_source(entry_point: str, setup: str, tests: list[str]) -> str:
+    body = textwrap.indent("\n".join([f"{entry_point} = candidate", *tests]), "    ")
+    return f"{setup}\n\n\ndef check(candidate):\n{body}\n".lstrip("\n")

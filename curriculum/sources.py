@@ -1,0 +1,100 @@
+"""From a data set's name to its tasks, for training and for evaluation.
+
+Dispatches by name only; each source's own file knows its format. Refuses to train on evaluation sets
+that the configuration does not allow by name. Executes no code of any data set. Called by
+pipeline.orchestrator, pipeline.evaluate and pipeline.baseline.
+"""
+
+from __future__ import annotations
+
+from configs.schema import DatasetConfig
+from curriculum.codeio import load_codeio
+from curriculum.hub import load_hub
+from curriculum.humaneval import load_humaneval
+from curriculum.jsonl import load_jsonl
+from curriculum.ladder.index import ladder_tasks
+from curriculum.mbpp import HUB_NAME as MBPP_HUB_NAME
+from curriculum.task import Task
+
+EVALUATION_SETS = ("humaneval", "mbpp", "ladder-heldout")
+
+
+def load_tasks(dataset: DatasetConfig) -> tuple[Task, ...]:
+    """The tasks to train on, in the source's order, at most ``dataset.max_samples`` of them.
+
+    Raises ValueError for an unknown name or split, a malformed record, an empty set, and for an
+    evaluation set that ``dataset.allow_evaluation_sets`` does not name. A file whose task ids are
+    HumanEval's or MBPP's counts as that set, whatever it is called.
+    """
+    _check_allowed_names(dataset)
+    if dataset.name in EVALUATION_SETS:
+        _refuse_unless_allowed(dataset.name, dataset)
+    if dataset.name == "ladder" and dataset.split != "train":
+        _refuse_unless_allowed("ladder-heldout", dataset)
+    tasks = _load(dataset)
+    for source in sorted({task.source for task in tasks} & set(EVALUATION_SETS)):
+        _refuse_unless_allowed(source, dataset)
+    tasks = tasks[: dataset.max_samples]
+    if not tasks:
+        raise ValueError(f"dataset.name: value {dataset.name!r}: holds no task; at least one is needed")
+    return tasks
+
+
+def load_named_tasks(name: str) -> tuple[Task, ...]:
+    """The tasks of an evaluation: ladder-heldout, ladder, humaneval, mbpp (test split) or FILE.jsonl.
+
+    ladder is the training split (to see how far a model fits what it was trained on). Raises
+    ValueError for another name and for a malformed file.
+    """
+    if name == "ladder-heldout":
+        return ladder_tasks("heldout")
+    if name == "ladder":
+        return ladder_tasks("train")
+    if name == "humaneval":
+        return load_humaneval()
+    if name == "mbpp":
+        return load_hub(MBPP_HUB_NAME, split="test", columns={})
+    if name.endswith(".jsonl"):
+        return load_jsonl(name)
+    raise ValueError(
+        f"evaluation tasks: value {name!r}: use ladder-heldout, ladder, humaneval, mbpp, or a .jsonl file"
+    )
+
+
+def _load(dataset: DatasetConfig) -> tuple[Task, ...]:
+    match dataset.name:
+        case "ladder":
+            if dataset.split not in ("train", "heldout", "all"):
+                raise ValueError(
+                    f"dataset.split: value {dataset.split!r}: the ladder has train, heldout and all"
+                )
+            return ladder_tasks(dataset.split)
+        case "ladder-heldout":
+            return ladder_tasks("heldout")
+        case "humaneval":
+            return load_humaneval()
+        case "mbpp":
+            return load_hub(MBPP_HUB_NAME, split=dataset.split, columns={})
+        case "codeio":
+            return load_codeio()
+        case name if name.endswith(".jsonl"):
+            return load_jsonl(name)
+        case name:
+            return load_hub(name, split=dataset.split, columns=dataset.columns)
+
+
+def _check_allowed_names(dataset: DatasetConfig) -> None:
+    for name in dataset.allow_evaluation_sets:
+        if name not in EVALUATION_SETS:
+            raise ValueError(
+                f"dataset.allow_evaluation_sets: value {name!r}: use names of {', '.join(EVALUATION_SETS)}"
+            )
+
+
+def _refuse_unless_allowed(source: str, dataset: DatasetConfig) -> None:
+    if source not in dataset.allow_evaluation_sets:
+        raise ValueError(
+            f"dataset.name: value {dataset.name!r} (split {dataset.split!r}): {source} is an evaluation set; "
+            f"a score on it means nothing after training on it. To train on it all the same, add "
+            f"{source!r} to dataset.allow_evaluation_sets"
+        )

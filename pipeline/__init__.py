@@ -1,0 +1,1 @@
+"""The stages and the processes that run them: generate, score, train, publish."""

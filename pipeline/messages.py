@@ -1,0 +1,118 @@
+"""The messages between stages: frozen, typed, nothing else travels on a queue.
+
+Shapes are given for one sequence: P prompt tokens, C completion tokens, T = P + C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from curriculum.task import Task
+from rewards.result import RewardResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingSettings:
+    """How to sample, in vLLM's terms. ``stop`` strings end a completion and stay in its text."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_completion_length: int = 256
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """Ask a generator for ``num_generations`` completions of one prompt."""
+
+    request_id: str
+    prompt_ids: tuple[int, ...]
+    num_generations: int
+    sampling: SamplingSettings
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What a generator wrote.
+
+    ``token_ids`` and ``logprobs`` have length C; a log-probability is the sampled token's under the
+    distribution it was drawn from (after temperature). ``finish_reason`` is "stop" or "length". The
+    policy versions are those of the oldest and newest weights that wrote a token of it.
+    """
+
+    index: int
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    text: str
+    finish_reason: str
+    min_policy_version: int
+    max_policy_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """A completion with its score."""
+
+    rollout_id: str
+    prompt_ids: tuple[int, ...]
+    completion: Completion
+    result: RewardResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutGroup:
+    """All rollouts of one draw of one task."""
+
+    group_id: str
+    draw_id: int
+    task: Task
+    rollouts: tuple[Rollout, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSample:
+    """One sequence to train on.
+
+    ``token_ids`` has length T; ``loss_mask``, length T, is 1 on completion tokens; ``old_logprobs``,
+    length T, holds the behaviour policy's log-probabilities there and 0 elsewhere.
+    ``num_prompt_tokens`` is P. ``policy_version`` is the oldest that wrote a token of it.
+    """
+
+    token_ids: tuple[int, ...]
+    num_prompt_tokens: int
+    loss_mask: tuple[int, ...]
+    old_logprobs: tuple[float, ...]
+    advantage: float
+    policy_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainBatch:
+    """The samples of one optimiser step and the number of loss tokens in them."""
+
+    step: int
+    samples: tuple[TrainingSample, ...]
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """What an optimiser step did: the version it made, means over the step, and its cost."""
+
+    step: int
+    policy_version: int
+    metrics: Mapping[str, float]
+    seconds: float
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightUpdate:
+    """New weights, ready to be loaded: a safetensors file on this host."""
+
+    policy_version: int
+    path: str
+    num_bytes: int

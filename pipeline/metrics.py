@@ -1,0 +1,230 @@
+"""Numbers of a run: metrics.jsonl, rates, and how busy each stage was.
+
+A metric is named ``stage/name`` and is reduced once a step. Nothing here decides anything, and
+nothing here is a stage. Called by the orchestrator, the baseline, the evaluation and the report.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*")
+
+
+
+class Metric(NamedTuple):
+    """A metric's name, its unit ("" for a share or a plain number) and what it says."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+METRICS = (
+    Metric("rollout/reward_mean", "", "mean reward of the step's rollouts, infrastructure errors left out"),
+    Metric("rollout/reward_std", "", "standard deviation of those rewards"),
+    Metric("rollout/pass_rate", "", "share of rollouts that passed all tests"),
+    Metric("rollout/completion_length", "tokens", "mean completion length"),
+    Metric("rollout/truncated_share", "", "share of completions that hit the length limit"),
+    Metric("rollout/zero_signal_share", "", "share of groups whose rewards are all equal"),
+    Metric("rollout/syntax_failure_share", "", "share of completions that do not compile"),
+    Metric("rollout/infra_error_share", "", "share of rollouts that could not be scored"),
+    Metric("rollout/dropped_groups", "groups", "groups dropped for staleness since the last step"),
+    Metric("generation/tokens_per_s", "tokens/s", "completion tokens over the seconds generation was busy"),
+    Metric("generation/seconds", "s", "seconds generation was busy"),
+    Metric("generation/tokens", "tokens", "completion tokens generated since the last step"),
+    Metric("rewards/seconds_mean", "s", "mean cost of scoring one completion"),
+    Metric("rewards/cache_hit_rate", "", "share of verdicts that came from the cache"),
+    Metric("rewards/seconds", "s", "seconds the reward pool was busy"),
+    Metric("train/loss", "", "GRPO loss"),
+    Metric("train/grad_norm", "", "gradient norm before clipping"),
+    Metric("train/learning_rate", "", "learning rate of the step"),
+    Metric("train/tokens_per_s", "tokens/s", "trained tokens over the seconds training was busy"),
+    Metric("train/seconds", "s", "seconds of forward, backward and optimiser"),
+    Metric("train/tokens", "tokens", "tokens the loss was computed on"),
+    Metric("train/clipped_share", "", "share of tokens whose ratio was clipped"),
+    Metric("train/ratio_mean", "", "mean ratio of trained to behaviour policy"),
+    Metric("train/kl", "", "mean KL from the behaviour policy (k3 estimate)"),
+    Metric("train/staleness_mean", "steps", "mean age of a sample's oldest token"),
+    Metric("train/staleness_max", "steps", "age of the oldest token of the step"),
+    Metric("weights/update_s", "s", "from the end of the step to new weights in the generator"),
+    Metric("weights/pause_s", "s", "of that, how long generation stood still"),
+    Metric("step/seconds", "s", "wall time of the step"),
+    Metric("step/samples_per_s", "samples/s", "trained completions over that time"),
+    Metric("eval/pass_at_1", "", "pass@1 on the held-out tasks"),
+)
+
+
+def finite_or_none(value: float) -> float | None:
+    """``value``, or None (JSON's null) where it is NaN or infinite."""
+    return value if math.isfinite(value) else None
+
+
+def _checked(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    for name in metrics:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"metric {name!r}: a name is 'stage/name' in lower_snake_case")
+    return {name: finite_or_none(value) for name, value in metrics.items()}
+
+
+class MetricsWriter:
+    """Appends to ``folder/metrics.jsonl``; a line is out of this process when ``log`` returns.
+
+    ``time_s`` is the run's time: on a resume it goes on from the last line. A line torn by a crash is
+    cut off when the file is opened.
+    """
+
+    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        path = folder / "metrics.jsonl"
+        earlier_s = _repair(path)
+        self._file = path.open("a", encoding="utf-8")
+        self._clock = clock
+        self._start_s = clock() - earlier_s
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write one line. NaN and infinity become null; ValueError for a name not 'stage/name'."""
+        line = {
+            "step": step,
+            "time_s": round(self._clock() - self._start_s, 3),
+            **_checked(metrics),
+        }
+        self._file.write(json.dumps(line, allow_nan=False) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _repair(path: Path) -> float:
+    """Cut a torn last line off; return the last whole line's time_s, or 0."""
+    if not path.exists():
+        return 0.0
+    data = path.read_bytes()
+    end = data.rfind(b"\n") + 1
+    if end < len(data):
+        os.truncate(path, end)
+    lines = data[:end].splitlines()
+    return float(json.loads(lines[-1])["time_s"]) if lines else 0.0
+
+
+def read_metrics(path: Path) -> list[dict[str, float | None]]:
+    """The lines of metrics.jsonl, one a step: lines of the same step are merged, in order of steps.
+
+    Steps that a resume went back behind are left out: a line of an earlier step cancels what was
+    logged for later ones before it. A torn last line is ignored.
+    """
+    by_step: dict[int, dict[str, float | None]] = {}
+    for text in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        if not text.endswith("\n"):
+            break
+        line = json.loads(text)
+        step = int(line["step"])
+        by_step = {number: row for number, row in by_step.items() if number <= step}
+        by_step.setdefault(step, {}).update(line)
+    return list(by_step.values())
+
+
+class Rate:
+    """Events per second: over the last ``window_s`` seconds, and since the start."""
+
+    def __init__(self, window_s: float = 60.0, *, clock: Callable[[], float] = time.monotonic) -> None:
+        assert window_s > 0
+        self._window_s = window_s
+        self._clock = clock
+        self._start_s = clock()
+        self._total = 0.0
+        self._events: deque[tuple[float, float]] = deque()
+
+    def add(self, count: float) -> None:
+        """Count ``count`` events that happened now."""
+        now_s = self._clock()
+        self._total += count
+        self._events.append((now_s, count))
+        self._forget(now_s)
+
+    def recent(self) -> float:
+        """Events per second over the window, or since the start where that is shorter; 0 at the start."""
+        now_s = self._clock()
+        self._forget(now_s)
+        span_s = min(self._window_s, now_s - self._start_s)
+        return sum(count for _, count in self._events) / span_s if span_s > 0 else 0.0
+
+    def overall(self) -> float:
+        """Events per second since the start; 0 at the start."""
+        span_s = self._clock() - self._start_s
+        return self._total / span_s if span_s > 0 else 0.0
+
+    def _forget(self, now_s: float) -> None:
+        while self._events and self._events[0][0] <= now_s - self._window_s:
+            self._events.popleft()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageUsage:
+    """What a stage did: seconds it was busy, tokens it handled."""
+
+    seconds: float
+    num_tokens: int
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens over busy seconds; 0 for a stage that did nothing."""
+        return self.num_tokens / self.seconds if self.seconds > 0 else 0.0
+
+
+class StageTimer:
+    """Busy seconds and tokens of one stage.
+
+    Intervals that overlap (many requests in one engine) count once: the stage is busy while at least
+    one is open. For one thread or one event loop.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._num_open = 0
+        self._since_s = 0.0
+        self._seconds = 0.0
+        self._num_tokens = 0
+        self._drained = StageUsage(seconds=0.0, num_tokens=0)
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Count the time inside the block as busy."""
+        if self._num_open == 0:
+            self._since_s = self._clock()
+        self._num_open += 1
+        try:
+            yield
+        finally:
+            self._num_open -= 1
+            if self._num_open == 0:
+                self._seconds += self._clock() - self._since_s
+
+    def add(self, *, seconds: float = 0.0, num_tokens: int = 0) -> None:
+        """Add what was measured elsewhere (a trainer reports its own seconds)."""
+        self._seconds += seconds
+        self._num_tokens += num_tokens
+
+    def total(self) -> StageUsage:
+        """Since the start, open intervals included."""
+        running_s = self._clock() - self._since_s if self._num_open else 0.0
+        return StageUsage(seconds=self._seconds + running_s, num_tokens=self._num_tokens)
+
+    def drain(self) -> StageUsage:
+        """Since the last ``drain()``: what one step adds."""
+        total, last = self.total(), self._drained
+        self._drained = total
+        return StageUsage(
+            seconds=total.seconds - last.seconds, num_tokens=total.num_tokens - last.num_tokens
+        )

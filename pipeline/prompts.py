@@ -1,0 +1,69 @@
+"""How a task is put to the model: chat messages, their text, and the token ids.
+
+Training, evaluation and the baseline all ask through here, so that they ask alike. Does not sample
+and does not read answers back (rewards.extract does). Called by pipeline.orchestrator,
+pipeline.evaluate and pipeline.baseline.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from curriculum.task import Task
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_COMPLETE_FUNCTION = (
+    "Complete this Python function. Answer with the whole function only, in one Python code block."
+)
+_WRITE_FUNCTION = "Answer with the function only, in one Python code block."
+
+
+def prompt_messages(task: Task) -> list[dict[str, str]]:
+    """The chat that asks for ``task``: one user message, no system message.
+
+    A prompt that is a function head with a docstring (HumanEval's form) is shown in a code block and
+    to be completed; a prompt in plain words is followed by a line that asks for the function.
+    """
+    if is_function_head(task.prompt, task.entry_point):
+        content = f"{_COMPLETE_FUNCTION}\n\n```python\n{task.prompt.strip()}\n```"
+    else:
+        content = f"{task.prompt.strip()}\n{_WRITE_FUNCTION}"
+    return [{"role": "user", "content": content}]
+
+
+def is_function_head(prompt: str, entry_point: str) -> bool:
+    """Whether ``prompt`` is Python source with the head of ``entry_point`` in it, to be completed."""
+    if re.search(rf"^(async )?def {re.escape(entry_point)}\s*\(", prompt, re.MULTILINE) is None:
+        return False
+    try:
+        compile(prompt, "<prompt>", "exec")
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def render_prompt(tokenizer: PreTrainedTokenizerBase, task: Task, prefill: str) -> str:
+    """The text the model continues: the chat template's, or plain text without one, then ``prefill``.
+
+    ``prefill`` opens the answer as if the model had written it; it may be empty.
+    """
+    messages = prompt_messages(task)
+    if tokenizer.chat_template is None:
+        return f"{messages[0]['content']}\n\n{prefill}"
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert isinstance(text, str)
+    return text + prefill
+
+
+def encode_prompt(tokenizer: PreTrainedTokenizerBase, task: Task, prefill: str) -> tuple[int, ...]:
+    """The token ids, length P, of ``render_prompt``, tokenised once as one string.
+
+    A chat template writes its special tokens itself, so none are added to it; plain text gets the
+    tokenizer's own (a BOS, where it has one).
+    """
+    text = render_prompt(tokenizer, task, prefill)
+    encoded = tokenizer(text, add_special_tokens=tokenizer.chat_template is None)
+    return tuple(int(token_id) for token_id in encoded["input_ids"])

@@ -1,0 +1,166 @@
+"""The folder of one run: where each file lies, and that only one process writes there.
+
+    runs/<name>/config.yaml  run.db  metrics.jsonl  samples.jsonl  summary.json  checkpoints/
+
+It names the files and writes the small ones whole; what is in run.db, metrics.jsonl and the
+checkpoints belongs to ledger, metrics and checkpoint. Called by the orchestrator and the baseline.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+from configs.schema import OutputConfig
+
+_MAX_NAME_LENGTH = 200
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` so that a reader, or a crash, sees the old file or the new one whole."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+class RunFolder:
+    """One run's folder, locked for this process until ``close()`` or the process's end.
+
+    Make one with ``create`` (a new run) or ``open`` (resume); the constructor takes the lock of a
+    folder that exists.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.database = path / "run.db"
+        self.metrics = path / "metrics.jsonl"
+        self.samples = path / "samples.jsonl"
+        self.summary = path / "summary.json"
+        self.checkpoints = path / "checkpoints"
+        self._lock = _lock(path)
+
+    @classmethod
+    def create(cls, output: OutputConfig, config_yaml: str) -> RunFolder:
+        """Make ``<output.dir>/<output.name>`` and write the resolved configuration into it.
+
+        Without a name the run is named by date and time. Raises ValueError when the name is not a
+        plain folder name or is taken.
+        """
+        runs = Path(output.dir).expanduser()
+        try:
+            runs.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise ValueError(f"output.dir: {str(runs)!r} is not a folder and cannot become one") from error
+        path = _make_dated(runs) if output.name is None else _make_named(runs, output.name)
+        try:
+            folder = cls(path)
+            try:
+                folder.checkpoints.mkdir()
+                write_text_atomically(folder.config, config_yaml)
+            except BaseException:
+                folder.close()
+                raise
+        except BaseException:
+            # A half-made folder would block the name for the next try.
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+        return folder
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """Take up the run folder at ``path`` again. Raises ValueError when there is none, or it is in use."""
+        path = Path(path).expanduser()
+        if not path.is_dir():
+            raise ValueError(f"run folder {str(path)!r} does not exist; give the folder of an earlier run")
+        if not (path / "config.yaml").is_file():
+            raise ValueError(f"{str(path)!r} is not a run folder: it has no config.yaml")
+        folder = cls(path)
+        folder.checkpoints.mkdir(exist_ok=True)
+        return folder
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.path.name
+
+    def write_summary(self, summary: Mapping[str, object]) -> None:
+        """Write summary.json whole."""
+        write_text_atomically(self.summary, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+
+    def close(self) -> None:
+        """Give the lock back; calling it again does nothing."""
+        self._lock.close()
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _make_named(runs: Path, name: str) -> Path:
+    if not name or name.startswith(".") or "/" in name or "\0" in name or len(name) > _MAX_NAME_LENGTH:
+        raise ValueError(
+            f"output.name: {name!r} is not a plain folder name "
+            f"(1 to {_MAX_NAME_LENGTH} characters, no '/', no leading '.')"
+        )
+    path = runs / name
+    try:
+        path.mkdir()
+    except FileExistsError:
+        raise ValueError(
+            f"output.name: {name!r} is taken: {path} exists; resume it with --resume {path}, or give another name"
+        ) from None
+    return path
+
+
+def _make_dated(runs: Path) -> Path:
+    base = time.strftime("%Y-%m-%d_%H-%M-%S")
+    for number in range(1, 1000):
+        path = runs / (base if number == 1 else f"{base}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return path
+    raise ValueError(f"output.dir: {str(runs)!r} has too many runs of {base}; give output.name")
+
+
+def _lock(path: Path) -> TextIO:
+    """Lock ``path`` for this process; the kernel gives the lock back when the process dies."""
+    file = (path / ".lock").open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        owner = file.read().strip() or "unknown"
+        file.close()
+        raise ValueError(f"run folder {str(path)!r} is in use by process {owner}; stop it first") from None
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file

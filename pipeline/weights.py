@@ -1,0 +1,61 @@
+"""Publish weights: a safetensors file in shared memory that generators load between two tokens.
+
+The trainer calls ``write_weights``; the vLLM side (pipeline.vllm_weights) and the Transformers engine
+read the file. Names are Hugging Face's, so that a receiver needs nothing but its own loader. Does not
+decide when to publish or when to load.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from pipeline.messages import WeightUpdate
+
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def write_weights(
+    named_tensors: Iterable[tuple[str, torch.Tensor]],
+    path: str,
+    policy_version: int,
+    dtype: torch.dtype = torch.bfloat16,
+) -> WeightUpdate:
+    """Write the tensors in ``dtype`` to ``path``, atomically.
+
+    Tensors that share storage with an earlier one (a tied output head) are left out: the receiver ties
+    them itself.
+
+    Raises:
+        OSError: the file system is full; the message names the folder and the bytes needed.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in named_tensors:
+        if tensor.data_ptr() in seen:
+            continue
+        seen.add(tensor.data_ptr())
+        tensors[name] = tensor.detach().to(device="cpu", dtype=dtype).contiguous()
+    num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        save_file(tensors, temporary)
+        os.replace(temporary, path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise OSError(
+            error.errno, f"cannot write {num_bytes} bytes of weights to {Path(path).parent}: {error.strerror}"
+        ) from error
+    return WeightUpdate(policy_version=policy_version, path=path, num_bytes=num_bytes)
+
+
+def shared_folder(run_name: str) -> Path:
+    """A folder for weight files of one run: in shared memory where there is some, else in /tmp."""
+    base = SHARED_MEMORY if SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK) else Path("/tmp")
+    folder = base / f"code-grpo-{os.getuid()}-{run_name}-{os.getpid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder

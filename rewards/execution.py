@@ -1,0 +1,79 @@
+"""The tests and execution rewards: what a run in the sandbox is worth.
+
+Builds the request and reads the verdict; running is the sandbox's business. Called by rewards.rubric
+and by evaluation.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from configs.schema import ExecutionConfig
+from curriculum.task import Task
+from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome
+
+_WALL_FACTOR = 5.0
+_MIN_WALL_S = 10.0
+_RAN_TO_ITS_END = frozenset({Outcome.PASS, Outcome.WRONG})
+
+
+class Executor(Protocol):
+    """What scoring needs of the sandbox; ``sandbox.pool.SandboxPool`` is the real one."""
+
+    @property
+    def level(self) -> str:
+        """The isolation in force."""
+        ...
+
+    def run(self, request: ExecutionRequest) -> ExecutionResult:
+        """Run one program against its tests."""
+        ...
+
+
+def execution_limits(config: ExecutionConfig) -> Limits:
+    """The limits of one run.
+
+    ``timeout`` bounds CPU time; the wall clock is a backstop well above it, so that an honest program
+    does not fail because the machine is busy.
+    """
+    return Limits(
+        cpu_s=config.timeout,
+        wall_s=max(_MIN_WALL_S, _WALL_FACTOR * config.timeout),
+        memory_bytes=config.max_memory * 1024**2,
+    )
+
+
+def execution_request(task: Task, code: str, config: ExecutionConfig) -> ExecutionRequest:
+    """The run that judges ``code`` as an answer to ``task``."""
+    return ExecutionRequest(
+        solution=code,
+        entry_point=task.entry_point,
+        call_tests=task.call_tests,
+        check_source=task.check_source,
+        prelude=task.prelude,
+        limits=execution_limits(config),
+    )
+
+
+def has_passed(result: ExecutionResult) -> bool:
+    """Whether every test passed, and there was at least one."""
+    return result.outcome is Outcome.PASS and result.num_passed == result.num_tests > 0
+
+
+def tests_score(result: ExecutionResult, mode: Literal["fraction", "all"]) -> float:
+    """The share of tests passed (``fraction``), or 1 for all of them and else 0 (``all``).
+
+    Only a pass earns 1. A violation earns 0 whatever it passed: attacks do not pay.
+    """
+    if has_passed(result):
+        return 1.0
+    if mode == "all" or result.outcome in (Outcome.VIOLATION, Outcome.INFRA_ERROR):
+        return 0.0
+    return result.num_passed / result.num_tests if result.num_passed < result.num_tests else 0.0
+
+
+def execution_score(result: ExecutionResult) -> float:
+    """1 for a clean run, 0.5 for one that wrote to stderr, 0 for one that did not come to its end."""
+    if result.outcome not in _RAN_TO_ITS_END:
+        return 0.0
+    return 1.0 if result.clean else 0.5

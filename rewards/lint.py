@@ -1,0 +1,239 @@
+"""The lint reward: 1 - issues / 20, by ruff with a fixed set of rules.
+
+One ``ruff server`` per Linter answers over LSP on its standard input and output, which costs about a
+tenth of a process per program; if it fails or is late it is replaced once, then the command line is
+used. Project configuration and suppression comments have no effect. The server ends when its standard
+input closes, so it dies with its owner. Called by rewards.fast.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+
+from ruff import find_ruff_bin
+
+RULES = ("E", "F", "W", "B", "C4", "PLE", "S102", "S307")
+LINE_LENGTH = 110
+TARGET_VERSION = "py311"
+ISSUES_FOR_ZERO = 20
+
+_HOME = Path(__file__).parent
+_COMMENT = re.compile(r"#[^\n]*")
+# The words by which a comment talks ruff out of a finding, or into another target version.
+_SUPPRESSION = re.compile(r"noqa|ruff|flake8|isort|///", re.IGNORECASE)
+_COMMAND_LINE_ARGUMENTS = (
+    "check",
+    "--isolated",
+    "--no-cache",
+    "--ignore-noqa",
+    "--quiet",
+    "--select",
+    ",".join(RULES),
+    "--line-length",
+    str(LINE_LENGTH),
+    "--target-version",
+    TARGET_VERSION,
+    "--output-format",
+    "json",
+    "--stdin-filename",
+    "solution.py",
+    "-",
+)
+
+
+class LintError(RuntimeError):
+    """Ruff gave no verdict, neither as a server nor as a process: an infrastructure error."""
+
+
+def lint_score(num_issues: int) -> float:
+    """1 - issues / 20, at least 0."""
+    return max(0.0, 1.0 - num_issues / ISSUES_FOR_ZERO)
+
+
+def neutralise_suppressions(code: str) -> str:
+    """``code`` with the words that suppress findings blanked in its comments; no column moves.
+
+    A ``#`` inside a string counts as a comment too: there the text of a string changes, which no rule
+    here reads.
+    """
+    return _COMMENT.sub(lambda comment: _SUPPRESSION.sub(_same_width, comment.group()), code)
+
+
+def _same_width(word: re.Match[str]) -> str:
+    return "x" * len(word.group())
+
+
+class Linter:
+    """Counts the issues of programs with one resident ruff server.
+
+    Not safe for use by several threads. ``close`` ends the server.
+    """
+
+    def __init__(self, timeout_s: float = 10.0) -> None:
+        self._timeout_s = timeout_s
+        self._server: _RuffServer | None = None
+        self._num_failures = 0
+        self.version = _ruff_version(timeout_s)
+
+    def __enter__(self) -> Linter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def count_issues(self, code: str) -> int:
+        """The number of findings in ``code``. Raises LintError when ruff gives no verdict."""
+        code = neutralise_suppressions(code)
+        while self._num_failures < 2:
+            try:
+                if self._server is None:
+                    self._server = _RuffServer(self._timeout_s)
+                return self._server.count_issues(code)
+            except (OSError, ValueError, KeyError, TimeoutError):
+                self._num_failures += 1
+                self.close()
+        return _count_issues_by_process(code, self._timeout_s)
+
+    def close(self) -> None:
+        """End the server, if one runs."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+
+class _RuffServer:
+    """A ``ruff server`` process and the few LSP messages needed to ask it.
+
+    Raises OSError, ValueError or KeyError for a broken server and TimeoutError for a late one.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._buffer = b""
+        self._num_requests = 0
+        self._process = subprocess.Popen(
+            [find_ruff_bin(), "--isolated", "server"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=_HOME,
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._input = self._process.stdin
+        self._output = self._process.stdout
+        try:
+            self._request("initialize", _initialize_parameters())
+            self._notify("initialized", {})
+        except (OSError, ValueError, KeyError, TimeoutError):
+            self.close()
+            raise
+
+    def count_issues(self, code: str) -> int:
+        uri = (_HOME / f"solution_{self._num_requests}.py").as_uri()
+        document = {"uri": uri, "languageId": "python", "version": 1, "text": code}
+        self._notify("textDocument/didOpen", {"textDocument": document})
+        result = self._request("textDocument/diagnostic", {"textDocument": {"uri": uri}})
+        self._notify("textDocument/didClose", {"textDocument": {"uri": uri}})
+        return len(result["items"])
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait(timeout=self._timeout_s)
+        try:
+            self._input.close()
+        except BrokenPipeError:
+            pass  # what was left in its buffer has no reader any more
+        self._output.close()
+
+    def _notify(self, method: str, parameters: dict[str, object]) -> None:
+        self._send({"jsonrpc": "2.0", "method": method, "params": parameters})
+
+    def _request(self, method: str, parameters: dict[str, object]) -> dict[str, list[object]]:
+        self._num_requests += 1
+        self._send({"jsonrpc": "2.0", "id": self._num_requests, "method": method, "params": parameters})
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            message = self._receive(deadline)
+            if message.get("id") == self._num_requests and "method" not in message:
+                result = message["result"]
+                if not isinstance(result, dict):
+                    raise ValueError(f"ruff server answered {method} with {result!r}")
+                return result
+
+    def _send(self, message: dict[str, object]) -> None:
+        body = json.dumps(message).encode()
+        self._input.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        self._input.flush()
+
+    def _receive(self, deadline: float) -> dict[str, object]:
+        while (end := self._buffer.find(b"\r\n\r\n")) < 0:
+            self._read_more(deadline)
+        header, self._buffer = self._buffer[:end], self._buffer[end + 4 :]
+        lengths = [line for line in header.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+        num_bytes = int(lengths[0].split(b":")[1]) if lengths else 0
+        while len(self._buffer) < num_bytes:
+            self._read_more(deadline)
+        body, self._buffer = self._buffer[:num_bytes], self._buffer[num_bytes:]
+        message = json.loads(body)
+        if not isinstance(message, dict):
+            raise ValueError("ruff server sent a message that is no object")
+        return message
+
+    def _read_more(self, deadline: float) -> None:
+        remaining_s = max(0.0, deadline - time.monotonic())
+        if not select.select([self._output], [], [], remaining_s)[0]:
+            raise TimeoutError(f"ruff server (pid {self._process.pid}) silent for {self._timeout_s} s")
+        chunk = os.read(self._output.fileno(), 1 << 16)
+        if not chunk:
+            raise OSError(f"ruff server (pid {self._process.pid}) ended")
+        self._buffer += chunk
+
+
+def _initialize_parameters() -> dict[str, object]:
+    configuration = {
+        "line-length": LINE_LENGTH,
+        "target-version": TARGET_VERSION,
+        "lint": {"select": list(RULES)},
+    }
+    settings = {"configurationPreference": "editorOnly", "configuration": configuration}
+    return {
+        "processId": os.getpid(),
+        "rootUri": None,
+        # Without the pull-diagnostics capability the server would push, at times of its own choosing.
+        "capabilities": {"textDocument": {"diagnostic": {"dynamicRegistration": False}}},
+        "initializationOptions": {"settings": settings},
+    }
+
+
+def _count_issues_by_process(code: str, timeout_s: float) -> int:
+    try:
+        done = subprocess.run(
+            [find_ruff_bin(), *_COMMAND_LINE_ARGUMENTS],
+            input=code.encode("utf-8", "replace"),
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+            cwd=_HOME,
+        )
+        return len(json.loads(done.stdout))
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise LintError(f"ruff gave no verdict: {type(error).__name__}: {error}") from error
+
+
+def _ruff_version(timeout_s: float) -> str:
+    try:
+        done = subprocess.run(
+            [find_ruff_bin(), "--version"], capture_output=True, timeout=timeout_s, check=True, text=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise LintError(f"ruff does not run: {error}") from error
+    return done.stdout.strip()

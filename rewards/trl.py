@@ -1,0 +1,93 @@
+"""The same rewards as one TRL reward function.
+
+For TRL's GRPOTrainer (and RLOOTrainer): a plain, synchronous function in their signature. Imports
+neither TRL nor torch. Called by pipeline.baseline and by users of TRL:
+
+    with SandboxPool() as sandbox, Scorer(RewardsConfig(), ExecutionConfig(), cache, sandbox) as scorer:
+        reward = make_reward_function({task.task_id: task for task in tasks}, scorer)
+        GRPOTrainer(reward_funcs=reward, ...)  # the data set has the columns prompt and task_id
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from curriculum.task import Task
+from rewards.result import RewardResult
+from rewards.rubric import Scorer
+from sandbox.result import Outcome
+
+TrlCompletion = str | Sequence[Mapping[str, str]]
+
+
+class TrlRewardFunction(Protocol):
+    """TRL's signature; ``columns`` are the data set's other columns and TRL's own extras."""
+
+    __name__: str
+
+    def __call__(
+        self,
+        prompts: Sequence[object],
+        completions: Sequence[TrlCompletion],
+        *,
+        task_id: Sequence[str],
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: object,
+    ) -> list[float | None]: ...
+
+
+def make_reward_function(
+    tasks_by_id: Mapping[str, Task], scorer: Scorer, *, prefill: str = ""
+) -> TrlRewardFunction:
+    """A reward function that scores each completion as ``scorer`` does.
+
+    ``prefill`` is text of the answer that stands at the end of the prompt already. The data set needs
+    a column ``task_id`` with keys of ``tasks_by_id``; ValueError for another. An infrastructure error
+    gives None, which TRL leaves out of the group. Where TRL passes ``log_metric``, the means of the
+    breakdown, the pass rate and the number of infrastructure errors are logged.
+    """
+
+    def code_reward(
+        prompts: Sequence[object],
+        completions: Sequence[TrlCompletion],
+        *,
+        task_id: Sequence[str],
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: object,
+    ) -> list[float | None]:
+        results = [
+            scorer.score(_find_task(tasks_by_id, name), prefill + completion_text(completion))
+            for name, completion in zip(task_id, completions, strict=True)
+        ]
+        if log_metric is not None:
+            for metric, value in reward_metrics(results).items():
+                log_metric(metric, value)
+        return [None if result.outcome is Outcome.INFRA_ERROR else result.reward for result in results]
+
+    return code_reward
+
+
+def completion_text(completion: TrlCompletion) -> str:
+    """The text of a completion in TRL's plain (a string) or conversational (messages) form."""
+    if isinstance(completion, str):
+        return completion
+    return "".join(message.get("content") or "" for message in completion)
+
+
+def reward_metrics(results: Iterable[RewardResult]) -> dict[str, float]:
+    """Means over the completions that were judged, and how many could not be."""
+    all_results = tuple(results)
+    judged = [result for result in all_results if result.outcome is not Outcome.INFRA_ERROR]
+    metrics = {"rewards/infra_errors": float(len(all_results) - len(judged))}
+    if judged:
+        metrics["rewards/pass_rate"] = sum(result.passed for result in judged) / len(judged)
+        for name in judged[0].breakdown:
+            metrics[f"rewards/{name}"] = sum(result.breakdown[name] for result in judged) / len(judged)
+    return metrics
+
+
+def _find_task(tasks_by_id: Mapping[str, Task], task_id: str) -> Task:
+    if task_id not in tasks_by_id:
+        raise ValueError(f"column task_id: value {task_id!r}: no such task among the {len(tasks_by_id)} given")
+    return tasks_by_id[task_id]

@@ -1,0 +1,1 @@
+"""Run model-written Python against tests, in separate, limited, killable processes."""

@@ -1,0 +1,206 @@
+"""Encode and decode values of exact built-in types: all that may cross a sandbox border.
+
+Never makes an object of any other type, runs no code of the sender and trusts no length in the
+bytes: a decoded value is safe to compare, hash and print. Not a general serialiser: there are no
+shared or cyclic references. Called by the trusted side, the judge and the candidate's child.
+
+Format: one tag byte a node; lengths and counts as LEB128; integers as two's complement.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter, OrderedDict, defaultdict
+from typing import Final
+
+MAX_BYTES: Final = 4 * 1024**2
+MAX_DEPTH: Final = 100
+# A node costs its receiver up to some 250 bytes (an empty set), so bytes alone bound too little.
+MAX_NODES: Final = 262_144
+# Keys of one hash make inserting quadratic; honest data never comes near this.
+MAX_EQUAL_HASHES: Final = 256
+
+_FLOAT: Final = struct.Struct("<d")
+_COMPLEX: Final = struct.Struct("<dd")
+# These three compare equal to the plain dict of their items, so they may travel as one.
+_DICT_TYPES: Final = frozenset({dict, defaultdict, OrderedDict, Counter})
+_TAGS: Final = {list: b"l", tuple: b"t", set: b"S", frozenset: b"Z"}
+
+
+class CodecError(ValueError):
+    """The value or the bytes are not of the kind that may cross the border."""
+
+
+def encode(value: object) -> bytes:
+    """Return the bytes of ``value``.
+
+    Allowed, at any depth: None, bool, int, float, complex, str, bytes, list, tuple, dict, set,
+    frozenset; ``defaultdict``, ``OrderedDict`` and ``Counter`` become plain dicts. Raises
+    ``CodecError`` for every other type, subclasses included, and beyond ``MAX_BYTES``,
+    ``MAX_DEPTH`` or ``MAX_NODES``.
+    """
+    encoder = _Encoder()
+    encoder.write(value, MAX_DEPTH)
+    return bytes(encoder.out)
+
+
+def decode(data: bytes) -> object:
+    """Return the value of ``data``; raises ``CodecError`` for anything ``encode`` could not have made."""
+    if len(data) > MAX_BYTES:
+        raise CodecError(f"{len(data)} bytes are more than {MAX_BYTES}")
+    decoder = _Decoder(data)
+    value = decoder.read(MAX_DEPTH)
+    if decoder.position != len(data):
+        raise CodecError("bytes follow the end of the value")
+    return value
+
+
+class _Encoder:
+    __slots__ = ("num_nodes", "out")
+
+    def __init__(self) -> None:
+        self.out = bytearray()
+        self.num_nodes = 0
+
+    def write(self, value: object, depth: int) -> None:
+        out = self.out
+        kind = type(value)
+        self.num_nodes += 1
+        if depth < 0 or self.num_nodes > MAX_NODES or len(out) > MAX_BYTES:
+            raise CodecError("value is too deep" if depth < 0 else "value is too large")
+        if value is None:
+            out += b"N"
+        elif kind is bool:
+            out += b"T" if value else b"F"
+        elif kind is int:
+            assert isinstance(value, int)
+            num_bytes = value.bit_length() // 8 + 1
+            self._head(b"i", num_bytes, num_bytes)
+            out += value.to_bytes(num_bytes, "little", signed=True)
+        elif kind is str:
+            assert isinstance(value, str)
+            # surrogatepass: a lone surrogate is a legal str and must arrive as it was.
+            text = value.encode("utf-8", "surrogatepass")
+            self._head(b"s", len(text), len(text))
+            out += text
+        elif kind is float:
+            out += b"f" + _FLOAT.pack(value)
+        elif kind in _TAGS:
+            assert isinstance(value, (list, tuple, set, frozenset))
+            self._head(_TAGS[kind], len(value), len(value))
+            for item in value:
+                self.write(item, depth - 1)
+        elif kind in _DICT_TYPES:
+            assert isinstance(value, dict)
+            self._head(b"d", len(value), 2 * len(value))
+            for key, item in value.items():
+                self.write(key, depth - 1)
+                self.write(item, depth - 1)
+        elif kind is bytes:
+            assert isinstance(value, bytes)
+            self._head(b"b", len(value), len(value))
+            out += value
+        elif kind is complex:
+            assert isinstance(value, complex)
+            out += b"c" + _COMPLEX.pack(value.real, value.imag)
+        else:
+            raise CodecError(f"type {kind.__name__!s:.80} may not cross the sandbox border")
+
+    def _head(self, tag: bytes, count: int, num_bytes: int) -> None:
+        """Append tag and count; refuse before copying what cannot fit."""
+        if len(self.out) + num_bytes > MAX_BYTES:
+            raise CodecError("value is too large")
+        self.out += tag
+        while count > 0x7F:
+            self.out.append(count & 0x7F | 0x80)
+            count >>= 7
+        self.out.append(count)
+
+
+class _Decoder:
+    __slots__ = ("data", "num_nodes", "position")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.position = 0
+        self.num_nodes = 0
+
+    def read(self, depth: int) -> object:
+        self.num_nodes += 1
+        if depth < 0 or self.num_nodes > MAX_NODES:
+            raise CodecError("value is too deep" if depth < 0 else "value is too large")
+        tag = self._take(1)
+        if tag == b"i":
+            return int.from_bytes(self._take(self._count()), "little", signed=True)
+        if tag == b"s":
+            try:
+                return self._take(self._count()).decode("utf-8", "surrogatepass")
+            except UnicodeDecodeError as error:
+                raise CodecError("text is not UTF-8") from error
+        if tag == b"l":
+            return self._items(depth)
+        if tag == b"t":
+            return tuple(self._items(depth))
+        if tag == b"N":
+            return None
+        if tag == b"T":
+            return True
+        if tag == b"F":
+            return False
+        if tag == b"f":
+            number: float = _FLOAT.unpack(self._take(8))[0]
+            return number
+        if tag == b"d":
+            return self._dict(depth)
+        if tag in (b"S", b"Z"):
+            items = self._items(depth)
+            _check_keys(items)
+            return set(items) if tag == b"S" else frozenset(items)
+        if tag == b"b":
+            return self._take(self._count())
+        if tag == b"c":
+            return complex(*_COMPLEX.unpack(self._take(16)))
+        raise CodecError(f"unknown tag {tag!r}")
+
+    def _take(self, num_bytes: int) -> bytes:
+        end = self.position + num_bytes
+        if end > len(self.data):
+            raise CodecError("the bytes end too early")
+        piece = self.data[self.position : end]
+        self.position = end
+        return piece
+
+    def _count(self) -> int:
+        count = 0
+        for shift in range(0, 35, 7):
+            byte = self._take(1)[0]
+            count |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return count
+        raise CodecError("a length has too many digits")
+
+    def _items(self, depth: int) -> list[object]:
+        count = self._count()
+        # Each item takes a byte at least: an impossible count costs nothing.
+        if count > len(self.data) - self.position:
+            raise CodecError("the bytes end too early")
+        return [self.read(depth - 1) for _ in range(count)]
+
+    def _dict(self, depth: int) -> dict[object, object]:
+        count = self._count()
+        if 2 * count > len(self.data) - self.position:
+            raise CodecError("the bytes end too early")
+        flat = [self.read(depth - 1) for _ in range(2 * count)]
+        keys = flat[::2]
+        _check_keys(keys)
+        return dict(zip(keys, flat[1::2], strict=True))
+
+
+def _check_keys(keys: list[object]) -> None:
+    """Refuse unhashable keys and key sets made to make hashing quadratic."""
+    try:
+        hashes = [hash(key) for key in keys]
+    except TypeError as error:
+        raise CodecError("a key or set member is not hashable") from error
+    if len(keys) > MAX_EQUAL_HASHES and max(Counter(hashes).values()) > MAX_EQUAL_HASHES:
+        raise CodecError("too many keys share one hash")
