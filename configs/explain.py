@@ -59,9 +59,7 @@ def _below(path: Path, problem: Problem) -> Problem:
         return ".".join(part for part in (prefix, field) if part)
 
     related = tuple(full(field) for field in problem.related)
-    return Problem(
-        field=full(problem.field), fault=problem.fault, allowed=problem.allowed, related=related
-    )
+    return Problem(field=full(problem.field), fault=problem.fault, allowed=problem.allowed, related=related)
 
 
 def _unknown_key(path: Path, value: object) -> Problem:

@@ -15,13 +15,14 @@ from pydantic import ValidationError
 
 from configs.errors import ConfigError, Problem
 from configs.explain import dotted, explain
-from configs.schema import AccelerationConfig, Config
+from configs.schema import Config, Section
 from configs.yaml_text import dump_value, parse_assignment, read_mapping
 
 MODES = ("conservative", "balanced", "aggressive")
 COMMAND_LINE = "command line"
 _MODES_FOLDER = Path(__file__).parent / "modes"
 _DEFAULT = "default"
+_DEFAULTS = Config()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +87,12 @@ def render(config: Config, origins: Mapping[str, str] | None = None) -> str:
     _render_section(config.model_dump(), (), origins or {}, lines)
     if origins is None:
         return "".join(f"{text}\n" for text, _ in lines)
-    width = max(len(text) for text, origin in lines if origin and len(text) <= 60)
+    width = max((len(text) for text, origin in lines if origin and len(text) <= 60), default=0)
     return "".join(f"{text:<{width}}  # {origin}\n" if origin else f"{text}\n" for text, origin in lines)
 
 
 def _mode_layers(given: Sequence[_Layer]) -> list[_Layer]:
-    mode: object = AccelerationConfig().mode
+    mode: object = _DEFAULTS.acceleration.mode
     for layer in given:
         section = layer.values.get("acceleration")
         if isinstance(section, dict):
@@ -130,13 +131,12 @@ def _lay_over(
 
 
 def _is_section(path: tuple[str, ...]) -> bool:
-    section: object = Config()
+    section: object = _DEFAULTS
     for key in path:
-        fields = type(section).model_fields if isinstance(section, Config.__base__ or Config) else {}
-        if key not in fields:
+        if not isinstance(section, Section) or key not in type(section).model_fields:
             return False
         section = getattr(section, key)
-    return isinstance(section, Config.__base__ or Config)
+    return isinstance(section, Section)
 
 
 def _blame(problem: Problem, origins: Mapping[str, str]) -> str:
@@ -146,7 +146,7 @@ def _blame(problem: Problem, origins: Mapping[str, str]) -> str:
         for length in range(len(parts), 0, -1):
             if (path := ".".join(parts[:length])) in origins:
                 return origins[path]
-        for path, origin in reversed(origins.items()):
+        for path, origin in reversed(list(origins.items())):
             if path.startswith(f"{field}."):
                 return origin
     return _DEFAULT
@@ -165,4 +165,6 @@ def _render_section(
             lines.append((f"{indent}{dump_value(key)}:", ""))
             _render_section(value, path, origins, lines)
         else:
-            lines.append((f"{indent}{dump_value(key)}: {dump_value(value)}", origins.get(dotted(path), _DEFAULT)))
+            lines.append(
+                (f"{indent}{dump_value(key)}: {dump_value(value)}", origins.get(dotted(path), _DEFAULT))
+            )

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from configs.errors import ConfigError, Problem, wrong_value
 from configs.task_sets import is_on_hub, task_set_problems, training_set_problems
 
+
 def _only(wanted: bool, why: str) -> Callable[[bool], bool]:
     """A check that refuses the other value of a switch; ``why`` follows the allowed value."""
 
@@ -67,7 +68,9 @@ class LoraConfig(Section):
 
     enabled: Annotated[
         bool, AfterValidator(_only(False, "training adapters comes with the training-step work; set false"))
-    ] = Field(default=False, description="train adapters instead of all weights; not built yet: true is refused")
+    ] = Field(
+        default=False, description="train adapters instead of all weights; not built yet: true is refused"
+    )
     r: PositiveInt = Field(default=16, description="rank")
     alpha: PositiveFloat = Field(default=32.0, description="scale")
     dropout: FractionBelowOne = Field(default=0.0, description="dropout in the adapter")
@@ -85,10 +88,10 @@ class DatasetConfig(Section):
     )
     max_samples: PositiveInt | None = Field(default=None, description="use at most this many tasks")
     columns: dict[str, str] = Field(
-       default= default_factory=dict, description="for hub data sets: our field name -> their column name"
+        default_factory=dict, description="for hub data sets: our field name -> their column name"
     )
     allow_evaluation_sets: list[str] = Field(
-       default= default_factory=list,
+        default_factory=list,
         description="evaluation sets (humaneval, mbpp, ladder-heldout) that may be trained on all the same",
     )
 
@@ -132,7 +135,9 @@ class TrainingConfig(Section):
     adam_epsilon: PositiveFloat = Field(default=1e-8, description="AdamW epsilon")
     max_grad_norm: PositiveFloat = Field(default=1.0, description="gradient clipping")
     per_device_train_batch_size: PositiveInt = Field(default=8, description="completions per micro-batch")
-    gradient_accumulation_steps: PositiveInt = Field(default=8, description="micro-batches per optimiser step")
+    gradient_accumulation_steps: PositiveInt = Field(
+        default=8, description="micro-batches per optimiser step"
+    )
     bf16: bool = Field(default=True, description="bf16 autocast over fp32 master weights")
     gradient_checkpointing: bool = Field(default=False, description="recompute activations in the backward")
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
@@ -143,10 +148,14 @@ class TrainingConfig(Section):
 class GrpoConfig(Section):
     """Group relative policy optimisation (arXiv:2402.03300), in TRL's names and defaults."""
 
-    num_generations: Annotated[int, Field(ge=2)] = Field(default=8, description="completions per prompt; at least 2")
+    num_generations: Annotated[int, Field(ge=2)] = Field(
+        default=8, description="completions per prompt; at least 2"
+    )
     beta: NonNegativeFloat = Field(default=0.0, description="weight of the KL to the reference")
     epsilon: PositiveFloat = Field(default=0.2, description="lower clipping range of the ratio")
-    epsilon_high: PositiveFloat | None = Field(default=None, description="upper clipping range; default: epsilon")
+    epsilon_high: PositiveFloat | None = Field(
+        default=None, description="upper clipping range; default: epsilon"
+    )
     loss_type: Literal["grpo", "dr_grpo", "dapo", "bnpo"] = Field(
         default="dapo", description="how tokens are averaged"
     )
@@ -168,7 +177,8 @@ class GenerationConfig(Section):
     max_prompt_length: PositiveInt = Field(default=512, description="longer prompts are refused")
     max_completion_length: PositiveInt = Field(default=256, description="tokens per completion")
     assistant_prefill: str = Field(
-        default="```python\n", description="text that opens the answer, as if the model had written it; may be empty"
+        default="```python\n",
+        description="text that opens the answer, as if the model had written it; may be empty",
     )
     stop_at_code_fence: bool = Field(default=True, description="end a completion at its closing code fence")
     max_num_seqs: PositiveInt = Field(default=64, description="sequences the engine runs at once")
@@ -183,7 +193,9 @@ class RewardWeights(Section):
     """Weights of the rubric; a completion's reward is their weighted sum."""
 
     tests: NonNegativeFloat = Field(default=0.50, description="share of tests passed")
-    execution: NonNegativeFloat = Field(default=0.20, description="runs clean 1, writes to stderr .5, crashes 0")
+    execution: NonNegativeFloat = Field(
+        default=0.20, description="runs clean 1, writes to stderr .5, crashes 0"
+    )
     syntax: NonNegativeFloat = Field(default=0.15, description="compiles")
     lint: NonNegativeFloat = Field(default=0.10, description="1 - ruff issues / 20")
     complexity: NonNegativeFloat = Field(default=0.05, description="nesting, branches, length")
@@ -200,7 +212,7 @@ class RewardsConfig(Section):
     """How completions are scored."""
 
     weights: RewardWeights = Field(
-       default= default_factory=RewardWeights, description="weight of each part of the reward"
+        default_factory=RewardWeights, description="weight of each part of the reward"
     )
     syntax_failure_reward: Fraction = Field(
         default=0.1, description="the constant reward of code that does not compile"
@@ -213,7 +225,9 @@ class RewardsConfig(Section):
 class ExecutionConfig(Section):
     """Limits of one run in the sandbox."""
 
-    enabled: bool = Field(default=True, description="run the tests (the baseline's --no_execution turns it off)")
+    enabled: bool = Field(
+        default=True, description="run the tests (the baseline's --no_execution turns it off)"
+    )
     timeout: PositiveFloat = Field(default=2.0, description="CPU seconds per run")
     max_memory: PositiveInt = Field(default=512, description="MiB per run")
     allow_network: Annotated[bool, AfterValidator(_only(False, "the sandbox has no network"))] = Field(
@@ -267,7 +281,9 @@ class TokenPackingConfig(Section):
     enabled: Annotated[
         bool, AfterValidator(_only(False, "token packing comes with the training-step work; set false"))
     ] = Field(default=False, description="several sequences in one row; not built yet: true is refused")
-    min_pack_ratio: Fraction = Field(default=0.5, description="pack only if at least this share of a row is filled")
+    min_pack_ratio: Fraction = Field(
+        default=0.5, description="pack only if at least this share of a row is filled"
+    )
 
 
 class AccelerationConfig(Section):
@@ -285,17 +301,17 @@ class AccelerationConfig(Section):
         "where it is exact",
     )
     async_rewards: AsyncRewardsConfig = Field(
-       default= default_factory=AsyncRewardsConfig, description="scoring beside generation"
+        default_factory=AsyncRewardsConfig, description="scoring beside generation"
     )
     reward_cache: RewardCacheConfig = Field(default_factory=RewardCacheConfig, description="cached verdicts")
     curriculum: CurriculumConfig = Field(
-       default= default_factory=CurriculumConfig, description="which task is drawn next"
+        default_factory=CurriculumConfig, description="which task is drawn next"
     )
     speculative: SpeculativeConfig = Field(
-       default= default_factory=SpeculativeConfig, description="speculative decoding"
+        default_factory=SpeculativeConfig, description="speculative decoding"
     )
     token_packing: TokenPackingConfig = Field(
-       default= default_factory=TokenPackingConfig, description="packing without padding"
+        default_factory=TokenPackingConfig, description="packing without padding"
     )
 
 
@@ -334,7 +350,9 @@ class RuntimeConfig(Section):
     generation_timeout_s: PositiveFloat = Field(default=300.0, description="for one request to the generator")
     reward_timeout_s: PositiveFloat = Field(default=120.0, description="for one score")
     train_step_timeout_s: PositiveFloat = Field(default=900.0, description="for one optimiser step")
-    weight_update_timeout_s: PositiveFloat = Field(default=120.0, description="for the engine to take new weights")
+    weight_update_timeout_s: PositiveFloat = Field(
+        default=120.0, description="for the engine to take new weights"
+    )
 
 
 class Config(Section):
@@ -345,24 +363,24 @@ class Config(Section):
     dataset: DatasetConfig = Field(default_factory=DatasetConfig, description="what to train on")
     output: OutputConfig = Field(default_factory=OutputConfig, description="where results go")
     training: TrainingConfig = Field(
-       default= default_factory=TrainingConfig, description="the optimiser and its schedule"
+        default_factory=TrainingConfig, description="the optimiser and its schedule"
     )
     grpo: GrpoConfig = Field(default_factory=GrpoConfig, description="the objective")
     generation: GenerationConfig = Field(
-       default= default_factory=GenerationConfig, description="sampling and the engine"
+        default_factory=GenerationConfig, description="sampling and the engine"
     )
     rewards: RewardsConfig = Field(default_factory=RewardsConfig, description="how completions are scored")
     execution: ExecutionConfig = Field(
-       default= default_factory=ExecutionConfig, description="limits of one run in the sandbox"
+        default_factory=ExecutionConfig, description="limits of one run in the sandbox"
     )
     acceleration: AccelerationConfig = Field(
-       default= default_factory=AccelerationConfig, description="what makes it fast"
+        default_factory=AccelerationConfig, description="what makes it fast"
     )
     evaluation: EvaluationConfig = Field(
-       default= default_factory=EvaluationConfig, description="the measurement before and after training"
+        default_factory=EvaluationConfig, description="the measurement before and after training"
     )
     runtime: RuntimeConfig = Field(
-       default= default_factory=RuntimeConfig, description="processes, devices and deadlines"
+        default_factory=RuntimeConfig, description="processes, devices and deadlines"
     )
 
     @property

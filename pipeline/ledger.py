@@ -156,7 +156,9 @@ class Ledger:
             self._move(group.draw_id, ("issued",), "scored")
             query = "SELECT task_id, attempt FROM draws WHERE draw_id = ?"
             task_id, attempt = self._db.execute(query, (group.draw_id,)).fetchone()
-            assert task_id == group.task.task_id, f"draw {group.draw_id} is of {task_id}, not of {group.task.task_id}"
+            assert task_id == group.task.task_id, (
+                f"draw {group.draw_id} is of {task_id}, not of {group.task.task_id}"
+            )
             self._db.executemany(
                 f"INSERT INTO rollouts VALUES ({', '.join('?' * 15)})",
                 [_rollout_row(rollout, group.draw_id, attempt) for rollout in group.rollouts],
@@ -178,9 +180,13 @@ class Ledger:
             f" AND status IN ({', '.join('?' * len(sources))})",
             (status, reason, draw_id, *sources),
         )
-        assert cursor.rowcount == 1, f"draw {draw_id} cannot become {status}: it is not {' or '.join(sources)}"
+        assert cursor.rowcount == 1, (
+            f"draw {draw_id} cannot become {status}: it is not {' or '.join(sources)}"
+        )
 
-    def commit_step(self, result: StepResult, draw_ids: Sequence[int], extra_state: Mapping[str, Any]) -> None:
+    def commit_step(
+        self, result: StepResult, draw_ids: Sequence[int], extra_state: Mapping[str, Any]
+    ) -> None:
         """Account for one optimiser step, all or nothing: its row, its draws (trained), the state.
 
         ``extra_state`` is JSON: the state of the sampler and of whatever else ``load_state`` must give
@@ -210,7 +216,9 @@ class Ledger:
             query = "UPDATE draws SET status = 'trained', step_id = ? WHERE draw_id = ? AND status = 'scored'"
             for draw_id in draw_ids:
                 changed = self._db.execute(query, (cursor.lastrowid, draw_id)).rowcount
-                assert changed == 1, f"draw {draw_id} cannot be trained in step {result.step}: it is not scored"
+                assert changed == 1, (
+                    f"draw {draw_id} cannot be trained in step {result.step}: it is not scored"
+                )
 
     def last_step(self) -> int:
         """The last committed step, 0 before the first."""
@@ -264,7 +272,9 @@ class Ledger:
         again = f"rewound to step {step}: the restored sampler draws again"
         later = "(status IN ('issued', 'scored') OR step_id IN (SELECT step_id FROM steps WHERE status = 'rewound'))"
         with self._transaction():
-            self._db.execute("UPDATE steps SET status = 'rewound' WHERE step > ? AND status = 'committed'", (step,))
+            self._db.execute(
+                "UPDATE steps SET status = 'rewound' WHERE step > ? AND status = 'committed'", (step,)
+            )
             self._db.execute(
                 "UPDATE draws SET status = 'dropped', step_id = NULL, reason = ?"
                 f" WHERE draw_id > ? AND {later}",

@@ -21,7 +21,6 @@ from typing import NamedTuple
 _NAME = re.compile(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*")
 
 
-
 class Metric(NamedTuple):
     """A metric's name, its unit ("" for a share or a plain number) and what it says."""
 
@@ -225,6 +224,4 @@ class StageTimer:
         """Since the last ``drain()``: what one step adds."""
         total, last = self.total(), self._drained
         self._drained = total
-        return StageUsage(
-            seconds=total.seconds - last.seconds, num_tokens=total.num_tokens - last.num_tokens
-        )
+        return StageUsage(seconds=total.seconds - last.seconds, num_tokens=total.num_tokens - last.num_tokens)

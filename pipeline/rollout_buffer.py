@@ -69,6 +69,7 @@ class RolloutBuffer:
         self._issued: dict[int, int] = {}  # draw_id -> policy version, until put; ready ones stay here too
         self._generated: set[int] = set()
         self._ready: dict[int, RolloutGroup] = {}
+        self._stale: list[RolloutGroup] = []  # dropped, not yet returned
         self._training: set[int] = set()
         self._failure: str | None = None
         self._change = asyncio.Event()
@@ -104,7 +105,9 @@ class RolloutBuffer:
 
     def issue(self, slot: Slot, draw_id: int) -> None:
         """Use ``slot`` for a draw, which goes to the generators now."""
-        assert draw_id not in self._issued and draw_id not in self._training, f"draw {draw_id} was issued twice"
+        assert draw_id not in self._issued and draw_id not in self._training, (
+            f"draw {draw_id} was issued twice"
+        )
         self._issued[draw_id] = self._reserved.pop(slot.slot_id)
 
     def release_slot(self, slot: Slot) -> None:
@@ -147,50 +150,54 @@ class RolloutBuffer:
             f"take at version {trainer_version}, but trained({self._trainer_version}) was the last"
         )
         assert 0 < num_groups <= self._groups_per_step - len(self._training)
-        dropped: list[RolloutGroup] = []
 
         def enough() -> bool:
-            dropped.extend(self._drop_stale())
+            self._drop_stale()
             return self._can_take(num_groups)
 
         def explain(waited_s: float) -> str:
             return self._explain_not_delivered(num_groups, waited_s)
 
         await self._wait_until(enough, deadline_s, explain)
-        groups = tuple(self._ready.pop(draw_id) for draw_id in sorted(self._ready)[:num_groups])
+        groups = tuple(self._ready.pop(draw_id) for draw_id in self._oldest_ready(num_groups))
         for group in groups:
             del self._issued[group.draw_id]
             self._generated.discard(group.draw_id)
             self._training.add(group.draw_id)
-        return Taken(groups=groups, dropped=tuple(dropped))
+        dropped, self._stale = tuple(self._stale), []
+        return Taken(groups=groups, dropped=dropped)
 
-    def _drop_stale(self) -> list[RolloutGroup]:
+    def _drop_stale(self) -> None:
         oldest = self._trainer_version - self._max_staleness
-        stale = [
-            group
-            for group in self._ready.values()
-            if min(rollout.completion.min_policy_version for rollout in group.rollouts) < oldest
-        ]
-        for group in stale:
-            self.drop(group.draw_id)
-        return stale
+        for group in list(self._ready.values()):
+            if min(rollout.completion.min_policy_version for rollout in group.rollouts) < oldest:
+                self.drop(group.draw_id)
+                self._stale.append(group)
+
+    def _oldest_ready(self, num_groups: int) -> list[int]:
+        return sorted(self._ready, key=lambda draw_id: (self._issued[draw_id], draw_id))[:num_groups]
 
     def _can_take(self, num_groups: int) -> bool:
         """Whether the ``num_groups`` oldest ready groups can go now and leave all others in time.
 
-        Earliest-deadline-first: of the groups that must be trained by version d, no more may stay
-        behind than the steps until d (and the rest of this step) can take.
+        Earliest deadline first: of the groups of version w or older, no more may stay behind than the
+        rest of this step and the steps until w + max_staleness can take; a newer group does not go in
+        front of them.
         """
         if len(self._ready) < num_groups:
             return False
-        chosen = set(sorted(self._ready)[:num_groups])
-        rest_of_step = self._groups_per_step - len(self._training) - num_groups
+        chosen = self._oldest_ready(num_groups)
+        newest = max(self._issued[draw_id] for draw_id in chosen)
+        at_work = {version for draw_id, version in self._issued.items() if draw_id not in self._ready}
         staying = [version for draw_id, version in self._issued.items() if draw_id not in chosen]
-        for version in set(staying):
-            num_steps = version + self._max_staleness - self._trainer_version
-            num_due = sum(other <= version for other in staying)
-            if num_due > rest_of_step + self._groups_per_step * num_steps:
-                return False
+        rest_of_step = self._groups_per_step - len(self._training) - num_groups
+        for version in at_work:
+            # Where no newer group is chosen, waiting would change nothing.
+            if version < newest:
+                num_steps = version + self._max_staleness - self._trainer_version
+                num_due = sum(other <= version for other in staying)
+                if num_due > rest_of_step + self._groups_per_step * num_steps:
+                    return False
         return True
 
     def trained(self, trainer_version: int) -> None:

@@ -8,6 +8,7 @@ input closes, so it dies with its owner. Called by rewards.fast.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -148,10 +149,9 @@ class _RuffServer:
     def close(self) -> None:
         self._process.kill()
         self._process.wait(timeout=self._timeout_s)
-        try:
+        # What was left in its buffer has no reader any more.
+        with contextlib.suppress(BrokenPipeError):
             self._input.close()
-        except BrokenPipeError:
-            pass  # what was left in its buffer has no reader any more
         self._output.close()
 
     def _notify(self, method: str, parameters: dict[str, object]) -> None:

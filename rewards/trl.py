@@ -10,7 +10,7 @@ neither TRL nor torch. Called by pipeline.baseline and by users of TRL:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from curriculum.task import Task
@@ -45,7 +45,7 @@ def make_reward_function(
     ``prefill`` is text of the answer that stands at the end of the prompt already. The data set needs
     a column ``task_id`` with keys of ``tasks_by_id``; ValueError for another. An infrastructure error
     gives None, which TRL leaves out of the group. Where TRL passes ``log_metric``, the means of the
-    breakdown, the pass rate and the number of infrastructure errors are logged.
+    breakdown, the pass rate and the shares of failures are logged under the names of pipeline.metrics.
     """
 
     def code_reward(
@@ -75,19 +75,26 @@ def completion_text(completion: TrlCompletion) -> str:
     return "".join(message.get("content") or "" for message in completion)
 
 
-def reward_metrics(results: Iterable[RewardResult]) -> dict[str, float]:
-    """Means over the completions that were judged, and how many could not be."""
-    all_results = tuple(results)
-    judged = [result for result in all_results if result.outcome is not Outcome.INFRA_ERROR]
-    metrics = {"rewards/infra_errors": float(len(all_results) - len(judged))}
-    if judged:
-        metrics["rewards/pass_rate"] = sum(result.passed for result in judged) / len(judged)
-        for name in judged[0].breakdown:
-            metrics[f"rewards/{name}"] = sum(result.breakdown[name] for result in judged) / len(judged)
+def reward_metrics(results: Sequence[RewardResult]) -> dict[str, float]:
+    """Means over the completions that were judged, and the share that could not be."""
+    judged = [result for result in results if result.outcome is not Outcome.INFRA_ERROR]
+    metrics = {"rollout/infra_error_share": 1.0 - len(judged) / len(results)} if results else {}
+    if not judged:
+        return metrics
+    num_syntax_failures = sum(result.breakdown["syntax"] == 0.0 for result in judged)
+    metrics["rollout/pass_rate"] = sum(result.passed for result in judged) / len(judged)
+    metrics["rollout/syntax_failure_share"] = num_syntax_failures / len(judged)
+    metrics["rewards/seconds_mean"] = sum(result.seconds for result in judged) / len(judged)
+    metrics["rewards/seconds"] = sum(result.seconds for result in judged)
+    metrics["rewards/cache_hit_rate"] = sum(result.cached for result in judged) / len(judged)
+    for name in judged[0].breakdown:
+        metrics[f"rewards/{name}"] = sum(result.breakdown[name] for result in judged) / len(judged)
     return metrics
 
 
 def _find_task(tasks_by_id: Mapping[str, Task], task_id: str) -> Task:
     if task_id not in tasks_by_id:
-        raise ValueError(f"column task_id: value {task_id!r}: no such task among the {len(tasks_by_id)} given")
+        raise ValueError(
+            f"column task_id: value {task_id!r}: no such task among the {len(tasks_by_id)} given"
+        )
     return tasks_by_id[task_id]

@@ -35,13 +35,20 @@ class CandidateProxy:
         self._channel = channel
         self.num_calls = 0
         self.error: BaseException | None = None
+        self.unsendable = False
         self.error_kind = ""
         self.error_name = ""
 
     def call(self, *args: object, **kwargs: object) -> object:
         """Return the candidate's plain value, or raise what stands for its exception."""
         self.num_calls += 1
-        kind, payload = self._exchange(encode((args, kwargs)))
+        try:
+            request = encode((args, kwargs))
+        except CodecError:
+            # The test program's fault, not the candidate's: it must not read as a wrong answer.
+            self.unsendable = True
+            raise
+        kind, payload = self._exchange(request)
         if kind == "ok":
             return payload
         self.error_name = str(payload)[:80]
@@ -81,7 +88,7 @@ def serve(control: socket.socket, candidate: socket.socket) -> None:
         exec(compile(check_source, "<check>", "exec"), module.__dict__)
         check = module.__dict__["check"]
     except BaseException as error:
-        verdict = ("broken", type(error).__name__, proxy.num_calls)
+        verdict = _failure(error, proxy, default="wrong" if proxy.num_calls else "broken")
     else:
         verdict = _verdict(check, call, proxy)
     send_frame(control, encode(verdict))
@@ -92,10 +99,16 @@ def _verdict(check: object, call: object, proxy: CandidateProxy) -> tuple[str, s
     try:
         check(call)
     except BaseException as error:
-        if error is proxy.error:
-            return proxy.error_kind, proxy.error_name, proxy.num_calls
-        return "wrong", type(error).__name__, proxy.num_calls
-    return "pass", "", proxy.num_calls
+        return _failure(error, proxy, default="wrong")
+    return "broken" if proxy.unsendable else "pass", "", proxy.num_calls
+
+
+def _failure(error: BaseException, proxy: CandidateProxy, *, default: str) -> tuple[str, str, int]:
+    if proxy.unsendable:
+        return "broken", "an argument is not plain data", proxy.num_calls
+    if error is proxy.error:
+        return proxy.error_kind, proxy.error_name, proxy.num_calls
+    return default, type(error).__name__, proxy.num_calls
 
 
 def _stand_in(name: str) -> Exception:

@@ -8,7 +8,7 @@ from curriculum.task import Task
 TASKS: tuple[Task, ...] = (
     ladder_task(
         "row_sums",
-        family="grid_rows",
+        family="grid rows",
         level=2,
         prompt=(
             "A grid is a list of rows, and a row is a list of numbers. Write `row_sums(grid)` to return the "
@@ -26,7 +26,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "cell_at",
-        family="grid_rows",
+        family="grid rows",
         level=2,
         prompt=(
             "Write a function `cell_at(grid, row, column)` that returns the value in the given row and "
@@ -44,7 +44,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "blank_grid",
-        family="grid_rows",
+        family="grid rows",
         level=2,
         prompt=(
             "Write a function `blank_grid(rows, columns)` that returns a list of `rows` lists, each of "
@@ -62,7 +62,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "cell_total",
-        family="grid_rows",
+        family="grid rows",
         level=2,
         prompt=(
             "Write a function `cell_total(grid)` that returns the sum of all numbers in a list of lists, 0 "
@@ -80,7 +80,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "column_values",
-        family="grid_rows",
+        family="grid rows",
         level=3,
         prompt=(
             "Write a function `column_values(grid, column)` that returns the list of the values in the "
@@ -98,7 +98,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "one_flat_list",
-        family="grid_rows",
+        family="grid rows",
         level=3,
         prompt=(
             "Write a function `one_flat_list(lists)` that joins all lists inside a list of lists, in order, "
@@ -116,7 +116,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "rows_to_columns",
-        family="grid_work",
+        family="grid work",
         level=3,
         prompt=(
             "Write a function `rows_to_columns(grid)` that transposes a grid: it returns a list of lists in "
@@ -135,7 +135,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "turn_clockwise",
-        family="grid_work",
+        family="grid work",
         level=4,
         prompt=(
             "Write a function `turn_clockwise(grid)` that rotates a grid (a list of rows of equal length) "
@@ -154,7 +154,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "main_diagonal",
-        family="grid_work",
+        family="grid work",
         level=3,
         prompt=(
             "Write a function `main_diagonal(grid)` that returns the values on the main diagonal of a "
@@ -172,7 +172,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "find_in_grid",
-        family="grid_work",
+        family="grid work",
         level=4,
         prompt=(
             "Write a function `find_in_grid(grid, value)` that looks for `value` in a grid row by row, each "
@@ -197,7 +197,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "neighbour_count",
-        family="grid_work",
+        family="grid work",
         level=4,
         prompt=(
             "In a grid of zeros and ones, `neighbour_count(grid, row, column)` returns how many of the up "
@@ -223,7 +223,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "best_column",
-        family="grid_work",
+        family="grid work",
         level=4,
         prompt=(
             "Given a grid with at least one row and one column of numbers, `best_column(grid)` returns the "
@@ -245,7 +245,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "deep_total",
-        family="nested_recursion",
+        family="nested recursion",
         level=4,
         prompt=(
             "The list `values` holds integers and lists, and these lists hold integers and lists again, to "
@@ -271,7 +271,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "deep_flatten",
-        family="nested_recursion",
+        family="nested recursion",
         level=4,
         prompt=(
             "Write a function `deep_flatten(values)` that takes a list whose elements may be lists again, "
@@ -298,7 +298,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "deep_count",
-        family="nested_recursion",
+        family="nested recursion",
         level=4,
         prompt=(
             "Write a function `deep_count(values)` that counts the elements that are not lists in a list of "
@@ -324,7 +324,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "deepest_level",
-        family="nested_recursion",
+        family="nested recursion",
         level=4,
         prompt=(
             "Write a function `deepest_level(values)` that returns how deeply lists are nested: a list "
@@ -349,7 +349,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "deep_reverse",
-        family="nested_recursion",
+        family="nested recursion",
         level=4,
         prompt=(
             "Write a function `deep_reverse(values)` that reverses a nested list at every depth: the order "

@@ -1,4 +1,4 @@
-"""Lists, first part: ends, sizes, totals, extremes, joining, membership."""
+"""Lists, first part: ends, sizes, totals, extremes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from curriculum.task import Task
 TASKS: tuple[Task, ...] = (
     ladder_task(
         "first_item",
-        family="list_ends",
+        family="list ends",
         level=1,
-        prompt=("Write a function `first_item(items)` that returns the first element of a non-empty list."),
+        prompt="Write a function `first_item(items)` that returns the first element of a non-empty list.",
         reference="def first_item(items):\n    return items[0]",
         tests=(
             (([3, 1, 2],), 3),
@@ -23,9 +23,9 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "last_item",
-        family="list_ends",
+        family="list ends",
         level=1,
-        prompt=("Write a function `last_item(items)` that returns the last element of a non-empty list."),
+        prompt="Write a function `last_item(items)` that returns the last element of a non-empty list.",
         reference="def last_item(items):\n    return items[-1]",
         tests=(
             (([3, 1, 2],), 2),
@@ -38,7 +38,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "second_item",
-        family="list_ends",
+        family="list ends",
         level=1,
         prompt=(
             "Define `second_item(items)`, which returns the second element of a list. The list has at least "
@@ -56,7 +56,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "next_to_last",
-        family="list_ends",
+        family="list ends",
         level=1,
         prompt=(
             "Given a list with two or more elements, `next_to_last(items)` should return the element just "
@@ -74,7 +74,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "item_at",
-        family="list_ends",
+        family="list ends",
         level=1,
         prompt=(
             "Write a function `item_at(items, index)` that returns the element of the list at the given "
@@ -92,7 +92,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "both_ends",
-        family="list_ends",
+        family="list ends",
         level=1,
         prompt=(
             "Write `both_ends(items)` so that it returns a new list of two values: the first and the last "
@@ -110,7 +110,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "item_count",
-        family="list_size",
+        family="list size",
         level=1,
         prompt="Write a function `item_count(items)` that returns how many elements the list has.",
         reference="def item_count(items):\n    return len(items)",
@@ -125,7 +125,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "is_list_empty",
-        family="list_size",
+        family="list size",
         level=1,
         prompt=(
             "Write a function `is_list_empty(items)` that returns True when the list has no elements and "
@@ -143,7 +143,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "same_size",
-        family="list_size",
+        family="list size",
         level=1,
         prompt=(
             "Write a function `same_size(left, right)` that tells whether two lists have the same length. "
@@ -161,7 +161,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "has_more_than",
-        family="list_size",
+        family="list size",
         level=1,
         prompt=(
             "Return True from `has_more_than(items, n)` if the list `items` has more than `n` elements, and "
@@ -179,7 +179,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "combined_size",
-        family="list_size",
+        family="list size",
         level=1,
         prompt=(
             "Write a function `combined_size(left, right)` that returns the total number of elements in two "
@@ -197,7 +197,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "last_index",
-        family="list_size",
+        family="list size",
         level=1,
         prompt=(
             "Write `last_index(items)`, which returns the index of the last element of a non-empty list, "
@@ -215,7 +215,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "list_total",
-        family="list_totals",
+        family="list totals",
         level=1,
         prompt=(
             "Write a function `list_total(numbers)` that returns the sum of all the numbers in a list. The "
@@ -233,7 +233,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "total_with_bonus",
-        family="list_totals",
+        family="list totals",
         level=1,
         prompt=(
             "Write a function `total_with_bonus(numbers, bonus)` that adds up the numbers in the list, then "
@@ -251,7 +251,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "list_mean",
-        family="list_totals",
+        family="list totals",
         level=1,
         prompt=(
             "Write a function `list_mean(numbers)` that returns the average of a non-empty list of numbers "
@@ -269,7 +269,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "grand_total",
-        family="list_totals",
+        family="list totals",
         level=1,
         prompt=(
             "Define `grand_total(left, right)` to return the sum of every number in both lists taken "
@@ -287,7 +287,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "is_total_over",
-        family="list_totals",
+        family="list totals",
         level=1,
         prompt=(
             "Write a function `is_total_over(numbers, limit)` that returns True if the numbers in the list "
@@ -305,9 +305,9 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "biggest",
-        family="list_extremes",
+        family="list extremes",
         level=1,
-        prompt=("Write a function `biggest(numbers)` that returns the largest number in a non-empty list."),
+        prompt="Write a function `biggest(numbers)` that returns the largest number in a non-empty list.",
         reference="def biggest(numbers):\n    return max(numbers)",
         tests=(
             (([1, 5, 3],), 5),
@@ -320,9 +320,9 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "tiniest",
-        family="list_extremes",
+        family="list extremes",
         level=1,
-        prompt=("Write a function `tiniest(numbers)` that returns the smallest number in a non-empty list."),
+        prompt="Write a function `tiniest(numbers)` that returns the smallest number in a non-empty list.",
         reference="def tiniest(numbers):\n    return min(numbers)",
         tests=(
             (([4, 1, 3],), 1),
@@ -335,7 +335,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "value_spread",
-        family="list_extremes",
+        family="list extremes",
         level=1,
         prompt=(
             "Write a function `value_spread(numbers)` that returns the difference between the largest and "
@@ -353,7 +353,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "extremes_sum",
-        family="list_extremes",
+        family="list extremes",
         level=1,
         prompt=(
             "Given a non-empty list of numbers, `extremes_sum(numbers)` returns the largest number plus the "
@@ -371,7 +371,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "low_and_high",
-        family="list_extremes",
+        family="list extremes",
         level=1,
         prompt=(
             "Write a function `low_and_high(numbers)` that returns a list holding the minimum and then the "
@@ -389,7 +389,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "biggest_or_none",
-        family="list_extremes",
+        family="list extremes",
         level=2,
         prompt=(
             "Write a function `biggest_or_none(numbers)` that returns the largest number in the list, or "
@@ -403,222 +403,6 @@ TASKS: tuple[Task, ...] = (
             (([-4, -2, -9],), -2),
             (([0],), 0),
             (([2, 1_000_000, 2],), 1_000_000),
-        ),
-    ),
-    ladder_task(
-        "join_two_lists",
-        family="list_joining",
-        level=1,
-        prompt=(
-            "Write a function `join_two_lists(first, second)` that returns one list with the elements of "
-            "`first` followed by those of `second`."
-        ),
-        reference="def join_two_lists(first, second):\n    return first + second",
-        tests=(
-            (([1, 2], [3]), [1, 2, 3]),
-            (([], []), []),
-            (([], [5]), [5]),
-            (([5], []), [5]),
-            ((["a"], ["a", "b"]), ["a", "a", "b"]),
-            (([-1, 0], [0, -1]), [-1, 0, 0, -1]),
-        ),
-    ),
-    ladder_task(
-        "with_item_at_end",
-        family="list_joining",
-        level=1,
-        prompt=(
-            "Write a function `with_item_at_end(items, item)` that returns a new list: all elements of "
-            "`items`, and then `item` at the end."
-        ),
-        reference="def with_item_at_end(items, item):\n    return items + [item]",
-        tests=(
-            (([1, 2], 3), [1, 2, 3]),
-            (([], 1), [1]),
-            ((["a"], "a"), ["a", "a"]),
-            (([0, 0], 0), [0, 0, 0]),
-            (([-1], -2), [-1, -2]),
-            (([1, 2, 3, 4, 5], 1_000_000), [1, 2, 3, 4, 5, 1_000_000]),
-        ),
-    ),
-    ladder_task(
-        "with_item_at_start",
-        family="list_joining",
-        level=1,
-        prompt=(
-            "Write a function `with_item_at_start(items, item)` that returns a new list that begins with "
-            "`item` and continues with all elements of `items`."
-        ),
-        reference="def with_item_at_start(items, item):\n    return [item] + items",
-        tests=(
-            (([1, 2], 3), [3, 1, 2]),
-            (([], 1), [1]),
-            ((["a"], "b"), ["b", "a"]),
-            (([0, 0], 0), [0, 0, 0]),
-            (([-1], -2), [-2, -1]),
-            (([1, 2, 3, 4, 5], 1_000_000), [1_000_000, 1, 2, 3, 4, 5]),
-        ),
-    ),
-    ladder_task(
-        "repeat_list",
-        family="list_joining",
-        level=1,
-        prompt=(
-            "Write a function `repeat_list(items, times)` that returns the list repeated `times` times, one "
-            "copy after another. When `times` is 0 the result is an empty list."
-        ),
-        reference="def repeat_list(items, times):\n    return items * times",
-        tests=(
-            (([1, 2], 2), [1, 2, 1, 2]),
-            (([1], 0), []),
-            (([], 3), []),
-            ((["a", "b"], 1), ["a", "b"]),
-            (([0], 5), [0, 0, 0, 0, 0]),
-            (([-1, 1], 3), [-1, 1, -1, 1, -1, 1]),
-        ),
-    ),
-    ladder_task(
-        "three_lists_in_one",
-        family="list_joining",
-        level=1,
-        prompt=(
-            "Write a function `three_lists_in_one(a, b, c)` that puts three lists together, in the order "
-            "given, and returns the resulting list."
-        ),
-        reference="def three_lists_in_one(a, b, c):\n    return a + b + c",
-        tests=(
-            (([1], [2], [3]), [1, 2, 3]),
-            (([], [], []), []),
-            (([1, 2], [], [3]), [1, 2, 3]),
-            (([], ["x"], []), ["x"]),
-            (([0], [0], [0, 0]), [0, 0, 0, 0]),
-            (([-1], [-2, -3], [-4]), [-1, -2, -3, -4]),
-        ),
-    ),
-    ladder_task(
-        "doubled_up",
-        family="list_joining",
-        level=1,
-        prompt=(
-            "Define `doubled_up(items)`, which returns a list that contains all elements of `items` twice: "
-            "the whole list and then the whole list again."
-        ),
-        reference="def doubled_up(items):\n    return items + items",
-        tests=(
-            (([1, 2],), [1, 2, 1, 2]),
-            (([],), []),
-            (([7],), [7, 7]),
-            ((["a", "b", "c"],), ["a", "b", "c", "a", "b", "c"]),
-            (([0, 0],), [0, 0, 0, 0]),
-            (([-1, 1_000_000],), [-1, 1_000_000, -1, 1_000_000]),
-        ),
-    ),
-    ladder_task(
-        "contains_item",
-        family="list_membership",
-        level=1,
-        prompt=(
-            "Write a function `contains_item(items, item)` that returns True if `item` is in the list and "
-            "False if it is not."
-        ),
-        reference="def contains_item(items, item):\n    return item in items",
-        tests=(
-            (([1, 2, 3], 2), True),
-            (([1, 2, 3], 4), False),
-            (([], 1), False),
-            ((["a", "b"], "b"), True),
-            (([-1], 1), False),
-            (([5, 5, 5], 5), True),
-        ),
-    ),
-    ladder_task(
-        "lacks_item",
-        family="list_membership",
-        level=1,
-        prompt=(
-            "Write a function `lacks_item(items, item)` that returns True when `item` does not occur in the "
-            "list, otherwise False."
-        ),
-        reference="def lacks_item(items, item):\n    return item not in items",
-        tests=(
-            (([1, 2, 3], 2), False),
-            (([1, 2, 3], 4), True),
-            (([], 1), True),
-            ((["a", "b"], "b"), False),
-            (([-1], 1), True),
-            (([5, 5, 5], 5), False),
-        ),
-    ),
-    ladder_task(
-        "has_zero",
-        family="list_membership",
-        level=1,
-        prompt=(
-            "Write a function `has_zero(numbers)` that returns True if the list of numbers contains 0, else "
-            "False."
-        ),
-        reference="def has_zero(numbers):\n    return 0 in numbers",
-        tests=(
-            (([0],), True),
-            (([],), False),
-            (([1, 2, 3],), False),
-            (([1, 0, 2],), True),
-            (([-1, 10, 100],), False),
-            (([0, 0, 0],), True),
-        ),
-    ),
-    ladder_task(
-        "contains_both",
-        family="list_membership",
-        level=1,
-        prompt=(
-            "Write `contains_both(items, a, b)` so that it returns True only if `a` and `b` are both "
-            "elements of the list `items`."
-        ),
-        reference="def contains_both(items, a, b):\n    return a in items and b in items",
-        tests=(
-            (([1, 2, 3], 1, 3), True),
-            (([1, 2, 3], 1, 4), False),
-            (([1, 2, 3], 4, 1), False),
-            (([], 0, 0), False),
-            (([5], 5, 5), True),
-            ((["a", "b"], "c", "d"), False),
-        ),
-    ),
-    ladder_task(
-        "contains_either",
-        family="list_membership",
-        level=1,
-        prompt=(
-            "Write `contains_either(items, a, b)` so that it returns True if at least one of `a` and `b` is "
-            "an element of the list `items`, and False otherwise."
-        ),
-        reference="def contains_either(items, a, b):\n    return a in items or b in items",
-        tests=(
-            (([1, 2, 3], 1, 3), True),
-            (([1, 2, 3], 1, 4), True),
-            (([1, 2, 3], 4, 1), True),
-            (([], 0, 0), False),
-            (([5], 6, 7), False),
-            ((["a", "b"], "c", "b"), True),
-        ),
-    ),
-    ladder_task(
-        "yes_or_no",
-        family="list_membership",
-        level=2,
-        prompt=(
-            'Write a function `yes_or_no(items, item)` that returns the string "yes" if the list contains '
-            '`item` and the string "no" if it does not.'
-        ),
-        reference='def yes_or_no(items, item):\n    return "yes" if item in items else "no"',
-        tests=(
-            (([1, 2, 3], 2), "yes"),
-            (([1, 2, 3], 4), "no"),
-            (([], 1), "no"),
-            ((["a", "b"], "b"), "yes"),
-            (([-1], 1), "no"),
-            (([5, 5, 5], 5), "yes"),
         ),
     ),
 )

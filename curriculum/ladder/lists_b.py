@@ -1,4 +1,4 @@
-"""Lists, second part: slices, reversal, element-wise arithmetic, filters."""
+"""Lists, second part: joining, membership, slices."""
 
 from __future__ import annotations
 
@@ -7,8 +7,224 @@ from curriculum.task import Task
 
 TASKS: tuple[Task, ...] = (
     ladder_task(
+        "join_two_lists",
+        family="list joining",
+        level=1,
+        prompt=(
+            "Write a function `join_two_lists(first, second)` that returns one list with the elements of "
+            "`first` followed by those of `second`."
+        ),
+        reference="def join_two_lists(first, second):\n    return first + second",
+        tests=(
+            (([1, 2], [3]), [1, 2, 3]),
+            (([], []), []),
+            (([], [5]), [5]),
+            (([5], []), [5]),
+            ((["a"], ["a", "b"]), ["a", "a", "b"]),
+            (([-1, 0], [0, -1]), [-1, 0, 0, -1]),
+        ),
+    ),
+    ladder_task(
+        "with_item_at_end",
+        family="list joining",
+        level=1,
+        prompt=(
+            "Write a function `with_item_at_end(items, item)` that returns a new list: all elements of "
+            "`items`, and then `item` at the end."
+        ),
+        reference="def with_item_at_end(items, item):\n    return items + [item]",
+        tests=(
+            (([1, 2], 3), [1, 2, 3]),
+            (([], 1), [1]),
+            ((["a"], "a"), ["a", "a"]),
+            (([0, 0], 0), [0, 0, 0]),
+            (([-1], -2), [-1, -2]),
+            (([1, 2, 3, 4, 5], 1_000_000), [1, 2, 3, 4, 5, 1_000_000]),
+        ),
+    ),
+    ladder_task(
+        "with_item_at_start",
+        family="list joining",
+        level=1,
+        prompt=(
+            "Write a function `with_item_at_start(items, item)` that returns a new list that begins with "
+            "`item` and continues with all elements of `items`."
+        ),
+        reference="def with_item_at_start(items, item):\n    return [item] + items",
+        tests=(
+            (([1, 2], 3), [3, 1, 2]),
+            (([], 1), [1]),
+            ((["a"], "b"), ["b", "a"]),
+            (([0, 0], 0), [0, 0, 0]),
+            (([-1], -2), [-2, -1]),
+            (([1, 2, 3, 4, 5], 1_000_000), [1_000_000, 1, 2, 3, 4, 5]),
+        ),
+    ),
+    ladder_task(
+        "repeat_list",
+        family="list joining",
+        level=1,
+        prompt=(
+            "Write a function `repeat_list(items, times)` that returns the list repeated `times` times, one "
+            "copy after another. When `times` is 0 the result is an empty list."
+        ),
+        reference="def repeat_list(items, times):\n    return items * times",
+        tests=(
+            (([1, 2], 2), [1, 2, 1, 2]),
+            (([1], 0), []),
+            (([], 3), []),
+            ((["a", "b"], 1), ["a", "b"]),
+            (([0], 5), [0, 0, 0, 0, 0]),
+            (([-1, 1], 3), [-1, 1, -1, 1, -1, 1]),
+        ),
+    ),
+    ladder_task(
+        "three_lists_in_one",
+        family="list joining",
+        level=1,
+        prompt=(
+            "Write a function `three_lists_in_one(a, b, c)` that puts three lists together, in the order "
+            "given, and returns the resulting list."
+        ),
+        reference="def three_lists_in_one(a, b, c):\n    return a + b + c",
+        tests=(
+            (([1], [2], [3]), [1, 2, 3]),
+            (([], [], []), []),
+            (([1, 2], [], [3]), [1, 2, 3]),
+            (([], ["x"], []), ["x"]),
+            (([0], [0], [0, 0]), [0, 0, 0, 0]),
+            (([-1], [-2, -3], [-4]), [-1, -2, -3, -4]),
+        ),
+    ),
+    ladder_task(
+        "doubled_up",
+        family="list joining",
+        level=1,
+        prompt=(
+            "Define `doubled_up(items)`, which returns a list that contains all elements of `items` twice: "
+            "the whole list and then the whole list again."
+        ),
+        reference="def doubled_up(items):\n    return items + items",
+        tests=(
+            (([1, 2],), [1, 2, 1, 2]),
+            (([],), []),
+            (([7],), [7, 7]),
+            ((["a", "b", "c"],), ["a", "b", "c", "a", "b", "c"]),
+            (([0, 0],), [0, 0, 0, 0]),
+            (([-1, 1_000_000],), [-1, 1_000_000, -1, 1_000_000]),
+        ),
+    ),
+    ladder_task(
+        "contains_item",
+        family="list membership",
+        level=1,
+        prompt=(
+            "Write a function `contains_item(items, item)` that returns True if `item` is in the list and "
+            "False if it is not."
+        ),
+        reference="def contains_item(items, item):\n    return item in items",
+        tests=(
+            (([1, 2, 3], 2), True),
+            (([1, 2, 3], 4), False),
+            (([], 1), False),
+            ((["a", "b"], "b"), True),
+            (([-1], 1), False),
+            (([5, 5, 5], 5), True),
+        ),
+    ),
+    ladder_task(
+        "lacks_item",
+        family="list membership",
+        level=1,
+        prompt=(
+            "Write a function `lacks_item(items, item)` that returns True when `item` does not occur in the "
+            "list, otherwise False."
+        ),
+        reference="def lacks_item(items, item):\n    return item not in items",
+        tests=(
+            (([1, 2, 3], 2), False),
+            (([1, 2, 3], 4), True),
+            (([], 1), True),
+            ((["a", "b"], "b"), False),
+            (([-1], 1), True),
+            (([5, 5, 5], 5), False),
+        ),
+    ),
+    ladder_task(
+        "has_zero",
+        family="list membership",
+        level=1,
+        prompt=(
+            "Write a function `has_zero(numbers)` that returns True if the list of numbers contains 0, else "
+            "False."
+        ),
+        reference="def has_zero(numbers):\n    return 0 in numbers",
+        tests=(
+            (([0],), True),
+            (([],), False),
+            (([1, 2, 3],), False),
+            (([1, 0, 2],), True),
+            (([-1, 10, 100],), False),
+            (([0, 0, 0],), True),
+        ),
+    ),
+    ladder_task(
+        "contains_both",
+        family="list membership",
+        level=1,
+        prompt=(
+            "Write `contains_both(items, a, b)` so that it returns True only if `a` and `b` are both "
+            "elements of the list `items`."
+        ),
+        reference="def contains_both(items, a, b):\n    return a in items and b in items",
+        tests=(
+            (([1, 2, 3], 1, 3), True),
+            (([1, 2, 3], 1, 4), False),
+            (([1, 2, 3], 4, 1), False),
+            (([], 0, 0), False),
+            (([5], 5, 5), True),
+            ((["a", "b"], "c", "d"), False),
+        ),
+    ),
+    ladder_task(
+        "contains_either",
+        family="list membership",
+        level=1,
+        prompt=(
+            "Write `contains_either(items, a, b)` so that it returns True if at least one of `a` and `b` is "
+            "an element of the list `items`, and False otherwise."
+        ),
+        reference="def contains_either(items, a, b):\n    return a in items or b in items",
+        tests=(
+            (([1, 2, 3], 1, 3), True),
+            (([1, 2, 3], 1, 4), True),
+            (([1, 2, 3], 4, 1), True),
+            (([], 0, 0), False),
+            (([5], 6, 7), False),
+            ((["a", "b"], "c", "b"), True),
+        ),
+    ),
+    ladder_task(
+        "yes_or_no",
+        family="list membership",
+        level=2,
+        prompt=(
+            'Write a function `yes_or_no(items, item)` that returns the string "yes" if the list contains '
+            '`item` and the string "no" if it does not.'
+        ),
+        reference='def yes_or_no(items, item):\n    return "yes" if item in items else "no"',
+        tests=(
+            (([1, 2, 3], 2), "yes"),
+            (([1, 2, 3], 4), "no"),
+            (([], 1), "no"),
+            ((["a", "b"], "b"), "yes"),
+            (([-1], 1), "no"),
+            (([5, 5, 5], 5), "yes"),
+        ),
+    ),
+    ladder_task(
         "first_three",
-        family="list_slicing",
+        family="list slicing",
         level=1,
         prompt=(
             "Write a function `first_three(items)` that returns a list of the first three elements. A "
@@ -26,7 +242,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "all_but_first",
-        family="list_slicing",
+        family="list slicing",
         level=1,
         prompt=(
             "Write a function `all_but_first(items)` that returns a list without its first element. For an "
@@ -44,7 +260,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "all_but_last",
-        family="list_slicing",
+        family="list slicing",
         level=1,
         prompt=(
             "Write a function `all_but_last(items)` that returns a list without its last element. For an "
@@ -62,7 +278,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "take_from_front",
-        family="list_slicing",
+        family="list slicing",
         level=1,
         prompt=(
             "Write a function `take_from_front(items, n)` that returns the first `n` elements of the list "
@@ -80,7 +296,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "skip_front",
-        family="list_slicing",
+        family="list slicing",
         level=1,
         prompt=(
             "Write a function `skip_front(items, n)` that leaves out the first `n` elements of the list and "
@@ -98,8 +314,8 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "inner_items",
-        family="list_slicing",
-        level=2,
+        family="list slicing",
+        level=1,
         prompt=(
             "Given a list, `inner_items(items)` returns a list of everything between its first and its last "
             "element. A list with fewer than three elements gives an empty list."
@@ -116,7 +332,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "even_index_items",
-        family="every_other",
+        family="every other",
         level=1,
         prompt=(
             "Write a function `even_index_items(items)` that returns a list of the elements at the indexes "
@@ -134,7 +350,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "odd_index_items",
-        family="every_other",
+        family="every other",
         level=1,
         prompt=(
             "Write a function `odd_index_items(items)` that returns a list of the elements at the indexes "
@@ -152,8 +368,8 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "every_nth",
-        family="every_other",
-        level=2,
+        family="every other",
+        level=1,
         prompt=(
             "Write a function `every_nth(items, n)` that returns every `n`-th element of the list, starting "
             "with the first. `n` is at least 1."
@@ -170,8 +386,8 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "sum_of_even_indexes",
-        family="every_other",
-        level=2,
+        family="every other",
+        level=1,
         prompt=(
             "Write a function `sum_of_even_indexes(numbers)` that adds up the numbers standing at even "
             "indexes (0, 2, 4, ...) and returns the sum. An empty list gives 0."
@@ -188,7 +404,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "split_by_index_parity",
-        family="every_other",
+        family="every other",
         level=2,
         prompt=(
             "Return from `split_by_index_parity(items)` a list of two lists: the elements with even "
@@ -202,404 +418,6 @@ TASKS: tuple[Task, ...] = (
             (([],), [[], []]),
             ((["a", "b", "c", "d", "e"],), [["a", "c", "e"], ["b", "d"]]),
             (([0, 0, -1, 1],), [[0, -1], [0, 1]]),
-        ),
-    ),
-    ladder_task(
-        "backwards",
-        family="list_reversing",
-        level=1,
-        prompt=(
-            "Write a function `backwards(items)` that returns a new list with the elements in reverse order."
-        ),
-        reference="def backwards(items):\n    return items[::-1]",
-        tests=(
-            (([1, 2, 3],), [3, 2, 1]),
-            (([],), []),
-            (([7],), [7]),
-            ((["a", "b"],), ["b", "a"]),
-            (([1, 1, 2],), [2, 1, 1]),
-            (([-1, 0, 1_000_000],), [1_000_000, 0, -1]),
-        ),
-    ),
-    ladder_task(
-        "reads_same_both_ways",
-        family="list_reversing",
-        level=1,
-        prompt=(
-            "Write a function `reads_same_both_ways(items)` that returns True if the list is equal to its "
-            "own reverse, and False if it is not. An empty list counts as equal."
-        ),
-        reference="def reads_same_both_ways(items):\n    return items == items[::-1]",
-        tests=(
-            (([1, 2, 1],), True),
-            (([],), True),
-            (([7],), True),
-            (([1, 2],), False),
-            ((["a", "b", "b", "a"],), True),
-            (([1, 2, 3, 1],), False),
-        ),
-    ),
-    ladder_task(
-        "list_then_reverse",
-        family="list_reversing",
-        level=1,
-        prompt=(
-            "Write a function `list_then_reverse(items)` that returns the list followed by the same list in "
-            "reverse order, joined into one list."
-        ),
-        reference="def list_then_reverse(items):\n    return items + items[::-1]",
-        tests=(
-            (([1, 2, 3],), [1, 2, 3, 3, 2, 1]),
-            (([],), []),
-            (([7],), [7, 7]),
-            ((["a", "b"],), ["a", "b", "b", "a"]),
-            (([0, 0],), [0, 0, 0, 0]),
-            (([-1, 1_000_000],), [-1, 1_000_000, 1_000_000, -1]),
-        ),
-    ),
-    ladder_task(
-        "is_reverse_of",
-        family="list_reversing",
-        level=1,
-        prompt=(
-            "Write a function `is_reverse_of(left, right)` that returns True when the list `right` holds "
-            "the same elements as `left` in reverse order, else False."
-        ),
-        reference="def is_reverse_of(left, right):\n    return left == right[::-1]",
-        tests=(
-            (([1, 2, 3], [3, 2, 1]), True),
-            (([], []), True),
-            (([1], [1]), True),
-            (([1, 2], [1, 2]), False),
-            (([1, 2, 3], [3, 2]), False),
-            ((["a", "b"], ["b", "a"]), True),
-        ),
-    ),
-    ladder_task(
-        "last_n_reversed",
-        family="list_reversing",
-        level=2,
-        prompt=(
-            "Write a function `last_n_reversed(items, n)` that returns the last `n` elements of the list in "
-            "reverse order. `n` is between 1 and the length of the list."
-        ),
-        reference="def last_n_reversed(items, n):\n    return items[-n:][::-1]",
-        tests=(
-            (([1, 2, 3, 4], 2), [4, 3]),
-            (([1, 2, 3], 3), [3, 2, 1]),
-            (([7], 1), [7]),
-            ((["a", "b", "c"], 1), ["c"]),
-            (([0, 0, 1, 1], 3), [1, 1, 0]),
-            (([-1, -2, -3], 2), [-3, -2]),
-        ),
-    ),
-    ladder_task(
-        "add_one_to_each",
-        family="map_arithmetic",
-        level=1,
-        prompt=(
-            "Write a function `add_one_to_each(numbers)` that returns a new list in which every number is "
-            "increased by 1."
-        ),
-        reference="def add_one_to_each(numbers):\n    return [n + 1 for n in numbers]",
-        tests=(
-            (([1, 2, 3],), [2, 3, 4]),
-            (([],), []),
-            (([0],), [1]),
-            (([-1, -5],), [0, -4]),
-            (([7, 7],), [8, 8]),
-            (([999_999],), [1_000_000]),
-        ),
-    ),
-    ladder_task(
-        "double_each",
-        family="map_arithmetic",
-        level=1,
-        prompt=(
-            "Write a function `double_each(numbers)` that returns a list with each number multiplied by 2."
-        ),
-        reference="def double_each(numbers):\n    return [n * 2 for n in numbers]",
-        tests=(
-            (([1, 2, 3],), [2, 4, 6]),
-            (([],), []),
-            (([0],), [0]),
-            (([-1, -5],), [-2, -10]),
-            (([7, 7],), [14, 14]),
-            (([1_000_000, 0],), [2_000_000, 0]),
-        ),
-    ),
-    ladder_task(
-        "square_each",
-        family="map_arithmetic",
-        level=1,
-        prompt=(
-            "Write a function `square_each(numbers)` that returns the list of the squares of the given "
-            "numbers, in the same order."
-        ),
-        reference="def square_each(numbers):\n    return [n * n for n in numbers]",
-        tests=(
-            (([1, 2, 3],), [1, 4, 9]),
-            (([],), []),
-            (([0],), [0]),
-            (([-1, -5],), [1, 25]),
-            (([7, 7],), [49, 49]),
-            (([1000, 10],), [1_000_000, 100]),
-        ),
-    ),
-    ladder_task(
-        "negate_each",
-        family="map_arithmetic",
-        level=1,
-        prompt=(
-            "Write a function `negate_each(numbers)` that returns a list in which the sign of every number "
-            "is flipped, so 3 becomes -3."
-        ),
-        reference="def negate_each(numbers):\n    return [-n for n in numbers]",
-        tests=(
-            (([1, 2, 3],), [-1, -2, -3]),
-            (([],), []),
-            (([0],), [0]),
-            (([-1, 5, -6],), [1, -5, 6]),
-            (([7, 7],), [-7, -7]),
-            (([-1_000_000],), [1_000_000]),
-        ),
-    ),
-    ladder_task(
-        "scale_each",
-        family="map_arithmetic",
-        level=1,
-        prompt=(
-            "Write a function `scale_each(numbers, factor)` that multiplies every number in the list by "
-            "`factor` and returns the new list."
-        ),
-        reference="def scale_each(numbers, factor):\n    return [n * factor for n in numbers]",
-        tests=(
-            (([1, 2, 3], 3), [3, 6, 9]),
-            (([], 5), []),
-            (([4], 0), [0]),
-            (([-1, 2], -2), [2, -4]),
-            (([7, 7], 1), [7, 7]),
-            (([1_000_000, 1], 10), [10_000_000, 10]),
-        ),
-    ),
-    ladder_task(
-        "distance_from_zero_each",
-        family="map_arithmetic",
-        level=1,
-        prompt=(
-            "Write `distance_from_zero_each(numbers)`, which returns a list with the absolute value of each "
-            "number."
-        ),
-        reference="def distance_from_zero_each(numbers):\n    return [abs(n) for n in numbers]",
-        tests=(
-            (([1, -2, 3],), [1, 2, 3]),
-            (([],), []),
-            (([0],), [0]),
-            (([-7, -7],), [7, 7]),
-            (([5],), [5]),
-            (([-1_000_000, 1_000_000],), [1_000_000, 1_000_000]),
-        ),
-    ),
-    ladder_task(
-        "cap_each",
-        family="map_with_choice",
-        level=2,
-        prompt=(
-            "Write a function `cap_each(numbers, limit)` that returns a list in which every number greater "
-            "than `limit` is replaced by `limit`."
-        ),
-        reference="def cap_each(numbers, limit):\n    return [min(n, limit) for n in numbers]",
-        tests=(
-            (([1, 5, 9], 5), [1, 5, 5]),
-            (([], 3), []),
-            (([10], 3), [3]),
-            (([-1, -2], 0), [-1, -2]),
-            (([4, 4], 4), [4, 4]),
-            (([1_000_000, 2], 100), [100, 2]),
-        ),
-    ),
-    ladder_task(
-        "negatives_to_zero",
-        family="map_with_choice",
-        level=2,
-        prompt=(
-            "Write a function `negatives_to_zero(numbers)` that returns a list in which every negative "
-            "number is replaced by 0 and the others are kept."
-        ),
-        reference="def negatives_to_zero(numbers):\n    return [max(n, 0) for n in numbers]",
-        tests=(
-            (([1, -2, 3],), [1, 0, 3]),
-            (([],), []),
-            (([-5],), [0]),
-            (([0, 0],), [0, 0]),
-            (([-1, -1, 2],), [0, 0, 2]),
-            (([1_000_000, -1_000_000],), [1_000_000, 0]),
-        ),
-    ),
-    ladder_task(
-        "label_parity",
-        family="map_with_choice",
-        level=2,
-        prompt=(
-            'Given a list of integers, `label_parity(numbers)` returns a list of strings: "even" for each '
-            'even number and "odd" for each odd number.'
-        ),
-        reference="""def label_parity(numbers):
-    return ["even" if n % 2 == 0 else "odd" for n in numbers]
-""",
-        tests=(
-            (([1, 2, 3],), ["odd", "even", "odd"]),
-            (([],), []),
-            (([0],), ["even"]),
-            (([-1, -2],), ["odd", "even"]),
-            (([7, 7],), ["odd", "odd"]),
-            (([1_000_000],), ["even"]),
-        ),
-    ),
-    ladder_task(
-        "signs_of",
-        family="map_with_choice",
-        level=2,
-        prompt=(
-            "Write a function `signs_of(numbers)` that returns a list with 1 for each positive number, -1 "
-            "for each negative number and 0 for each zero."
-        ),
-        reference="def signs_of(numbers):\n    return [(n > 0) - (n < 0) for n in numbers]",
-        tests=(
-            (([5, -3, 0],), [1, -1, 0]),
-            (([],), []),
-            (([0],), [0]),
-            (([-1, -1],), [-1, -1]),
-            (([1_000_000, 2],), [1, 1]),
-            (([0, 0, 9],), [0, 0, 1]),
-        ),
-    ),
-    ladder_task(
-        "double_only_odd",
-        family="map_with_choice",
-        level=2,
-        prompt=(
-            "Write a function `double_only_odd(numbers)` that returns a new list where odd numbers are "
-            "doubled and even numbers stay as they are."
-        ),
-        reference="def double_only_odd(numbers):\n    return [n * 2 if n % 2 else n for n in numbers]",
-        tests=(
-            (([1, 2, 3],), [2, 2, 6]),
-            (([],), []),
-            (([0],), [0]),
-            (([-1, -2],), [-2, -2]),
-            (([7, 7],), [14, 14]),
-            (([1_000_001, 4],), [2_000_002, 4]),
-        ),
-    ),
-    ladder_task(
-        "keep_positive",
-        family="filter_numbers",
-        level=1,
-        prompt=(
-            "Write a function `keep_positive(numbers)` that returns a list of only the numbers greater than "
-            "0, in their original order."
-        ),
-        reference="def keep_positive(numbers):\n    return [n for n in numbers if n > 0]",
-        tests=(
-            (([1, -2, 3],), [1, 3]),
-            (([],), []),
-            (([0],), []),
-            (([-1, -5],), []),
-            (([7, 7, 0],), [7, 7]),
-            (([1_000_000, -1_000_000],), [1_000_000]),
-        ),
-    ),
-    ladder_task(
-        "keep_even",
-        family="filter_numbers",
-        level=1,
-        prompt=(
-            "Write a function `keep_even(numbers)` that returns the even numbers of a list of integers, "
-            "keeping their order."
-        ),
-        reference="def keep_even(numbers):\n    return [n for n in numbers if n % 2 == 0]",
-        tests=(
-            (([1, 2, 3, 4],), [2, 4]),
-            (([],), []),
-            (([1],), []),
-            (([0, -2, -3],), [0, -2]),
-            (([6, 6],), [6, 6]),
-            (([1_000_000, 1_000_001],), [1_000_000]),
-        ),
-    ),
-    ladder_task(
-        "keep_above",
-        family="filter_numbers",
-        level=1,
-        prompt=(
-            "Write a function `keep_above(numbers, limit)` that returns a list of the numbers that are "
-            "greater than `limit`, in order."
-        ),
-        reference="def keep_above(numbers, limit):\n    return [n for n in numbers if n > limit]",
-        tests=(
-            (([1, 5, 9], 4), [5, 9]),
-            (([], 0), []),
-            (([3], 3), []),
-            (([-1, -5], -2), [-1]),
-            (([7, 7, 8], 7), [8]),
-            (([1_000_000, 10], 100), [1_000_000]),
-        ),
-    ),
-    ladder_task(
-        "drop_value",
-        family="filter_numbers",
-        level=2,
-        prompt=(
-            "Write a function `drop_value(items, value)` that returns a copy of the list without any "
-            "element equal to `value`. The order of the others is kept."
-        ),
-        reference="def drop_value(items, value):\n    return [item for item in items if item != value]",
-        tests=(
-            (([1, 2, 3], 2), [1, 3]),
-            (([], 1), []),
-            (([5, 5], 5), []),
-            ((["a", "b", "a"], "a"), ["b"]),
-            (([-1, 1], 0), [-1, 1]),
-            (([0, 7, 0, 7], 0), [7, 7]),
-        ),
-    ),
-    ladder_task(
-        "keep_between",
-        family="filter_numbers",
-        level=2,
-        prompt=(
-            "Write a function `keep_between(numbers, low, high)` that returns the numbers n of the list for "
-            "which low <= n <= high, in their original order."
-        ),
-        reference="""def keep_between(numbers, low, high):
-    return [n for n in numbers if low <= n <= high]
-""",
-        tests=(
-            (([1, 5, 9], 2, 8), [5]),
-            (([], 0, 1), []),
-            (([3, 3], 3, 3), [3, 3]),
-            (([-5, 0, 5], -5, 0), [-5, 0]),
-            (([1, 2], 5, 9), []),
-            (([1_000_000, 1], 0, 999_999), [1]),
-        ),
-    ),
-    ladder_task(
-        "without_none",
-        family="filter_numbers",
-        level=2,
-        prompt=(
-            "Write a function `without_none(items)` that returns the list without its None values. Other "
-            "values such as 0 and empty strings stay."
-        ),
-        reference="def without_none(items):\n    return [item for item in items if item is not None]",
-        tests=(
-            (([1, None, 2],), [1, 2]),
-            (([],), []),
-            (([None],), []),
-            (([0, None, ""],), [0, ""]),
-            ((["a"],), ["a"]),
-            (([None, None, False],), [False]),
         ),
     ),
 )

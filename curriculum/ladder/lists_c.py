@@ -1,4 +1,4 @@
-"""Lists, third part: counting, conditional sums, positions, pairs of lists, all-or-any checks."""
+"""Lists, third part: reversal, element-wise arithmetic, filters."""
 
 from __future__ import annotations
 
@@ -7,620 +7,401 @@ from curriculum.task import Task
 
 TASKS: tuple[Task, ...] = (
     ladder_task(
-        "times_present",
-        family="count_matches",
+        "backwards",
+        family="list reversing",
         level=1,
         prompt=(
-            "Write a function `times_present(items, value)` that returns how many times `value` occurs in "
-            "the list."
+            "Write a function `backwards(items)` that returns a new list with the elements in reverse order."
         ),
-        reference="def times_present(items, value):\n    return items.count(value)",
-        tests=(
-            (([1, 2, 1], 1), 2),
-            (([], 1), 0),
-            (([5], 4), 0),
-            ((["a", "b", "a", "a"], "a"), 3),
-            (([-1, 1, -1], -1), 2),
-            (([0, 0, 0, 0], 0), 4),
-        ),
-    ),
-    ladder_task(
-        "how_many_even",
-        family="count_matches",
-        level=2,
-        prompt=(
-            "Write a function `how_many_even(numbers)` that returns how many integers in the list are even."
-        ),
-        reference="def how_many_even(numbers):\n    return sum(1 for n in numbers if n % 2 == 0)",
-        tests=(
-            (([1, 2, 4],), 2),
-            (([],), 0),
-            (([1],), 0),
-            (([0, -2, -3],), 2),
-            (([6, 6, 6],), 3),
-            (([1_000_000, 1_000_001],), 1),
-        ),
-    ),
-    ladder_task(
-        "how_many_above",
-        family="count_matches",
-        level=2,
-        prompt=(
-            "Write a function `how_many_above(numbers, limit)` that returns how many of the numbers are "
-            "strictly greater than `limit`."
-        ),
-        reference="def how_many_above(numbers, limit):\n    return sum(1 for n in numbers if n > limit)",
-        tests=(
-            (([1, 5, 9], 4), 2),
-            (([], 0), 0),
-            (([3], 3), 0),
-            (([-1, -5], -2), 1),
-            (([7, 7, 8], 6), 3),
-            (([1_000_000, 10], 100), 1),
-        ),
-    ),
-    ladder_task(
-        "how_many_true",
-        family="count_matches",
-        level=2,
-        prompt=(
-            "Write a function `how_many_true(flags)` that takes a list of booleans and returns the number "
-            "of True values in it."
-        ),
-        reference="def how_many_true(flags):\n    return flags.count(True)",
-        tests=(
-            (([True, False, True],), 2),
-            (([],), 0),
-            (([False],), 0),
-            (([True],), 1),
-            (([False, False, False],), 0),
-            (([True, True, True, True],), 4),
-        ),
-    ),
-    ladder_task(
-        "sign_counts",
-        family="count_matches",
-        level=2,
-        prompt=(
-            "Write a function `sign_counts(numbers)` that returns a list of three counts: how many numbers "
-            "are positive, how many are zero, how many are negative."
-        ),
-        reference="""def sign_counts(numbers):
-    return [
-        sum(n > 0 for n in numbers),
-        sum(n == 0 for n in numbers),
-        sum(n < 0 for n in numbers),
-    ]
-""",
-        tests=(
-            (([1, -2, 3],), [2, 0, 1]),
-            (([],), [0, 0, 0]),
-            (([0],), [0, 1, 0]),
-            (([-1, -5],), [0, 0, 2]),
-            (([7, 0, 0, -7],), [1, 2, 1]),
-            (([1_000_000, -1_000_000, 0],), [1, 1, 1]),
-        ),
-    ),
-    ladder_task(
-        "sum_of_positives",
-        family="conditional_sums",
-        level=2,
-        prompt=(
-            "Write a function `sum_of_positives(numbers)` that adds up only the positive numbers of the "
-            "list. If there are none, it returns 0."
-        ),
-        reference="def sum_of_positives(numbers):\n    return sum(n for n in numbers if n > 0)",
-        tests=(
-            (([1, -2, 3],), 4),
-            (([],), 0),
-            (([-5],), 0),
-            (([0, 0],), 0),
-            (([7, 7],), 14),
-            (([1_000_000, -1_000_000],), 1_000_000),
-        ),
-    ),
-    ladder_task(
-        "sum_of_evens",
-        family="conditional_sums",
-        level=2,
-        prompt=(
-            "Write a function `sum_of_evens(numbers)` that adds up the even integers of the list and "
-            "ignores the odd ones. With no even integer the result is 0."
-        ),
-        reference="def sum_of_evens(numbers):\n    return sum(n for n in numbers if n % 2 == 0)",
-        tests=(
-            (([1, 2, 4],), 6),
-            (([],), 0),
-            (([3],), 0),
-            (([-2, -4, 5],), -6),
-            (([6, 6],), 12),
-            (([1_000_000, 1_000_001],), 1_000_000),
-        ),
-    ),
-    ladder_task(
-        "sum_above",
-        family="conditional_sums",
-        level=2,
-        prompt=(
-            "Write a function `sum_above(numbers, limit)` that returns the total of those numbers in the "
-            "list that exceed `limit`; the total is 0 if none does."
-        ),
-        reference="def sum_above(numbers, limit):\n    return sum(n for n in numbers if n > limit)",
-        tests=(
-            (([1, 5, 9], 4), 14),
-            (([], 0), 0),
-            (([3], 3), 0),
-            (([-1, -5], -2), -1),
-            (([7, 7, 8], 6), 22),
-            (([1_000_000, 10], 100), 1_000_000),
-        ),
-    ),
-    ladder_task(
-        "sum_without",
-        family="conditional_sums",
-        level=2,
-        prompt=(
-            "Write a function `sum_without(numbers, skipped)` that sums the list but leaves out every "
-            "number equal to `skipped`."
-        ),
-        reference="def sum_without(numbers, skipped):\n    return sum(n for n in numbers if n != skipped)",
-        tests=(
-            (([1, 2, 3], 2), 4),
-            (([], 1), 0),
-            (([5, 5], 5), 0),
-            (([-1, 1, -1], -1), 1),
-            (([4, 6], 0), 10),
-            (([1_000_000, 1, 1], 1), 1_000_000),
-        ),
-    ),
-    ladder_task(
-        "total_of_squares",
-        family="conditional_sums",
-        level=2,
-        prompt=(
-            "Write a function `total_of_squares(numbers)` that squares each number of the list and returns "
-            "the sum of these squares. An empty list gives 0."
-        ),
-        reference="def total_of_squares(numbers):\n    return sum(n * n for n in numbers)",
-        tests=(
-            (([1, 2, 3],), 14),
-            (([],), 0),
-            (([4],), 16),
-            (([-1, -2],), 5),
-            (([0, 0],), 0),
-            (([1000, 10],), 1_000_100),
-        ),
-    ),
-    ladder_task(
-        "evens_minus_odds",
-        family="conditional_sums",
-        level=2,
-        prompt=(
-            "Define `evens_minus_odds(numbers)`: it returns the sum of the even integers in the list minus "
-            "the sum of the odd ones."
-        ),
-        reference="def evens_minus_odds(numbers):\n    return sum(n if n % 2 == 0 else -n for n in numbers)",
-        tests=(
-            (([1, 2, 3],), -2),
-            (([],), 0),
-            (([4],), 4),
-            (([7],), -7),
-            (([-1, -2],), -1),
-            (([1_000_000, 1, 1],), 999_998),
-        ),
-    ),
-    ladder_task(
-        "index_of_item",
-        family="list_positions",
-        level=1,
-        prompt=(
-            "Write a function `index_of_item(items, value)` that returns the index of the first element "
-            "equal to `value`. The value is always in the list."
-        ),
-        reference="def index_of_item(items, value):\n    return items.index(value)",
-        tests=(
-            (([1, 2, 3], 2), 1),
-            (([7], 7), 0),
-            ((["a", "b", "a"], "a"), 0),
-            (([5, 6, 6], 6), 1),
-            (([-1, 0, 1], 1), 2),
-            (([0, 0, 1_000_000], 1_000_000), 2),
-        ),
-    ),
-    ladder_task(
-        "index_or_minus_one",
-        family="list_positions",
-        level=2,
-        prompt=(
-            "Write a function `index_or_minus_one(items, value)` that returns the first index at which "
-            "`value` is found in the list, or -1 if it is not in the list."
-        ),
-        reference="""def index_or_minus_one(items, value):
-    return items.index(value) if value in items else -1
-""",
-        tests=(
-            (([1, 2, 3], 3), 2),
-            (([1, 2, 3], 4), -1),
-            (([], 0), -1),
-            (([6, 6], 6), 0),
-            ((["a", "b"], "c"), -1),
-            (([-1, 0, -1], 0), 1),
-        ),
-    ),
-    ladder_task(
-        "where_is_biggest",
-        family="list_positions",
-        level=2,
-        prompt=(
-            "Write a function `where_is_biggest(numbers)` that returns the index of the largest number in a "
-            "non-empty list. If the largest number occurs several times, return its first index."
-        ),
-        reference="def where_is_biggest(numbers):\n    return numbers.index(max(numbers))",
-        tests=(
-            (([1, 9, 3],), 1),
-            (([7],), 0),
-            (([4, 4, 4],), 0),
-            (([-3, -1, -2],), 1),
-            (([0, 1, 2, 3],), 3),
-            (([5, 1_000_000, 1_000_000],), 1),
-        ),
-    ),
-    ladder_task(
-        "all_indexes_of",
-        family="list_positions",
-        level=2,
-        prompt=(
-            "Write a function `all_indexes_of(items, value)` that returns a list of all indexes where the "
-            "element equals `value`, in increasing order."
-        ),
-        reference="""def all_indexes_of(items, value):
-    return [i for i, item in enumerate(items) if item == value]
-""",
-        tests=(
-            (([1, 2, 1], 1), [0, 2]),
-            (([], 1), []),
-            (([5], 4), []),
-            ((["a", "b", "a", "a"], "a"), [0, 2, 3]),
-            (([-1, 1, -1], 1), [1]),
-            (([0, 0, 0], 0), [0, 1, 2]),
-        ),
-    ),
-    ladder_task(
-        "with_indexes",
-        family="list_positions",
-        level=2,
-        prompt=(
-            "Write a function `with_indexes(items)` that returns a list of [index, element] lists, one for "
-            "each element, counting from 0."
-        ),
-        reference="def with_indexes(items):\n    return [[i, item] for i, item in enumerate(items)]",
-        tests=(
-            ((["a", "b"],), [[0, "a"], [1, "b"]]),
-            (([],), []),
-            (([7],), [[0, 7]]),
-            (([5, 5, 5],), [[0, 5], [1, 5], [2, 5]]),
-            (([-1, 0],), [[0, -1], [1, 0]]),
-            (([None, True],), [[0, None], [1, True]]),
-        ),
-    ),
-    ladder_task(
-        "add_pairwise_lists",
-        family="two_lists_pairwise",
-        level=2,
-        prompt=(
-            "Write a function `add_pairwise_lists(left, right)` that adds two lists of equal length element "
-            "by element and returns the list of sums."
-        ),
-        reference="def add_pairwise_lists(left, right):\n    return [a + b for a, b in zip(left, right)]",
-        tests=(
-            (([1, 2], [3, 4]), [4, 6]),
-            (([], []), []),
-            (([5], [-5]), [0]),
-            (([0, 0, 1], [1, 0, 0]), [1, 0, 1]),
-            (([-1, -2], [-3, -4]), [-4, -6]),
-            (([1_000_000], [1]), [1_000_001]),
-        ),
-    ),
-    ladder_task(
-        "multiply_pairwise",
-        family="two_lists_pairwise",
-        level=2,
-        prompt=(
-            "Given two lists of numbers of equal length, `multiply_pairwise(left, right)` returns the list "
-            "of the products of numbers at the same index."
-        ),
-        reference="def multiply_pairwise(left, right):\n    return [a * b for a, b in zip(left, right)]",
-        tests=(
-            (([1, 2], [3, 4]), [3, 8]),
-            (([], []), []),
-            (([5], [-5]), [-25]),
-            (([0, 7, 1], [1, 0, 9]), [0, 0, 9]),
-            (([-1, -2], [-3, -4]), [3, 8]),
-            (([1000], [1000]), [1_000_000]),
-        ),
-    ),
-    ladder_task(
-        "dot",
-        family="two_lists_pairwise",
-        level=2,
-        prompt=(
-            "Write a function `dot(left, right)` that returns the dot product of two equally long lists: "
-            "the sum of the products of matching elements. Empty lists give 0."
-        ),
-        reference="def dot(left, right):\n    return sum(a * b for a, b in zip(left, right))",
-        tests=(
-            (([1, 2], [3, 4]), 11),
-            (([], []), 0),
-            (([5], [-5]), -25),
-            (([0, 7], [7, 0]), 0),
-            (([-1, -2], [-3, -4]), 11),
-            (([1000, 1], [1000, 1]), 1_000_001),
-        ),
-    ),
-    ladder_task(
-        "pair_up",
-        family="two_lists_pairwise",
-        level=2,
-        prompt=(
-            "Write a function `pair_up(left, right)` that returns a list of tuples (a, b) that pairs the "
-            "elements of two lists by index. Extra elements of the longer list are ignored."
-        ),
-        reference="def pair_up(left, right):\n    return list(zip(left, right))",
-        tests=(
-            (([1, 2], ["a", "b"]), [(1, "a"), (2, "b")]),
-            (([], []), []),
-            (([1, 2, 3], [4]), [(1, 4)]),
-            (([1], [2, 3]), [(1, 2)]),
-            (([], [1]), []),
-            (([0, 0], [0, 0]), [(0, 0), (0, 0)]),
-        ),
-    ),
-    ladder_task(
-        "agreements",
-        family="two_lists_pairwise",
-        level=2,
-        prompt=(
-            "Write a function `agreements(left, right)` that counts at how many indexes two lists of the "
-            "same length have equal elements."
-        ),
-        reference="def agreements(left, right):\n    return sum(a == b for a, b in zip(left, right))",
-        tests=(
-            (([1, 2, 3], [1, 5, 3]), 2),
-            (([], []), 0),
-            (([1], [2]), 0),
-            ((["a", "b"], ["b", "a"]), 0),
-            (([0, 0, 0], [0, 0, 0]), 3),
-            (([-1, 1], [1, 1]), 1),
-        ),
-    ),
-    ladder_task(
-        "alternate_two",
-        family="two_lists_pairwise",
-        level=3,
-        prompt=(
-            "Write a function `alternate_two(left, right)` that takes two lists of equal length and returns "
-            "one list that takes elements from them in turn, beginning with `left`."
-        ),
-        reference="""def alternate_two(left, right):
-    result = []
-    for a, b in zip(left, right):
-        result.append(a)
-        result.append(b)
-    return result
-""",
-        tests=(
-            (([1, 2], [3, 4]), [1, 3, 2, 4]),
-            (([], []), []),
-            ((["a"], ["b"]), ["a", "b"]),
-            (([0, 0], [1, 1]), [0, 1, 0, 1]),
-            (([-1, -2, -3], [1, 2, 3]), [-1, 1, -2, 2, -3, 3]),
-            (([5, 5], [5, 5]), [5, 5, 5, 5]),
-        ),
-    ),
-    ladder_task(
-        "are_all_true",
-        family="all_any_checks",
-        level=1,
-        prompt=(
-            "Write a function `are_all_true(flags)` that returns True if every boolean in the list is True. "
-            "An empty list gives True."
-        ),
-        reference="def are_all_true(flags):\n    return all(flags)",
-        tests=(
-            (([True, True],), True),
-            (([True, False],), False),
-            (([],), True),
-            (([False],), False),
-            (([True],), True),
-            (([False, False, True],), False),
-        ),
-    ),
-    ladder_task(
-        "is_any_true",
-        family="all_any_checks",
-        level=1,
-        prompt=(
-            "Write a function `is_any_true(flags)` that returns True if at least one boolean in the list is "
-            "True. An empty list gives False."
-        ),
-        reference="def is_any_true(flags):\n    return any(flags)",
-        tests=(
-            (([True, True],), True),
-            (([True, False],), True),
-            (([],), False),
-            (([False],), False),
-            (([True],), True),
-            (([False, False, False],), False),
-        ),
-    ),
-    ladder_task(
-        "are_all_positive",
-        family="all_any_checks",
-        level=2,
-        prompt=(
-            "Write a function `are_all_positive(numbers)` that returns True if every number in the list is "
-            "greater than 0, else False. An empty list gives True."
-        ),
-        reference="def are_all_positive(numbers):\n    return all(n > 0 for n in numbers)",
-        tests=(
-            (([1, 2, 3],), True),
-            (([],), True),
-            (([0],), False),
-            (([1, -1],), False),
-            (([1_000_000],), True),
-            (([5, 5, 0],), False),
-        ),
-    ),
-    ladder_task(
-        "is_any_negative",
-        family="all_any_checks",
-        level=2,
-        prompt=(
-            "Write a function `is_any_negative(numbers)` that returns True if the list contains a number "
-            "below 0, else False."
-        ),
-        reference="def is_any_negative(numbers):\n    return any(n < 0 for n in numbers)",
-        tests=(
-            (([1, 2, 3],), False),
-            (([],), False),
-            (([0],), False),
-            (([1, -1],), True),
-            (([-1_000_000],), True),
-            (([5, 5, 0],), False),
-        ),
-    ),
-    ladder_task(
-        "are_all_equal",
-        family="all_any_checks",
-        level=2,
-        prompt=(
-            "Write a function `are_all_equal(items)` that returns True if all elements of the list are "
-            "equal to each other. Lists with no or one element give True."
-        ),
-        reference="def are_all_equal(items):\n    return all(item == items[0] for item in items)",
-        tests=(
-            (([1, 1, 1],), True),
-            (([1, 2],), False),
-            (([],), True),
-            (([7],), True),
-            ((["a", "a"],), True),
-            (([0, 0, 0, 1],), False),
-        ),
-    ),
-    ladder_task(
-        "do_all_divide_by",
-        family="all_any_checks",
-        level=2,
-        prompt=(
-            "Write a function `do_all_divide_by(numbers, divisor)` that tells whether every integer of the "
-            "list can be divided by the non-zero `divisor` without remainder. An empty list gives True."
-        ),
-        reference="""def do_all_divide_by(numbers, divisor):
-    return all(n % divisor == 0 for n in numbers)
-""",
-        tests=(
-            (([2, 4], 2), True),
-            (([2, 5], 2), False),
-            (([], 3), True),
-            (([0], 7), True),
-            (([-9, 9], 3), True),
-            (([1_000_000, 1], 10), False),
-        ),
-    ),
-    ladder_task(
-        "insert_at",
-        family="list_editing",
-        level=2,
-        prompt=(
-            "Write a function `insert_at(items, index, value)` that returns a new list with `value` "
-            "inserted so that it stands at `index`. The index is between 0 and the length of the list."
-        ),
-        reference="def insert_at(items, index, value):\n    return items[:index] + [value] + items[index:]",
-        tests=(
-            (([1, 2, 3], 1, 9), [1, 9, 2, 3]),
-            (([], 0, 5), [5]),
-            (([1], 1, 2), [1, 2]),
-            (([1], 0, 2), [2, 1]),
-            ((["a", "c"], 1, "b"), ["a", "b", "c"]),
-            (([0, 0], 2, -1), [0, 0, -1]),
-        ),
-    ),
-    ladder_task(
-        "remove_at",
-        family="list_editing",
-        level=2,
-        prompt=(
-            "Write a function `remove_at(items, index)` that returns a new list without the element at "
-            "`index`. The index is valid and not negative."
-        ),
-        reference="def remove_at(items, index):\n    return items[:index] + items[index + 1 :]",
-        tests=(
-            (([1, 2, 3], 1), [1, 3]),
-            (([5], 0), []),
-            (([1, 2], 1), [1]),
-            ((["a", "b", "c"], 0), ["b", "c"]),
-            (([0, 0, 0], 2), [0, 0]),
-            (([-1, -2, -3, -4], 2), [-1, -2, -4]),
-        ),
-    ),
-    ladder_task(
-        "change_at",
-        family="list_editing",
-        level=2,
-        prompt=(
-            "Write a function `change_at(items, index, value)` that returns a copy of the list in which the "
-            "element at the valid, non-negative `index` is replaced by `value`."
-        ),
-        reference="""def change_at(items, index, value):
-    return items[:index] + [value] + items[index + 1 :]
-""",
-        tests=(
-            (([1, 2, 3], 1, 9), [1, 9, 3]),
-            (([5], 0, 6), [6]),
-            (([1, 2], 1, 2), [1, 2]),
-            ((["a", "b", "c"], 0, "z"), ["z", "b", "c"]),
-            (([0, 0, 0], 2, 1), [0, 0, 1]),
-            (([-1, -2], 0, 1_000_000), [1_000_000, -2]),
-        ),
-    ),
-    ladder_task(
-        "swap_first_and_last",
-        family="list_editing",
-        level=2,
-        prompt=(
-            "Write a function `swap_first_and_last(items)` that returns a copy of the list with its first "
-            "and last element exchanged. Lists with fewer than two elements come back unchanged."
-        ),
-        reference="""def swap_first_and_last(items):
-    return items if len(items) < 2 else [items[-1]] + items[1:-1] + [items[0]]
-""",
+        reference="def backwards(items):\n    return items[::-1]",
         tests=(
             (([1, 2, 3],), [3, 2, 1]),
-            (([1, 2],), [2, 1]),
-            (([7],), [7]),
             (([],), []),
-            ((["a", "b", "c", "d"],), ["d", "b", "c", "a"]),
-            (([-1, 0, 0, -5],), [-5, 0, 0, -1]),
+            (([7],), [7]),
+            ((["a", "b"],), ["b", "a"]),
+            (([1, 1, 2],), [2, 1, 1]),
+            (([-1, 0, 1_000_000],), [1_000_000, 0, -1]),
         ),
     ),
     ladder_task(
-        "swap_values",
-        family="list_editing",
+        "reads_same_both_ways",
+        family="list reversing",
+        level=1,
+        prompt=(
+            "Write a function `reads_same_both_ways(items)` that returns True if the list is equal to its "
+            "own reverse, and False if it is not. An empty list counts as equal."
+        ),
+        reference="def reads_same_both_ways(items):\n    return items == items[::-1]",
+        tests=(
+            (([1, 2, 1],), True),
+            (([],), True),
+            (([7],), True),
+            (([1, 2],), False),
+            ((["a", "b", "b", "a"],), True),
+            (([1, 2, 3, 1],), False),
+        ),
+    ),
+    ladder_task(
+        "list_then_reverse",
+        family="list reversing",
+        level=1,
+        prompt=(
+            "Write a function `list_then_reverse(items)` that returns the list followed by the same list in "
+            "reverse order, joined into one list."
+        ),
+        reference="def list_then_reverse(items):\n    return items + items[::-1]",
+        tests=(
+            (([1, 2, 3],), [1, 2, 3, 3, 2, 1]),
+            (([],), []),
+            (([7],), [7, 7]),
+            ((["a", "b"],), ["a", "b", "b", "a"]),
+            (([0, 0],), [0, 0, 0, 0]),
+            (([-1, 1_000_000],), [-1, 1_000_000, 1_000_000, -1]),
+        ),
+    ),
+    ladder_task(
+        "is_reverse_of",
+        family="list reversing",
+        level=1,
+        prompt=(
+            "Write a function `is_reverse_of(left, right)` that returns True when the list `right` holds "
+            "the same elements as `left` in reverse order, else False."
+        ),
+        reference="def is_reverse_of(left, right):\n    return left == right[::-1]",
+        tests=(
+            (([1, 2, 3], [3, 2, 1]), True),
+            (([], []), True),
+            (([1], [1]), True),
+            (([1, 2], [1, 2]), False),
+            (([1, 2, 3], [3, 2]), False),
+            ((["a", "b"], ["b", "a"]), True),
+        ),
+    ),
+    ladder_task(
+        "last_n_reversed",
+        family="list reversing",
         level=2,
         prompt=(
-            "Write a function `swap_values(items, old, new)` that returns a new list in which each element "
-            "equal to `old` has been replaced by `new`."
+            "Write a function `last_n_reversed(items, n)` that returns the last `n` elements of the list in "
+            "reverse order. `n` is between 1 and the length of the list."
         ),
-        reference="""def swap_values(items, old, new):
-    return [new if item == old else item for item in items]
+        reference="def last_n_reversed(items, n):\n    return items[-n:][::-1]",
+        tests=(
+            (([1, 2, 3, 4], 2), [4, 3]),
+            (([1, 2, 3], 3), [3, 2, 1]),
+            (([7], 1), [7]),
+            ((["a", "b", "c"], 1), ["c"]),
+            (([0, 0, 1, 1], 3), [1, 1, 0]),
+            (([-1, -2, -3], 2), [-3, -2]),
+        ),
+    ),
+    ladder_task(
+        "add_one_to_each",
+        family="map arithmetic",
+        level=1,
+        prompt=(
+            "Write a function `add_one_to_each(numbers)` that returns a new list in which every number is "
+            "increased by 1."
+        ),
+        reference="def add_one_to_each(numbers):\n    return [n + 1 for n in numbers]",
+        tests=(
+            (([1, 2, 3],), [2, 3, 4]),
+            (([],), []),
+            (([0],), [1]),
+            (([-1, -5],), [0, -4]),
+            (([7, 7],), [8, 8]),
+            (([999_999],), [1_000_000]),
+        ),
+    ),
+    ladder_task(
+        "double_each",
+        family="map arithmetic",
+        level=1,
+        prompt=(
+            "Write a function `double_each(numbers)` that returns a list with each number multiplied by 2."
+        ),
+        reference="def double_each(numbers):\n    return [n * 2 for n in numbers]",
+        tests=(
+            (([1, 2, 3],), [2, 4, 6]),
+            (([],), []),
+            (([0],), [0]),
+            (([-1, -5],), [-2, -10]),
+            (([7, 7],), [14, 14]),
+            (([1_000_000, 0],), [2_000_000, 0]),
+        ),
+    ),
+    ladder_task(
+        "square_each",
+        family="map arithmetic",
+        level=1,
+        prompt=(
+            "Write a function `square_each(numbers)` that returns the list of the squares of the given "
+            "numbers, in the same order."
+        ),
+        reference="def square_each(numbers):\n    return [n * n for n in numbers]",
+        tests=(
+            (([1, 2, 3],), [1, 4, 9]),
+            (([],), []),
+            (([0],), [0]),
+            (([-1, -5],), [1, 25]),
+            (([7, 7],), [49, 49]),
+            (([1000, 10],), [1_000_000, 100]),
+        ),
+    ),
+    ladder_task(
+        "negate_each",
+        family="map arithmetic",
+        level=1,
+        prompt=(
+            "Write a function `negate_each(numbers)` that returns a list in which the sign of every number "
+            "is flipped, so 3 becomes -3."
+        ),
+        reference="def negate_each(numbers):\n    return [-n for n in numbers]",
+        tests=(
+            (([1, 2, 3],), [-1, -2, -3]),
+            (([],), []),
+            (([0],), [0]),
+            (([-1, 5, -6],), [1, -5, 6]),
+            (([7, 7],), [-7, -7]),
+            (([-1_000_000],), [1_000_000]),
+        ),
+    ),
+    ladder_task(
+        "scale_each",
+        family="map arithmetic",
+        level=1,
+        prompt=(
+            "Write a function `scale_each(numbers, factor)` that multiplies every number in the list by "
+            "`factor` and returns the new list."
+        ),
+        reference="def scale_each(numbers, factor):\n    return [n * factor for n in numbers]",
+        tests=(
+            (([1, 2, 3], 3), [3, 6, 9]),
+            (([], 5), []),
+            (([4], 0), [0]),
+            (([-1, 2], -2), [2, -4]),
+            (([7, 7], 1), [7, 7]),
+            (([1_000_000, 1], 10), [10_000_000, 10]),
+        ),
+    ),
+    ladder_task(
+        "distance_from_zero_each",
+        family="map arithmetic",
+        level=1,
+        prompt=(
+            "Write `distance_from_zero_each(numbers)`, which returns a list with the absolute value of each "
+            "number."
+        ),
+        reference="def distance_from_zero_each(numbers):\n    return [abs(n) for n in numbers]",
+        tests=(
+            (([1, -2, 3],), [1, 2, 3]),
+            (([],), []),
+            (([0],), [0]),
+            (([-7, -7],), [7, 7]),
+            (([5],), [5]),
+            (([-1_000_000, 1_000_000],), [1_000_000, 1_000_000]),
+        ),
+    ),
+    ladder_task(
+        "cap_each",
+        family="map with choice",
+        level=2,
+        prompt=(
+            "Write a function `cap_each(numbers, limit)` that returns a list in which every number greater "
+            "than `limit` is replaced by `limit`."
+        ),
+        reference="def cap_each(numbers, limit):\n    return [min(n, limit) for n in numbers]",
+        tests=(
+            (([1, 5, 9], 5), [1, 5, 5]),
+            (([], 3), []),
+            (([10], 3), [3]),
+            (([-1, -2], 0), [-1, -2]),
+            (([4, 4], 4), [4, 4]),
+            (([1_000_000, 2], 100), [100, 2]),
+        ),
+    ),
+    ladder_task(
+        "negatives_to_zero",
+        family="map with choice",
+        level=2,
+        prompt=(
+            "Write a function `negatives_to_zero(numbers)` that returns a list in which every negative "
+            "number is replaced by 0 and the others are kept."
+        ),
+        reference="def negatives_to_zero(numbers):\n    return [max(n, 0) for n in numbers]",
+        tests=(
+            (([1, -2, 3],), [1, 0, 3]),
+            (([],), []),
+            (([-5],), [0]),
+            (([0, 0],), [0, 0]),
+            (([-1, -1, 2],), [0, 0, 2]),
+            (([1_000_000, -1_000_000],), [1_000_000, 0]),
+        ),
+    ),
+    ladder_task(
+        "label_parity",
+        family="map with choice",
+        level=2,
+        prompt=(
+            'Given a list of integers, `label_parity(numbers)` returns a list of strings: "even" for each '
+            'even number and "odd" for each odd number.'
+        ),
+        reference="""def label_parity(numbers):
+    return ["even" if n % 2 == 0 else "odd" for n in numbers]
 """,
         tests=(
-            (([1, 2, 1], 1, 9), [9, 2, 9]),
-            (([], 1, 2), []),
-            (([5], 4, 0), [5]),
-            ((["a", "b"], "b", "a"), ["a", "a"]),
-            (([0, 0], 0, -1), [-1, -1]),
-            (([1, 2, 3], 3, 3), [1, 2, 3]),
+            (([1, 2, 3],), ["odd", "even", "odd"]),
+            (([],), []),
+            (([0],), ["even"]),
+            (([-1, -2],), ["odd", "even"]),
+            (([7, 7],), ["odd", "odd"]),
+            (([1_000_000],), ["even"]),
+        ),
+    ),
+    ladder_task(
+        "signs_of",
+        family="map with choice",
+        level=2,
+        prompt=(
+            "Write a function `signs_of(numbers)` that returns a list with 1 for each positive number, -1 "
+            "for each negative number and 0 for each zero."
+        ),
+        reference="def signs_of(numbers):\n    return [(n > 0) - (n < 0) for n in numbers]",
+        tests=(
+            (([5, -3, 0],), [1, -1, 0]),
+            (([],), []),
+            (([0],), [0]),
+            (([-1, -1],), [-1, -1]),
+            (([1_000_000, 2],), [1, 1]),
+            (([0, 0, 9],), [0, 0, 1]),
+        ),
+    ),
+    ladder_task(
+        "double_only_odd",
+        family="map with choice",
+        level=2,
+        prompt=(
+            "Write a function `double_only_odd(numbers)` that returns a new list where odd numbers are "
+            "doubled and even numbers stay as they are."
+        ),
+        reference="def double_only_odd(numbers):\n    return [n * 2 if n % 2 else n for n in numbers]",
+        tests=(
+            (([1, 2, 3],), [2, 2, 6]),
+            (([],), []),
+            (([0],), [0]),
+            (([-1, -2],), [-2, -2]),
+            (([7, 7],), [14, 14]),
+            (([1_000_001, 4],), [2_000_002, 4]),
+        ),
+    ),
+    ladder_task(
+        "keep_positive",
+        family="filter numbers",
+        level=1,
+        prompt=(
+            "Write a function `keep_positive(numbers)` that returns a list of only the numbers greater than "
+            "0, in their original order."
+        ),
+        reference="def keep_positive(numbers):\n    return [n for n in numbers if n > 0]",
+        tests=(
+            (([1, -2, 3],), [1, 3]),
+            (([],), []),
+            (([0],), []),
+            (([-1, -5],), []),
+            (([7, 7, 0],), [7, 7]),
+            (([1_000_000, -1_000_000],), [1_000_000]),
+        ),
+    ),
+    ladder_task(
+        "keep_even",
+        family="filter numbers",
+        level=1,
+        prompt=(
+            "Write a function `keep_even(numbers)` that returns the even numbers of a list of integers, "
+            "keeping their order."
+        ),
+        reference="def keep_even(numbers):\n    return [n for n in numbers if n % 2 == 0]",
+        tests=(
+            (([1, 2, 3, 4],), [2, 4]),
+            (([],), []),
+            (([1],), []),
+            (([0, -2, -3],), [0, -2]),
+            (([6, 6],), [6, 6]),
+            (([1_000_000, 1_000_001],), [1_000_000]),
+        ),
+    ),
+    ladder_task(
+        "keep_above",
+        family="filter numbers",
+        level=1,
+        prompt=(
+            "Write a function `keep_above(numbers, limit)` that returns a list of the numbers that are "
+            "greater than `limit`, in order."
+        ),
+        reference="def keep_above(numbers, limit):\n    return [n for n in numbers if n > limit]",
+        tests=(
+            (([1, 5, 9], 4), [5, 9]),
+            (([], 0), []),
+            (([3], 3), []),
+            (([-1, -5], -2), [-1]),
+            (([7, 7, 8], 7), [8]),
+            (([1_000_000, 10], 100), [1_000_000]),
+        ),
+    ),
+    ladder_task(
+        "drop_value",
+        family="filter numbers",
+        level=1,
+        prompt=(
+            "Write a function `drop_value(items, value)` that returns a copy of the list without any "
+            "element equal to `value`. The order of the others is kept."
+        ),
+        reference="def drop_value(items, value):\n    return [item for item in items if item != value]",
+        tests=(
+            (([1, 2, 3], 2), [1, 3]),
+            (([], 1), []),
+            (([5, 5], 5), []),
+            ((["a", "b", "a"], "a"), ["b"]),
+            (([-1, 1], 0), [-1, 1]),
+            (([0, 7, 0, 7], 0), [7, 7]),
+        ),
+    ),
+    ladder_task(
+        "keep_between",
+        family="filter numbers",
+        level=1,
+        prompt=(
+            "Write a function `keep_between(numbers, low, high)` that returns the numbers n of the list for "
+            "which low <= n <= high, in their original order."
+        ),
+        reference="""def keep_between(numbers, low, high):
+    return [n for n in numbers if low <= n <= high]
+""",
+        tests=(
+            (([1, 5, 9], 2, 8), [5]),
+            (([], 0, 1), []),
+            (([3, 3], 3, 3), [3, 3]),
+            (([-5, 0, 5], -5, 0), [-5, 0]),
+            (([1, 2], 5, 9), []),
+            (([1_000_000, 1], 0, 999_999), [1]),
+        ),
+    ),
+    ladder_task(
+        "without_none",
+        family="filter numbers",
+        level=2,
+        prompt=(
+            "Write a function `without_none(items)` that returns the list without its None values. Other "
+            "values such as 0 and empty strings stay."
+        ),
+        reference="def without_none(items):\n    return [item for item in items if item is not None]",
+        tests=(
+            (([1, None, 2],), [1, 2]),
+            (([],), []),
+            (([None],), []),
+            (([0, None, ""],), [0, ""]),
+            ((["a"],), ["a"]),
+            (([None, None, False],), [False]),
         ),
     ),
 )

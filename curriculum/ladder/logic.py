@@ -112,7 +112,7 @@ TASKS: tuple[Task, ...] = (
         reference="def ranges_touch(a, b, c, d):\n    return a <= d and c <= b\n",
         tests=(
             ((1, 5, 3, 8), True), ((1, 2, 3, 4), False), ((3, 4, 1, 2), False), ((1, 3, 3, 5), True),
-            ((0, 10, 4, 5), True), ((4, 5, 0, 10), True), ((-5, -1, 0, 2), False),
+            ((0, 10, 4, 5), True), ((3, 5, 1, 3), True), ((4, 5, 0, 10), True), ((-5, -1, 0, 2), False),
         ),
     ),
 
@@ -131,7 +131,7 @@ TASKS: tuple[Task, ...] = (
             'Write `warm_or_cold(degrees)`. It returns the string "warm" if degrees is 20 or more, otherwise '
             'the string "cold".'
         ),
-        reference="def warm_or_cold(degrees):\n    return \"warm\" if degrees >= 20 else \"cold\"\n",
+        reference='def warm_or_cold(degrees):\n    return "warm" if degrees >= 20 else "cold"\n',
         tests=(
             ((20,), "warm"), ((19,), "cold"), ((21,), "warm"), ((0,), "cold"), ((-5,), "cold"),
             ((35,), "warm"),
@@ -174,7 +174,8 @@ TASKS: tuple[Task, ...] = (
             "    return b\n"
         ),
         tests=(
-            ((1, 2), 1), ((2, 1), 1), ((-1, 5), -1), ((5, -1), -1), ((3, -3), 3), ((-3, 3), -3), ((0, -8), 0),
+            ((1, 2), 1), ((2, 1), 1), ((-1, 5), -1), ((5, -1), -1), ((3, -3), 3), ((-3, 3), -3), ((-5, 2), 2),
+            ((0, -8), 0),
         ),
     ),
 

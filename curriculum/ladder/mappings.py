@@ -1,4 +1,4 @@
-"""Dictionaries: look-up, views, building, counting, inverting, merging, grouping."""
+"""Dictionaries, first part: look-up, views, building, changed copies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from curriculum.task import Task
 TASKS: tuple[Task, ...] = (
     ladder_task(
         "value_for",
-        family="dict_lookup",
+        family="dict lookup",
         level=1,
         prompt=(
             "Write a function `value_for(mapping, key)` that returns the value stored in the dictionary "
@@ -26,7 +26,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "value_or_default",
-        family="dict_lookup",
+        family="dict lookup",
         level=1,
         prompt=(
             "Write a function `value_or_default(mapping, key, default)` that returns the value stored under "
@@ -44,7 +44,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "key_exists",
-        family="dict_lookup",
+        family="dict lookup",
         level=1,
         prompt=(
             "Write a function `key_exists(mapping, key)` that returns True if the dictionary has the given "
@@ -62,9 +62,9 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "entry_count",
-        family="dict_lookup",
+        family="dict lookup",
         level=1,
-        prompt=("Write a function `entry_count(mapping)` that returns the number of keys in a dictionary."),
+        prompt="Write a function `entry_count(mapping)` that returns the number of keys in a dictionary.",
         reference="def entry_count(mapping):\n    return len(mapping)",
         tests=(
             (({},), 0),
@@ -77,7 +77,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "sum_two_values",
-        family="dict_lookup",
+        family="dict lookup",
         level=1,
         prompt=(
             "Given a dictionary of numbers and two of its keys, `sum_two_values(mapping, a, b)` returns the "
@@ -95,7 +95,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "is_dict_empty",
-        family="dict_lookup",
+        family="dict lookup",
         level=1,
         prompt=(
             "Write a function `is_dict_empty(mapping)` that returns True for a dictionary without any "
@@ -113,7 +113,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "keys_in_order",
-        family="dict_views",
+        family="dict views",
         level=1,
         prompt=(
             "Write a function `keys_in_order(mapping)` that returns a sorted list of the keys of a "
@@ -131,7 +131,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "values_in_order",
-        family="dict_views",
+        family="dict views",
         level=1,
         prompt=(
             "Write a function `values_in_order(mapping)` that returns a sorted list of the values of a "
@@ -149,7 +149,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "sum_of_values",
-        family="dict_views",
+        family="dict views",
         level=1,
         prompt=(
             "Write a function `sum_of_values(mapping)` that adds up all values of a dictionary of numbers "
@@ -167,7 +167,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "largest_value",
-        family="dict_views",
+        family="dict views",
         level=1,
         prompt=(
             "Write a function `largest_value(mapping)` that returns the largest value in a non-empty "
@@ -185,7 +185,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "has_value",
-        family="dict_views",
+        family="dict views",
         level=1,
         prompt=(
             "Write a function `has_value(mapping, value)` that tells whether some key of the dictionary has "
@@ -203,7 +203,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "entries_in_order",
-        family="dict_views",
+        family="dict views",
         level=2,
         prompt=(
             "Write a function `entries_in_order(mapping)` that returns the (key, value) pairs of a "
@@ -221,7 +221,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "dict_from_lists",
-        family="dict_building",
+        family="dict building",
         level=2,
         prompt=(
             "Write a function `dict_from_lists(keys, values)` that returns a dictionary that maps each "
@@ -240,7 +240,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "squares_table",
-        family="dict_building",
+        family="dict building",
         level=2,
         prompt=(
             "Write a function `squares_table(n)` that returns a dictionary in which every integer from 1 to "
@@ -258,7 +258,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "all_set_to",
-        family="dict_building",
+        family="dict building",
         level=2,
         prompt=(
             "Write a function `all_set_to(keys, value)` that returns a dictionary in which every element of "
@@ -276,7 +276,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "index_by_item",
-        family="dict_building",
+        family="dict building",
         level=2,
         prompt=(
             "Write a function `index_by_item(items)` that returns a dictionary that maps each element of a "
@@ -294,7 +294,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "list_sizes_by_name",
-        family="dict_building",
+        family="dict building",
         level=2,
         prompt=(
             "The dictionary `lists` has lists as its values. Write `list_sizes_by_name(lists)` to return a "
@@ -314,7 +314,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "with_entry",
-        family="dict_changes",
+        family="dict changes",
         level=2,
         prompt=(
             "Write a function `with_entry(mapping, key, value)` that returns a new dictionary with all "
@@ -333,7 +333,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "without_key",
-        family="dict_changes",
+        family="dict changes",
         level=2,
         prompt=(
             "Write a function `without_key(mapping, key)` that returns a copy of the dictionary without "
@@ -353,7 +353,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "scale_values",
-        family="dict_changes",
+        family="dict changes",
         level=2,
         prompt=(
             "Write a function `scale_values(mapping, factor)` that returns a dictionary with the same keys "
@@ -373,7 +373,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "keep_large_values",
-        family="dict_changes",
+        family="dict changes",
         level=2,
         prompt=(
             "Write a function `keep_large_values(mapping, minimum)` that returns a dictionary with only "
@@ -393,7 +393,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "pick_keys",
-        family="dict_changes",
+        family="dict changes",
         level=2,
         prompt=(
             "Write a function `pick_keys(mapping, keys)` that returns a dictionary with those entries of "
@@ -409,315 +409,6 @@ TASKS: tuple[Task, ...] = (
             (({1: 1, 2: 4, 3: 9}, [3, 1]), {3: 9, 1: 1}),
             (({"p": 0}, ["p", "q"]), {"p": 0}),
             (({"x": -1, "y": -2}, ["y", "x"]), {"y": -2, "x": -1}),
-        ),
-    ),
-    ladder_task(
-        "swap_keys_and_values",
-        family="dict_inverting",
-        level=2,
-        prompt=(
-            "Write a function `swap_keys_and_values(mapping)` that returns a dictionary in which the keys "
-            "and values of `mapping` have changed places. All values are different."
-        ),
-        reference="""def swap_keys_and_values(mapping):
-    return {value: key for key, value in mapping.items()}
-""",
-        tests=(
-            (({"a": 1, "b": 2},), {1: "a", 2: "b"}),
-            (({},), {}),
-            (({3: "x"},), {"x": 3}),
-            (({1: 1},), {1: 1}),
-            (({"p": "q", "q": "p"},), {"q": "p", "p": "q"}),
-            (({-1: 1_000_000, 0: -1},), {1_000_000: -1, -1: 0}),
-        ),
-    ),
-    ladder_task(
-        "keys_with_value",
-        family="dict_inverting",
-        level=2,
-        prompt=(
-            "Write a function `keys_with_value(mapping, value)` that returns the sorted list of all keys "
-            "whose value equals `value`."
-        ),
-        reference="""def keys_with_value(mapping, value):
-    return sorted(k for k, v in mapping.items() if v == value)
-""",
-        tests=(
-            (({"b": 1, "a": 1, "c": 2}, 1), ["a", "b"]),
-            (({}, 0), []),
-            (({"x": 5}, 4), []),
-            (({3: 0, 1: 0, 2: 0}, 0), [1, 2, 3]),
-            (({"p": "q"}, "q"), ["p"]),
-            (({-1: -1, 1: -1}, -1), [-1, 1]),
-        ),
-    ),
-    ladder_task(
-        "key_of_largest",
-        family="dict_inverting",
-        level=2,
-        prompt=(
-            "Given a non-empty dictionary of numbers whose largest value occurs only once, "
-            "`key_of_largest(scores)` returns the key that has that largest value."
-        ),
-        reference="def key_of_largest(scores):\n    return max(scores, key=scores.get)",
-        tests=(
-            (({"a": 1, "b": 2},), "b"),
-            (({"x": 5},), "x"),
-            (({"p": -1, "q": -2},), "p"),
-            (({1: 10, 2: 30, 3: 20},), 2),
-            (({"u": 0, "v": -1_000_000},), "u"),
-            (({"k": 1, "l": 1, "m": 2},), "m"),
-        ),
-    ),
-    ladder_task(
-        "group_keys_by_value",
-        family="dict_inverting",
-        level=3,
-        prompt=(
-            "Write a function `group_keys_by_value(mapping)` that returns a dictionary that maps each value "
-            "of `mapping` to the sorted list of the keys that have it."
-        ),
-        reference="""def group_keys_by_value(mapping):
-    groups = {}
-    for key in sorted(mapping):
-        groups.setdefault(mapping[key], []).append(key)
-    return groups
-""",
-        tests=(
-            (({"b": 1, "a": 1, "c": 2},), {1: ["a", "b"], 2: ["c"]}),
-            (({},), {}),
-            (({"x": 5},), {5: ["x"]}),
-            (({3: 0, 1: 0, 2: 0},), {0: [1, 2, 3]}),
-            (({"p": "q", "q": "p"},), {"q": ["p"], "p": ["q"]}),
-            (({-1: True, 1: False, 0: True},), {True: [-1, 0], False: [1]}),
-        ),
-    ),
-    ladder_task(
-        "first_key_with_value",
-        family="dict_inverting",
-        level=3,
-        prompt=(
-            "Write a function `first_key_with_value(mapping, value)` that returns the smallest key whose "
-            "value is `value`, or None if no key has that value."
-        ),
-        reference="""def first_key_with_value(mapping, value):
-    for key in sorted(mapping):
-        if mapping[key] == value:
-            return key
-    return None
-""",
-        tests=(
-            (({"b": 1, "a": 1, "c": 2}, 1), "a"),
-            (({}, 0), None),
-            (({"x": 5}, 4), None),
-            (({3: 0, 1: 0, 2: 0}, 0), 1),
-            (({"p": "q"}, "q"), "p"),
-            (({-1: -1, 1: -1}, -1), -1),
-        ),
-    ),
-    ladder_task(
-        "tally",
-        family="counting_into_dict",
-        level=2,
-        prompt=(
-            "Write a function `tally(items)` that returns a dictionary that maps each different element of "
-            "the list to the number of times it occurs."
-        ),
-        reference="""def tally(items):
-    counts = {}
-    for item in items:
-        counts[item] = counts.get(item, 0) + 1
-    return counts
-""",
-        tests=(
-            (([1, 2, 1],), {1: 2, 2: 1}),
-            (([],), {}),
-            (([7],), {7: 1}),
-            ((["a", "b", "a", "a"],), {"a": 3, "b": 1}),
-            (([-1, -1, 0],), {-1: 2, 0: 1}),
-            (([5, 5, 5, 5, 5],), {5: 5}),
-        ),
-    ),
-    ladder_task(
-        "most_common_item",
-        family="counting_into_dict",
-        level=3,
-        prompt=(
-            "Write a function `most_common_item(items)` that returns the element that occurs most often in "
-            "a non-empty list. If several occur equally often, return the one that appears first in the "
-            "list."
-        ),
-        reference="def most_common_item(items):\n    return max(items, key=items.count)",
-        tests=(
-            (([1, 2, 1],), 1),
-            (([7],), 7),
-            ((["a", "b"],), "a"),
-            (([3, 2, 2, 3],), 3),
-            (([-1, 0, 0],), 0),
-            (([5, 4, 4, 5, 5],), 5),
-        ),
-    ),
-    ladder_task(
-        "items_seen_once",
-        family="counting_into_dict",
-        level=3,
-        prompt=(
-            "Write a function `items_seen_once(items)` that returns the elements that occur exactly once in "
-            "the list, in their original order."
-        ),
-        reference="""def items_seen_once(items):
-    return [item for item in items if items.count(item) == 1]
-""",
-        tests=(
-            (([1, 2, 1],), [2]),
-            (([],), []),
-            (([7],), [7]),
-            ((["a", "b", "a", "c"],), ["b", "c"]),
-            (([5, 5],), []),
-            (([-1, 0, 1],), [-1, 0, 1]),
-        ),
-    ),
-    ladder_task(
-        "tally_by_size",
-        family="counting_into_dict",
-        level=3,
-        prompt=(
-            "Write a function `tally_by_size(lists)` that takes a list of lists and returns a dictionary "
-            "that maps each length that occurs to how many of the lists have that length."
-        ),
-        reference="""def tally_by_size(lists):
-    counts = {}
-    for inner in lists:
-        counts[len(inner)] = counts.get(len(inner), 0) + 1
-    return counts
-""",
-        tests=(
-            (([[1], [2], []],), {1: 2, 0: 1}),
-            (([],), {}),
-            (([[]],), {0: 1}),
-            (([[1, 2], [3, 4], [5, 6]],), {2: 3}),
-            (([["a"], ["b", "c"], ["d"]],), {1: 2, 2: 1}),
-            (([[0, 0, 0], [], []],), {3: 1, 0: 2}),
-        ),
-    ),
-    ladder_task(
-        "items_at_least",
-        family="counting_into_dict",
-        level=3,
-        prompt=(
-            "Write a function `items_at_least(items, n)` that returns the sorted list of the different "
-            "elements that occur at least `n` times in the list."
-        ),
-        reference="""def items_at_least(items, n):
-    return sorted({item for item in items if items.count(item) >= n})
-""",
-        tests=(
-            (([1, 2, 1], 2), [1]),
-            (([], 1), []),
-            (([7], 1), [7]),
-            ((["b", "a", "b", "a", "c"], 2), ["a", "b"]),
-            (([5, 5, 5], 4), []),
-            (([-1, 3, 3, -1, -1], 2), [-1, 3]),
-        ),
-    ),
-    ladder_task(
-        "update_with",
-        family="dict_merging",
-        level=2,
-        prompt=(
-            "Write a function `update_with(base, extra)` that returns a new dictionary with the entries of "
-            "both. Where both have the same key, the value from `extra` wins."
-        ),
-        reference="def update_with(base, extra):\n    return {**base, **extra}",
-        tests=(
-            (({"a": 1}, {"b": 2}), {"a": 1, "b": 2}),
-            (({"a": 1}, {"a": 2}), {"a": 2}),
-            (({}, {}), {}),
-            (({}, {1: 1}), {1: 1}),
-            (({1: 1, 2: 2}, {2: 0, 3: 3}), {1: 1, 2: 0, 3: 3}),
-            (({"x": None}, {}), {"x": None}),
-        ),
-    ),
-    ladder_task(
-        "shared_keys",
-        family="dict_merging",
-        level=2,
-        prompt=(
-            "Write a function `shared_keys(first, second)` that returns a sorted list of the keys that "
-            "occur in both dictionaries."
-        ),
-        reference="def shared_keys(first, second):\n    return sorted(first.keys() & second.keys())",
-        tests=(
-            (({"a": 1, "b": 2}, {"b": 3}), ["b"]),
-            (({}, {}), []),
-            (({"x": 1}, {"y": 1}), []),
-            (({3: 0, 1: 0}, {1: 9, 3: 9}), [1, 3]),
-            (({-1: 1, -2: 2}, {-2: 0, 5: 0}), [-2]),
-            (({"k": 1}, {"k": 1}), ["k"]),
-        ),
-    ),
-    ladder_task(
-        "add_up_dicts",
-        family="dict_merging",
-        level=3,
-        prompt=(
-            "Write a function `add_up_dicts(first, second)` that combines two dictionaries of numbers: the "
-            "result has all keys of both, and the value of a key that occurs in both is the sum of its two "
-            "values."
-        ),
-        reference="""def add_up_dicts(first, second):
-    result = dict(first)
-    for key, value in second.items():
-        result[key] = result.get(key, 0) + value
-    return result
-""",
-        tests=(
-            (({"a": 1, "b": 2}, {"b": 3}), {"a": 1, "b": 5}),
-            (({}, {}), {}),
-            (({"x": 1}, {"y": 1}), {"x": 1, "y": 1}),
-            (({1: 5}, {1: -5}), {1: 0}),
-            (({"p": 0}, {}), {"p": 0}),
-            (({"k": 1_000_000}, {"k": 1, "l": 2}), {"k": 1_000_001, "l": 2}),
-        ),
-    ),
-    ladder_task(
-        "common_entries",
-        family="dict_merging",
-        level=3,
-        prompt=(
-            "Write a function `common_entries(first, second)` that returns a dictionary with the entries "
-            "(key and value) that are the same in both dictionaries."
-        ),
-        reference="""def common_entries(first, second):
-    return {k: v for k, v in first.items() if k in second and second[k] == v}
-""",
-        tests=(
-            (({"a": 1, "b": 2}, {"b": 2}), {"b": 2}),
-            (({}, {}), {}),
-            (({"x": 1}, {"x": 2}), {}),
-            (({3: 0, 1: 0}, {1: 0, 3: 9}), {1: 0}),
-            (({"k": None}, {}), {}),
-            (({"p": 1, "q": -2}, {"q": -2, "p": 1}), {"p": 1, "q": -2}),
-        ),
-    ),
-    ladder_task(
-        "changed_keys",
-        family="dict_merging",
-        level=3,
-        prompt=(
-            "Write a function `changed_keys(before, after)` that returns a sorted list of the keys that are "
-            "in both dictionaries but have a different value in each."
-        ),
-        reference="""def changed_keys(before, after):
-    return sorted(key for key in before if key in after and before[key] != after[key])
-""",
-        tests=(
-            (({"a": 1, "b": 2}, {"b": 3}), ["b"]),
-            (({}, {}), []),
-            (({"x": 1}, {"y": 2}), []),
-            (({3: 0, 1: 0}, {1: 9, 3: 9}), [1, 3]),
-            (({-1: 1, -2: 2}, {-2: 2, -1: 0}), [-1]),
-            (({"k": 1}, {"k": 1}), []),
         ),
     ),
 )

@@ -168,7 +168,7 @@ TASKS: tuple[Task, ...] = (
         reference="def divisible_by_both(n, a, b):\n    return n % a == 0 and n % b == 0\n",
         tests=(
             ((12, 3, 4), True), ((12, 3, 5), False), ((15, 3, 5), True), ((0, 2, 9), True),
-            ((7, 2, 3), False), ((-30, 5, 6), True), ((9, 9, 9), True),
+            ((7, 2, 3), False), ((10, 3, 5), False), ((-30, 5, 6), True), ((9, 9, 9), True),
         ),
     ),
     ladder_task("round_up_to_multiple", family="divisibility", level=2,
@@ -333,7 +333,7 @@ TASKS: tuple[Task, ...] = (
             "Write a function `binary_text(n)` that returns the binary digits of the non-negative integer n "
             'as a string without any prefix. For 0 return "0".'
         ),
-        reference="def binary_text(n):\n    return format(n, \"b\")\n",
+        reference='def binary_text(n):\n    return format(n, "b")\n',
         tests=(
             ((0,), "0"), ((1,), "1"), ((2,), "10"), ((5,), "101"), ((8,), "1000"), ((255,), "11111111"),
             ((1023,), "1111111111"),
@@ -344,7 +344,7 @@ TASKS: tuple[Task, ...] = (
             "Write `number_of_ones(n)` that returns how many ones the binary form of the non-negative "
             "integer n has."
         ),
-        reference="def number_of_ones(n):\n    return format(n, \"b\").count(\"1\")\n",
+        reference='def number_of_ones(n):\n    return format(n, "b").count("1")\n',
         tests=(((0,), 0), ((1,), 1), ((2,), 1), ((7,), 3), ((8,), 1), ((255,), 8), ((1000,), 6)),
     ),
     ladder_task("looks_binary", family="binary text", level=3,
@@ -352,10 +352,7 @@ TASKS: tuple[Task, ...] = (
             "Write a function `looks_binary(text)` that returns True if text is not empty and has no other "
             'characters than "0" and "1".'
         ),
-        reference=(
-            "def looks_binary(text):\n"
-            '    return text != "" and all(char in "01" for char in text)\n'
-        ),
+        reference='def looks_binary(text):\n    return text != "" and all(char in "01" for char in text)\n',
         tests=(
             (("0101",), True), (("",), False), (("0",), True), (("102",), False), (("1111",), True),
             (("abc",), False), (("1 0",), False),

@@ -59,8 +59,8 @@ TASKS: tuple[Task, ...] = (
         reference=(
             "def digits_strictly_rise(n):\n"
             "    text = str(n)\n"
-            "    for left, right in zip(text, text[1:]):\n"
-            "        if left >= right:\n"
+            "    for index in range(1, len(text)):\n"
+            "        if text[index] <= text[index - 1]:\n"
             "            return False\n"
             "    return True\n"
         ),
@@ -134,7 +134,9 @@ TASKS: tuple[Task, ...] = (
     ladder_task("celsius_to_fahrenheit", family="unit conversion", level=1,
         prompt="Write `celsius_to_fahrenheit(celsius)`, which returns celsius * 9 / 5 + 32.",
         reference="def celsius_to_fahrenheit(celsius):\n    return celsius * 9 / 5 + 32\n",
-        tests=(((0,), 32.0), ((100,), 212.0), ((-40,), -40.0), ((20,), 68.0), ((35,), 95.0), ((-10,), 14.0)),
+        tests=(
+            ((0,), 32.0), ((100,), 212.0), ((-40,), -40.0), ((20,), 68.0), ((12.5,), 54.5), ((-10,), 14.0),
+        ),
     ),
     ladder_task("grams_to_kilograms", family="unit conversion", level=1,
         prompt=(
@@ -152,12 +154,12 @@ TASKS: tuple[Task, ...] = (
         tests=(((0,), 0), ((1,), 12), ((2,), 24), ((10,), 120), ((25,), 300), ((1000,), 12000)),
     ),
 
-    ladder_task("total_price", family="prices and interest", level=1,
+    ladder_task("cost_of_items", family="prices and interest", level=1,
         prompt=(
-            "Write a function `total_price(price, quantity)` that returns what quantity items cost when each "
-            "costs price."
+            "Write a function `cost_of_items(price, quantity)` that returns what quantity items cost when "
+            "each costs price."
         ),
-        reference="def total_price(price, quantity):\n    return price * quantity\n",
+        reference="def cost_of_items(price, quantity):\n    return price * quantity\n",
         tests=(((5, 3), 15), ((0, 10), 0), ((7, 0), 0), ((1, 1), 1), ((2.5, 4), 10.0), ((199, 12), 2388)),
     ),
     ladder_task("split_bill", family="prices and interest", level=1,
@@ -178,7 +180,7 @@ TASKS: tuple[Task, ...] = (
         reference="def interest_earned(amount, rate, years):\n    return amount * rate * years / 100\n",
         tests=(
             ((100, 5, 1), 5.0), ((1000, 5, 2), 100.0), ((0, 7, 3), 0.0), ((200, 0, 4), 0.0),
-            ((500, 10, 0), 0.0), ((250, 4, 3), 30.0),
+            ((500, 10, 0), 0.0), ((50, 5, 1), 2.5),
         ),
     ),
     ladder_task("change_due", family="prices and interest", level=2,
@@ -245,7 +247,7 @@ TASKS: tuple[Task, ...] = (
         reference="def can_form_triangle(a, b, c):\n    return a + b > c and a + c > b and b + c > a\n",
         tests=(
             ((3, 4, 5), True), ((1, 1, 1), True), ((1, 2, 3), False), ((1, 1, 5), False), ((10, 2, 3), False),
-            ((2, 9, 3), False), ((5, 5, 9), True),
+            ((2, 5, 3), False), ((5, 2, 3), False), ((5, 5, 9), True),
         ),
     ),
 

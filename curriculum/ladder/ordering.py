@@ -1,4 +1,4 @@
-"""Putting lists in order: plain sorting, and sorting by a key."""
+"""Distinct elements and order: duplicates, plain sorting, sorting by a key."""
 
 from __future__ import annotations
 
@@ -7,8 +7,119 @@ from curriculum.task import Task
 
 TASKS: tuple[Task, ...] = (
     ladder_task(
+        "distinct_sorted",
+        family="duplicates",
+        level=2,
+        prompt=(
+            "Write a function `distinct_sorted(items)` that returns a sorted list in which each value of "
+            "`items` appears only once."
+        ),
+        reference="def distinct_sorted(items):\n    return sorted(set(items))",
+        tests=(
+            (([3, 1, 3],), [1, 3]),
+            (([],), []),
+            (([7],), [7]),
+            ((["b", "a", "b"],), ["a", "b"]),
+            (([0, 0],), [0]),
+            (([-1, 1_000_000, -5],), [-5, -1, 1_000_000]),
+        ),
+    ),
+    ladder_task(
+        "distinct_in_order",
+        family="duplicates",
+        level=3,
+        prompt=(
+            "Write a function `distinct_in_order(items)` that returns a list with repeated values removed: "
+            "each value stays only where it appears first."
+        ),
+        reference="""def distinct_in_order(items):
+    result = []
+    for item in items:
+        if item not in result:
+            result.append(item)
+    return result
+""",
+        tests=(
+            (([3, 1, 3],), [3, 1]),
+            (([],), []),
+            (([7],), [7]),
+            ((["b", "a", "b", "a"],), ["b", "a"]),
+            (([0, 0],), [0]),
+            (([-1, 5, -1, 4, 5],), [-1, 5, 4]),
+        ),
+    ),
+    ladder_task(
+        "repeated_values",
+        family="duplicates",
+        level=3,
+        prompt=(
+            "Write a function `repeated_values(items)` that returns a sorted list of the values that occur "
+            "two or more times in `items`. Each such value is listed once."
+        ),
+        reference="""def repeated_values(items):
+    return sorted({item for item in items if items.count(item) > 1})
+""",
+        tests=(
+            (([3, 1, 3],), [3]),
+            (([],), []),
+            (([7],), []),
+            ((["b", "a", "b", "a"],), ["a", "b"]),
+            (([0, 0, 0],), [0]),
+            (([5, -1, 5, -1, 4],), [-1, 5]),
+        ),
+    ),
+    ladder_task(
+        "first_repeat",
+        family="duplicates",
+        level=3,
+        prompt=(
+            "Write a function `first_repeat(items)` that goes through the list from the left and returns "
+            "the first element that already occurred before it. If there is none, it returns None."
+        ),
+        reference="""def first_repeat(items):
+    seen = []
+    for item in items:
+        if item in seen:
+            return item
+        seen.append(item)
+    return None
+""",
+        tests=(
+            (([3, 1, 3],), 3),
+            (([],), None),
+            (([7],), None),
+            ((["b", "a", "a", "b"],), "a"),
+            (([0, 0],), 0),
+            (([-1, 5, 4],), None),
+        ),
+    ),
+    ladder_task(
+        "new_values",
+        family="duplicates",
+        level=3,
+        prompt=(
+            "Write a function `new_values(old, current)` that returns the list of the elements of `current` "
+            "that are not in `old`, in their order and each only once."
+        ),
+        reference="""def new_values(old, current):
+    result = []
+    for item in current:
+        if item not in old and item not in result:
+            result.append(item)
+    return result
+""",
+        tests=(
+            (([1, 2], [2, 3]), [3]),
+            (([], []), []),
+            (([1], []), []),
+            (([], [4, 4]), [4]),
+            ((["a"], ["c", "b", "a", "c"]), ["c", "b"]),
+            (([-1, 0], [0, -1, 0]), []),
+        ),
+    ),
+    ladder_task(
         "smallest_first",
-        family="sorting_basics",
+        family="sorting basics",
         level=1,
         prompt=(
             "Write a function `smallest_first(numbers)` that returns a new list with the numbers sorted "
@@ -26,7 +137,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "largest_first",
-        family="sorting_basics",
+        family="sorting basics",
         level=1,
         prompt=(
             "Write a function `largest_first(numbers)` that returns a new list with the numbers sorted from "
@@ -44,7 +155,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "is_in_order",
-        family="sorting_basics",
+        family="sorting basics",
         level=1,
         prompt=(
             "Write a function `is_in_order(numbers)` that returns True if the list is already sorted from "
@@ -62,7 +173,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "sorted_union_list",
-        family="sorting_basics",
+        family="sorting basics",
         level=1,
         prompt=(
             "Write a function `sorted_union_list(left, right)` that joins two lists of numbers and returns "
@@ -80,8 +191,8 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "two_smallest",
-        family="sorting_basics",
-        level=2,
+        family="sorting basics",
+        level=1,
         prompt=(
             "Write a function `two_smallest(numbers)` that returns a list of the two smallest numbers in "
             "ascending order. The given list has at least two numbers, and equal numbers count separately."
@@ -98,7 +209,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "middle_value",
-        family="sorting_basics",
+        family="sorting basics",
         level=2,
         prompt=(
             "The list `numbers` has an odd number of elements. Write `middle_value(numbers)` so that it "
@@ -116,7 +227,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "sort_by_second",
-        family="sorting_by_key",
+        family="sorting by key",
         level=3,
         prompt=(
             "Write a function `sort_by_second(pairs)` that sorts a list of tuples by their second element, "
@@ -134,7 +245,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "sort_by_size",
-        family="sorting_by_key",
+        family="sorting by key",
         level=2,
         prompt=(
             "Write a function `sort_by_size(lists)` that sorts a list of lists by length, shortest first. "
@@ -152,7 +263,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "closest_to_zero_first",
-        family="sorting_by_key",
+        family="sorting by key",
         level=3,
         prompt=(
             "Write a function `closest_to_zero_first(numbers)` that sorts numbers by their absolute value, "
@@ -170,7 +281,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "evens_then_odds",
-        family="sorting_by_key",
+        family="sorting by key",
         level=3,
         prompt=(
             "Write a function `evens_then_odds(numbers)` that returns a list with all even integers first "
@@ -190,7 +301,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "names_by_score",
-        family="sorting_by_key",
+        family="sorting by key",
         level=3,
         prompt=(
             "Write a function `names_by_score(scores)` that takes a dictionary from names to numeric scores "
@@ -211,7 +322,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "ranking_order",
-        family="sorting_by_key",
+        family="sorting by key",
         level=3,
         prompt=(
             "Write a function `ranking_order(numbers)` that returns the list of indexes of the numbers in "

@@ -1,4 +1,4 @@
-"""Small algorithms, second part: dynamic programming, subsets, walks over graphs."""
+"""Small algorithms, third part: dynamic programming, subsets, walks over graphs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from curriculum.task import Task
 TASKS: tuple[Task, ...] = (
     ladder_task(
         "ways_to_climb",
-        family="dynamic_programming",
+        family="dynamic programming",
         level=5,
         prompt=(
             "A staircase has `n` steps, and each move goes up 1, 2 or 3 steps. Write `ways_to_climb(n)` to "
@@ -32,7 +32,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "best_without_neighbours",
-        family="dynamic_programming",
+        family="dynamic programming",
         level=5,
         prompt=(
             "Write a function `best_without_neighbours(numbers)` that chooses numbers from a list of "
@@ -56,7 +56,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "best_run_sum",
-        family="dynamic_programming",
+        family="dynamic programming",
         level=5,
         prompt=(
             "Write a function `best_run_sum(numbers)` that returns the largest sum of any run of "
@@ -80,7 +80,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "fewest_coins",
-        family="dynamic_programming",
+        family="dynamic programming",
         level=5,
         prompt=(
             "Write a function `fewest_coins(amount, coins)` that returns the smallest number of coins that "
@@ -109,7 +109,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "longest_rising_choice",
-        family="dynamic_programming",
+        family="dynamic programming",
         level=5,
         prompt=(
             "Write a function `longest_rising_choice(numbers)` that removes as few numbers as possible from "
@@ -134,7 +134,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "reachable_sums",
-        family="subsets_and_choices",
+        family="subsets and choices",
         level=5,
         prompt=(
             "Write a function `reachable_sums(numbers)` that returns the sorted list of all different sums "
@@ -158,7 +158,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "can_split_evenly",
-        family="subsets_and_choices",
+        family="subsets and choices",
         level=5,
         prompt=(
             "Write a function `can_split_evenly(numbers)` that returns True if the positive integers in the "
@@ -181,7 +181,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "all_sublists",
-        family="subsets_and_choices",
+        family="subsets and choices",
         level=5,
         prompt=(
             "Write a function `all_sublists(items)` that returns all choices of elements as a list of "
@@ -208,7 +208,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "all_combinations_of_two",
-        family="subsets_and_choices",
+        family="subsets and choices",
         level=4,
         prompt=(
             "Write a function `all_combinations_of_two(left, right)` that returns a list of all tuples (a, "
@@ -229,7 +229,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "all_orders",
-        family="subsets_and_choices",
+        family="subsets and choices",
         level=5,
         prompt=(
             "Write a function `all_orders(items)` that returns all orders of the different numbers in "
@@ -256,7 +256,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "can_reach",
-        family="graph_walks",
+        family="graph walks",
         level=5,
         prompt=(
             "The dictionary `graph` maps each node to the list of nodes it has an arrow to. Write "
@@ -284,7 +284,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "fewest_steps",
-        family="graph_walks",
+        family="graph walks",
         level=5,
         prompt=(
             "The dictionary `graph` maps each node to the list of its neighbours. Write "
@@ -312,7 +312,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "count_groups",
-        family="graph_walks",
+        family="graph walks",
         level=5,
         prompt=(
             "There are nodes 0 to n - 1, and `links` is a list of tuples (a, b), each connecting two nodes "
@@ -337,7 +337,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "follow_links",
-        family="graph_walks",
+        family="graph walks",
         level=4,
         prompt=(
             "Each key of the dictionary `links` leads to its value. Write `follow_links(links, start)` to "
@@ -361,7 +361,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "task_order",
-        family="graph_walks",
+        family="graph walks",
         level=5,
         prompt=(
             "The dictionary `needs` maps every task name to the list of tasks that must be done before it. "

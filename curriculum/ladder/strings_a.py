@@ -63,7 +63,7 @@ TASKS: tuple[Task, ...] = (
             'Write a function `say_hello(name)` that returns the string "Hello, " followed by the name and '
             "an exclamation mark."
         ),
-        reference="def say_hello(name):\n    return \"Hello, \" + name + \"!\"\n",
+        reference='def say_hello(name):\n    return "Hello, " + name + "!"\n',
         tests=(
             (("Ann",), "Hello, Ann!"), (("Bob",), "Hello, Bob!"), (("",), "Hello, !"),
             (("World",), "Hello, World!"), (("Mary Jane",), "Hello, Mary Jane!"), (("x",), "Hello, x!"),
@@ -74,7 +74,7 @@ TASKS: tuple[Task, ...] = (
             "Write `full_name(first, last)` that returns the first name and the last name with one space "
             "between them."
         ),
-        reference="def full_name(first, last):\n    return first + \" \" + last\n",
+        reference='def full_name(first, last):\n    return first + " " + last\n',
         tests=(
             (("Ada", "Lovelace"), "Ada Lovelace"), (("Alan", "Turing"), "Alan Turing"), (("A", "B"), "A B"),
             (("Jean Luc", "Picard"), "Jean Luc Picard"), (("ann", "lee"), "ann lee"), (("X", "Y Z"), "X Y Z"),
@@ -84,7 +84,7 @@ TASKS: tuple[Task, ...] = (
         prompt=(
             "Write a function `join_with_dash(a, b)` that returns the two strings joined by a single dash."
         ),
-        reference="def join_with_dash(a, b):\n    return a + \"-\" + b\n",
+        reference='def join_with_dash(a, b):\n    return a + "-" + b\n',
         tests=(
             (("a", "b"), "a-b"), (("red", "blue"), "red-blue"), (("", "x"), "-x"), (("x", ""), "x-"),
             (("", ""), "-"), (("1", "2"), "1-2"),
@@ -92,7 +92,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task("in_brackets", family="joining text", level=1,
         prompt='Write `in_brackets(text)`, returning text with a "[" in front of it and a "]" behind it.',
-        reference="def in_brackets(text):\n    return \"[\" + text + \"]\"\n",
+        reference='def in_brackets(text):\n    return "[" + text + "]"\n',
         tests=(
             (("a",), "[a]"), (("",), "[]"), (("hello",), "[hello]"), (("x y",), "[x y]"), (("[",), "[[]"),
             (("123",), "[123]"),
@@ -103,7 +103,7 @@ TASKS: tuple[Task, ...] = (
             "Write a function `email_address(user, domain)` that puts an @ sign between user and domain and "
             "returns the result."
         ),
-        reference="def email_address(user, domain):\n    return user + \"@\" + domain\n",
+        reference='def email_address(user, domain):\n    return user + "@" + domain\n',
         tests=(
             (("ann", "mail.com"), "ann@mail.com"), (("bob", "site.org"), "bob@site.org"), (("x", "y"), "x@y"),
             (("a.b", "c.d"), "a.b@c.d"), (("me", "home.net"), "me@home.net"),
@@ -127,7 +127,7 @@ TASKS: tuple[Task, ...] = (
             "Write `line_of_stars(n)`, which returns a string made of n asterisks. For n = 0 the string is "
             "empty."
         ),
-        reference="def line_of_stars(n):\n    return \"*\" * n\n",
+        reference='def line_of_stars(n):\n    return "*" * n\n',
         tests=(
             ((0,), ""), ((1,), "*"), ((2,), "**"), ((5,), "*****"), ((10,), "**********"),
             ((30,), "******************************"),
@@ -135,7 +135,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task("say_twice", family="repeating strings", level=1,
         prompt="Write a function `say_twice(word)` that returns the word, a space, and the word again.",
-        reference="def say_twice(word):\n    return word + \" \" + word\n",
+        reference='def say_twice(word):\n    return word + " " + word\n',
         tests=(
             (("hey",), "hey hey"), (("no",), "no no"), (("a",), "a a"), (("",), " "),
             (("knock",), "knock knock"), (("so so",), "so so so so"),
@@ -143,7 +143,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task("laugh", family="repeating strings", level=1,
         prompt='Write `laugh(n)` that returns "ha" repeated n times, followed by one exclamation mark.',
-        reference="def laugh(n):\n    return \"ha\" * n + \"!\"\n",
+        reference='def laugh(n):\n    return "ha" * n + "!"\n',
         tests=(
             ((1,), "ha!"), ((2,), "haha!"), ((3,), "hahaha!"), ((0,), "!"), ((5,), "hahahahaha!"),
             ((8,), "hahahahahahahaha!"),
@@ -154,7 +154,7 @@ TASKS: tuple[Task, ...] = (
             "Write a function `repeat_with_comma(word, n)` that returns the word n times with a comma "
             "between the copies and none at the end. For n = 0 return an empty string."
         ),
-        reference="def repeat_with_comma(word, n):\n    return \",\".join([word] * n)\n",
+        reference='def repeat_with_comma(word, n):\n    return ",".join([word] * n)\n',
         tests=(
             (("a", 3), "a,a,a"), (("hi", 1), "hi"), (("hi", 0), ""), (("no", 2), "no,no"), (("", 3), ",,"),
             (("x y", 2), "x y,x y"),
@@ -234,7 +234,7 @@ TASKS: tuple[Task, ...] = (
             "Write `is_empty_text(text)`, which returns True if the string has no characters and False "
             "otherwise."
         ),
-        reference="def is_empty_text(text):\n    return text == \"\"\n",
+        reference='def is_empty_text(text):\n    return text == ""\n',
         tests=(
             (("",), True), (("a",), False), ((" ",), False), (("hello",), False), (("0",), False),
             (("\n",), False),
@@ -294,7 +294,7 @@ TASKS: tuple[Task, ...] = (
             "Write `ends_with_dot(text)` which checks whether text ends with a full stop: return True if so, "
             "else False. The empty string gives False."
         ),
-        reference="def ends_with_dot(text):\n    return text.endswith(\".\")\n",
+        reference='def ends_with_dot(text):\n    return text.endswith(".")\n',
         tests=(
             (("Hello.",), True), (("Hello",), False), (("",), False), ((".",), True), (("a.b",), False),
             (("wait...",), True),
@@ -305,7 +305,7 @@ TASKS: tuple[Task, ...] = (
             'Write a function `is_python_file(name)` that returns True if the file name ends in ".py" and '
             "False otherwise."
         ),
-        reference="def is_python_file(name):\n    return name.endswith(\".py\")\n",
+        reference='def is_python_file(name):\n    return name.endswith(".py")\n',
         tests=(
             (("main.py",), True), (("main.txt",), False), (("py",), False), ((".py",), True),
             (("a.py.bak",), False), (("notes.PY",), False),
@@ -319,7 +319,7 @@ TASKS: tuple[Task, ...] = (
         reference=(
             "def without_prefix(text, prefix):\n"
             "    if text.startswith(prefix):\n"
-            "        return text[len(prefix):]\n"
+            "        return text[len(prefix) :]\n"
             "    return text\n"
         ),
         tests=(
@@ -360,7 +360,7 @@ TASKS: tuple[Task, ...] = (
             "Write `has_space(text)` that returns True if there is at least one space in text and False if "
             "there is none."
         ),
-        reference="def has_space(text):\n    return \" \" in text\n",
+        reference='def has_space(text):\n    return " " in text\n',
         tests=(
             (("a b",), True), (("ab",), False), (("",), False), ((" ",), True), (("end ",), True),
             (("a_b",), False),
@@ -393,7 +393,7 @@ TASKS: tuple[Task, ...] = (
             "A password is good if it has at least 8 characters and contains no space. Write "
             "`good_password(password)` that returns True or False."
         ),
-        reference="def good_password(password):\n    return len(password) >= 8 and \" \" not in password\n",
+        reference='def good_password(password):\n    return len(password) >= 8 and " " not in password\n',
         tests=(
             (("abcdefgh",), True), (("abcdefg",), False), (("",), False), (("abcd efgh",), False),
             (("        ",), False), (("longer-than-that",), True),
@@ -433,12 +433,12 @@ TASKS: tuple[Task, ...] = (
             (("a b", "ab"), False), (("  x", "  y"), False),
         ),
     ),
-    ladder_task("is_reverse_of", family="ordering two strings", level=2,
+    ladder_task("is_written_backwards", family="ordering two strings", level=2,
         prompt=(
-            "Write `is_reverse_of(a, b)` that returns True if the string a is exactly the string b written "
-            "backwards."
+            "Write `is_written_backwards(a, b)` that returns True if the string a is exactly the string b "
+            "written backwards."
         ),
-        reference="def is_reverse_of(a, b):\n    return a == b[::-1]\n",
+        reference="def is_written_backwards(a, b):\n    return a == b[::-1]\n",
         tests=(
             (("abc", "cba"), True), (("abc", "abc"), False), (("", ""), True), (("a", "a"), True),
             (("ab", "b"), False), (("noon", "noon"), True), (("Ab", "ba"), False),

@@ -21,7 +21,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task("count_spaces", family="counting characters", level=1,
         prompt="Write `count_spaces(text)`, returning the number of space characters in text.",
-        reference="def count_spaces(text):\n    return text.count(\" \")\n",
+        reference='def count_spaces(text):\n    return text.count(" ")\n',
         tests=((("a b c",), 2), (("",), 0), (("abc",), 0), ((" ",), 1), (("  x  ",), 4), (("one two",), 1)),
     ),
     ladder_task("count_digit_chars", family="counting characters", level=2,
@@ -33,7 +33,7 @@ TASKS: tuple[Task, ...] = (
             "def count_digit_chars(text):\n"
             '    return sum(1 for char in text if char in "0123456789")\n'
         ),
-        tests=((("abc123",), 3), (("",), 0), (("abc",), 0), (("2024",), 4), (("a1b2c3",), 3), (("-5.0",), 2)),
+        tests=((("abc123",), 3), (("",), 0), (("abc",), 0), (("1999",), 4), (("a1b2c3",), 3), (("-5.0",), 2)),
     ),
     ladder_task("count_capitals", family="counting characters", level=2,
         prompt="Write `count_capitals(text)` that returns how many upper-case letters there are in text.",
@@ -60,7 +60,7 @@ TASKS: tuple[Task, ...] = (
             "The vowels are a, e, i, o and u. Write `starts_with_vowel(word)` that returns True if the first "
             "character of word is a vowel in lower or upper case. An empty word gives False."
         ),
-        reference="def starts_with_vowel(word):\n    return word != \"\" and word[0].lower() in \"aeiou\"\n",
+        reference='def starts_with_vowel(word):\n    return word != "" and word[0].lower() in "aeiou"\n',
         tests=(
             (("apple",), True), (("banana",), False), (("",), False), (("Orange",), True), (("U",), True),
             (("yes",), False), (("sky",), False),
@@ -71,7 +71,7 @@ TASKS: tuple[Task, ...] = (
             "Write a function `vowel_total(text)` that returns how many characters of text are one of the "
             "lower-case vowels a, e, i, o, u."
         ),
-        reference="def vowel_total(text):\n    return sum(1 for char in text if char in \"aeiou\")\n",
+        reference='def vowel_total(text):\n    return sum(1 for char in text if char in "aeiou")\n',
         tests=(
             (("hello",), 2), (("",), 0), (("sky",), 0), (("aeiou",), 5), (("banana",), 3), (("AEI",), 0),
             (("queue",), 4),
@@ -129,7 +129,7 @@ TASKS: tuple[Task, ...] = (
             "Write a function `spaces_to_underscores(text)` that returns text with every space changed to an "
             "underscore."
         ),
-        reference="def spaces_to_underscores(text):\n    return text.replace(\" \", \"_\")\n",
+        reference='def spaces_to_underscores(text):\n    return text.replace(" ", "_")\n',
         tests=(
             (("a b c",), "a_b_c"), (("",), ""), (("abc",), "abc"), ((" ",), "_"), (("a  b",), "a__b"),
             (("one two",), "one_two"),
@@ -137,7 +137,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task("drop_commas", family="replacing text", level=1,
         prompt="Write `drop_commas(text)`, which returns text without any commas.",
-        reference="def drop_commas(text):\n    return text.replace(\",\", \"\")\n",
+        reference='def drop_commas(text):\n    return text.replace(",", "")\n',
         tests=(
             (("1,000,000",), "1000000"), (("",), ""), (("abc",), "abc"), ((",",), ""), ((",,a,,",), "a"),
             (("a, b",), "a b"),
@@ -170,7 +170,7 @@ TASKS: tuple[Task, ...] = (
             "Write a function `censor(text, word)` that replaces every occurrence of the non-empty string "
             "word in text by asterisks, one for each character of word."
         ),
-        reference="def censor(text, word):\n    return text.replace(word, \"*\" * len(word))\n",
+        reference='def censor(text, word):\n    return text.replace(word, "*" * len(word))\n',
         tests=(
             (("what the heck", "heck"), "what the ****"), (("", "bad"), ""), (("good", "bad"), "good"),
             (("bad bad", "bad"), "*** ***"), (("aaa", "a"), "***"), (("Badly bad", "bad"), "Badly ***"),
@@ -215,7 +215,7 @@ TASKS: tuple[Task, ...] = (
             "Write `dotted_width(text, width)` that returns exactly width characters: text cut off after "
             "width characters if it is longer, or filled up with dots at the end if it is shorter."
         ),
-        reference="def dotted_width(text, width):\n    return text[:width].ljust(width, \".\")\n",
+        reference='def dotted_width(text, width):\n    return text[:width].ljust(width, ".")\n',
         tests=(
             (("ab", 4), "ab.."), (("abcd", 4), "abcd"), (("abcdef", 4), "abcd"), (("", 3), "..."),
             (("x", 0), ""), (("hi", 1), "h"),
@@ -299,12 +299,12 @@ TASKS: tuple[Task, ...] = (
         ),
     ),
 
-    ladder_task("first_three", family="slices of strings", level=1,
+    ladder_task("first_three_chars", family="slices of strings", level=1,
         prompt=(
-            "Write a function `first_three(text)` that returns the first three characters of text, or all of "
-            "text if it is shorter."
+            "Write a function `first_three_chars(text)` that returns the first three characters of text, or "
+            "all of text if it is shorter."
         ),
-        reference="def first_three(text):\n    return text[:3]\n",
+        reference="def first_three_chars(text):\n    return text[:3]\n",
         tests=(
             (("abcdef",), "abc"), (("abc",), "abc"), (("ab",), "ab"), (("",), ""), (("x",), "x"),
             (("hello world",), "hel"),
@@ -359,7 +359,7 @@ TASKS: tuple[Task, ...] = (
             "Write a function `counting_text(n)` that returns the numbers from 1 to n as one string, "
             "separated by single spaces. For n = 0 return an empty string."
         ),
-        reference="def counting_text(n):\n    return \" \".join(str(number) for number in range(1, n + 1))\n",
+        reference='def counting_text(n):\n    return " ".join(str(number) for number in range(1, n + 1))\n',
         tests=(
             ((0,), ""), ((1,), "1"), ((2,), "1 2"), ((3,), "1 2 3"), ((5,), "1 2 3 4 5"),
             ((10,), "1 2 3 4 5 6 7 8 9 10"),
@@ -388,7 +388,7 @@ TASKS: tuple[Task, ...] = (
             "in the first line, two in the second, and so on. There is no newline at the end, and n = 0 "
             "gives an empty string."
         ),
-        reference="def star_triangle(n):\n    return \"\\n\".join(\"*\" * row for row in range(1, n + 1))\n",
+        reference='def star_triangle(n):\n    return "\\n".join("*" * row for row in range(1, n + 1))\n',
         tests=(
             ((0,), ""), ((1,), "*"), ((2,), "*\n**"), ((3,), "*\n**\n***"), ((4,), "*\n**\n***\n****"),
             ((5,), "*\n**\n***\n****\n*****"),

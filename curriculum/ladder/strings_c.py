@@ -24,7 +24,7 @@ TASKS: tuple[Task, ...] = (
             "Write a function `first_word_of(text)` that returns the part of text before its first space. If "
             "there is no space, return all of text."
         ),
-        reference="def first_word_of(text):\n    return text.split(\" \")[0]\n",
+        reference='def first_word_of(text):\n    return text.split(" ")[0]\n',
         tests=(
             (("hello world",), "hello"), (("",), ""), (("one",), "one"), (("a b c",), "a"),
             (("go home now",), "go"), (("x y",), "x"),
@@ -35,7 +35,7 @@ TASKS: tuple[Task, ...] = (
             "Write `words_backwards(text)` that returns the words of text in reverse order, separated by "
             "single spaces. The letters inside each word stay as they are."
         ),
-        reference="def words_backwards(text):\n    return \" \".join(reversed(text.split()))\n",
+        reference='def words_backwards(text):\n    return " ".join(reversed(text.split()))\n',
         tests=(
             (("hello world",), "world hello"), (("",), ""), (("one",), "one"), (("a b c",), "c b a"),
             (("I am here",), "here am I"), (("x  y",), "y x"),
@@ -60,10 +60,7 @@ TASKS: tuple[Task, ...] = (
             "Write `word_initials(text)`: it returns a string made of the first letter of each word of text "
             "in upper case. Words are separated by spaces, and an empty text gives an empty string."
         ),
-        reference=(
-            "def word_initials(text):\n"
-            '    return "".join(word[0].upper() for word in text.split())\n'
-        ),
+        reference='def word_initials(text):\n    return "".join(word[0].upper() for word in text.split())\n',
         tests=(
             (("as soon as possible",), "ASAP"), (("",), ""), (("one",), "O"), (("Hello World",), "HW"),
             (("a b c",), "ABC"), (("  x  ",), "X"),
@@ -75,7 +72,7 @@ TASKS: tuple[Task, ...] = (
             "Write a function `keep_digits(text)` that returns a string with only the digits of text, in "
             "their order."
         ),
-        reference="def keep_digits(text):\n    return \"\".join(char for char in text if char.isdigit())\n",
+        reference='def keep_digits(text):\n    return "".join(char for char in text if char.isdigit())\n',
         tests=(
             (("a1b2",), "12"), (("",), ""), (("abc",), ""), (("123",), "123"), (("(555) 12-34",), "5551234"),
             (("0",), "0"),
@@ -83,7 +80,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task("keep_capitals", family="filtering characters", level=2,
         prompt="Write `keep_capitals(text)` that returns only the upper-case letters of text, as one string.",
-        reference="def keep_capitals(text):\n    return \"\".join(char for char in text if char.isupper())\n",
+        reference='def keep_capitals(text):\n    return "".join(char for char in text if char.isupper())\n',
         tests=(
             (("Hello World",), "HW"), (("",), ""), (("abc",), ""), (("ABC",), "ABC"), (("aBcD1",), "BD"),
             (("X",), "X"),
@@ -94,19 +91,19 @@ TASKS: tuple[Task, ...] = (
             "Write a function `erase_char(text, char)` that returns text without any occurrence of the "
             "single character char."
         ),
-        reference="def erase_char(text, char):\n    return text.replace(char, \"\")\n",
+        reference='def erase_char(text, char):\n    return text.replace(char, "")\n',
         tests=(
             (("banana", "a"), "bnn"), (("", "a"), ""), (("abc", "x"), "abc"), (("aaa", "a"), ""),
             (("a b c", " "), "abc"), (("Aa", "a"), "A"),
         ),
     ),
-    ladder_task("squeeze_repeats", family="filtering characters", level=3,
+    ladder_task("squash_repeats", family="filtering characters", level=3,
         prompt=(
-            "Write `squeeze_repeats(text)` that shortens every group of equal neighboring characters in text "
+            "Write `squash_repeats(text)` that shortens every group of equal neighboring characters in text "
             'to a single one, so "aabbba" becomes "aba".'
         ),
         reference=(
-            "def squeeze_repeats(text):\n"
+            "def squash_repeats(text):\n"
             '    result = ""\n'
             "    for char in text:\n"
             "        if not result or result[-1] != char:\n"
@@ -176,7 +173,8 @@ TASKS: tuple[Task, ...] = (
         ),
         tests=(
             (("flower", "flow"), "flow"), (("abc", "abd"), "ab"), (("abc", "xyz"), ""), (("", "abc"), ""),
-            (("same", "same"), "same"), (("a", "A"), ""),
+            (("same", "same"), "same"), (("one two", "one too"), "one t"), (("xyz1", "xyz2"), "xyz"),
+            (("a", "A"), ""),
         ),
     ),
     ladder_task("hidden_in_order", family="checks on two strings", level=4,
@@ -284,7 +282,7 @@ TASKS: tuple[Task, ...] = (
         ),
         tests=(
             (("abc", 3), "def"), (("xyz", 3), "abc"), (("Hello, World!", 13), "Uryyb, Jbeyq!"), (("", 5), ""),
-            (("abc", 0), "abc"), (("abc", -1), "zab"), (("Zz", 27), "Aa"),
+            (("abc", 0), "abc"), (("abc", -1), "zab"), (("ABC", 1), "BCD"), (("Zz", 27), "Aa"),
         ),
     ),
     ladder_task("add_key", family="ciphers", level=5,

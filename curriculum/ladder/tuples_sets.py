@@ -1,4 +1,4 @@
-"""Tuples and sets, and putting things in order: parts, operations, relations, duplicates, sorting."""
+"""Tuples and sets: parts of tuples, lists of tuples, set operations and relations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from curriculum.task import Task
 TASKS: tuple[Task, ...] = (
     ladder_task(
         "first_of_pair",
-        family="tuple_parts",
+        family="tuple parts",
         level=1,
         prompt=(
             "Write a function `first_of_pair(pair)` that returns the first element of a tuple with two "
@@ -26,7 +26,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "flip_pair",
-        family="tuple_parts",
+        family="tuple parts",
         level=1,
         prompt=(
             "Write a function `flip_pair(pair)` that takes a tuple of two elements and returns a tuple with "
@@ -44,7 +44,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "pair_total",
-        family="tuple_parts",
+        family="tuple parts",
         level=1,
         prompt=(
             "Write a function `pair_total(pair)` that returns the sum of the two numbers in the tuple `pair`."
@@ -61,7 +61,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "as_tuple",
-        family="tuple_parts",
+        family="tuple parts",
         level=1,
         prompt=(
             "Write a function `as_tuple(items)` that returns a tuple with the same elements as the given "
@@ -79,7 +79,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "make_pair",
-        family="tuple_parts",
+        family="tuple parts",
         level=1,
         prompt=(
             "Write a function `make_pair(first, second)` that returns a tuple made of `first` and `second`, "
@@ -97,7 +97,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "tuple_length",
-        family="tuple_parts",
+        family="tuple parts",
         level=1,
         prompt=(
             "Write a function `tuple_length(values)` that returns how many elements the tuple `values` has."
@@ -114,7 +114,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "as_set",
-        family="set_operations",
+        family="set operations",
         level=1,
         prompt="Write a function `as_set(items)` that returns a set of all the elements of a list.",
         reference="def as_set(items):\n    return set(items)",
@@ -129,7 +129,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "either_set",
-        family="set_operations",
+        family="set operations",
         level=1,
         prompt="Write a function `either_set(left, right)` that returns the union of two sets.",
         reference="def either_set(left, right):\n    return left | right",
@@ -144,7 +144,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "both_sets",
-        family="set_operations",
+        family="set operations",
         level=1,
         prompt=(
             "Write a function `both_sets(left, right)` that returns the set of elements that two sets have "
@@ -162,7 +162,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "only_in_left",
-        family="set_operations",
+        family="set operations",
         level=1,
         prompt=(
             "Write a function `only_in_left(left, right)` that returns the set of the elements that are in "
@@ -180,7 +180,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "in_exactly_one",
-        family="set_operations",
+        family="set operations",
         level=1,
         prompt=(
             "Write a function `in_exactly_one(left, right)` that returns the set of elements that belong to "
@@ -198,7 +198,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "set_plus",
-        family="set_operations",
+        family="set operations",
         level=1,
         prompt=(
             "Write a function `set_plus(values, item)` that returns a new set with all elements of `values` "
@@ -216,7 +216,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "is_part_of",
-        family="set_relations",
+        family="set relations",
         level=1,
         prompt=(
             "Write a function `is_part_of(small, large)` that returns True if every element of the set "
@@ -234,7 +234,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "share_nothing",
-        family="set_relations",
+        family="set relations",
         level=1,
         prompt=(
             "Write a function `share_nothing(left, right)` that returns True if the two sets have no "
@@ -252,11 +252,12 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "same_elements",
-        family="set_relations",
+        family="set relations",
         level=2,
         prompt=(
-            "Write a function `same_elements(left, right)` that returns True if two lists contain the same "
-            "different values. Order does not matter, nor how often a value occurs."
+            "Write a function `same_elements(left, right)` that returns True if each of two lists contains "
+            "all values of the other, and False otherwise. Order does not matter, nor how often a value "
+            "occurs."
         ),
         reference="def same_elements(left, right):\n    return set(left) == set(right)",
         tests=(
@@ -270,8 +271,8 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "has_no_repeats",
-        family="set_relations",
-        level=2,
+        family="set relations",
+        level=1,
         prompt=(
             "Write a function `has_no_repeats(items)` that returns True if no value occurs more than once "
             "in the list, else False."
@@ -288,8 +289,8 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "how_many_different",
-        family="set_relations",
-        level=2,
+        family="set relations",
+        level=1,
         prompt=(
             "Write a function `how_many_different(items)` that returns how many different values there are "
             "in a list."
@@ -306,7 +307,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "how_many_shared",
-        family="set_relations",
+        family="set relations",
         level=2,
         prompt=(
             "Write a function `how_many_shared(left, right)` that returns how many different values occur "
@@ -323,119 +324,8 @@ TASKS: tuple[Task, ...] = (
         ),
     ),
     ladder_task(
-        "distinct_sorted",
-        family="duplicates",
-        level=2,
-        prompt=(
-            "Write a function `distinct_sorted(items)` that returns a sorted list in which each value of "
-            "`items` appears only once."
-        ),
-        reference="def distinct_sorted(items):\n    return sorted(set(items))",
-        tests=(
-            (([3, 1, 3],), [1, 3]),
-            (([],), []),
-            (([7],), [7]),
-            ((["b", "a", "b"],), ["a", "b"]),
-            (([0, 0],), [0]),
-            (([-1, 1_000_000, -5],), [-5, -1, 1_000_000]),
-        ),
-    ),
-    ladder_task(
-        "distinct_in_order",
-        family="duplicates",
-        level=3,
-        prompt=(
-            "Write a function `distinct_in_order(items)` that returns a list with repeated values removed: "
-            "each value stays only where it appears first."
-        ),
-        reference="""def distinct_in_order(items):
-    result = []
-    for item in items:
-        if item not in result:
-            result.append(item)
-    return result
-""",
-        tests=(
-            (([3, 1, 3],), [3, 1]),
-            (([],), []),
-            (([7],), [7]),
-            ((["b", "a", "b", "a"],), ["b", "a"]),
-            (([0, 0],), [0]),
-            (([-1, 5, -1, 4, 5],), [-1, 5, 4]),
-        ),
-    ),
-    ladder_task(
-        "repeated_values",
-        family="duplicates",
-        level=3,
-        prompt=(
-            "Write a function `repeated_values(items)` that returns a sorted list of the values that occur "
-            "two or more times in `items`. Each such value is listed once."
-        ),
-        reference="""def repeated_values(items):
-    return sorted({item for item in items if items.count(item) > 1})
-""",
-        tests=(
-            (([3, 1, 3],), [3]),
-            (([],), []),
-            (([7],), []),
-            ((["b", "a", "b", "a"],), ["a", "b"]),
-            (([0, 0, 0],), [0]),
-            (([5, -1, 5, -1, 4],), [-1, 5]),
-        ),
-    ),
-    ladder_task(
-        "first_repeat",
-        family="duplicates",
-        level=3,
-        prompt=(
-            "Write a function `first_repeat(items)` that goes through the list from the left and returns "
-            "the first element that already occurred before it. If there is none, it returns None."
-        ),
-        reference="""def first_repeat(items):
-    seen = []
-    for item in items:
-        if item in seen:
-            return item
-        seen.append(item)
-    return None
-""",
-        tests=(
-            (([3, 1, 3],), 3),
-            (([],), None),
-            (([7],), None),
-            ((["b", "a", "a", "b"],), "a"),
-            (([0, 0],), 0),
-            (([-1, 5, 4],), None),
-        ),
-    ),
-    ladder_task(
-        "new_values",
-        family="duplicates",
-        level=3,
-        prompt=(
-            "Write a function `new_values(old, current)` that returns the list of the elements of `current` "
-            "that are not in `old`, in their order and each only once."
-        ),
-        reference="""def new_values(old, current):
-    result = []
-    for item in current:
-        if item not in old and item not in result:
-            result.append(item)
-    return result
-""",
-        tests=(
-            (([1, 2], [2, 3]), [3]),
-            (([], []), []),
-            (([1], []), []),
-            (([], [4, 4]), [4]),
-            ((["a"], ["c", "b", "a", "c"]), ["c", "b"]),
-            (([-1, 0], [0, -1, 0]), []),
-        ),
-    ),
-    ladder_task(
         "first_parts",
-        family="tuple_lists",
+        family="tuple lists",
         level=2,
         prompt=(
             "Write a function `first_parts(pairs)` that takes a list of tuples and returns the list of "
@@ -453,7 +343,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "sums_of_pairs",
-        family="tuple_lists",
+        family="tuple lists",
         level=2,
         prompt=(
             "Write a function `sums_of_pairs(pairs)` that takes a list of tuples with two numbers each and "
@@ -471,7 +361,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "flip_all_pairs",
-        family="tuple_lists",
+        family="tuple lists",
         level=2,
         prompt=(
             "Write a function `flip_all_pairs(pairs)` that swaps the two elements in each tuple of a list "
@@ -489,7 +379,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "total_price",
-        family="tuple_lists",
+        family="tuple lists",
         level=2,
         prompt=(
             "Each element of the list `lines` is a tuple (price, quantity). Write `total_price(lines)` to "
@@ -507,7 +397,7 @@ TASKS: tuple[Task, ...] = (
     ),
     ladder_task(
         "rising_pairs",
-        family="tuple_lists",
+        family="tuple lists",
         level=2,
         prompt=(
             "Write a function `rising_pairs(pairs)` that keeps only the tuples (a, b) of a list for which a "

@@ -1,0 +1,105 @@
+"""What to evaluate and how: the options of evaluate_humaneval.
+
+Checks the options; samples and scores nothing. Made by pipeline.cli, read by pipeline.evaluate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from configs.errors import ConfigError, Problem, wrong_value
+from configs.task_sets import task_set_problems
+
+ENGINES = ("vllm", "transformers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationOptions:
+    """One evaluation: sample from ``model``, or score the completions that ``samples`` holds.
+
+    Exactly one of ``model`` (as ``model.name`` in a configuration) and ``samples`` (a JSONL file in OpenAI's
+    format) is given. ``ks`` are the k of pass@k; left empty, they become 1 and, where it is larger and
+    known, ``num_samples``. ``num_samples``, the completions per task, and the sampling
+    settings only count when sampling. ``limit`` evaluates the first so many tasks. ``output`` is the file for
+    samples and verdicts. Raises ConfigError that names each wrong option by its flag.
+    """
+
+    model: str | None = None
+    tasks: str = "humaneval"
+    num_samples: int = 10
+    ks: tuple[int, ...] = ()
+    samples: str | None = None
+    output: str | None = None
+    temperature: float = 0.6
+    top_p: float = 1.0
+    max_completion_length: int = 512
+    limit: int | None = None
+    engine: str = "vllm"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        problems = list(self._problems())
+        if problems:
+            raise ConfigError([replace(problem, where="command line") for problem in problems])
+        if not self.ks:
+            sampled = (self.num_samples,) if self.samples is None and self.num_samples > 1 else ()
+            object.__setattr__(self, "ks", (1, *sampled))
+
+    def _problems(self) -> Iterator[Problem]:
+        yield from self._source_problems()
+        for flag, value in (
+            ("-n", self.num_samples),
+            ("--max-completion-length", self.max_completion_length),
+            ("--limit", self.limit),
+        ):
+            if value is not None and not _is_int(value, 1):
+                yield wrong_value(flag, value, "a whole number > 0")
+        if not _is_int(self.seed, 0):
+            yield wrong_value("--seed", self.seed, "a whole number >= 0")
+        if not _is_number(self.temperature) or self.temperature < 0:
+            yield wrong_value("--temperature", self.temperature, "a number >= 0")
+        if not _is_number(self.top_p) or not 0 < self.top_p <= 1:
+            yield wrong_value("--top-p", self.top_p, "a number > 0 and <= 1")
+        if self.engine not in ENGINES:
+            yield wrong_value("--engine", self.engine, f"one of: {', '.join(ENGINES)}")
+        if self.temperature == 0 and self.num_samples != 1 and self.samples is None:
+            yield wrong_value(
+                "-n", self.num_samples, "1 with --temperature 0, where all samples are the same"
+            )
+        yield from self._k_problems()
+
+    def _source_problems(self) -> Iterator[Problem]:
+        if (self.model is None) == (self.samples is None):
+            allowed = "exactly one of --model NAME (to sample) and --samples FILE (to score)"
+            yield wrong_value("--model, --samples", [self.model, self.samples], allowed)
+        if self.model == "":
+            yield wrong_value("--model", self.model, "text, not empty")
+        if self.samples is not None and not Path(self.samples).is_file():
+            yield Problem(
+                field="--samples", fault=f"no such file: {self.samples}", allowed="an existing JSONL file"
+            )
+        yield from task_set_problems("--tasks", self.tasks)
+        if self.output is not None and not Path(self.output).absolute().parent.is_dir():
+            yield Problem(
+                field="--output",
+                fault=f"no such folder: {Path(self.output).parent}",
+                allowed="a file in an existing folder",
+            )
+
+    def _k_problems(self) -> Iterator[Problem]:
+        for k in self.ks:
+            if not _is_int(k, 1):
+                yield wrong_value("-k", k, "a whole number > 0")
+            elif self.samples is None and _is_int(self.num_samples, 1) and k > self.num_samples:
+                yield wrong_value("-k", k, f"at most -n, which is {self.num_samples}")
+
+
+def _is_int(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,96 @@
+"""From scored groups to the samples of one optimiser step, with the step's rollout metrics.
+
+Pure. A rollout that could not be scored gets no sample and no part in its group's statistics. Does
+not pad or pack (pipeline.batching does). Called by pipeline.training_loop.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from configs.schema import GrpoConfig
+from pipeline.advantages import group_advantages
+from pipeline.messages import Rollout, RolloutGroup, TrainBatch, TrainingSample
+from sandbox.result import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """What went into a batch: rollout metrics by name, and the number of samples."""
+
+    metrics: Mapping[str, float]
+    num_samples: int
+
+    @staticmethod
+    def is_infra_error(rollout: Rollout) -> bool:
+        """Whether scoring, not the answer, failed."""
+        return rollout.result.outcome is Outcome.INFRA_ERROR
+
+
+def make_batch(
+    step: int, groups: Sequence[RolloutGroup], grpo: GrpoConfig, policy_version: int
+) -> tuple[TrainBatch, BatchReport]:
+    """Build the batch that step ``step`` trains on with weights of ``policy_version``.
+
+    With ``mask_truncated_completions`` a completion that hit the length limit counts in its group's
+    statistics but has an empty loss mask, as in TRL (DAPO, arXiv:2503.14476).
+    """
+    rewards = [[rollout.result.reward for rollout in group.rollouts] for group in groups]
+    advantages = group_advantages(rewards, grpo.scale_rewards)
+    samples: list[TrainingSample] = []
+    for group, group_values in zip(groups, advantages, strict=True):
+        for rollout, advantage in zip(group.rollouts, group_values, strict=True):
+            if not math.isnan(advantage):
+                samples.append(_sample(rollout, advantage, grpo))
+    batch = TrainBatch(
+        step=step, samples=tuple(samples), num_tokens=sum(sum(sample.loss_mask) for sample in samples)
+    )
+    return batch, BatchReport(
+        metrics=_rollout_metrics(groups, samples, policy_version), num_samples=len(samples)
+    )
+
+
+def _sample(rollout: Rollout, advantage: float, grpo: GrpoConfig) -> TrainingSample:
+    completion = rollout.completion
+    num_prompt_tokens = len(rollout.prompt_ids)
+    is_masked = grpo.mask_truncated_completions and completion.finish_reason == "length"
+    return TrainingSample(
+        token_ids=rollout.prompt_ids + completion.token_ids,
+        num_prompt_tokens=num_prompt_tokens,
+        loss_mask=(0,) * num_prompt_tokens + (0 if is_masked else 1,) * len(completion.token_ids),
+        old_logprobs=(0.0,) * num_prompt_tokens + completion.logprobs,
+        advantage=advantage,
+        policy_version=completion.min_policy_version,
+    )
+
+
+def _rollout_metrics(
+    groups: Sequence[RolloutGroup], samples: Sequence[TrainingSample], policy_version: int
+) -> dict[str, float]:
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    scored = [rollout for rollout in rollouts if not BatchReport.is_infra_error(rollout)]
+    rewards = [rollout.result.reward for rollout in scored]
+    staleness = [policy_version - sample.policy_version for sample in samples]
+    num_flat = sum(_has_no_signal(group) for group in groups)
+    return {
+        "rollout/reward_mean": statistics.fmean(rewards),
+        "rollout/reward_std": statistics.pstdev(rewards),
+        "rollout/pass_rate": statistics.fmean(rollout.result.passed for rollout in scored),
+        "rollout/completion_length": statistics.fmean(len(r.completion.token_ids) for r in rollouts),
+        "rollout/truncated_share": statistics.fmean(r.completion.finish_reason == "length" for r in rollouts),
+        "rollout/syntax_failure_share": statistics.fmean(
+            rollout.result.breakdown.get("syntax", 0.0) == 0.0 for rollout in scored
+        ),
+        "rollout/zero_signal_share": num_flat / len(groups),
+        "rollout/infra_error_share": 1 - len(scored) / len(rollouts),
+        "train/staleness_mean": statistics.fmean(staleness),
+        "train/staleness_max": float(max(staleness)),
+    }
+
+
+def _has_no_signal(group: RolloutGroup) -> bool:
+    rewards = [r.result.reward for r in group.rollouts if not BatchReport.is_infra_error(r)]
+    return max(rewards) == min(rewards)

@@ -1,0 +1,346 @@
+"""The console scripts: train_accelerated, train_code_grpo and evaluate_humaneval.
+
+Reads flags, checks the whole configuration, and only then imports what is heavy. Every flag of several
+words may be written with hyphens or underscores. Exit status: 0 done, 2 a user's mistake (one line a
+problem on standard error), 130 interrupted. Decides nothing about training itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from configs.evaluation_options import EvaluationOptions
+    from configs.load import Resolved
+
+USER_ERROR = 2
+INTERRUPTED = 130
+LATEST = "latest"
+RUN_CONFIG_NAME = "config.yaml"
+
+# Flags whose value is taken as it stands, and flags whose value is a YAML scalar: flag -> field.
+_TEXT_FLAGS = {
+    "model": "model.name",
+    "dataset": "dataset.name",
+    "output_dir": "output.dir",
+    "run_name": "output.name",
+}
+_NUMBER_FLAGS = {
+    "max_samples": "dataset.max_samples",
+    "max_steps": "training.max_steps",
+    "seed": "training.seed",
+    "async_workers": "acceleration.async_rewards.workers",
+    "curriculum_warmup": "acceleration.curriculum.warmup_steps",
+}
+_OFF_FLAGS = {"no_cache": "acceleration.reward_cache.enabled", "no_execution": "execution.enabled"}
+_ACCELERATION_FLAGS = ("speedup_mode", "async_workers", "curriculum_warmup", "no_cache", "resume")
+_SAMPLING_FLAGS = ("n", "temperature", "top_p", "max_completion_length", "engine", "seed")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong command line in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USER_ERROR, f"error: command line: {message}; see {self.prog} --help\n")
+
+
+def train_accelerated(argv: Sequence[str] | None = None) -> int:
+    """Train with the asynchronous pipeline; returns the exit status."""
+    parser = _parser("train_accelerated", "Fine-tune a language model to write Python that passes tests.")
+    _add_run_flags(parser)
+    _add_acceleration_flags(parser, shown=True)
+    arguments = _parse(parser, argv)
+    return _guarded(lambda: _train_accelerated(arguments), arguments.verbose)
+
+
+def train_code_grpo(argv: Sequence[str] | None = None) -> int:
+    """Train with the synchronous baseline, TRL's GRPOTrainer; returns the exit status."""
+    parser = _parser(
+        "train_code_grpo",
+        "The synchronous baseline: TRL's GRPOTrainer with the same tasks, rewards and sampling. "
+        "The acceleration section of a file is not used.",
+    )
+    _add_run_flags(parser)
+    _add_acceleration_flags(parser, shown=False)
+    arguments = _parse(parser, argv)
+    return _guarded(lambda: _train_code_grpo(arguments), arguments.verbose)
+
+
+def evaluate_humaneval(argv: Sequence[str] | None = None) -> int:
+    """Measure pass@k; returns the exit status."""
+    parser = _parser("evaluate_humaneval", "Measure unbiased pass@k of a model, or of samples in a file.")
+    _add_evaluation_flags(parser)
+    arguments = _parse(parser, argv)
+    return _guarded(lambda: _evaluate(arguments), arguments.verbose)
+
+
+def _train_accelerated(arguments: argparse.Namespace) -> int:
+    resume = _find_run(arguments) if arguments.resume is not None else None
+    file = arguments.config
+    if resume is not None and file is None:
+        file = f"{resume}/{RUN_CONFIG_NAME}"
+    resolved = _resolve(arguments, file, arguments.speedup_mode)
+    _refuse_useless_warmup(arguments, resolved)
+    if arguments.show_config:
+        return _show(resolved)
+    from pipeline.orchestrator import run_training
+
+    return run_training(resolved.config, resume, arguments.verbose)
+
+
+def _train_code_grpo(arguments: argparse.Namespace) -> int:
+    _refuse_acceleration(arguments)
+    resolved = _resolve(arguments, arguments.config, "conservative")
+    ignored = [path for path, origin in resolved.origins.items() if _is_ignored(path, origin)]
+    if ignored:
+        print(f"note: the baseline does not use {', '.join(ignored)} of {arguments.config}", file=sys.stderr)
+    if arguments.show_config:
+        return _show(resolved)
+    from pipeline.baseline import run_baseline
+
+    return run_baseline(resolved.config, arguments.verbose)
+
+
+def _evaluate(arguments: argparse.Namespace) -> int:
+    options = _evaluation_options(arguments)
+    from pipeline.evaluate import run_evaluation
+
+    return run_evaluation(options)
+
+
+def _resolve(arguments: argparse.Namespace, file: str | None, mode: str | None) -> Resolved:
+    from pathlib import Path
+
+    from configs.load import resolve
+
+    return resolve(Path(file) if file is not None else None, mode, arguments.set, _flags(arguments))
+
+
+def _flags(arguments: argparse.Namespace) -> dict[str, object]:
+    from configs.yaml_text import parse_value
+
+    given: Mapping[str, object] = vars(arguments)
+    flags = {field: given[flag] for flag, field in _TEXT_FLAGS.items() if given[flag] is not None}
+    for flag, field in _NUMBER_FLAGS.items():
+        if given[flag] is not None:
+            flags[field] = parse_value(str(given[flag]))
+    return flags | {field: False for flag, field in _OFF_FLAGS.items() if given[flag]}
+
+
+def _show(resolved: Resolved) -> int:
+    from configs.load import render
+
+    print(render(resolved.config, resolved.origins), end="")
+    return 0
+
+
+def _find_run(arguments: argparse.Namespace) -> str:
+    """The run folder that --resume names; without a name the newest in the output folder."""
+    from pathlib import Path
+
+    from configs.errors import ConfigError, Problem
+
+    if arguments.resume != LATEST:
+        run = Path(arguments.resume).expanduser()
+        if not (run / RUN_CONFIG_NAME).is_file():
+            fault = f"{run} holds no {RUN_CONFIG_NAME}" if run.is_dir() else f"no such folder: {run}"
+            allowed = "the folder of an earlier run"
+            raise ConfigError([Problem(where="command line", field="--resume", fault=fault, allowed=allowed)])
+        return str(run)
+    folder = Path(
+        _resolve(arguments, arguments.config, arguments.speedup_mode).config.output.dir
+    ).expanduser()
+    runs = sorted(folder.glob(f"*/{RUN_CONFIG_NAME}"), key=lambda file: file.stat().st_mtime_ns)
+    if not runs:
+        fault = f"no run in {folder}"
+        allowed = "a folder with an earlier run in it (--output_dir), or --resume RUN_DIR"
+        raise ConfigError([Problem(where="command line", field="--resume", fault=fault, allowed=allowed)])
+    return str(runs[-1].parent)
+
+
+def _refuse_useless_warmup(arguments: argparse.Namespace, resolved: Resolved) -> None:
+    from configs.errors import ConfigError, Problem
+
+    if arguments.curriculum_warmup is not None and not resolved.config.acceleration.curriculum.enabled:
+        fault = f"{arguments.curriculum_warmup} would do nothing: acceleration.curriculum.enabled is false"
+        allowed = (
+            "with the curriculum on (--speedup-mode balanced, --set acceleration.curriculum.enabled=true)"
+        )
+        problem = Problem(where="command line", field="--curriculum-warmup", fault=fault, allowed=allowed)
+        raise ConfigError([problem])
+
+
+def _refuse_acceleration(arguments: argparse.Namespace) -> None:
+    from configs.errors import ConfigError, Problem
+
+    given = vars(arguments)
+    refused = [_spelt(flag) for flag in _ACCELERATION_FLAGS if given[flag] not in (None, False)]
+    refused += [f"--set {text}" for text in arguments.set if text.strip().startswith("acceleration.")]
+    fault, allowed = "not used by the synchronous baseline", "leave it out, or run train_accelerated"
+    if refused:
+        raise ConfigError(
+            [Problem(where="command line", field=flag, fault=fault, allowed=allowed) for flag in refused]
+        )
+
+
+def _is_ignored(path: str, origin: str) -> bool:
+    return path.startswith("acceleration.") and not origin.startswith(("mode ", "command line"))
+
+
+def _evaluation_options(arguments: argparse.Namespace) -> EvaluationOptions:
+    from dataclasses import replace
+
+    from configs.errors import ConfigError, Problem, wrong_value
+    from configs.evaluation_options import EvaluationOptions
+    from configs.yaml_text import parse_value
+
+    given: Mapping[str, Any] = {flag: value for flag, value in vars(arguments).items() if value is not None}
+    useless = [_spelt(flag) for flag in _SAMPLING_FLAGS if flag in given and "samples" in given]
+    if useless:
+        allowed = "leave it out, or leave out --samples"
+        fault = "not used with --samples, where nothing is sampled"
+        raise ConfigError(
+            [Problem(where="command line", field=flag, fault=fault, allowed=allowed) for flag in useless]
+        )
+
+    def number(flag: str, otherwise: Any) -> Any:
+        if flag not in given:
+            return otherwise
+        value = parse_value(given[flag])
+        if value is None:
+            problem = wrong_value(_spelt(flag), given[flag], "a number")
+            raise ConfigError([replace(problem, where="command line")])
+        return value
+
+    num_samples = number("n", 10)
+    ks: list[Any] = [parse_value(k) for k in arguments.k or ()]
+    return EvaluationOptions(
+        model=arguments.model,
+        tasks=given.get("tasks", "humaneval"),
+        num_samples=num_samples,
+        ks=tuple(ks),
+        samples=arguments.samples,
+        output=arguments.output,
+        temperature=number("temperature", 0.6),
+        top_p=number("top_p", 1.0),
+        max_completion_length=number("max_completion_length", 512),
+        limit=number("limit", None),
+        engine=given.get("engine", "vllm"),
+        seed=number("seed", 0),
+    )
+
+
+def _parser(program: str, description: str) -> _Parser:
+    parser = _Parser(
+        prog=program,
+        description=description,
+        epilog="Flags may be written with hyphens or underscores.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--verbose", action="store_true", help="say more; show tracebacks of user errors")
+    return parser
+
+
+def _add_run_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", metavar="FILE", help="YAML file; see configs/ for examples")
+    parser.add_argument("--model", metavar="NAME", help="built-in name, local folder, or hub id")
+    parser.add_argument(
+        "--dataset",
+        metavar="NAME",
+        help="ladder, codeio, humaneval, mbpp, FILE.jsonl, or OWNER/NAME on the hub",
+    )
+    parser.add_argument("--max-samples", metavar="N", help="use at most N tasks")
+    parser.add_argument("--output-dir", metavar="DIR", help="folder of run folders")
+    parser.add_argument("--run-name", metavar="NAME", help="name of the run folder; default: date and time")
+    parser.add_argument("--max-steps", metavar="N", help="optimiser steps")
+    parser.add_argument("--seed", metavar="N", help="seed of sampling, order and evaluation")
+    parser.add_argument("--no-execution", action="store_true", help="do not run the tests")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="set any field, such as training.learning_rate=1e-6; may be repeated",
+    )
+    parser.add_argument(
+        "--show-config", action="store_true", help="print the configuration, with who set what, and stop"
+    )
+
+
+def _add_acceleration_flags(parser: argparse.ArgumentParser, *, shown: bool) -> None:
+    def text(words: str) -> str:
+        return words if shown else argparse.SUPPRESS
+
+    parser.add_argument(
+        "--speedup-mode",
+        choices=("conservative", "balanced", "aggressive") if shown else None,
+        help=text("which techniques may be used; default: balanced"),
+    )
+    parser.add_argument("--async-workers", metavar="N", help=text("reward worker processes"))
+    parser.add_argument(
+        "--curriculum-warmup", metavar="N", help=text("steps over which the difficulty range is opened")
+    )
+    parser.add_argument("--no-cache", action="store_true", help=text("score identical programs again"))
+    parser.add_argument(
+        "--resume",
+        metavar="RUN_DIR",
+        nargs="?",
+        const=LATEST,
+        help=text("continue that run, or the latest; its own config.yaml is used unless --config is given"),
+    )
+
+
+def _add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", metavar="NAME", help="built-in name, local folder, or hub id")
+    parser.add_argument(
+        "--tasks", metavar="SET", help="humaneval (default), ladder-heldout, ladder, mbpp, or FILE.jsonl"
+    )
+    parser.add_argument("-n", metavar="N", help="completions per task; default: 10")
+    parser.add_argument(
+        "-k",
+        metavar="K",
+        action="append",
+        help="report pass@K; may be repeated; default: 1, and N if it is larger",
+    )
+    parser.add_argument("--samples", metavar="FILE", help="score these samples instead of sampling")
+    parser.add_argument("--output", metavar="FILE", help="write samples and verdicts there")
+    parser.add_argument("--temperature", metavar="T", help="default: 0.6; 0 is greedy")
+    parser.add_argument("--top-p", metavar="P", help="default: 1")
+    parser.add_argument("--max-completion-length", metavar="N", help="tokens per completion; default: 512")
+    parser.add_argument("--limit", metavar="N", help="only the first N tasks")
+    parser.add_argument("--engine", metavar="ENGINE", help="vllm (default) or transformers")
+    parser.add_argument("--seed", metavar="N", help="default: 0")
+
+
+def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    return parser.parse_args([_hyphenated(word) for word in (sys.argv[1:] if argv is None else argv)])
+
+
+def _hyphenated(word: str) -> str:
+    if not word.startswith("--"):
+        return word
+    flag, equals, value = word.partition("=")
+    return flag.replace("_", "-") + equals + value
+
+
+def _spelt(flag: str) -> str:
+    return f"-{flag}" if len(flag) == 1 else f"--{flag.replace('_', '-')}"
+
+
+def _guarded(command: Callable[[], int], verbose: bool) -> int:
+    """Run ``command``; a user's mistake becomes a message and a status, anything else a traceback."""
+    try:
+        return command()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except ValueError as error:
+        if verbose:
+            traceback.print_exc()
+        for line in str(error).splitlines() or [repr(error)]:
+            print(f"error: {line}", file=sys.stderr)
+        return USER_ERROR

@@ -1,0 +1,250 @@
+"""The main job: start every stage, let them run beside each other, and account for what they did.
+
+    RolloutProducer ──► RolloutBuffer ──► TrainingLoop ──► generator.update_weights
+    (pipeline.rollouts)  (bounded)        (pipeline.training_loop)     │
+          ▲                                                             │
+          └───────────────── free slots, policy version ◄───────────────┘
+
+Two loops share one event loop. The producer consumes free slots and produces scored groups; it waits
+for slots, which the training loop frees. The training loop consumes groups and produces weights; it
+waits for groups, which the producer delivers. Each wait has a deadline that names who held it up.
+The heavy work happens in other processes: generators, reward workers, the trainer. Called by
+pipeline.cli.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from configs.load import render
+from configs.schema import Config
+from curriculum.sampler import Sampler
+from curriculum.sources import load_named_tasks, load_tasks
+from curriculum.task import Task
+from pipeline.checkpoint import latest_checkpoint
+from pipeline.engine_start import choose_device, running_generator, start_ray
+from pipeline.evaluate import EvaluationReport, evaluate_tasks
+from pipeline.generator import Generator
+from pipeline.ledger import Ledger
+from pipeline.messages import SamplingSettings
+from pipeline.metrics import MetricsWriter
+from pipeline.models import load_tokenizer, resolve_model
+from pipeline.progress import Progress, make_progress
+from pipeline.prompts import encode_prompt
+from pipeline.rollout_buffer import RolloutBuffer
+from pipeline.rollouts import RolloutProducer
+from pipeline.run_folder import RunFolder
+from pipeline.sampling import evaluation_sampling, training_sampling
+from pipeline.summary import make_summary, print_summary
+from pipeline.trainer_actor import TrainerHandle, start_trainer
+from pipeline.training_loop import TrainingLoop
+from pipeline.weights import shared_folder
+from rewards.pool import RewardPool
+
+
+def run_training(config: Config, resume: str | None, verbose: bool) -> int:
+    """Run the whole job; returns the exit status.
+
+    Raises:
+        ValueError: the configuration cannot be run (no such model, data set, run folder), before any
+            model is loaded where that can be known.
+        GeneratorError, TrainerError, TimeoutError, RuntimeError: a stage failed; the message names it.
+    """
+    tasks = load_tasks(config.dataset)
+    heldout = load_named_tasks(config.evaluation.tasks) if config.evaluation.enabled else ()
+    device = choose_device(config)
+    folder = RunFolder.open(resume) if resume else RunFolder.create(config.output, render(config))
+    with folder:
+        progress = make_progress(config.runtime.progress, title=folder.name)
+        try:
+            asyncio.run(_Run(config, folder, progress, tasks, heldout, device).run(is_resumed=resume is not None))
+        finally:
+            progress.close()
+        print_summary(folder.path)
+    return 0
+
+
+class _Run:
+    """One run, from the start of its stages to their end."""
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        progress: Progress,
+        tasks: tuple[Task, ...],
+        heldout: tuple[Task, ...],
+        device: str,
+    ) -> None:
+        self._config = config
+        self._folder = folder
+        self._progress = progress
+        self._tasks = tasks
+        self._heldout = heldout
+        self._device = device
+
+    async def run(self, *, is_resumed: bool) -> None:
+        config = self._config
+        self._progress.activity("loading the model")
+        model_path = str(await asyncio.to_thread(resolve_model, config.model))
+        tokenizer = load_tokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
+        self._refuse_long_prompts(tokenizer)
+        async with AsyncExitStack() as stack:
+            weights_folder = shared_folder(self._folder.name)
+            stack.callback(shutil.rmtree, weights_folder, ignore_errors=True)
+            ledger = Ledger(self._folder.db)
+            stack.callback(ledger.close)
+            start_ray()
+            self._progress.activity("starting generator, trainer and reward workers")
+            # The trainer loads its model while the generator starts.
+            trainer_start = asyncio.create_task(start_trainer(config, model_path, self._device))
+            generator = await stack.enter_async_context(running_generator(config, model_path, self._device))
+            trainer = await trainer_start
+            stack.callback(trainer.close)
+            scorer = RewardPool(
+                config.rewards,
+                config.execution,
+                config.acceleration.reward_cache,
+                config.acceleration.async_rewards.workers,
+                timeout_s=config.runtime.reward_timeout_s,
+                startup_timeout_s=config.runtime.startup_timeout_s,
+            )
+            stack.callback(scorer.close)
+            ledger.event("isolation", f"sandbox level {scorer.level}")
+            sampler = Sampler(self._tasks, config.acceleration.curriculum, config.training.seed)
+            step = await self._resume(ledger, sampler, trainer) if is_resumed else 0
+            await self._train_and_measure(
+                tokenizer, generator, trainer, scorer, sampler, ledger, weights_folder, step
+            )
+
+    def _refuse_long_prompts(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Raise ValueError for a prompt that does not fit, before any engine is started."""
+        generation = self._config.generation
+        for task in (*self._tasks, *self._heldout):
+            length = len(encode_prompt(tokenizer, task, generation.assistant_prefill))
+            if length > generation.max_prompt_length:
+                raise ValueError(
+                    f"generation.max_prompt_length: {generation.max_prompt_length}: the prompt of task "
+                    f"{task.task_id!r} has {length} tokens; raise the limit or leave the task out"
+                )
+
+    async def _resume(self, ledger: Ledger, sampler: Sampler, trainer: TrainerHandle) -> int:
+        """Go back to the last whole checkpoint; returns its step."""
+        checkpoint = latest_checkpoint(self._folder.path)
+        step = 0
+        if checkpoint is not None:
+            step = await trainer.load(checkpoint)
+        ledger.rewind(step)
+        state = ledger.load_state(step)
+        if state:
+            sampler.load_state_dict(state["sampler"])
+        self._progress.message(f"resumed from step {step}")
+        return step
+
+    async def _train_and_measure(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        generator: Generator,
+        trainer: TrainerHandle,
+        scorer: RewardPool,
+        sampler: Sampler,
+        ledger: Ledger,
+        weights_folder: Path,
+        step: int,
+    ) -> None:
+        before: EvaluationReport | None = None
+        if step == 0:
+            before = await self._evaluate("before", tokenizer, generator, scorer)
+        buffer = RolloutBuffer(
+            groups_per_step=self._config.prompts_per_step,
+            max_staleness=self._config.acceleration.max_staleness,
+            version=step,
+        )
+        metrics = MetricsWriter(self._folder.path)
+        producer = self._producer(tokenizer, generator, scorer, buffer, sampler, ledger, step)
+        loop = TrainingLoop(
+            config=self._config,
+            folder=self._folder,
+            trainer=trainer,
+            generator=generator,
+            scorer=scorer,
+            buffer=buffer,
+            sampler=sampler,
+            ledger=ledger,
+            metrics=metrics,
+            progress=self._progress,
+            generation_timer=producer.generation_timer,
+            weights_folder=weights_folder,
+        )
+        try:
+            if step > 0:
+                await loop.publish(step)
+            self._progress.start(self._config.training.max_steps, step)
+            producing = asyncio.create_task(producer.run(), name="producer")
+            try:
+                await loop.run(step)
+            finally:
+                producing.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await producing
+        finally:
+            metrics.close()
+        after = await self._evaluate("after", tokenizer, generator, scorer)
+        self._folder.write_summary(make_summary(self._folder, self._config, self._device, scorer.level, before, after))
+
+    def _producer(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        generator: Generator,
+        scorer: RewardPool,
+        buffer: RolloutBuffer,
+        sampler: Sampler,
+        ledger: Ledger,
+        step: int,
+    ) -> RolloutProducer:
+        config = self._config
+        prefill = config.generation.assistant_prefill
+        return RolloutProducer(
+            generator=generator,
+            scorer=scorer,
+            buffer=buffer,
+            sampler=sampler,
+            ledger=ledger,
+            prompt_ids=lambda task: encode_prompt(tokenizer, task, prefill),
+            tasks=self._tasks,
+            sampling=training_sampling(config),
+            num_generations=config.grpo.num_generations,
+            groups_per_step=config.prompts_per_step,
+            first_step=step,
+            prefill=prefill,
+            score_each=config.acceleration.async_rewards.enabled,
+            slot_deadline_s=config.runtime.train_step_timeout_s + config.runtime.weight_update_timeout_s,
+        )
+
+    async def _evaluate(
+        self, when: str, tokenizer: PreTrainedTokenizerBase, generator: Generator, scorer: RewardPool
+    ) -> EvaluationReport | None:
+        """Measure pass@1 on the held-out tasks with the generator's present weights."""
+        if not self._heldout:
+            return None
+        config = self._config
+        self._progress.activity(f"measuring {config.evaluation.tasks} {when} training")
+        report = await evaluate_tasks(
+            generator,
+            tokenizer,
+            self._heldout,
+            evaluation_sampling(config),
+            config.evaluation.num_samples,
+            scorer,
+            config.generation.assistant_prefill,
+            config.training.seed,
+        )
+        self._folder.write_evaluation(when, report)
+        self._progress.message(f"{when}: {report.describe()}")
+        return report

@@ -1,0 +1,93 @@
+"""pass@k with honest intervals: the unbiased estimator, its mean over tasks, and paired differences.
+
+Pure numbers; runs nothing. All intervals are 95 % percentile bootstraps over tasks (10,000 resamples,
+fixed seed): the task, with all its samples, is what is drawn, since samples of one task are not
+independent. Called by pipeline.evaluate, pipeline.report and the orchestrator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+_NUM_RESAMPLES = 10_000
+_SEED = 0
+_TAIL = 0.025
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A mean over ``num_tasks`` tasks with its 95 % interval [low, high]."""
+
+    mean: float
+    low: float
+    high: float
+    num_tasks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCount:
+    """How many samples of one task were judged, and how many of them passed."""
+
+    task_id: str
+    num_samples: int
+    num_correct: int
+
+    @property
+    def pass_rate(self) -> float:
+        """The share that passed."""
+        return self.num_correct / self.num_samples
+
+
+def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
+    """The chance that at least one of ``k`` samples passes, from ``num_correct`` of ``num_samples``.
+
+    The unbiased estimator of Chen et al. 2021 (arXiv:2107.03374): 1 - C(n - c, k) / C(n, k). Raises
+    ValueError when there are fewer than ``k`` samples.
+    """
+    if not 0 <= num_correct <= num_samples:
+        raise ValueError(f"num_correct: value {num_correct}: must be from 0 to num_samples ({num_samples})")
+    if not 1 <= k <= num_samples:
+        raise ValueError(f"k: value {k}: must be from 1 to the number of samples of a task ({num_samples})")
+    return 1.0 - math.comb(num_samples - num_correct, k) / math.comb(num_samples, k)
+
+
+def mean_pass_at_k(counts: Sequence[TaskCount], k: int) -> Estimate:
+    """pass@k averaged over tasks. Raises ValueError without tasks or with too few samples of one.
+
+    Where no task, or every task, scores full, a bootstrap knows no spread: the open side of the interval
+    is then the exact binomial bound for that many tasks (Clopper and Pearson 1934).
+    """
+    if not counts:
+        raise ValueError("counts: value (): pass@k needs at least one judged task")
+    values = [pass_at_k(count.num_samples, count.num_correct, k) for count in counts]
+    num_tasks = len(values)
+    spread = 1 - _TAIL ** (1 / num_tasks)
+    if not any(values):
+        return Estimate(mean=0.0, low=0.0, high=spread, num_tasks=num_tasks)
+    if all(value == 1 for value in values):
+        return Estimate(mean=1.0, low=1 - spread, high=1.0, num_tasks=num_tasks)
+    return _bootstrap(values)
+
+
+def paired_difference(before: Mapping[str, float], after: Mapping[str, float]) -> Estimate:
+    """The mean of ``after - before`` over tasks, pass rates by task_id.
+
+    Each task is its own control, so the interval is narrower than that of two separate means. Raises
+    ValueError when the two do not hold the same tasks, or none.
+    """
+    if before.keys() != after.keys() or not before:
+        odd = sorted(before.keys() ^ after.keys())[:3]
+        raise ValueError(f"before and after must hold the same tasks, at least one; only one has {odd}")
+    return _bootstrap([after[task_id] - before[task_id] for task_id in sorted(before)])
+
+
+def _bootstrap(values: Sequence[float]) -> Estimate:
+    array = np.asarray(values, dtype=np.float64)
+    rng = np.random.default_rng(_SEED)
+    means = np.array([rng.choice(array, size=array.size).mean() for _ in range(_NUM_RESAMPLES)])
+    low, high = np.quantile(means, [_TAIL, 1 - _TAIL])
+    return Estimate(mean=float(array.mean()), low=float(low), high=float(high), num_tasks=len(values))

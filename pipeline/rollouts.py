@@ -1,0 +1,178 @@
+"""The rollout side of a run: slot, draw, generate, score, group.
+
+    buffer.acquire_slot ─► sampler.draw ─► ledger.record_draw ─► generator ─► scorer ─► buffer.put
+
+One loop issues draws as slots come free; each draw then lives in an asyncio task of its own, so that
+groups overlap freely. Does not train and does not decide how old a sample may be (the buffer does).
+Called by pipeline.orchestrator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from curriculum.sampler import Sampler
+from curriculum.task import Task
+from pipeline.generator import Generator
+from pipeline.ledger import Draw, Ledger
+from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGroup, SamplingSettings
+from pipeline.metrics import StageTimer
+from pipeline.rollout_buffer import RolloutBuffer
+from rewards.result import RewardResult
+from sandbox.result import Outcome
+
+# So many groups in a row without a usable score mean that scoring is broken, not the answers.
+MAX_FAILED_GROUPS = 16
+
+
+class TaskScorer(Protocol):
+    """Scores the text of one answer; rewards.pool.RewardPool is the real one."""
+
+    async def score(self, task: Task, text: str) -> RewardResult:
+        """Score ``text``, prefill included, as an answer to ``task``."""
+        ...
+
+
+class RolloutProducer:
+    """Keeps the buffer full until it is cancelled.
+
+    ``prompt_ids`` maps a task to its encoded prompt. With ``score_each`` a completion is scored as soon
+    as it is finished, otherwise when its whole group is.
+    """
+
+    def __init__(
+        self,
+        *,
+        generator: Generator,
+        scorer: TaskScorer,
+        buffer: RolloutBuffer,
+        sampler: Sampler,
+        ledger: Ledger,
+        prompt_ids: Callable[[Task], tuple[int, ...]],
+        tasks: Sequence[Task],
+        sampling: SamplingSettings,
+        num_generations: int,
+        groups_per_step: int,
+        first_step: int,
+        prefill: str,
+        score_each: bool,
+        slot_deadline_s: float,
+    ) -> None:
+        self._generator = generator
+        self._scorer = scorer
+        self._buffer = buffer
+        self._sampler = sampler
+        self._ledger = ledger
+        self._prompt_ids = prompt_ids
+        self._tasks = {task.task_id: task for task in tasks}
+        self._sampling = sampling
+        self._num_generations = num_generations
+        self._groups_per_step = groups_per_step
+        self._first_step = first_step
+        self._prefill = prefill
+        self._score_each = score_each
+        self._slot_deadline_s = slot_deadline_s
+        self._reopened: deque[Draw] = deque(ledger.unfinished_draws())
+        self._num_issued = 0
+        self._num_failed_in_row = 0
+        self._running: set[asyncio.Task[None]] = set()
+        self.generation_timer = StageTimer()
+
+    async def run(self) -> None:
+        """Issue draws for ever; consumes slots, produces groups; ``trained`` and ``drop`` unblock it.
+
+        A fault in any draw is handed to whoever waits on the buffer, and raised here.
+        """
+        try:
+            while True:
+                slot = await self._buffer.acquire_slot(self._slot_deadline_s)
+                draw_id, task = self._draw(slot.policy_version)
+                self._buffer.issue(slot, draw_id)
+                running = asyncio.create_task(self._collect(draw_id, task), name=f"draw {draw_id}")
+                self._running.add(running)
+                running.add_done_callback(self._finished)
+        finally:
+            for running in self._running:
+                running.cancel()
+
+    def _draw(self, policy_version: int) -> tuple[int, Task]:
+        """The next draw: first those that a resume found open, then new ones."""
+        step = self._first_step + self._num_issued // self._groups_per_step
+        self._num_issued += 1
+        while self._reopened:
+            draw = self._reopened.popleft()
+            if draw.task_id in self._tasks:
+                return draw.draw_id, self._tasks[draw.task_id]
+            self._ledger.drop_draw(draw.draw_id, "its task is no longer in the data set")
+        task = self._sampler.draw(step)
+        return self._ledger.record_draw(task.task_id, step, policy_version), task
+
+    def _finished(self, running: asyncio.Task[None]) -> None:
+        self._running.discard(running)
+        if running.cancelled():
+            return
+        error = running.exception()
+        if error is not None:
+            self._buffer.fail(f"{running.get_name()}: {error}")
+
+    async def _collect(self, draw_id: int, task: Task) -> None:
+        """Turn one draw into a group in the buffer, or into a failed draw in the ledger."""
+        prompt_ids = self._prompt_ids(task)
+        request = GenerationRequest(
+            request_id=f"draw-{draw_id}",
+            prompt_ids=prompt_ids,
+            num_generations=self._num_generations,
+            sampling=self._sampling,
+        )
+        completions: list[Completion] = []
+        scores: list[asyncio.Task[RewardResult]] = []
+        try:
+            with self.generation_timer.busy():
+                async for completion in self._generator.generate(request):
+                    completions.append(completion)
+                    self.generation_timer.add(num_tokens=len(completion.token_ids))
+                    if self._score_each:
+                        scores.append(self._start_scoring(task, completion))
+            self._buffer.generated(draw_id)
+            if not self._score_each:
+                scores = [self._start_scoring(task, completion) for completion in completions]
+            results = await asyncio.gather(*scores)
+        finally:
+            for score in scores:
+                score.cancel()
+        rollouts = tuple(
+            Rollout(
+                rollout_id=f"{draw_id}/{completion.index}",
+                prompt_ids=prompt_ids,
+                completion=completion,
+                result=result,
+            )
+            for completion, result in zip(completions, results, strict=True)
+        )
+        self._close_group(
+            RolloutGroup(group_id=f"draw-{draw_id}", draw_id=draw_id, task=task, rollouts=rollouts)
+        )
+
+    def _start_scoring(self, task: Task, completion: Completion) -> asyncio.Task[RewardResult]:
+        return asyncio.create_task(self._scorer.score(task, self._prefill + completion.text))
+
+    def _close_group(self, group: RolloutGroup) -> None:
+        """Record the group; one with fewer than two real scores has no statistics and is failed."""
+        self._ledger.record_group(group)
+        scored = [r for r in group.rollouts if r.result.outcome is not Outcome.INFRA_ERROR]
+        if len(scored) >= 2:
+            self._num_failed_in_row = 0
+            self._sampler.record(group.task.task_id, sum(r.result.passed for r in scored), len(scored))
+            self._buffer.put(group)
+            return
+        self._num_failed_in_row += 1
+        detail = group.rollouts[0].result.detail
+        self._ledger.fail_draw(group.draw_id, f"scoring failed: {detail}")
+        self._buffer.drop(group.draw_id)
+        if self._num_failed_in_row >= MAX_FAILED_GROUPS:
+            raise RuntimeError(
+                f"{MAX_FAILED_GROUPS} groups in a row could not be scored; the last reason: {detail}"
+            )

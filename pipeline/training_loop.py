@@ -1,0 +1,171 @@
+"""The training side of a run: take groups, train a step, publish the weights, account for it.
+
+    buffer.take ─► make_batch ─► trainer.step ─► trainer.publish ─► generator.update_weights
+                                                        └─► ledger.commit_step, metrics, checkpoint
+
+Consumes scored groups, which the producer delivers; produces policy versions, which free the
+producer's slots. Called by pipeline.orchestrator.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from configs.schema import Config
+from curriculum.sampler import Sampler
+from pipeline.batch_builder import BatchReport, make_batch
+from pipeline.checkpoint import prune_checkpoints
+from pipeline.generator import Generator
+from pipeline.ledger import Ledger
+from pipeline.messages import RolloutGroup, StepResult
+from pipeline.metrics import MetricsWriter, StageTimer
+from pipeline.progress import Progress
+from pipeline.rollout_buffer import RolloutBuffer
+from pipeline.run_folder import RunFolder
+from pipeline.trainer_actor import TrainerHandle
+from rewards.pool import RewardPool
+
+NUM_SAMPLED_ROLLOUTS = 2
+
+
+class TrainingLoop:
+    """Optimiser steps until ``training.max_steps``."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        folder: RunFolder,
+        trainer: TrainerHandle,
+        generator: Generator,
+        scorer: RewardPool,
+        buffer: RolloutBuffer,
+        sampler: Sampler,
+        ledger: Ledger,
+        metrics: MetricsWriter,
+        progress: Progress,
+        generation_timer: StageTimer,
+        weights_folder: Path,
+    ) -> None:
+        self._config = config
+        self._folder = folder
+        self._trainer = trainer
+        self._generator = generator
+        self._scorer = scorer
+        self._buffer = buffer
+        self._sampler = sampler
+        self._ledger = ledger
+        self._metrics = metrics
+        self._progress = progress
+        self._generation_timer = generation_timer
+        self._weights_folder = weights_folder
+        self._last_scores = scorer.metrics()
+
+    async def run(self, done_steps: int) -> None:
+        """Train from ``done_steps`` to the end, and leave a checkpoint of the last step.
+
+        Raises:
+            TimeoutError: rollouts or a step took too long; the message says whose.
+            RuntimeError: the producer failed; the message says why.
+        """
+        output, max_steps = self._config.output, self._config.training.max_steps
+        for step in range(done_steps + 1, max_steps + 1):
+            await self._step(step)
+            if step % output.save_steps == 0 or step == max_steps:
+                self._progress.activity(f"saving checkpoint {step}")
+                await self._trainer.save(self._folder.checkpoint(step), step)
+                prune_checkpoints(self._folder.path, output.save_total_limit)
+
+    async def publish(self, version: int) -> tuple[float, float]:
+        """Bring the trainer's weights to the generator; returns the seconds in all and of its pause."""
+        started = time.perf_counter()
+        update = await self._trainer.publish(str(self._weights_folder))
+        assert update.policy_version == version, f"the trainer published {update.policy_version}, not {version}"
+        pause_s = await self._generator.update_weights(update)
+        Path(update.path).unlink(missing_ok=True)
+        return time.perf_counter() - started, pause_s
+
+    async def _step(self, step: int) -> None:
+        """One optimiser step and everything that follows from it."""
+        started = time.perf_counter()
+        groups, num_dropped = await self._take(step)
+        waited_s = time.perf_counter() - started
+        self._progress.activity(f"step {step}: training")
+        batch, report = make_batch(step, groups, self._config.grpo, policy_version=step - 1)
+        result = await self._trainer.step(batch)
+        self._buffer.trained(step)
+        update_s, pause_s = await self.publish(step)
+        self._buffer.weights_loaded(step)
+        elapsed_s = time.perf_counter() - started
+        metrics = {
+            **report.metrics,
+            **self._stage_metrics(result),
+            **result.metrics,
+            "rollout/dropped_groups": float(num_dropped),
+            "rollout/wait_s": waited_s,
+            "weights/update_s": update_s,
+            "weights/pause_s": pause_s,
+            "step/seconds": elapsed_s,
+            "step/samples_per_s": report.num_samples / elapsed_s,
+        }
+        self._account(replace(result, metrics=metrics), groups)
+        self._keep_samples(step, report, groups)
+
+    async def _take(self, step: int) -> tuple[Sequence[RolloutGroup], int]:
+        """Wait for the step's groups; the ones found too old are dropped and counted."""
+        runtime = self._config.runtime
+        self._progress.activity(f"step {step}: waiting for rollouts")
+        taken = await self._buffer.take(
+            self._config.prompts_per_step, step - 1, runtime.generation_timeout_s + runtime.reward_timeout_s
+        )
+        for group in taken.dropped:
+            self._ledger.drop_draw(group.draw_id, f"older than max_staleness when step {step} began")
+        return taken.groups, len(taken.dropped)
+
+    def _account(self, result: StepResult, groups: Sequence[RolloutGroup]) -> None:
+        """Commit the step; no await between taking the sampler's state and the commit."""
+        state = {"sampler": self._sampler.state_dict()}
+        self._ledger.commit_step(result, [group.draw_id for group in groups], state)
+        if result.step % self._config.output.logging_steps == 0:
+            self._metrics.log(result.step, result.metrics)
+        self._progress.step(result.step, result.metrics)
+
+    def _stage_metrics(self, result: StepResult) -> dict[str, float]:
+        """What each stage did since the last step."""
+        generation = self._generation_timer.drain()
+        now, last = self._scorer.metrics(), self._last_scores
+        self._last_scores = now
+        grown = {name: now[name] - last[name] for name in now}
+        looked_up = grown["rewards/cache_hits"] + grown["rewards/cache_misses"]
+        return {
+            "generation/seconds": generation.seconds,
+            "generation/tokens": float(generation.num_tokens),
+            "generation/tokens_per_s": generation.tokens_per_s,
+            "rewards/seconds": grown["rewards/busy_s"],
+            "rewards/seconds_mean": grown["rewards/busy_s"] / max(1.0, grown["rewards/scored"]),
+            "rewards/cache_hit_rate": grown["rewards/cache_hits"] / max(1.0, looked_up),
+            "train/seconds": result.seconds,
+            "train/tokens": float(result.num_tokens),
+            "train/tokens_per_s": result.num_tokens / result.seconds,
+        }
+
+    def _keep_samples(self, step: int, report: BatchReport, groups: Sequence[RolloutGroup]) -> None:
+        """Append a few rollouts of the step's first group to samples.jsonl."""
+        group = groups[0]
+        with self._folder.samples.open("a", encoding="utf-8") as file:
+            for rollout in group.rollouts[:NUM_SAMPLED_ROLLOUTS]:
+                line = {
+                    "step": step,
+                    "task_id": group.task.task_id,
+                    "prompt": group.task.prompt,
+                    "completion": rollout.completion.text,
+                    "reward": None if report.is_infra_error(rollout) else rollout.result.reward,
+                    "outcome": str(rollout.result.outcome),
+                    "detail": rollout.result.detail,
+                    "breakdown": dict(rollout.result.breakdown),
+                }
+                file.write(json.dumps(line) + "\n")

@@ -1,0 +1,306 @@
+"""The portable generator: Hugging Face ``generate`` where vLLM cannot run.
+
+It speaks the Generator protocol and keeps its promises (log-probabilities, versions, stop strings),
+not vLLM's speed: one request at a time, completions handed over when the longest has ended, no
+paging, no prefix cache. It owns its model. Called by the orchestrator when generation.engine is
+"transformers", and by tests that need a real, small generator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+from safetensors import safe_open
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightUpdate
+
+T = TypeVar("T")
+
+
+class TransformersEngine:
+    """A generator around ``model``, which it puts into eval mode and keeps to itself.
+
+    ``timeout_s`` bounds one request's time in ``generate``; a queued request waits at most that long
+    for each one ahead of it.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        policy_version: int = 0,
+        timeout_s: float = 300.0,
+    ) -> None:
+        self._model = model.eval()
+        self._tokenizer = tokenizer
+        self._policy_version = policy_version
+        self._timeout_s = timeout_s
+        self._end_ids = _end_ids(model, tokenizer)
+        # A model's own generation_config.json (a repetition penalty, say) would change the
+        # distribution behind the back of the log-probabilities.
+        model.generation_config = GenerationConfig()
+        self._lock = asyncio.Lock()
+        self._num_queued = 0
+        self._closed = False
+        self._stop = threading.Event()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="transformers-engine")
+
+    @property
+    def policy_version(self) -> int:
+        """The version of the weights in place."""
+        return self._policy_version
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        """Yield the request's ``num_generations`` completions, all at the end of the batch.
+
+        A log-probability is that of the sampled token in log-softmax(logits / temperature); with
+        top_p 1 and top_k 0 this is the distribution it was drawn from. The end-of-sequence token
+        belongs to ``token_ids`` and not to ``text``; a stop string ends ``text`` and stays in it.
+        With a seed a request gives the same completions each time. Raises ValueError for an empty
+        prompt, TimeoutError after ``timeout_s``, RuntimeError when the engine is closed.
+        """
+        if not request.prompt_ids or request.num_generations < 1:
+            raise ValueError(f"request {request.request_id}: needs a prompt and at least one generation")
+        await self._acquire(request.request_id)
+        try:
+            completions = await self._in_thread(lambda: self._generate(request))
+        finally:
+            self._lock.release()
+        for completion in completions:
+            yield completion
+
+    async def update_weights(self, update: WeightUpdate) -> None:
+        """Load a safetensors file of Hugging Face names after the running request; all of it or nothing.
+
+        A tied head may be in the file or not. Raises ValueError when names or shapes are not the
+        model's, OSError or SafetensorError when the file cannot be read: the old weights and their
+        version stay then.
+        """
+        await self._acquire(f"weight update {update.policy_version}")
+        try:
+            await self._in_thread(lambda: _load_weights(self._model, update.path))
+            self._policy_version = update.policy_version
+        finally:
+            self._lock.release()
+
+    async def close(self) -> None:
+        """End the running request at its next token and refuse new ones."""
+        self._closed = True
+        self._stop.set()
+        await asyncio.to_thread(self._thread.shutdown, wait=True)
+
+    async def _acquire(self, who: str) -> None:
+        """Take the lock, in order of arrival."""
+        num_ahead = self._num_queued + int(self._lock.locked())
+        self._num_queued += 1
+        wait_s = self._timeout_s * (num_ahead + 1)
+        try:
+            await asyncio.wait_for(self._lock.acquire(), wait_s)
+        except TimeoutError:
+            raise TimeoutError(f"{who}: waited {wait_s:g} s for {num_ahead} requests ahead of it") from None
+        finally:
+            self._num_queued -= 1
+        if self._closed:
+            self._lock.release()
+            raise RuntimeError(f"{who}: the engine is closed")
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Run ``work`` in the engine's thread; when cancelled, stop it and wait for its end."""
+        self._stop.clear()
+        future = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            # The lock must not go on to the next while the thread still uses the model.
+            self._stop.set()
+            await asyncio.wait([future], timeout=self._timeout_s)
+            raise
+
+    @torch.inference_mode()
+    def _generate(self, request: GenerationRequest) -> list[Completion]:
+        num_prompt_tokens, n = len(request.prompt_ids), request.num_generations
+        input_ids = torch.tensor([request.prompt_ids] * n, device=self._model.device)  # [n, P]
+        sampler = _Sampler(request.sampling, request.seed, self._model.device)
+        ends = _Ends(
+            self._tokenizer,
+            num_prompt_tokens=num_prompt_tokens,
+            end_ids=self._end_ids,
+            stop=request.sampling.stop,
+            interrupt=self._stop,
+            deadline_s=time.monotonic() + self._timeout_s,
+        )
+        config = GenerationConfig(
+            do_sample=False,
+            max_new_tokens=request.sampling.max_completion_length,
+            pad_token_id=min(self._end_ids, default=0),
+        )
+        output = self._model.generate(
+            input_ids,
+            attention_mask=torch.ones_like(input_ids),
+            generation_config=config,
+            logits_processor=LogitsProcessorList([sampler]),
+            stopping_criteria=StoppingCriteriaList([ends]),
+        )
+        assert isinstance(output, torch.Tensor)  # [n, P + C], C of the longest
+        if ends.reason is not None:
+            raise ends.reason
+        sampler.score_last(output)
+        token_ids = output[:, num_prompt_tokens:].tolist()
+        logprobs = torch.stack(sampler.logprobs, dim=1).tolist()  # [n, C]
+        return [self._completion(i, token_ids[i], logprobs[i], ends, request.sampling) for i in range(n)]
+
+    def _completion(
+        self, index: int, token_ids: list[int], logprobs: list[float], ends: _Ends, sampling: SamplingSettings
+    ) -> Completion:
+        length = ends.lengths.get(index, len(token_ids))
+        text = _decode(self._tokenizer, token_ids[:length])
+        return Completion(
+            index=index,
+            token_ids=tuple(token_ids[:length]),
+            logprobs=tuple(logprobs[:length]),
+            text=_cut(text, sampling.stop),
+            finish_reason="stop" if index in ends.lengths else "length",
+            min_policy_version=self._policy_version,
+            max_policy_version=self._policy_version,
+        )
+
+
+class _Sampler(LogitsProcessor):  # type: ignore[misc]
+    """Draws the next token and keeps its log-probability, without keeping every step's logits.
+
+    It adds Gumbel noise to the log-probabilities, whose argmax is an exact sample; ``generate`` then
+    only takes the argmax. That gives each request its own random numbers and leaves torch's global
+    generator, which the trainer may share, alone.
+    """
+
+    def __init__(self, sampling: SamplingSettings, seed: int | None, device: torch.device) -> None:
+        self.logprobs: list[torch.Tensor] = []  # one [n] a token
+        self._temperature = sampling.temperature
+        self._filters: list[LogitsProcessor] = []
+        if sampling.top_k > 0:
+            self._filters.append(TopKLogitsWarper(sampling.top_k))
+        if sampling.top_p < 1:
+            self._filters.append(TopPLogitsWarper(sampling.top_p))
+        self._random = torch.Generator(device=device)
+        if seed is None:
+            self._random.seed()
+        else:
+            self._random.manual_seed(seed)
+        self._last: torch.Tensor | None = None  # [n, V]
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """``input_ids`` [n, t], ``scores`` [n, V] (raw logits) -> [n, V] whose argmax is the sample."""
+        if self._last is not None:
+            self.score_last(input_ids)
+        self._last = torch.log_softmax(scores.float() / self._temperature, dim=-1)
+        kept = self._last
+        for keep in self._filters:
+            kept = keep(input_ids, kept)
+        noise = torch.empty_like(kept).exponential_(generator=self._random)
+        return kept - noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()
+
+    def score_last(self, input_ids: torch.Tensor) -> None:
+        """Note the log-probability of the last token of each row of ``input_ids`` [n, t]."""
+        assert self._last is not None
+        self.logprobs.append(self._last.gather(1, input_ids[:, -1:]).squeeze(1))
+        self._last = None
+
+
+class _Ends(StoppingCriteria):  # type: ignore[misc]
+    """Finds where each row ends: at an end token, at a stop string; or all of them, at an interrupt."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        num_prompt_tokens: int,
+        end_ids: frozenset[int],
+        stop: tuple[str, ...],
+        interrupt: threading.Event,
+        deadline_s: float,
+    ) -> None:
+        self.lengths: dict[int, int] = {}  # row -> completion tokens, of the rows that ended
+        self.reason: Exception | None = None
+        self._tokenizer = tokenizer
+        self._num_prompt_tokens = num_prompt_tokens
+        self._end_ids = end_ids
+        self._stop = stop
+        # A stop string is searched in a tail; a token may carry less than one character.
+        self._tail = 8 + 4 * max((len(text) for text in stop), default=0)
+        self._interrupt = interrupt
+        self._deadline_s = deadline_s
+
+    def __call__(self, input_ids: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
+        """``input_ids`` [n, P + t] -> [n], True for rows that have ended."""
+        rows = input_ids[:, self._num_prompt_tokens :]
+        for row, tail in enumerate(rows[:, -self._tail :].tolist()):
+            if row not in self.lengths and (tail[-1] in self._end_ids or self._has_stop(tail)):
+                self.lengths[row] = rows.shape[1]
+        if self._interrupt.is_set():
+            self.reason = RuntimeError("generation was interrupted")
+        elif time.monotonic() > self._deadline_s:
+            self.reason = TimeoutError(f"generation did not end in time; {rows.shape[1]} tokens were made")
+        num_rows = input_ids.shape[0]
+        ended = [self.reason is not None or row in self.lengths for row in range(num_rows)]
+        return torch.tensor(ended, device=input_ids.device)
+
+    def _has_stop(self, tail: list[int]) -> bool:
+        return bool(self._stop) and any(text in _decode(self._tokenizer, tail) for text in self._stop)
+
+
+def _decode(tokenizer: PreTrainedTokenizerBase, token_ids: list[int]) -> str:
+    text = tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    assert isinstance(text, str)
+    return text
+
+
+def _cut(text: str, stop: tuple[str, ...]) -> str:
+    """``text`` up to the end of the stop string that is complete first."""
+    ends = [text.index(string) + len(string) for string in stop if string in text]
+    return text[: min(ends)] if ends else text
+
+
+def _end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    ids: set[int] = set()
+    for source in (model.generation_config.eos_token_id, model.config.eos_token_id, tokenizer.eos_token_id):
+        ids.update(source if isinstance(source, list) else [] if source is None else [source])
+    return frozenset(ids)
+
+
+@torch.no_grad()
+def _load_weights(model: PreTrainedModel, path: str) -> None:
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    with safe_open(path, framework="pt") as file:
+        names = set(file.keys())
+        unknown = sorted(names - set(parameters))
+        # Tied parameters are one object under several names; one of them is enough.
+        loaded = {id(parameters[name]) for name in names & set(parameters)}
+        missing = sorted(name for name, parameter in parameters.items() if id(parameter) not in loaded)
+        if unknown or missing:
+            raise ValueError(f"{path}: not the model's weights; unknown {unknown[:3]}, missing {missing[:3]}")
+        for name in names:
+            shape = file.get_slice(name).get_shape()
+            if list(shape) != list(parameters[name].shape):
+                raise ValueError(
+                    f"{path}: {name} has shape {shape}, the model {list(parameters[name].shape)}"
+                )
+        for name in names:
+            parameters[name].copy_(file.get_tensor(name))

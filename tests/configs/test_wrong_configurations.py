@@ -1,0 +1,359 @@
+"""Wrong configurations: each ends with status 2 and one line that names file, field, value and what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import evaluate_humaneval, train_accelerated, train_code_grpo
+
+# (YAML text, what the one line must hold besides the file's name)
+WRONG_FILES = {
+    "one generation": ("grpo: {num_generations: 1}", ["grpo.num_generations", "1", "a whole number >= 2"]),
+    "generations do not divide the batch": (
+        "grpo: {num_generations: 7}",
+        ["grpo.num_generations", "7", "a divisor of", "= 64"],
+    ),
+    "batch that groups do not divide": (
+        "training: {per_device_train_batch_size: 3, gradient_accumulation_steps: 1}",
+        ["grpo.num_generations", "8", "training.per_device_train_batch_size", "= 3"],
+    ),
+    "unknown section": ("traning: {max_steps: 1}", ["traning", "unknown key", "did you mean training?"]),
+    "unknown field": (
+        "grpo: {num_generation: 8}",
+        ["grpo.num_generation", "(value 8)", "did you mean grpo.num_generations?", "scale_rewards"],
+    ),
+    "field without its section": (
+        "learning_rate: 1e-5",
+        ["learning_rate", "1e-05", "did you mean training.learning_rate?"],
+    ),
+    "field in the wrong section": (
+        "training: {beta: 0.1}",
+        ["training.beta", "0.1", "did you mean grpo.beta?"],
+    ),
+    "number in quotes": ('training: {max_steps: "8"}', ["training.max_steps", '"8"', "a whole number > 0"]),
+    "fraction for a whole number": (
+        "training: {max_steps: 2.5}",
+        ["training.max_steps", "2.5", "a whole number"],
+    ),
+    "bool for a whole number": ("training: {seed: true}", ["training.seed", "true", "a whole number >= 0"]),
+    "number for a bool": ("training: {bf16: 1}", ["training.bf16", "1", "true or false"]),
+    "word for a number": (
+        "training: {learning_rate: fast}",
+        ["training.learning_rate", '"fast"', "a number > 0"],
+    ),
+    "not a number": ("training: {learning_rate: .nan}", ["training.learning_rate", "NaN", "a number > 0"]),
+    "infinite": ("grpo: {epsilon: .inf}", ["grpo.epsilon", "Infinity", "a number > 0"]),
+    "zero learning rate": ("training: {learning_rate: 0}", ["training.learning_rate", "0", "> 0"]),
+    "negative beta": ("grpo: {beta: -0.1}", ["grpo.beta", "-0.1", "a number >= 0"]),
+    "negative epsilon_high": (
+        "grpo: {epsilon_high: -1}",
+        ["grpo.epsilon_high", "-1", "a number > 0 or null"],
+    ),
+    "unknown loss": ("grpo: {loss_type: ppo}", ["grpo.loss_type", '"ppo"', "grpo, dr_grpo, dapo, bnpo"]),
+    "top_p above one": ("generation: {top_p: 1.1}", ["generation.top_p", "1.1", "<= 1"]),
+    "zero temperature": ("generation: {temperature: 0}", ["generation.temperature", "0", "a number > 0"]),
+    "unknown dtype": (
+        "generation: {dtype: int8}",
+        ["generation.dtype", '"int8"', "bfloat16, float32, float16"],
+    ),
+    "no prompt length": ("generation: {max_prompt_length: 0}", ["generation.max_prompt_length", "0", "> 0"]),
+    "lora": ("lora: {enabled: true}", ["lora.enabled", "true", "training-step work; set false"]),
+    "speculation": (
+        "acceleration: {speculative: {enabled: true}}",
+        ["acceleration.speculative.enabled", "true", "generation work; set false"],
+    ),
+    "packing": (
+        "acceleration: {token_packing: {enabled: true}}",
+        ["acceleration.token_packing.enabled", "true", "training-step work; set false"],
+    ),
+    "network": (
+        "execution: {allow_network: true}",
+        ["execution.allow_network", "true", "the sandbox has no network"],
+    ),
+    "no time": ("execution: {timeout: 0}", ["execution.timeout", "0", "a number > 0"]),
+    "memory with a unit": (
+        "execution: {max_memory: 512MB}",
+        ["execution.max_memory", '"512MB"', "a whole number"],
+    ),
+    "weights all zero": (
+        "rewards: {weights: {tests: 0, execution: 0, syntax: 0, lint: 0, complexity: 0}}",
+        ["rewards.weights", '"tests": 0.0', "at least one weight > 0"],
+    ),
+    "nothing left to reward": (
+        "execution: {enabled: false}\nrewards: {weights: {syntax: 0, lint: 0, complexity: 0}}",
+        ["execution.enabled", "false", "rewards.weights"],
+    ),
+    "training on humaneval": (
+        "dataset: {name: humaneval}",
+        ["dataset.name", '"humaneval"', "an evaluation set", "allow_evaluation_sets: [humaneval]"],
+    ),
+    "training on humaneval from the hub": (
+        "dataset: {name: openai/openai_humaneval}",
+        ["dataset.name", "openai/openai_humaneval", "an evaluation set"],
+    ),
+    "training on the held-out split": (
+        "dataset: {split: heldout}",
+        ["dataset.name", '"ladder"', "ladder-heldout"],
+    ),
+    "allowing an unknown set": (
+        "dataset: {allow_evaluation_sets: [apps]}",
+        ["dataset.allow_evaluation_sets", '"apps"', "humaneval, mbpp, ladder-heldout"],
+    ),
+    "unknown data set": (
+        "dataset: {name: lader}",
+        ["dataset.name", "lader", "did you mean ladder?", "OWNER/NAME"],
+    ),
+    "unknown split": ("dataset: {split: test}", ["dataset.split", '"test"', "train or heldout or all"]),
+    "no such data file": (
+        "dataset: {name: none.jsonl}",
+        ["dataset.name", "none.jsonl", "an existing .jsonl file"],
+    ),
+    "columns of no hub set": (
+        "dataset: {columns: {prompt: q}}",
+        ["dataset.columns", '"q"', "only hub data sets"],
+    ),
+    "columns that are a list": (
+        "dataset: {columns: [q]}",
+        ["dataset.columns", '["q"]', "a mapping from text"],
+    ),
+    "column that is no text": ("dataset: {columns: {prompt: 3}}", ["dataset.columns.prompt", "3", "text"]),
+    "sets that are no list": (
+        "dataset: {allow_evaluation_sets: mbpp}",
+        ["dataset.allow_evaluation_sets", '"mbpp"', "a list of text"],
+    ),
+    "section that is a number": ("training: 5", ["training", "5", "a mapping with keys of: learning_rate"]),
+    "section that is a list": ("grpo: [8]", ["grpo", "[8]", "a mapping with keys of: num_generations"]),
+    "unknown mode": ("acceleration: {mode: fast}", ["acceleration.mode", '"fast"', "conservative, balanced"]),
+    "too stale": ("acceleration: {max_staleness: 2}", ["acceleration.max_staleness", "2", ">= 0 and <= 1"]),
+    "no workers": (
+        "acceleration: {async_rewards: {workers: 0}}",
+        ["acceleration.async_rewards.workers", "0", "a whole number > 0"],
+    ),
+    "no cache entries": (
+        "acceleration: {reward_cache: {max_size: -1}}",
+        ["acceleration.reward_cache.max_size", "-1", "> 0"],
+    ),
+    "unknown strategy": (
+        "acceleration: {curriculum: {strategy: random}}",
+        ["acceleration.curriculum.strategy", '"random"', "length, complexity, success_rate"],
+    ),
+    "evaluation on a training set": ("evaluation: {tasks: codeio}", ["evaluation.tasks", "codeio", "mbpp"]),
+    "unknown device": ("runtime: {device: tpu}", ["runtime.device", '"tpu"', "auto, cpu, cuda"]),
+    "run name with a slash": ("output: {name: a/b}", ["output.name", '"a/b"', "without '/'"]),
+    "run name of digits": ("output: {name: 2026}", ["output.name", "2026", "in quotes"]),
+    "no model": ('model: {name: ""}', ["model.name", '""', "text, not empty"]),
+    "bad syntax": ("grpo: {beta: [", ["line 1", "not valid YAML", "valid YAML"]),
+    "a tab": ("grpo:\n\tbeta: 0", ["line 2", "not valid YAML"]),
+    "key given twice": ("grpo: {beta: 0, beta: 1}", ["key 'beta' is given twice", "each key once"]),
+    "key that is no text": ("1: 2", ["a key that is not text"]),
+    "a Python object": ("model: !!python/object/apply:os.getcwd []", ["not valid YAML", "python/object"]),
+    "a loop": ("model: &m {name: *m}", ["not valid YAML", "ircular"]),
+    "a list": ("- 1", ["not a mapping", "[1]", "a mapping of sections"]),
+    "a word": ("hello", ["not a mapping", '"hello"', "a mapping of sections"]),
+    "an empty file": ("", ["empty", "a mapping of sections"]),
+    "comments only": ("# nothing\n", ["empty", "a mapping of sections"]),
+}
+
+
+def _error_lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.splitlines()
+    assert lines and all(line.startswith("error: ") for line in lines)
+    return lines
+
+
+@pytest.mark.parametrize("name", WRONG_FILES)
+def test_a_wrong_file_is_refused_in_one_clear_line(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, expected = WRONG_FILES[name]
+    file = tmp_path / "run.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert train_accelerated(["--config", str(file)]) == 2
+    (line,) = _error_lines(capsys)
+    assert line.startswith(f"error: {file}: ")
+    assert "; allowed: " in line
+    for part in expected:
+        assert part in line
+
+
+# (arguments, what the one line must hold)
+WRONG_ARGUMENTS = {
+    "set: wrong value": (
+        ["--set", "grpo.beta=abc"],
+        ["--set grpo.beta=abc", "grpo.beta", '"abc"', "a number >= 0"],
+    ),
+    "set: unknown key": (
+        ["--set", "grpo.betta=0"],
+        ["--set grpo.betta=0", "grpo.betta", "0", "did you mean grpo.beta?"],
+    ),
+    "set: no value": (["--set", "grpo.beta"], ["--set", '"grpo.beta"', "SECTION.FIELD=VALUE"]),
+    "set: no key": (["--set", "=3"], ["--set", '"=3"', "SECTION.FIELD=VALUE"]),
+    "set: empty value": (["--set", "grpo.beta="], ["grpo.beta", '""', "a number >= 0"]),
+    "set: a field of a field": (
+        ["--set", "training.seed.x=1"],
+        ["--set training.seed.x=1", "training.seed", "a whole number"],
+    ),
+    "set: a section": (["--set", "training=3"], ["--set training=3", "training", "3", "a mapping with keys"]),
+    "set: half of a conflict": (
+        ["--set", "training.gradient_accumulation_steps=3", "--set", "grpo.num_generations=16"],
+        ["--set grpo.num_generations=16", "16", "= 24"],
+    ),
+    "flag: workers": (
+        ["--async-workers", "0"],
+        ["command line", "acceleration.async_rewards.workers", "0", "> 0"],
+    ),
+    "flag: steps": (
+        ["--max-steps", "many"],
+        ["command line", "training.max_steps", '"many"', "a whole number"],
+    ),
+    "flag: samples": (
+        ["--max_samples", "1.5"],
+        ["command line", "dataset.max_samples", "1.5", "a whole number"],
+    ),
+    "flag: seed": (["--seed", "-1"], ["command line", "training.seed", "-1", ">= 0"]),
+    "flag: data set": (
+        ["--dataset", "mbpp"],
+        ["command line", "dataset.name", '"mbpp"', "an evaluation set"],
+    ),
+    "flag: data file": (["--dataset", "no.jsonl"], ["command line", "dataset.name", "no.jsonl", "existing"]),
+    "flag: run name": (["--run-name", ".."], ["command line", "output.name", '".."', "one folder"]),
+    "flag: useless warm-up": (
+        ["--speedup-mode", "conservative", "--curriculum-warmup", "5"],
+        ["command line", "--curriculum-warmup", "5", "acceleration.curriculum.enabled is false"],
+    ),
+    "flag: no such file": (["--config", "none.yaml"], ["none.yaml", "no such file", "a readable YAML file"]),
+    "flag: a folder": (["--config", "."], ["not a file", "a readable YAML file"]),
+    "flag: no such run": (
+        ["--resume", "none"],
+        ["command line", "--resume", "no such folder: none", "earlier run"],
+    ),
+    "flag: no run at all": (
+        ["--resume", "--output_dir", "none"],
+        ["command line", "--resume", "no run in none"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_ARGUMENTS)
+def test_a_wrong_argument_is_refused_in_one_clear_line(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments, expected = WRONG_ARGUMENTS[name]
+    assert train_accelerated(arguments) == 2
+    (line,) = _error_lines(capsys)
+    assert "; allowed: " in line
+    for part in expected:
+        assert part in line
+
+
+UNKNOWN_TO_PARSER = [["--speedup-mode", "fast"], ["--no-such-flag"], ["--model"], ["stray"], ["--max", "3"]]
+
+
+@pytest.mark.parametrize("arguments", UNKNOWN_TO_PARSER)
+def test_a_command_line_that_cannot_be_parsed_is_refused_in_one_line(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        train_accelerated(arguments)
+    assert stop.value.code == 2
+    (line,) = _error_lines(capsys)
+    assert line.startswith("error: command line: ") and arguments[0] in line
+
+
+def test_a_file_that_is_not_utf_8_is_refused_with_the_byte(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_bytes(b"output: {name: caf\xe9}")
+    assert train_accelerated(["--config", str(file)]) == 2
+    (line,) = _error_lines(capsys)
+    assert str(file) in line and "byte 18 is 0xe9" in line and "UTF-8" in line
+
+
+def test_all_problems_are_listed_each_with_its_own_origin(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("lora: {enabled: true}\ngrpo: {bata: 1}\nacceleration: {mode: fast}", encoding="utf-8")
+    status = train_accelerated(["--config", str(file), "--set", "training.bf16=3", "--max-steps", "0"])
+    assert status == 2
+    lines = _error_lines(capsys)
+    assert len(lines) == 5
+    for where, field in (
+        (file, "lora.enabled"),
+        (file, "grpo.bata"),
+        (file, "acceleration.mode"),
+        ("--set training.bf16=3", "training.bf16"),
+        ("command line", "training.max_steps"),
+    ):
+        assert any(line.startswith(f"error: {where}: {field}: ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--speedup-mode", "balanced"], "--speedup-mode"),
+        (["--async_workers", "2"], "--async-workers"),
+        (["--curriculum-warmup", "3"], "--curriculum-warmup"),
+        (["--no-cache"], "--no-cache"),
+        (["--resume"], "--resume"),
+        (["--set", "acceleration.max_staleness=1"], "--set acceleration.max_staleness=1"),
+    ],
+)
+def test_the_baseline_refuses_acceleration(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train_code_grpo(arguments) == 2
+    (line,) = _error_lines(capsys)
+    assert f"command line: {named}: " in line and "train_accelerated" in line
+
+
+WRONG_EVALUATIONS = {
+    "nothing to evaluate": ([], ["--model", "--samples", "exactly one of"]),
+    "model and samples": (["--model", "m", "--samples", "s.jsonl"], ["exactly one of"]),
+    "unknown tasks": (
+        ["--model", "m", "--tasks", "humanevil"],
+        ["--tasks", "humanevil", "did you mean humaneval?"],
+    ),
+    "no such tasks": (["--model", "m", "--tasks", "no.jsonl"], ["--tasks", "no.jsonl", "existing"]),
+    "no such samples": (["--samples", "no.jsonl"], ["--samples", "no.jsonl", "existing"]),
+    "no completions": (["--model", "m", "-n", "0"], ["-n", "0", "a whole number > 0"]),
+    "k above n": (["--model", "m", "-n", "4", "-k", "10"], ["-k", "10", "at most -n, which is 4"]),
+    "k of zero": (["--model", "m", "-k", "0"], ["-k", "0", "a whole number > 0"]),
+    "k of no number": (["--model", "m", "-k", "one"], ["-k", '"one"', "a whole number > 0"]),
+    "negative temperature": (["--model", "m", "--temperature", "-1"], ["--temperature", "-1", ">= 0"]),
+    "temperature of no number": (
+        ["--model", "m", "--temperature", "hot"],
+        ["--temperature", '"hot"', "a number"],
+    ),
+    "greedy, many": (
+        ["--model", "m", "--temperature", "0", "-n", "2"],
+        ["-n", "2", "1 with --temperature 0"],
+    ),
+    "top_p of zero": (["--model", "m", "--top_p", "0"], ["--top-p", "0", "> 0 and <= 1"]),
+    "no length": (["--model", "m", "--max_completion_length", "0"], ["--max-completion-length", "0", "> 0"]),
+    "no limit": (["--model", "m", "--limit", "null"], ["--limit", '"null"', "a number"]),
+    "unknown engine": (["--model", "m", "--engine", "tgi"], ["--engine", '"tgi"', "vllm, transformers"]),
+    "negative seed": (["--model", "m", "--seed", "-3"], ["--seed", "-3", ">= 0"]),
+    "no such folder": (["--model", "m", "--output", "no/s.jsonl"], ["--output", "no such folder: no"]),
+    "sampling flag with samples": (["--samples", "s.jsonl", "-n", "4"], ["-n", "nothing is sampled"]),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_EVALUATIONS)
+def test_a_wrong_evaluation_is_refused_in_one_clear_line(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.jsonl").touch()
+    arguments, expected = WRONG_EVALUATIONS[name]
+    assert evaluate_humaneval(arguments) == 2
+    (line,) = _error_lines(capsys)
+    assert line.startswith("error: command line: ") and "; allowed: " in line
+    for part in expected:
+        assert part in line
