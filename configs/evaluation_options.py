@@ -6,6 +6,7 @@ Checks the options; samples and scores nothing. Made by pipeline.cli, read by pi
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,12 +78,12 @@ class EvaluationOptions:
             yield wrong_value("--model, --samples", [self.model, self.samples], allowed)
         if self.model == "":
             yield wrong_value("--model", self.model, "text, not empty")
-        if self.samples is not None and not Path(self.samples).is_file():
+        if self.samples is not None and not os.path.isfile(self.samples):
             yield Problem(
                 field="--samples", fault=f"no such file: {self.samples}", allowed="an existing JSONL file"
             )
         yield from task_set_problems("--tasks", self.tasks)
-        if self.output is not None and not Path(self.output).absolute().parent.is_dir():
+        if self.output is not None and not os.path.isdir(Path(self.output).absolute().parent):
             yield Problem(
                 field="--output",
                 fault=f"no such folder: {Path(self.output).parent}",

@@ -69,7 +69,8 @@ def _unknown_key(path: Path, value: object) -> Problem:
         schema = _child(_resolve(schema), parent)
     siblings = sorted(_resolve(schema).get("properties", {}))
     guess = _likely_path(str(key), dotted(tuple(parents)), siblings)
-    fault = f"unknown key (value {show(value)})" + (f"; did you mean {guess}?" if guess else "")
+    hint = f"; did you mean {guess}?" if guess else ""
+    fault = f"unknown key (value {show(value)}{hint})"
     return Problem(field=dotted(path), fault=fault, allowed=", ".join(siblings))
 
 

@@ -15,22 +15,18 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from configs.errors import ConfigError, Problem, wrong_value
 from configs.task_sets import is_on_hub, task_set_problems, training_set_problems
 
+_MAX_NAME_LENGTH = 200
 
-def _only(wanted: bool, why: str) -> Callable[[bool], bool]:
-    """A check that refuses the other value of a switch; ``why`` follows the allowed value."""
+
+def _stays_false(why: str) -> Callable[[bool], bool]:
+    """A check that refuses true; ``why`` tells the user the reason."""
 
     def check(value: bool) -> bool:
-        if value is not wanted:
-            raise ConfigError([wrong_value("", value, f"{str(wanted).lower()} ({why})")])
+        if value:
+            raise ConfigError([wrong_value("", value, f"false ({why})")])
         return value
 
     return check
-
-
-def _plain_folder_name(value: str) -> str:
-    if value in (".", "..") or "/" in value or "\0" in value or not value.strip():
-        raise ConfigError([wrong_value("", value, "the name of one folder, without '/'")])
-    return value
 
 
 PositiveInt = Annotated[int, Field(gt=0)]
@@ -41,7 +37,6 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 FractionBelowOne = Annotated[float, Field(ge=0, lt=1)]
 Text = Annotated[str, Field(min_length=1)]
-FolderName = Annotated[str, AfterValidator(_plain_folder_name)]
 
 
 class Section(BaseModel):
@@ -67,7 +62,7 @@ class LoraConfig(Section):
     """Low-rank adapters."""
 
     enabled: Annotated[
-        bool, AfterValidator(_only(False, "training adapters comes with the training-step work; set false"))
+        bool, AfterValidator(_stays_false("training adapters comes with the training-step work; set false"))
     ] = Field(
         default=False, description="train adapters instead of all weights; not built yet: true is refused"
     )
@@ -110,7 +105,7 @@ class OutputConfig(Section):
     """Where results go."""
 
     dir: Text = Field(default="runs", description="folder of run folders")
-    name: FolderName | None = Field(default=None, description="run name; default: date and time")
+    name: str | None = Field(default=None, description="run name; default: date and time")
     save_steps: PositiveInt = Field(default=10, description="optimiser steps between checkpoints")
     save_total_limit: PositiveInt = Field(default=2, description="checkpoints kept")
     logging_steps: PositiveInt = Field(default=1, description="optimiser steps between metric lines")
@@ -230,7 +225,7 @@ class ExecutionConfig(Section):
     )
     timeout: PositiveFloat = Field(default=2.0, description="CPU seconds per run")
     max_memory: PositiveInt = Field(default=512, description="MiB per run")
-    allow_network: Annotated[bool, AfterValidator(_only(False, "the sandbox has no network"))] = Field(
+    allow_network: Annotated[bool, AfterValidator(_stays_false("the sandbox has no network"))] = Field(
         default=False, description="must stay false: the sandbox has no network"
     )
 
@@ -268,7 +263,7 @@ class SpeculativeConfig(Section):
     """Speculative decoding."""
 
     enabled: Annotated[
-        bool, AfterValidator(_only(False, "speculative decoding comes with the generation work; set false"))
+        bool, AfterValidator(_stays_false("speculative decoding comes with the generation work; set false"))
     ] = Field(default=False, description="draft tokens ahead and verify them; not built yet: true is refused")
     num_tokens: PositiveInt = Field(default=4, description="tokens drafted ahead")
     dynamic: bool = Field(default=True, description="fit the number of drafted tokens to the load")
@@ -279,7 +274,7 @@ class TokenPackingConfig(Section):
     """Packing without padding."""
 
     enabled: Annotated[
-        bool, AfterValidator(_only(False, "token packing comes with the training-step work; set false"))
+        bool, AfterValidator(_stays_false("token packing comes with the training-step work; set false"))
     ] = Field(default=False, description="several sequences in one row; not built yet: true is refused")
     min_pack_ratio: Fraction = Field(
         default=0.5, description="pack only if at least this share of a row is filled"
@@ -395,10 +390,20 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _refuse_impossible(self) -> Config:
-        problems = [*self._batch_problems(), *self._reward_problems()]
+        problems = [*self._name_problems(), *self._batch_problems(), *self._reward_problems()]
         if problems:
             raise ConfigError(problems)
         return self
+
+    def _name_problems(self) -> list[Problem]:
+        name = self.output.name
+        if name is None:
+            return []
+        is_plain = (
+            0 < len(name) <= _MAX_NAME_LENGTH and not name.startswith(".") and not set(name) & {"/", "\0"}
+        )
+        allowed = f"the name of one folder: up to {_MAX_NAME_LENGTH} characters, no '/', no leading '.'"
+        return [] if is_plain else [wrong_value("output.name", name, allowed)]
 
     def _batch_problems(self) -> list[Problem]:
         if self.completions_per_step % self.grpo.num_generations == 0:

@@ -6,8 +6,8 @@ configs.evaluation_options.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from configs.errors import Problem, nearest, wrong_value
 
@@ -84,13 +84,13 @@ def _split_problems(name: str, split: str) -> list[Problem]:
 
 
 def _missing_file_problems(field: str, name: str) -> list[Problem]:
-    if Path(name).is_file():
+    if os.path.isfile(name):
         return []
     return [Problem(field=field, fault=f"no such file: {name}", allowed="an existing .jsonl file")]
 
 
 def _unknown_name(field: str, name: str, known: tuple[str, ...], also: str = "") -> Problem:
     guess = nearest(name, known)
-    fault = f'"{name}" is unknown' + (f"; did you mean {guess}?" if guess else "")
+    fault = f'"{name}" is unknown' + (f" (did you mean {guess}?)" if guess else "")
     choices = [*known, "an existing .jsonl file", *([also] if also else [])]
     return Problem(field=field, fault=fault, allowed=", ".join(choices))

@@ -62,15 +62,24 @@ for _class in (_Loader, _Dumper):
     _class.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
 
 
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    # Other styles fold line breaks, of which YAML knows more than one.
+    style = '"' if any(character in text for character in "\n\r\x85\u2028\u2029") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
 def read_mapping(file: Path) -> dict[str, Any]:
     """The mapping in a YAML file; ConfigError when there is none to be had."""
     allowed = "a readable YAML file"
-    if not file.exists():
-        raise ConfigError([_bad_file(file, "no such file", allowed)])
-    if not file.is_file():
-        raise ConfigError([_bad_file(file, "not a file", allowed)])
     try:
         text = file.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise ConfigError([_bad_file(file, "no such file", allowed)]) from error
+    except IsADirectoryError as error:
+        raise ConfigError([_bad_file(file, "a folder, not a file", allowed)]) from error
     except OSError as error:
         raise ConfigError([_bad_file(file, f"cannot be read ({error.strerror})", allowed)]) from error
     except UnicodeDecodeError as error:
@@ -105,12 +114,9 @@ def parse_value(text: str) -> object:
 
 def dump_value(value: object) -> str:
     """``value`` on one line of YAML that ``parse_value`` reads back."""
-    if isinstance(value, str) and any(character in value for character in "\n\r\x85\u2028\u2029"):
-        text = yaml.dump(value, Dumper=_Dumper, default_style='"', width=10**9, allow_unicode=True)
-    else:
-        text = yaml.dump(
-            value, Dumper=_Dumper, default_flow_style=True, width=10**9, allow_unicode=True, sort_keys=False
-        )
+    text = yaml.dump(
+        value, Dumper=_Dumper, default_flow_style=True, width=10**9, allow_unicode=True, sort_keys=False
+    )
     return text.removesuffix("\n").removesuffix("...").removesuffix("\n")
 
 

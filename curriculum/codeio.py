@@ -18,7 +18,7 @@ import gzip
 import json
 import string
 
-from curriculum.difficulty import complexity
+from curriculum.difficulty import complexity, parse_quietly
 from curriculum.humaneval import package_folder
 from curriculum.record import Record
 from curriculum.task import Task
@@ -26,23 +26,21 @@ from curriculum.task import Task
 ENTRY_POINT = "main_solution"
 _GENERATOR = "generate_inputs"
 _NUM_LEVELS = 5
-_ALLOWED_MODULES = frozenset(
-    "__future__ bisect cmath collections copy dataclasses decimal enum fractions functools heapq itertools "
-    "json math numbers operator random re statistics string typing".split()
+# Not dataclasses: they look their module up in sys.modules, where no test program is.
+_ALLOWED_MODULES = (
+    "__future__ bisect cmath collections copy decimal enum fractions functools heapq "
+    "itertools json math numbers operator random re statistics string typing"
 )
-_REFUSED_NAMES = frozenset(
-    "random candidate check input open print exec eval compile globals locals vars id hash "
-    "__import__ exit quit breakpoint getattr setattr delattr".split()
+_REFUSED_NAMES = (
+    "random candidate check input open print exec eval compile globals locals vars id hash __import__ "
+    "exit quit breakpoint getattr setattr delattr"
 )
 # Found by running all: one answer to every input, or an answer that changes with the hash seed.
-_USELESS_LINES = frozenset(
-    int(number)
-    for number in (
-        "20 53 61 120 218 226 285 297 313 328 407 409 436 456 458 584 597 617 652 684 792 822 827 862 "
-        "868 957 997 1000 1045 1048 1056 1120 1156 1193 1249 1254 1257 1285 1303 1324 1380 1389 1396 "
-        "1417 1434 1480 1483 1506 1515 1559 1580 1674 1692 1705 1709 1740 1776 1814 1827 1867 1875 1920 "
-        "1930 1938 1955 1963 1980 1996 2123 2128 2142 2162 2302 2303 2401 2464 2490 2494"
-    ).split()
+_USELESS_LINES = (
+    "20 53 61 120 218 226 285 297 313 328 407 409 436 456 458 584 597 617 652 684 792 822 827 862 868 957 "
+    "997 1000 1045 1048 1056 1120 1156 1193 1249 1254 1257 1285 1303 1324 1380 1389 1396 1417 1434 1480 "
+    "1483 1506 1515 1559 1580 1674 1692 1705 1709 1740 1776 1814 1827 1867 1875 1920 1930 1938 1955 1963 "
+    "1980 1996 2123 2128 2142 2162 2302 2303 2401 2464 2490 2494"
 )
 _CHECK = string.Template('''
 import copy as _check_copy
@@ -96,12 +94,13 @@ def load_codeio() -> tuple[Task, ...]:
     Raises ValueError when reasoning-gym is not installed.
     """
     path = package_folder("reasoning_gym", "reasoning-gym") / "data" / "codeio.jsonl.gz"
+    useless = {int(number) for number in _USELESS_LINES.split()}
     usable = []
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
             record = Record(where=f"{path.name}:{number}", fields=json.loads(line))
             parameters = _parameters_if_usable(record.text("code_sample"), record.text("input_generator"))
-            if parameters and number not in _USELESS_LINES:
+            if parameters and number not in useless:
                 usable.append((number, record, parameters))
     sizes = [complexity(record.text("code_sample")) or 0 for _, record, _ in usable]
     rank_of = {index: rank for rank, index in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__))}
@@ -136,9 +135,8 @@ def _task(number: int, record: Record, parameters: tuple[str, ...], level: int) 
 
 def _parameters_if_usable(reference: str, generator: str) -> tuple[str, ...]:
     """The solution's parameters, in order; empty when the entry is to be left out."""
-    try:
-        reference_module, generator_module = ast.parse(reference), ast.parse(generator)
-    except (SyntaxError, ValueError):
+    reference_module, generator_module = parse_quietly(reference), parse_quietly(generator)
+    if reference_module is None or generator_module is None:
         return ()
     for node in (*ast.walk(reference_module), *ast.walk(generator_module)):
         if not _is_harmless(node):
@@ -160,13 +158,13 @@ def _parameters_if_usable(reference: str, generator: str) -> tuple[str, ...]:
 def _is_harmless(node: ast.AST) -> bool:
     match node:
         case ast.Import(names=names):
-            return all(alias.name.split(".")[0] in _ALLOWED_MODULES for alias in names)
+            return all(alias.name.split(".")[0] in _ALLOWED_MODULES.split() for alias in names)
         case ast.ImportFrom(module=module, names=names):
             if module == "random":
                 return [alias.name for alias in names] == ["Random"]
-            return module is not None and module.split(".")[0] in _ALLOWED_MODULES
+            return module is not None and module.split(".")[0] in _ALLOWED_MODULES.split()
         case ast.Name(id=name) | ast.FunctionDef(name=name):
-            return name not in _REFUSED_NAMES
+            return name not in _REFUSED_NAMES.split()
         case ast.Attribute(attr=name):
             return not (name.startswith("__") and name != "__init__")
     return True

@@ -1,12 +1,13 @@
 """How hard a task looks before any model has tried it: the orders of a cold start.
 
 Says nothing of how hard it is for this policy; curriculum.sampler measures that. Pure. Called by
-curriculum.sampler and curriculum.codeio.
+curriculum.sampler, curriculum.codeio and curriculum.humaneval.
 """
 
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterable
 from typing import Literal
 
@@ -40,9 +41,7 @@ def cold_start_order(
         case "complexity":
             return tuple(sorted(tasks, key=_complexity_key))
         case "success_rate":
-            return tuple(
-                sorted(tasks, key=lambda task: (task.difficulty, len(task.prompt), task.task_id))
-            )
+            return tuple(sorted(tasks, key=lambda task: (task.difficulty, len(task.prompt), task.task_id)))
 
 
 def complexity(source: str) -> int | None:
@@ -50,11 +49,8 @@ def complexity(source: str) -> int | None:
 
     None when there is no source or it does not parse.
     """
-    if not source.strip():
-        return None
-    try:
-        module = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
+    module = parse_quietly(source)
+    if module is None or not module.body:
         return None
     total = 0
     for node in ast.walk(module):
@@ -62,6 +58,16 @@ def complexity(source: str) -> int | None:
         total += -1 if is_text else 1
         total += _NODES_PER_BRANCH if isinstance(node, _BRANCHES) else 0
     return total
+
+
+def parse_quietly(source: str) -> ast.Module | None:
+    """The syntax tree, or None when there is none; without the parser's warnings on others' code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError):
+            return None
 
 
 def _complexity_key(task: Task) -> tuple[bool, int, int, str]:

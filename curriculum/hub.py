@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from datasets import Dataset, load_dataset
-
 from curriculum import humaneval, jsonl, mbpp
 from curriculum.record import Record
 from curriculum.task import Task
@@ -30,6 +28,9 @@ def load_hub(name: str, split: str, columns: Mapping[str, str]) -> tuple[Task, .
     for field in columns:
         if field not in _FIELDS:
             raise ValueError(f"dataset.columns: key {field!r}: is none of our fields: {', '.join(_FIELDS)}")
+    # Imported here: it takes seconds, and only runs on hub data need it.
+    from datasets import Dataset, load_dataset
+
     try:
         rows = load_dataset(name, split=split)
     except (OSError, ValueError) as failure:
@@ -40,10 +41,7 @@ def load_hub(name: str, split: str, columns: Mapping[str, str]) -> tuple[Task, .
     assert isinstance(rows, Dataset)
     mapping = _complete_mapping(columns, rows.column_names)
     return jsonl.tasks_of_records(
-        [
-            _record(f"{name}[{split}] row {number}", number, row, mapping)
-            for number, row in enumerate(rows)
-        ],
+        [_record(f"{name}[{split}] row {number}", number, row, mapping) for number, row in enumerate(rows)],
         origin=f"{name}[{split}]",
     )
 

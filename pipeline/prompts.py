@@ -7,6 +7,7 @@ pipeline.evaluate and pipeline.baseline.
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import TYPE_CHECKING
 
@@ -35,11 +36,16 @@ def prompt_messages(task: Task) -> list[dict[str, str]]:
 
 
 def is_function_head(prompt: str, entry_point: str) -> bool:
-    """Whether ``prompt`` is Python source with the head of ``entry_point`` in it, to be completed."""
-    if re.search(rf"^(async )?def {re.escape(entry_point)}\s*\(", prompt, re.MULTILINE) is None:
+    """Whether ``prompt`` is source from its first line on, with the head of ``entry_point`` in it.
+
+    A head whose docstring is not indented, as in some of MBPP's, is one all the same.
+    """
+    if re.search(rf"^(async )?def\s+{re.escape(entry_point)}\s*\(", prompt, re.MULTILINE) is None:
         return False
+    if re.match(r"(async def|def|import|from|class)\s|[@#]", prompt.lstrip()):
+        return True
     try:
-        compile(prompt, "<prompt>", "exec")
+        ast.parse(prompt)
     except (SyntaxError, ValueError):
         return False
     return True

@@ -259,7 +259,8 @@ class RolloutBuffer:
             owed = [f"nothing is at work: the sampler issued none ({counts.reserved} slots reserved)"]
         num_missing = max(1, num_groups - counts.ready)
         return (
-            f"waited {waited_s:g} s for {num_missing} more rollout groups of step {self._trainer_version + 1}: "
+            f"waited {waited_s:g} s for {num_missing} more rollout groups"
+            f" of step {self._trainer_version + 1}: "
             f"issued {len(self._issued)}, generated {len(self._generated)}, scored {counts.ready}; "
             + "; ".join(owed)
         )
@@ -272,7 +273,8 @@ class RolloutBuffer:
             culprit = f"the trainer holds {counts.training} groups and has {counts.ready} waiting"
         else:
             culprit = f"generation owes {counts.generating} groups, rewards {counts.scoring}"
-        return f"waited {waited_s:g} s for a rollout slot ({counts.in_use} in use of {self.num_slots}): {culprit}"
+        in_use = f"{counts.in_use} in use of {self.num_slots}"
+        return f"waited {waited_s:g} s for a rollout slot ({in_use}): {culprit}"
 
 
 def _some(draw_ids: list[int]) -> str:

@@ -1,6 +1,7 @@
 """The folder of one run: where each file lies, and that only one process writes there.
 
-    runs/<name>/config.yaml  run.db  metrics.jsonl  samples.jsonl  summary.json  checkpoints/
+    runs/<name>/config.yaml  run.db  metrics.jsonl  samples.jsonl  summary.json
+                evaluation_before.json  evaluation_after.json  checkpoints/step-000010/
 
 It names the files and writes the small ones whole; what is in run.db, metrics.jsonl and the
 checkpoints belongs to ledger, metrics and checkpoint. Called by the orchestrator and the baseline.
@@ -8,6 +9,7 @@ checkpoints belongs to ledger, metrics and checkpoint. Called by the orchestrato
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
 import os
@@ -17,9 +19,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from configs.schema import OutputConfig
+from pipeline.metrics import finite_or_none
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _MAX_NAME_LENGTH = 200
 
@@ -54,7 +60,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config = path / "config.yaml"
-        self.database = path / "run.db"
+        self.db = path / "run.db"
         self.metrics = path / "metrics.jsonl"
         self.samples = path / "samples.jsonl"
         self.summary = path / "summary.json"
@@ -105,9 +111,19 @@ class RunFolder:
         """The run's name."""
         return self.path.name
 
+    def checkpoint(self, step: int) -> Path:
+        """Where the checkpoint of ``step`` lies, or will lie."""
+        return self.checkpoints / f"step-{step:06d}"
+
+    def write_evaluation(self, when: str, report: DataclassInstance) -> None:
+        """Write a report of the evaluation to evaluation_<when>.json, whole."""
+        text = json.dumps(_plain(report), indent=2, allow_nan=False)
+        write_text_atomically(self.path / f"evaluation_{when}.json", text + "\n")
+
     def write_summary(self, summary: Mapping[str, object]) -> None:
-        """Write summary.json whole."""
-        write_text_atomically(self.summary, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+        """Write summary.json whole. NaN becomes null."""
+        text = json.dumps(_plain(summary), indent=2, allow_nan=False)
+        write_text_atomically(self.summary, text + "\n")
 
     def close(self) -> None:
         """Give the lock back; calling it again does nothing."""
@@ -122,6 +138,17 @@ class RunFolder:
         self.close()
 
 
+def _plain(value: object) -> object:
+    """``value`` in JSON's types. dataclasses.asdict breaks Counters (Python 3.11) and keeps NaN."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return finite_or_none(value) if isinstance(value, float) else value
+
+
 def _make_named(runs: Path, name: str) -> Path:
     if not name or name.startswith(".") or "/" in name or "\0" in name or len(name) > _MAX_NAME_LENGTH:
         raise ValueError(
@@ -133,7 +160,8 @@ def _make_named(runs: Path, name: str) -> Path:
         path.mkdir()
     except FileExistsError:
         raise ValueError(
-            f"output.name: {name!r} is taken: {path} exists; resume it with --resume {path}, or give another name"
+            f"output.name: {name!r} is taken: {path} exists; "
+            f"resume it with --resume {path}, or give another name"
         ) from None
     return path
 

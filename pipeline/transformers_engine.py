@@ -29,34 +29,34 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from configs.schema import Config
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightUpdate
+from pipeline.models import load_model, load_tokenizer
 
 T = TypeVar("T")
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class TransformersEngine:
-    """A generator around ``model``, which it puts into eval mode and keeps to itself.
+    """A generator with the model of ``model_path`` on ``device``.
 
-    ``timeout_s`` bounds one request's time in ``generate``; a queued request waits at most that long
-    for each one ahead of it.
+    ``generation.max_num_seqs`` sequences run at once. ``runtime.generation_timeout_s`` bounds one
+    request; a queued request waits at most that long for each one ahead of it.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        policy_version: int = 0,
-        timeout_s: float = 300.0,
-    ) -> None:
-        self._model = model.eval()
-        self._tokenizer = tokenizer
-        self._policy_version = policy_version
-        self._timeout_s = timeout_s
-        self._end_ids = _end_ids(model, tokenizer)
+    def __init__(self, config: Config, model_path: str, device: str) -> None:
+        trust = config.model.trust_remote_code
+        dtype = _DTYPES[config.generation.dtype]
+        model = load_model(model_path, dtype=dtype, device=device, trust_remote_code=trust)
+        self._model = model
+        self._tokenizer = load_tokenizer(model_path, trust_remote_code=trust)
+        self._max_num_seqs = config.generation.max_num_seqs
+        self._timeout_s = config.runtime.generation_timeout_s
+        self._policy_version = 0
+        self._end_ids = _end_ids(model, self._tokenizer)
         # A model's own generation_config.json (a repetition penalty, say) would change the
         # distribution behind the back of the log-probabilities.
-        model.generation_config = GenerationConfig()
+        model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
         self._lock = asyncio.Lock()
         self._num_queued = 0
         self._closed = False
@@ -71,8 +71,8 @@ class TransformersEngine:
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Yield the request's ``num_generations`` completions, all at the end of the batch.
 
-        A log-probability is that of the sampled token in log-softmax(logits / temperature); with
-        top_p 1 and top_k 0 this is the distribution it was drawn from. The end-of-sequence token
+        A log-probability is that of the sampled token under the distribution it was drawn from:
+        log-softmax(logits / temperature), over what top_k and top_p left. The end-of-sequence token
         belongs to ``token_ids`` and not to ``text``; a stop string ends ``text`` and stays in it.
         With a seed a request gives the same completions each time. Raises ValueError for an empty
         prompt, TimeoutError after ``timeout_s``, RuntimeError when the engine is closed.
@@ -87,17 +87,19 @@ class TransformersEngine:
         for completion in completions:
             yield completion
 
-    async def update_weights(self, update: WeightUpdate) -> None:
+    async def update_weights(self, update: WeightUpdate) -> float:
         """Load a safetensors file of Hugging Face names after the running request; all of it or nothing.
 
-        A tied head may be in the file or not. Raises ValueError when names or shapes are not the
-        model's, OSError or SafetensorError when the file cannot be read: the old weights and their
-        version stay then.
+        Returns the seconds for which generation stood still. A tied head may be in the file or not.
+        Raises ValueError when names or shapes are not the model's, OSError or SafetensorError when the
+        file cannot be read: the old weights and their version stay then.
         """
         await self._acquire(f"weight update {update.policy_version}")
         try:
+            started_s = time.perf_counter()
             await self._in_thread(lambda: _load_weights(self._model, update.path))
             self._policy_version = update.policy_version
+            return time.perf_counter() - started_s
         finally:
             self._lock.release()
 
@@ -113,7 +115,8 @@ class TransformersEngine:
         self._num_queued += 1
         wait_s = self._timeout_s * (num_ahead + 1)
         try:
-            await asyncio.wait_for(self._lock.acquire(), wait_s)
+            async with asyncio.timeout(wait_s):
+                await self._lock.acquire()
         except TimeoutError:
             raise TimeoutError(f"{who}: waited {wait_s:g} s for {num_ahead} requests ahead of it") from None
         finally:
@@ -134,25 +137,41 @@ class TransformersEngine:
             await asyncio.wait([future], timeout=self._timeout_s)
             raise
 
-    @torch.inference_mode()
     def _generate(self, request: GenerationRequest) -> list[Completion]:
-        num_prompt_tokens, n = len(request.prompt_ids), request.num_generations
+        random = torch.Generator(device=self._model.device)
+        if request.seed is None:
+            random.seed()
+        else:
+            random.manual_seed(request.seed)
+        deadline_s = time.monotonic() + self._timeout_s
+        completions: list[Completion] = []
+        while len(completions) < request.num_generations:
+            completions += self._generate_batch(request, len(completions), random, deadline_s)
+        return completions
+
+    @torch.inference_mode()
+    def _generate_batch(
+        self, request: GenerationRequest, first: int, random: torch.Generator, deadline_s: float
+    ) -> list[Completion]:
+        """Completions ``first`` and on: as many as run at once (n)."""
+        num_prompt_tokens = len(request.prompt_ids)
+        n = min(self._max_num_seqs, request.num_generations - first)
         input_ids = torch.tensor([request.prompt_ids] * n, device=self._model.device)  # [n, P]
-        sampler = _Sampler(request.sampling, request.seed, self._model.device)
+        sampler = _Sampler(request.sampling, random)
         ends = _Ends(
             self._tokenizer,
             num_prompt_tokens=num_prompt_tokens,
             end_ids=self._end_ids,
             stop=request.sampling.stop,
             interrupt=self._stop,
-            deadline_s=time.monotonic() + self._timeout_s,
+            deadline_s=deadline_s,
         )
-        config = GenerationConfig(
+        config = GenerationConfig(  # type: ignore[no-untyped-call]
             do_sample=False,
             max_new_tokens=request.sampling.max_completion_length,
             pad_token_id=min(self._end_ids, default=0),
         )
-        output = self._model.generate(
+        output = self._model.generate(  # type: ignore[operator]
             input_ids,
             attention_mask=torch.ones_like(input_ids),
             generation_config=config,
@@ -165,25 +184,22 @@ class TransformersEngine:
         sampler.score_last(output)
         token_ids = output[:, num_prompt_tokens:].tolist()
         logprobs = torch.stack(sampler.logprobs, dim=1).tolist()  # [n, C]
-        return [self._completion(i, token_ids[i], logprobs[i], ends, request.sampling) for i in range(n)]
-
-    def _completion(
-        self, index: int, token_ids: list[int], logprobs: list[float], ends: _Ends, sampling: SamplingSettings
-    ) -> Completion:
-        length = ends.lengths.get(index, len(token_ids))
-        text = _decode(self._tokenizer, token_ids[:length])
-        return Completion(
-            index=index,
-            token_ids=tuple(token_ids[:length]),
-            logprobs=tuple(logprobs[:length]),
-            text=_cut(text, sampling.stop),
-            finish_reason="stop" if index in ends.lengths else "length",
-            min_policy_version=self._policy_version,
-            max_policy_version=self._policy_version,
-        )
+        return [
+            Completion(
+                index=first + row,
+                token_ids=tuple(token_ids[row][:length]),
+                logprobs=tuple(logprobs[row][:length]),
+                text=_cut(_decode(self._tokenizer, token_ids[row][:length]), request.sampling.stop),
+                finish_reason="stop" if row in ends.lengths else "length",
+                min_policy_version=self._policy_version,
+                max_policy_version=self._policy_version,
+            )
+            for row in range(n)
+            for length in [ends.lengths.get(row, len(token_ids[row]))]
+        ]
 
 
-class _Sampler(LogitsProcessor):  # type: ignore[misc]
+class _Sampler(LogitsProcessor):
     """Draws the next token and keeps its log-probability, without keeping every step's logits.
 
     It adds Gumbel noise to the log-probabilities, whose argmax is an exact sample; ``generate`` then
@@ -191,7 +207,7 @@ class _Sampler(LogitsProcessor):  # type: ignore[misc]
     generator, which the trainer may share, alone.
     """
 
-    def __init__(self, sampling: SamplingSettings, seed: int | None, device: torch.device) -> None:
+    def __init__(self, sampling: SamplingSettings, random: torch.Generator) -> None:
         self.logprobs: list[torch.Tensor] = []  # one [n] a token
         self._temperature = sampling.temperature
         self._filters: list[LogitsProcessor] = []
@@ -199,23 +215,19 @@ class _Sampler(LogitsProcessor):  # type: ignore[misc]
             self._filters.append(TopKLogitsWarper(sampling.top_k))
         if sampling.top_p < 1:
             self._filters.append(TopPLogitsWarper(sampling.top_p))
-        self._random = torch.Generator(device=device)
-        if seed is None:
-            self._random.seed()
-        else:
-            self._random.manual_seed(seed)
+        self._random = random
         self._last: torch.Tensor | None = None  # [n, V]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """``input_ids`` [n, t], ``scores`` [n, V] (raw logits) -> [n, V] whose argmax is the sample."""
         if self._last is not None:
             self.score_last(input_ids)
-        self._last = torch.log_softmax(scores.float() / self._temperature, dim=-1)
-        kept = self._last
+        kept = scores.float() / self._temperature
         for keep in self._filters:
             kept = keep(input_ids, kept)
-        noise = torch.empty_like(kept).exponential_(generator=self._random)
-        return kept - noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()
+        self._last = torch.log_softmax(kept, dim=-1)
+        noise = torch.empty_like(self._last).exponential_(generator=self._random)
+        return self._last - noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()
 
     def score_last(self, input_ids: torch.Tensor) -> None:
         """Note the log-probability of the last token of each row of ``input_ids`` [n, t]."""
@@ -224,7 +236,7 @@ class _Sampler(LogitsProcessor):  # type: ignore[misc]
         self._last = None
 
 
-class _Ends(StoppingCriteria):  # type: ignore[misc]
+class _Ends(StoppingCriteria):
     """Finds where each row ends: at an end token, at a stop string; or all of them, at an interrupt."""
 
     def __init__(

@@ -60,7 +60,7 @@ def has_passed(result: ExecutionResult) -> bool:
     return result.outcome is Outcome.PASS and result.num_passed == result.num_tests > 0
 
 
-def tests_score(result: ExecutionResult, mode: Literal["fraction", "all"]) -> float:
+def score_tests(result: ExecutionResult, mode: Literal["fraction", "all"]) -> float:
     """The share of tests passed (``fraction``), or 1 for all of them and else 0 (``all``).
 
     Only a pass earns 1. A violation earns 0 whatever it passed: attacks do not pay.
@@ -72,7 +72,7 @@ def tests_score(result: ExecutionResult, mode: Literal["fraction", "all"]) -> fl
     return result.num_passed / result.num_tests if result.num_passed < result.num_tests else 0.0
 
 
-def execution_score(result: ExecutionResult) -> float:
+def score_execution(result: ExecutionResult) -> float:
     """1 for a clean run, 0.5 for one that wrote to stderr, 0 for one that did not come to its end."""
     if result.outcome not in _RAN_TO_ITS_END:
         return 0.0

@@ -24,7 +24,7 @@ def extract_code(text: str, entry_point: str, prompt: str = "") -> str:
     1. the first complete, non-empty Python code block (language python, python3, py or none), even if
        only a later block defines ``entry_point``;
     2. a block that was never closed (a completion cut at its length limit): all that follows its fence;
-    3. no block: the text itself, from its first line that opens a statement at column 0.
+    3. no fence at all: the text itself, from its first line that opens a statement at column 0.
 
     If the program found so does not define ``entry_point`` at column 0, begins with an indented line,
     and ``prompt`` is source that ends in the head of that function (HumanEval's form), it is a
@@ -32,8 +32,10 @@ def extract_code(text: str, entry_point: str, prompt: str = "") -> str:
 
     Returns "" when there is nothing; the result otherwise ends with a newline.
     """
-    block = next((body for body in _python_blocks(text)), None)
-    code = _bare_code(text, entry_point, prompt) if block is None else block
+    if any(_FENCE.match(line) for line in text.split("\n")):
+        code = next(_python_blocks(text), "")
+    else:
+        code = _bare_code(text, entry_point, prompt)
     if not code.strip():
         return ""
     if _is_continuation(code, entry_point, prompt):

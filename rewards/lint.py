@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from ruff import find_ruff_bin
+from ruff import find_ruff_bin  # type: ignore[import-untyped]
 
 RULES = ("E", "F", "W", "B", "C4", "PLE", "S102", "S307")
 LINE_LENGTH = 110

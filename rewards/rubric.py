@@ -14,7 +14,7 @@ from types import TracebackType
 from configs.schema import ExecutionConfig, RewardsConfig
 from curriculum.task import Task
 from rewards.cache import Verdict, VerdictCache, verdict_key
-from rewards.execution import Executor, execution_request, execution_score, has_passed, tests_score
+from rewards.execution import Executor, execution_request, has_passed, score_execution, score_tests
 from rewards.extract import extract_code
 from rewards.fast import FastVerdict, fast_configuration, score_fast
 from rewards.lint import Linter, LintError
@@ -73,8 +73,8 @@ class Scorer:
         run, is_cached = self._judge_execution(self._sandbox, task, code)
         if run.outcome is Outcome.INFRA_ERROR:
             return _infra_error(run.detail, start)
-        breakdown["tests"] = tests_score(run, self._rewards.tests)
-        breakdown["execution"] = execution_score(run)
+        breakdown["tests"] = score_tests(run, self._rewards.tests)
+        breakdown["execution"] = score_execution(run)
         return self._combine(breakdown, run.outcome, has_passed(run), run.detail, is_cached, start)
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ not run), the same for the solution, then one a call: ``("ok", value)``, ``("err
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
 import types
@@ -29,7 +30,7 @@ def serve(channel: socket.socket) -> None:
     try:
         exec(compile(prelude, "<prelude>", "exec"), module.__dict__)
     except BaseException as error:
-        send_frame(channel, encode(("error", type(error).__name__)))
+        _fail(channel, type(error).__name__)
         return
     send_frame(channel, encode(("ready",)))
     try:
@@ -38,7 +39,7 @@ def serve(channel: socket.socket) -> None:
     except BaseException as error:
         missing = type(error) is KeyError and entry_point not in module.__dict__
         name = f"{entry_point[:60]} is not defined" if missing else type(error).__name__
-        send_frame(channel, encode(("error", name)))
+        _fail(channel, name)
         return
     send_frame(channel, encode(("ready",)))
     while True:
@@ -48,6 +49,13 @@ def serve(channel: socket.socket) -> None:
             return
         args, kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", decode(frame))
         send_frame(channel, _answer(function, args, kwargs))
+
+
+def _fail(channel: socket.socket, name: str) -> None:
+    """Report, then stay until the owner ends this process: only a real death shall look like one."""
+    send_frame(channel, encode(("error", name)))
+    with contextlib.suppress(EOFError):
+        receive_frame(channel)
 
 
 def _answer(function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> bytes:

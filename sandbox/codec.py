@@ -24,7 +24,7 @@ _FLOAT: Final = struct.Struct("<d")
 _COMPLEX: Final = struct.Struct("<dd")
 # These three compare equal to the plain dict of their items, so they may travel as one.
 _DICT_TYPES: Final = frozenset({dict, defaultdict, OrderedDict, Counter})
-_TAGS: Final = {list: b"l", tuple: b"t", set: b"S", frozenset: b"Z"}
+_TAGS: Final[dict[type, bytes]] = {list: b"l", tuple: b"t", set: b"S", frozenset: b"Z"}
 
 
 class CodecError(ValueError):
@@ -41,6 +41,8 @@ def encode(value: object) -> bytes:
     """
     encoder = _Encoder()
     encoder.write(value, MAX_DEPTH)
+    if len(encoder.out) > MAX_BYTES:
+        raise CodecError("value is too large")
     return bytes(encoder.out)
 
 

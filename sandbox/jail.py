@@ -14,7 +14,6 @@ import resource
 import signal
 import struct
 import sys
-import tempfile
 from typing import Final
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -98,16 +97,6 @@ def unshare_namespaces() -> None:
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
             file.write(text)
-
-
-def enter_private_directory() -> str:
-    """Make an empty directory for this user only, go there and return its path.
-
-    Does not stop leaving it; without Landlock the child may also write there (the zygote empties it).
-    """
-    path = tempfile.mkdtemp(prefix="sandbox-")
-    os.chdir(path)
-    return path
 
 
 def make_landlock_ruleset() -> int:

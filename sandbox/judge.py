@@ -45,8 +45,8 @@ class CandidateProxy:
         try:
             request = encode((args, kwargs))
         except CodecError:
-            # The test program's fault, not the candidate's: it must not read as a wrong answer.
-            self.unsendable = True
+            # Before any answer came this is the test program's own fault, not a wrong answer.
+            self.unsendable = self.num_calls == 1
             raise
         kind, payload = self._exchange(request)
         if kind == "ok":

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-
 class Outcome(StrEnum):
     """The verdict on one program. Only ``PASS`` earns the tests reward in full."""
 

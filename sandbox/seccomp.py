@@ -67,6 +67,8 @@ _KILL_PROCESS: Final = 0x80000000
 _OFFSET_NR, _OFFSET_ARCH, _OFFSET_ARG0 = 0, 4, 16
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
 
 class _Program(ctypes.Structure):
     _fields_ = (("num_instructions", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
@@ -96,8 +98,7 @@ def install(instructions: bytes) -> None:
     """Put the filter in force for this process and its children; needs no_new_privs. Raises OSError."""
     buffer = ctypes.create_string_buffer(instructions, len(instructions))
     program = _Program(len(instructions) // 8, ctypes.addressof(buffer))
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) != 0:
+    if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_SECCOMP)")
 
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -49,10 +51,11 @@ class Worker:
             raise ValueError(f"without={sorted(without)}: known walls are {sorted(_KNOWN_WALLS)}")
         self.level = ""
         self.num_runs = 0
+        self._workdir = tempfile.mkdtemp(prefix="sandbox-")
         self._control, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with remote:
             self._process = subprocess.Popen(
-                _command(remote.fileno(), without),
+                _command(remote.fileno(), self._workdir, without),
                 env=_environment(),
                 pass_fds=(remote.fileno(),),
                 stdin=subprocess.DEVNULL,
@@ -89,10 +92,13 @@ class Worker:
         except OSError as error:
             raise SandboxError("the sandbox process is gone") from error
 
-    def stop_run(self) -> list[ChildReport]:
-        """End the children and return how each ended, in the order of ``start_run``."""
+    def stop_run(self, grace_s: float) -> list[ChildReport]:
+        """End the children and return how each ended, in the order of ``start_run``.
+
+        With ``grace_s`` above zero each has that long to finish dying by itself.
+        """
         try:
-            self._control.send(encode(("stop",)))
+            self._control.send(encode(("stop", grace_s)))
         except OSError as error:
             raise SandboxError("the sandbox process is gone") from error
         reports = cast("list[tuple[str, int, float, int, int]]", self._receive(_END_TIMEOUT_S))
@@ -109,7 +115,12 @@ class Worker:
 
     def is_alive(self) -> bool:
         """Whether the process is there and silent, as it must be between runs."""
-        return self._process.poll() is None and not select.select([self._control], [], [], 0)[0]
+        if self._process.poll() is not None:
+            return False
+        # Not select(): a process with many descriptors has some above its limit of 1024.
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        return not poll.poll(0)
 
     def close(self) -> None:
         """End the zygote with all below it and reap it."""
@@ -119,10 +130,12 @@ class Worker:
         if self._process.returncode is None:
             self._process.kill()
             self._process.wait(_END_TIMEOUT_S)
+        # The zygote does this itself, unless it was killed.
+        shutil.rmtree(self._workdir, ignore_errors=True)
 
     def _receive(self, timeout_s: float) -> object:
-        self._control.settimeout(timeout_s)
         try:
+            self._control.settimeout(timeout_s)
             message = self._control.recv(_MAX_MESSAGE)
         except TimeoutError as error:
             raise SandboxError(f"the sandbox process did not answer within {timeout_s} s") from error
@@ -133,7 +146,7 @@ class Worker:
         return decode(message)
 
 
-def _command(control_fd: int, without: frozenset[str]) -> list[str]:
+def _command(control_fd: int, workdir: str, without: frozenset[str]) -> list[str]:
     """What -I does, but for the environment: that is ours, and sets one hash order for all runs.
 
     -S leaves site-packages out: a program finds the standard library and nothing else.
@@ -141,7 +154,7 @@ def _command(control_fd: int, without: frozenset[str]) -> list[str]:
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     code = (
         f"import sys; sys.path.insert(0, {root!r}); from sandbox.zygote import main; "
-        f"main({control_fd}, frozenset({sorted(without)!r}))"
+        f"main({control_fd}, {workdir!r}, frozenset({sorted(without)!r}))"
     )
     return [sys.executable, "-s", "-S", "-P", "-B", "-c", code]
 

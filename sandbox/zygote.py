@@ -7,44 +7,32 @@ or dies.
 
 Process tree: launcher (enters the namespaces, waits) -> zygote (PID 1 of its namespace) -> children.
 Control messages, one datagram each: in ``(num_children, cpu_s, wall_s, memory_bytes, output_bytes)``
-with the sockets, one for a candidate and two for a judge, then ``("stop",)``; out ``("hello", level)``
-once, and a list of reports for each stop.
+with the sockets, one for a candidate and two for a judge, then ``("stop", grace_s)``; out
+``("hello", level)`` once, and a list of reports for each stop.
 """
 
 from __future__ import annotations
 
-import bisect  # noqa: F401  (this block is here to be warm when a child imports it)
-import collections  # noqa: F401
 import contextlib
-import copy  # noqa: F401
-import datetime  # noqa: F401
-import decimal  # noqa: F401
-import fractions  # noqa: F401
-import functools  # noqa: F401
+import fcntl
 import gc
-import heapq  # noqa: F401
-import itertools  # noqa: F401
-import json  # noqa: F401
 import math
-import operator  # noqa: F401
 import os
 import random
-import re  # noqa: F401
 import resource
 import select
 import shutil
 import signal
 import socket
-import statistics  # noqa: F401
-import string  # noqa: F401
 import sys
 import time
-import typing  # noqa: F401
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NoReturn, cast
 
-from sandbox import candidate, canary, jail, judge, seccomp
+from sandbox import canary, candidate, jail, judge, seccomp
 from sandbox.codec import decode, encode
+from sandbox.preload import PRELOADED
 
 _MAX_MESSAGE: Final = 4096
 _MAX_PROCESSES: Final = 64
@@ -73,8 +61,11 @@ class _Child:
     cpu_s: float = 0.0
 
 
-def main(control_fd: int, without: frozenset[str]) -> None:
-    """Jail this process and serve the owner at ``control_fd``; ``without`` names walls to leave out."""
+def main(control_fd: int, workdir: str, without: frozenset[str]) -> None:
+    """Jail this process and serve the owner at ``control_fd`` until it hangs up.
+
+    ``workdir`` is an empty private directory, removed at the end; ``without`` names walls to leave out.
+    """
     control = socket.socket(fileno=control_fd)
     owner = os.getppid()
     namespaces = "namespaces" not in without and _works(jail.unshare_namespaces)
@@ -85,7 +76,7 @@ def main(control_fd: int, without: frozenset[str]) -> None:
         _wait_for(pid, owner)
     jail.die_with_parent()
     try:
-        prepared = _prepare(namespaces, without)
+        prepared = _prepare(workdir, namespaces, without)
         level = _find_level(prepared)
     except Exception as error:
         control.send(encode(("failed", f"{type(error).__name__}: {error}"[:500])))
@@ -95,7 +86,7 @@ def main(control_fd: int, without: frozenset[str]) -> None:
         _serve(control, prepared)
     finally:
         os.chdir("/")
-        shutil.rmtree(prepared.workdir, ignore_errors=True)
+        shutil.rmtree(workdir, ignore_errors=True)
 
 
 def _wait_for(pid: int, owner: int) -> NoReturn:
@@ -107,14 +98,12 @@ def _wait_for(pid: int, owner: int) -> NoReturn:
     os._exit(0)
 
 
-def _prepare(namespaces: bool, without: frozenset[str]) -> _Jail:
-    workdir = jail.enter_private_directory()
+def _prepare(workdir: str, namespaces: bool, without: frozenset[str]) -> _Jail:
+    os.chdir(workdir)
     jail.set_no_new_privs()
     _works(jail.drop_capabilities)
     jail.forbid_inspection()
     os.environ.clear()
-    # Verdicts must not depend on which zygote ran the program.
-    random.seed(0)
     ruleset = None
     if "landlock" not in without:
         with contextlib.suppress(OSError):
@@ -125,6 +114,7 @@ def _prepare(namespaces: bool, without: frozenset[str]) -> _Jail:
             seccomp.install(seccomp.zygote_filter())
             child_filter = seccomp.child_filter()
     sys.path.remove(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    assert all(module.__name__ in sys.modules for module in PRELOADED)
     gc.collect()
     gc.freeze()
     return _Jail(
@@ -171,12 +161,12 @@ def _serve(control: socket.socket, prepared: _Jail) -> None:
             children.append(_fork_child(prepared, fds[1:], limits))
         for fd in fds:
             os.close(fd)
-        owner_is_there = _watch(control, children, cpu_s, started + wall_s)
+        grace_s = _watch(control, children, cpu_s, started + wall_s)
         for child in children:
-            _end(child, "stop")
+            _end(child, "stop", grace_s or 0.0)
         _remove_traces(prepared)
         reports = [_report(child) for child in children]
-        if not owner_is_there:
+        if grace_s is None:
             return
         control.send(encode(reports))
 
@@ -200,13 +190,15 @@ def _run_child(
         sources = [os.open(os.devnull, os.O_RDONLY), *output_fds, *fds]
         if prepared.ruleset is not None:
             sources.append(prepared.ruleset)
-        high = [_duplicate_high(fd) for fd in sources]
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 32) for fd in sources]
         for target, fd in enumerate(high):
             os.dup2(fd, target, inheritable=False)
         os.closerange(len(high), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         if prepared.ruleset is not None:
             prepared.ruleset = len(high) - 1
         _confine(prepared, *limits)
+        # Forking reseeds it from the system; a program's verdict should be the same each time.
+        random.seed(0)
         channel = socket.socket(fileno=_CHANNEL_FD)
         if len(fds) == 1:
             candidate.serve(channel)
@@ -215,12 +207,6 @@ def _run_child(
     except BaseException:
         os._exit(1)
     os._exit(0)
-
-
-def _duplicate_high(fd: int) -> int:
-    import fcntl
-
-    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 32)
 
 
 def _confine(prepared: _Jail, cpu_s: int, memory_bytes: int, output_bytes: int) -> None:
@@ -239,8 +225,8 @@ def _confine(prepared: _Jail, cpu_s: int, memory_bytes: int, output_bytes: int) 
         seccomp.install(prepared.child_filter)
 
 
-def _watch(control: socket.socket, children: list[_Child], cpu_s: float, deadline: float) -> bool:
-    """Wait until the owner says stop (True) or is gone (False); end what exceeds its time meanwhile.
+def _watch(control: socket.socket, children: list[_Child], cpu_s: float, deadline: float) -> float | None:
+    """Wait until the owner says stop (returns its grace) or is gone (None); end what exceeds its time.
 
     CPU time grows no faster than wall time but for threads outside the interpreter lock, so sleeping
     for the unused rest of it is enough; RLIMIT_CPU backs this up.
@@ -263,7 +249,8 @@ def _watch(control: socket.socket, children: list[_Child], cpu_s: float, deadlin
             left_s = min(left_s, max(unused_s, 0.001))
         for fd, _ in poll.poll(None if left_s == math.inf else math.ceil(left_s * 1000)):
             if fd == control.fileno():
-                return bool(control.recv(_MAX_MESSAGE))
+                message = control.recv(_MAX_MESSAGE)
+                return cast("tuple[str, float]", decode(message))[1] if message else None
             for child in children:
                 if child.pidfd == fd:
                     poll.unregister(fd)
@@ -271,16 +258,23 @@ def _watch(control: socket.socket, children: list[_Child], cpu_s: float, deadlin
 
 
 def _cpu_time(pid: int) -> float:
-    """CPU seconds of a process that is not reaped yet, all threads (the kernel's per-process clock)."""
-    return time.clock_gettime((~pid << 3) | 2)
+    """CPU seconds of a process that is not reaped yet, all threads (the kernel's per-process clock);
+    0.0 for one that has just ended."""
+    try:
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        return 0.0
 
 
-def _end(child: _Child, reason: str) -> None:
-    """Make sure that the child is dead and reaped; the first reason stays."""
+def _end(child: _Child, reason: str, grace_s: float = 0.0) -> None:
+    """Make sure that the child is dead and reaped; the first reason stays.
+
+    ``grace_s`` is for a child that seems to be ending by itself: its own exit code tells more.
+    """
     if child.status is not None:
         return
     # A child that ended on its own before the kill keeps an empty reason: its death was its own.
-    if reason and not select.select([child.pidfd], [], [], 0)[0]:
+    if reason and not select.select([child.pidfd], [], [], grace_s)[0]:
         child.reason = reason
         os.kill(child.pid, signal.SIGKILL)
     _, child.status, usage = os.wait4(child.pid, 0)
@@ -313,7 +307,7 @@ def _report(child: _Child) -> tuple[str, int, float, int, int]:
     return child.reason, os.waitstatus_to_exitcode(child.status), child.cpu_s, num_out, num_err
 
 
-def _works(wall: typing.Callable[[], None]) -> bool:
+def _works(wall: Callable[[], None]) -> bool:
     try:
         wall()
     except OSError:

@@ -1,4 +1,4 @@
-"""Wrong configurations: each ends with status 2 and one line that names file, field, value and what is allowed."""
+"""Wrong configurations: each ends with status 2 and a line naming file, field, value, what is allowed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRONG_FILES = {
     "unknown section": ("traning: {max_steps: 1}", ["traning", "unknown key", "did you mean training?"]),
     "unknown field": (
         "grpo: {num_generation: 8}",
-        ["grpo.num_generation", "(value 8)", "did you mean grpo.num_generations?", "scale_rewards"],
+        ["grpo.num_generation", "value 8", "did you mean grpo.num_generations?", "scale_rewards"],
     ),
     "field without its section": (
         "learning_rate: 1e-5",
@@ -141,7 +141,7 @@ WRONG_FILES = {
     ),
     "evaluation on a training set": ("evaluation: {tasks: codeio}", ["evaluation.tasks", "codeio", "mbpp"]),
     "unknown device": ("runtime: {device: tpu}", ["runtime.device", '"tpu"', "auto, cpu, cuda"]),
-    "run name with a slash": ("output: {name: a/b}", ["output.name", '"a/b"', "without '/'"]),
+    "run name with a slash": ("output: {name: a/b}", ["output.name", '"a/b"', "no '/'"]),
     "run name of digits": ("output: {name: 2026}", ["output.name", "2026", "in quotes"]),
     "no model": ('model: {name: ""}', ["model.name", '""', "text, not empty"]),
     "bad syntax": ("grpo: {beta: [", ["line 1", "not valid YAML", "valid YAML"]),
@@ -273,6 +273,16 @@ def test_a_file_that_is_not_utf_8_is_refused_with_the_byte(
     assert train_accelerated(["--config", str(file)]) == 2
     (line,) = _error_lines(capsys)
     assert str(file) in line and "byte 18 is 0xe9" in line and "UTF-8" in line
+
+
+def test_a_path_that_cannot_be_a_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "x" * 300
+    assert train_accelerated(["--config", name]) == 2
+    assert train_accelerated(["--dataset", f"{name}.jsonl"]) == 2
+    assert train_accelerated(["--resume", name]) == 2
+    assert evaluate_humaneval(["--samples", name]) == 2
+    lines = _error_lines(capsys)
+    assert len(lines) == 4 and all("; allowed: " in line for line in lines)
 
 
 def test_all_problems_are_listed_each_with_its_own_origin(

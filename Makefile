@@ -1,0 +1,51 @@
+# make train: create .venv, install, train the built-in model on the built-in tasks.
+# make test:  the same environment, the test suite. Both work on a fresh Linux machine with Python 3.11+.
+
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+# A GPU that answers takes the GPU build of vLLM; DEVICE=cpu or DEVICE=gpu overrides.
+DEVICE ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed-$(DEVICE)
+# A folder of wheels that the user has set for pip serves uv as well; otherwise PyTorch's own index does.
+TORCH_SOURCE := $(if $(PIP_FIND_LINKS),--find-links "$(PIP_FIND_LINKS)",--torch-backend $(if $(filter gpu,$(DEVICE)),auto,cpu))
+OVERRIDES := $(if $(filter cpu,$(DEVICE)),--override requirements/overrides-cpu.txt,)
+TRAIN_CONFIG := $(if $(filter gpu,$(DEVICE)),--config configs/gpu.yaml,)
+
+
+help:
+	@echo "make train     train the built-in model (ARGS='--max-steps 5' adds flags)"
+	@echo "make baseline  the same with TRL's synchronous trainer"
+	@echo "make evaluate  pass@k on HumanEval (MODEL=path)"
+	@echo "make test      lint, types and the test suite"
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml requirements/$(DEVICE).txt
+	@$(PYTHON) -c 'import sys; sys.exit("code-grpo needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python $(TORCH_SOURCE) $(OVERRIDES) \
+		--constraint requirements/$(DEVICE).txt --editable '.[$(DEVICE),dev]'
+	@touch $@
+
+train: $(INSTALLED)
+	$(BIN)/train_accelerated --speedup-mode balanced $(TRAIN_CONFIG) $(ARGS)
+
+baseline: $(INSTALLED)
+	$(BIN)/train_code_grpo $(TRAIN_CONFIG) $(ARGS)
+
+evaluate: $(INSTALLED)
+	$(BIN)/evaluate_humaneval --model $(or $(MODEL),smollm2-135m-instruct) $(ARGS)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest $(ARGS)
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,164 @@
+"""Checkpoints: a Hugging Face folder plus what is needed to go on, complete or not there at all.
+
+    run/checkpoints/step-000010/   config.json, model.safetensors, tokenizer files: from_pretrained loads it
+                                   trainer.pt   optimiser moments, random state
+                                   state.json   step, policy version, and the size of every other file
+
+A folder is written under a temporary name, flushed to disk and renamed; state.json is written last. Knows
+nothing of what a trainer's state means. Called by the trainer and by the orchestrator.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+STATE_FILE = "state.json"
+TRAINER_FILE = "trainer.pt"
+_NAME = re.compile(r"step-(\d+)")
+_TEMPORARY = ".partial-"
+
+_log = logging.getLogger(__name__)
+
+
+def save_checkpoint(
+    folder: Path | str,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    trainer_state: Mapping[str, object],
+    extra: Mapping[str, object],
+) -> Path:
+    """Write a checkpoint to ``folder`` and return it; weights keep the model's dtype (fp32 masters).
+
+    ``trainer_state`` goes to trainer.pt (tensors and plain values), ``extra`` to state.json (JSON values; it
+    must have an integer ``step``). An earlier checkpoint of that name is replaced only once the new one is
+    whole. Raises OSError naming the folder when the disk is full; nothing partial is left then.
+    """
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = folder.parent / f"{_TEMPORARY}{folder.name}-{uuid.uuid4().hex[:8]}"
+    partial.mkdir()
+    try:
+        model.save_pretrained(str(partial))
+        tokenizer.save_pretrained(str(partial))
+        torch.save(dict(trainer_state), partial / TRAINER_FILE)
+        sizes = {str(path.relative_to(partial)): path.stat().st_size for path in _files(partial)}
+        (partial / STATE_FILE).write_text(json.dumps({**extra, "files": sizes}, indent=1))
+        for path in [*_files(partial), partial]:
+            _flush(path)
+        _replace(partial, folder)
+    except BaseException as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise OSError(
+                error.errno, f"checkpoint {folder} could not be written: {error.strerror}"
+            ) from error
+        raise
+    return folder
+
+
+def load_state(folder: Path | str) -> tuple[dict[str, object], dict[str, object]]:
+    """``(trainer_state, extra)`` of the checkpoint in ``folder``; tensors on the CPU.
+
+    Raises ValueError when the checkpoint is not whole.
+    """
+    folder = Path(folder)
+    fault = find_fault(folder)
+    if fault is not None:
+        raise ValueError(f"checkpoint {folder}: {fault}")
+    trainer_state = torch.load(folder / TRAINER_FILE, map_location="cpu", weights_only=True)
+    extra = json.loads((folder / STATE_FILE).read_text())
+    del extra["files"]
+    return trainer_state, extra
+
+
+def find_fault(folder: Path | str) -> str | None:
+    """Why the checkpoint in ``folder`` cannot be used, or None: every file there, with the size it had."""
+    folder = Path(folder)
+    try:
+        state = json.loads((folder / STATE_FILE).read_text())
+        sizes = cast(dict[str, int], state["files"])
+        int(state["step"])
+    except FileNotFoundError:
+        return f"{STATE_FILE} is missing"
+    except (ValueError, KeyError, TypeError) as error:
+        return f"{STATE_FILE} is damaged ({type(error).__name__})"
+    for name, size in sizes.items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != size:
+            return f"{name} has {path.stat().st_size} bytes, expected {size}"
+    return None
+
+
+def latest_checkpoint(run_dir: Path | str) -> Path | None:
+    """The newest whole checkpoint of a run, or None; damaged ones are passed over with a warning."""
+    for folder in reversed(_checkpoints(run_dir)):
+        fault = find_fault(folder)
+        if fault is None:
+            return folder
+        _log.warning("checkpoint %s is passed over: %s", folder, fault)
+    return None
+
+
+def prune_checkpoints(run_dir: Path | str, save_total_limit: int) -> None:
+    """Keep the newest ``save_total_limit`` whole checkpoints; remove older ones and leftovers.
+
+    A damaged folder that is newer than a kept one stays: it may be evidence, and it does no harm.
+    Half-made folders that a crash left behind go too.
+    """
+    if save_total_limit < 1:
+        raise ValueError(f"output.save_total_limit: value {save_total_limit}: must be at least 1")
+    folders = _checkpoints(run_dir)
+    whole = [folder for folder in folders if find_fault(folder) is None]
+    if len(whole) > save_total_limit:
+        oldest_kept = whole[-save_total_limit]
+        for folder in folders[: folders.index(oldest_kept)]:
+            shutil.rmtree(folder, ignore_errors=True)
+    for partial in (Path(run_dir) / "checkpoints").glob(f"{_TEMPORARY}*"):
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _checkpoints(run_dir: Path | str) -> list[Path]:
+    """Checkpoint folders of a run, oldest first, whole or not."""
+    parent = Path(run_dir) / "checkpoints"
+    if not parent.is_dir():
+        return []
+    found = [(int(match[1]), path) for path in parent.iterdir() if (match := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(found)]
+
+
+def _replace(partial: Path, folder: Path) -> None:
+    """Put ``partial`` in the place of ``folder``; a rename cannot replace a folder that is not empty."""
+    retired = None
+    if folder.exists():
+        retired = folder.parent / f"{_TEMPORARY}retired-{uuid.uuid4().hex[:8]}"
+        os.replace(folder, retired)
+    os.replace(partial, folder)
+    _flush(folder.parent)
+    if retired is not None:
+        shutil.rmtree(retired, ignore_errors=True)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _flush(path: Path) -> None:
+    """Have the kernel write a file or folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,61 @@
+"""Scores answers by their tests alone: what pass@k needs, without the other rewards and without Ray.
+
+Called by pipeline.evaluate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+from configs.schema import ExecutionConfig
+from curriculum.task import Task
+from rewards.execution import Executor, execution_request, has_passed
+from rewards.extract import extract_code
+from rewards.result import RewardResult
+from sandbox.result import Outcome
+
+
+class SandboxScorer:
+    """Scores by the tests alone: reward 1 for a pass, else 0. The sandbox is the caller's."""
+
+    def __init__(self, sandbox: Executor, execution: ExecutionConfig) -> None:
+        self._sandbox = sandbox
+        self._execution = execution
+
+    async def score(self, task: Task, text: str) -> RewardResult:
+        """The verdict on an answer, whose program is extracted first."""
+        return await self.score_program(task, extract_code(text, task.entry_point, task.prompt))
+
+    async def score_program(self, task: Task, program: str) -> RewardResult:
+        """The verdict on a program."""
+        request = execution_request(task, program, self._execution)
+        try:
+            run = await asyncio.to_thread(self._sandbox.run, request)
+        except ValueError as failure:
+            # The task's own check cannot run: no answer's fault, and no reason to lose the other tasks.
+            return _not_judged(f"{task.task_id}: {failure}")
+        if run.outcome is Outcome.INFRA_ERROR:
+            return _not_judged(run.detail)
+        passed = has_passed(run)
+        return RewardResult(
+            reward=float(passed),
+            breakdown={"tests": float(passed)},
+            outcome=run.outcome,
+            passed=passed,
+            detail=run.detail,
+            cached=False,
+            seconds=run.wall_s,
+        )
+
+
+def _not_judged(detail: str) -> RewardResult:
+    return RewardResult(
+        reward=math.nan,
+        breakdown={},
+        outcome=Outcome.INFRA_ERROR,
+        passed=False,
+        detail=detail,
+        cached=False,
+        seconds=0.0,
+    )

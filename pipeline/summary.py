@@ -1,0 +1,122 @@
+"""The end of a run: summary.json and what is printed of it.
+
+Compares the held-out measurements before and after training, paired by task. Called by
+pipeline.orchestrator.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from configs.schema import Config
+from pipeline.evaluate import EvaluationReport, difference
+from pipeline.metrics import read_metrics
+from pipeline.passk import Estimate
+from pipeline.run_folder import RunFolder
+
+_PACKAGES = ("torch", "transformers", "ray")
+
+
+def evaluation_record(report: EvaluationReport) -> dict[str, object]:
+    """A report as JSON: the estimate, outcomes, and each task's counts."""
+    return {
+        "pass_at_1": asdict(report.pass_at_1),
+        "num_samples": len(report.samples),
+        "outcomes": dict(report.outcomes),
+        "tasks": {count.task_id: [count.num_correct, count.num_samples] for count in report.counts},
+    }
+
+
+def write_summary(
+    folder: RunFolder,
+    config: Config,
+    device: str,
+    isolation_level: str,
+    before: EvaluationReport | None,
+    after: EvaluationReport | None,
+    seconds: Mapping[str, float],
+) -> None:
+    """Write summary.json; ``before`` is None in a resumed run, both are without held-out tasks."""
+    steps = read_metrics(folder.metrics)
+    evaluation: dict[str, object] = {
+        "tasks": config.evaluation.tasks,
+        "samples_per_task": config.evaluation.num_samples,
+        "temperature": config.evaluation.temperature,
+        "top_p": config.evaluation.top_p,
+        "max_completion_length": config.evaluation.max_completion_length,
+    }
+    for name, report in (("before", before), ("after", after)):
+        evaluation[name] = None if report is None else evaluation_record(report)
+    if before is not None and after is not None:
+        evaluation["difference"] = asdict(difference(before, after))
+    folder.write_summary(
+        {
+            "model": config.model.name,
+            "mode": config.acceleration.mode,
+            "seed": config.training.seed,
+            "num_steps": len(steps),
+            "num_completions": len(steps) * config.completions_per_step,
+            "seconds": {name: round(value, 1) for name, value in seconds.items()},
+            "evaluation": evaluation,
+            "isolation_level": isolation_level,
+            "hardware": {"device": device, "cpu": _cpu_name(), "num_cores": os.cpu_count()},
+            "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
+        }
+    )
+
+
+def print_summary(path: Path) -> None:
+    """Print what summary.json of the run folder ``path`` says."""
+    summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+    evaluation = summary["evaluation"]
+    console = Console(highlight=False)
+    if evaluation["after"] is not None:
+        table = Table(
+            title=f"pass@1 on {evaluation['tasks']}: {evaluation['samples_per_task']} samples a task, "
+            f"temperature {evaluation['temperature']:g}",
+            title_justify="left",
+        )
+        for heading in ("", "pass@1", "95 % interval"):
+            table.add_column(heading, justify="left" if not heading else "right")
+        for name in ("before", "after"):
+            if evaluation[name] is not None:
+                table.add_row(f"{name} training", *_cells(evaluation[name]["pass_at_1"]))
+        if "difference" in evaluation:
+            table.add_row("difference", *_cells(evaluation["difference"], signed=True))
+        console.print(table)
+    console.print(
+        f"{summary['num_steps']} steps, {summary['num_completions']} completions, "
+        f"{summary['seconds']['total'] / 60:.1f} min in all"
+    )
+    console.print(f"run folder: {path}")
+
+
+def _cells(estimate: Mapping[str, float], *, signed: bool = False) -> tuple[str, str]:
+    value = Estimate(**estimate)  # type: ignore[arg-type]
+    sign = "+" if signed else ""
+    return (
+        f"{100 * value.mean:{sign}.1f} %",
+        f"{100 * value.low:{sign}.1f} to {100 * value.high:{sign}.1f} %",
+    )
+
+
+def _cpu_name() -> str:
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name(0)
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor()

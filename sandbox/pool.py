@@ -1,0 +1,161 @@
+"""The SandboxPool: a fixed number of zygotes, one run each at a time, replaced when they fail or age.
+
+Synchronous and thread-safe; needs no event loop, no signal handlers and no main thread. Keeps no
+results: caching is the rewards' task. Called by the reward workers, evaluation and selftests.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from types import TracebackType
+from typing import Final
+
+from sandbox.execution import execute
+from sandbox.result import ExecutionRequest, ExecutionResult, Outcome
+from sandbox.worker import SandboxError, Worker
+
+_FREE_WORKER_TIMEOUT_S: Final = 600.0
+
+
+class SandboxPool:
+    """Runs programs on ``num_workers`` zygotes.
+
+    A zygote is replaced after ``recycle_after`` runs. A run that the machinery failed is made again
+    up to ``max_infra_retries`` times, then reported as INFRA_ERROR, never as a bad program.
+    ``without`` leaves out walls ("namespaces", "landlock", "seccomp"), to test as on weaker hosts.
+    """
+
+    def __init__(
+        self,
+        num_workers: int = 1,
+        recycle_after: int = 500,
+        max_infra_retries: int = 2,
+        *,
+        without: frozenset[str] = frozenset(),
+    ) -> None:
+        """Start all zygotes and wait for them. Raises ValueError, SandboxError."""
+        for name, value, least in (
+            ("num_workers", num_workers, 1),
+            ("recycle_after", recycle_after, 1),
+            ("max_infra_retries", max_infra_retries, 0),
+        ):
+            if value < least:
+                raise ValueError(f"SandboxPool: {name}={value} must be at least {least}")
+        self._recycle_after = recycle_after
+        self._max_infra_retries = max_infra_retries
+        self._without = without
+        self._closed = threading.Event()
+        # None is a free place whose worker could not be started or was ended: start one on use.
+        self._free: queue.LifoQueue[Worker | None] = queue.LifoQueue(num_workers)
+        self._lock = threading.Lock()
+        self._workers: set[Worker] = set()
+        workers = [self._start() for _ in range(num_workers)]
+        try:
+            for worker in workers:
+                worker.wait_ready()
+        except SandboxError:
+            self.close()
+            raise
+        self._level = workers[0].level
+        for worker in workers:
+            self._free.put(worker)
+
+    @property
+    def level(self) -> str:
+        """The isolation in force, found by trying at start; see ``canary.Walls.level``."""
+        return self._level
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """Process ids of the zygotes' launchers, for monitoring and for tests that kill them."""
+        with self._lock:
+            return [worker.pid for worker in self._workers]
+
+    def run(self, request: ExecutionRequest) -> ExecutionResult:
+        """Run one program; blocks while all workers are busy.
+
+        Raises ValueError for a request that cannot be run (arguments that are not plain data, a
+        prelude or check program that fails by itself) and RuntimeError after ``close``.
+        """
+        reason = ""
+        for _ in range(self._max_infra_retries + 1):
+            if self._closed.is_set():
+                raise RuntimeError("SandboxPool: run() after close()")
+            try:
+                worker = self._free.get(timeout=_FREE_WORKER_TIMEOUT_S)
+            except queue.Empty:
+                reason = f"no sandbox worker became free within {_FREE_WORKER_TIMEOUT_S} s"
+                break
+            kept: Worker | None = None
+            try:
+                worker = self._usable(worker)
+                result = execute(worker, request)
+                kept = worker
+            except SandboxError as error:
+                reason = str(error)
+            else:
+                return result
+            finally:
+                self._give_back(worker, kept)
+        return ExecutionResult(
+            outcome=Outcome.INFRA_ERROR,
+            num_passed=0,
+            num_tests=1 if request.check_source is not None else len(request.call_tests),
+            detail=reason[:200],
+            clean=False,
+            cpu_s=0.0,
+            wall_s=0.0,
+            level=self._level,
+        )
+
+    def close(self) -> None:
+        """End all zygotes, also those at work: their runs become RuntimeError."""
+        self._closed.set()
+        with self._lock:
+            workers = list(self._workers)
+            self._workers.clear()
+        for worker in workers:
+            worker.close()
+
+    def __enter__(self) -> SandboxPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self) -> Worker:
+        worker = Worker(self._without)
+        with self._lock:
+            if not self._closed.is_set():
+                self._workers.add(worker)
+                return worker
+        worker.close()
+        raise RuntimeError("SandboxPool: run() after close()")
+
+    def _usable(self, worker: Worker | None) -> Worker:
+        """The worker itself, or a new one for one that is dead, aged or was never started."""
+        if worker is not None and worker.num_runs < self._recycle_after and worker.is_alive():
+            return worker
+        if worker is not None:
+            self._end(worker)
+        fresh = self._start()
+        try:
+            fresh.wait_ready()
+        except SandboxError:
+            self._end(fresh)
+            raise
+        return fresh
+
+    def _give_back(self, used: Worker | None, kept: Worker | None) -> None:
+        """Free the place; a worker that failed or was left in the middle of a run is not used again."""
+        if used is not None and kept is None:
+            self._end(used)
+        self._free.put(kept)
+
+    def _end(self, worker: Worker) -> None:
+        with self._lock:
+            self._workers.discard(worker)
+        worker.close()

@@ -1,0 +1,209 @@
+"""The command line: what it imports, how flags may be written, what it hands on, and its exit status."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from configs.evaluation_options import EvaluationOptions
+from configs.load import load_config, render
+from configs.schema import Config
+from pipeline.cli import evaluate_humaneval, train_accelerated, train_code_grpo
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("torch", "ray", "vllm", "transformers", "trl", "datasets", "numpy")
+
+
+class _Stages:
+    """Stands for the three entry modules: keeps what they are called with, and raises on request."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+        self.fault: BaseException | None = None
+
+    def __call__(self, *arguments: object) -> int:
+        self.calls.append(arguments)
+        if self.fault is not None:
+            raise self.fault
+        return 0
+
+
+@pytest.fixture
+def stages(monkeypatch: pytest.MonkeyPatch) -> _Stages:
+    stages = _Stages()
+    for module, function in (
+        ("orchestrator", "run_training"),
+        ("baseline", "run_baseline"),
+        ("evaluate", "run_evaluation"),
+    ):
+        stub = ModuleType(f"pipeline.{module}")
+        setattr(stub, function, stages)
+        monkeypatch.setitem(sys.modules, f"pipeline.{module}", stub)
+    return stages
+
+
+def _config(stages: _Stages) -> Config:
+    config = stages.calls[-1][0]
+    assert isinstance(config, Config)
+    return config
+
+
+def _run_in_new_process(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize("script", ["train_accelerated", "train_code_grpo", "evaluate_humaneval"])
+def test_help_imports_nothing_heavy(script: str) -> None:
+    done = _run_in_new_process(
+        f"import sys\nfrom pipeline.cli import {script}\ntry:\n    {script}(['--help'])\n"
+        f"finally:\n    print([m for m in {(*HEAVY, 'pydantic', 'yaml')} if m in sys.modules])"
+    )
+    assert done.returncode == 0
+    assert "usage:" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("arguments", [["--set", "grpo.beta=x"], ["--show-config"]])
+def test_a_configuration_is_checked_and_shown_before_any_heavy_import(arguments: list[str]) -> None:
+    done = _run_in_new_process(
+        f"import sys\nfrom pipeline.cli import train_accelerated\nstatus = train_accelerated({arguments})\n"
+        f"print([m for m in {HEAVY} if m in sys.modules])\nsys.exit(status)"
+    )
+    assert done.returncode == (2 if "--set" in arguments else 0)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "Traceback" not in done.stderr
+
+
+ALL_FLAGS = {
+    "--speedup-mode": "aggressive",
+    "--max-samples": "5",
+    "--output-dir": "out",
+    "--run-name": "first",
+    "--async-workers": "3",
+    "--curriculum-warmup": "4",
+    "--max-steps": "6",
+}
+
+
+@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("separator", ["-", "_"])
+def test_flags_of_several_words_take_hyphen_and_underscore(
+    separator: str, joined: bool, stages: _Stages
+) -> None:
+    arguments = ["--model", "a_b-c", "--dataset", "codeio", "--seed", "9"]
+    for flag, value in ALL_FLAGS.items():
+        spelt = "--" + flag[2:].replace("-", separator)
+        arguments += [f"{spelt}={value}"] if joined else [spelt, value]
+    arguments += [
+        f"--no{separator}cache",
+        f"--no{separator}execution",
+        "--set=generation.stop_at_code_fence=false",
+    ]
+    assert train_accelerated(arguments) == 0
+    config = _config(stages)
+    assert config.model.name == "a_b-c"
+    assert (config.dataset.name, config.dataset.max_samples) == ("codeio", 5)
+    assert (config.output.dir, config.output.name) == ("out", "first")
+    assert (config.training.max_steps, config.training.seed) == (6, 9)
+    assert config.acceleration.mode == "aggressive"
+    assert config.acceleration.async_rewards.workers == 3
+    assert config.acceleration.curriculum.warmup_steps == 4
+    assert not config.acceleration.reward_cache.enabled
+    assert not config.execution.enabled
+    assert not config.generation.stop_at_code_fence
+    assert stages.calls[-1][1:] == (None, False)
+
+
+def test_flags_win_over_set_and_set_over_the_file(tmp_path: Path, stages: _Stages) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("training: {seed: 1, max_steps: 1, warmup_steps: 1}")
+    sets = ["--set", "training.seed=2", "--set", "training.max_steps=2"]
+    assert train_accelerated(["--config", str(file), *sets, "--seed", "3"]) == 0
+    training = _config(stages).training
+    assert (training.seed, training.max_steps, training.warmup_steps) == (3, 2, 1)
+
+
+def test_resume_uses_the_configuration_of_the_run(tmp_path: Path, stages: _Stages) -> None:
+    for number, name in enumerate(("old", "new")):
+        (tmp_path / name).mkdir()
+        config = load_config(
+            mode="conservative", overrides=[f"training.seed={number}", f"output.name={name}"]
+        )
+        (tmp_path / name / "config.yaml").write_text(render(config))
+    assert train_accelerated(["--resume", str(tmp_path / "old"), "--verbose", "--max-steps", "99"]) == 0
+    config = _config(stages)
+    assert (config.training.seed, config.training.max_steps) == (0, 99)
+    assert config.acceleration.mode == "conservative"
+    assert stages.calls[-1][1:] == (str(tmp_path / "old"), True)
+    assert train_accelerated(["--resume", "--output_dir", str(tmp_path)]) == 0
+    assert stages.calls[-1][1] == str(tmp_path / "new")
+    assert _config(stages).training.seed == 1
+
+
+def test_the_baseline_is_synchronous_and_says_which_settings_it_leaves_unused(
+    tmp_path: Path, stages: _Stages, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("acceleration: {reward_cache: {max_size: 5}}\ntraining: {seed: 3}")
+    assert train_code_grpo(["--config", str(file), "--no_execution"]) == 0
+    config = _config(stages)
+    assert (config.training.seed, config.acceleration.mode) == (3, "conservative")
+    assert not config.execution.enabled
+    note = capsys.readouterr().err
+    assert "acceleration.reward_cache.max_size" in note and str(file) in note and "training.seed" not in note
+
+
+def test_evaluation_hands_on_what_was_asked(stages: _Stages) -> None:
+    numbers = ["-n", "20", "-k", "1", "-k", "10", "--temperature", "1e-1", "--top_p", "0.9", "--limit", "3"]
+    arguments = ["--model", "m", "--tasks", "ladder-heldout", "--engine", "transformers", "--seed", "4"]
+    assert evaluate_humaneval([*arguments, *numbers, "--max_completion_length", "64"]) == 0
+    assert stages.calls == [
+        (
+            EvaluationOptions(
+                model="m",
+                tasks="ladder-heldout",
+                num_samples=20,
+                ks=(1, 10),
+                temperature=0.1,
+                top_p=0.9,
+                max_completion_length=64,
+                limit=3,
+                engine="transformers",
+                seed=4,
+            ),
+        )
+    ]
+
+
+def test_evaluation_without_options_has_the_defaults_of_its_options(stages: _Stages) -> None:
+    assert evaluate_humaneval(["--model", "m"]) == 0
+    assert stages.calls == [(EvaluationOptions(model="m"),)]
+
+
+def test_a_user_error_of_a_stage_is_a_message_and_status_2(
+    stages: _Stages, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stages.fault = ValueError("model.name: no such folder: 'x'")
+    assert train_accelerated([]) == 2
+    assert capsys.readouterr().err == "error: model.name: no such folder: 'x'\n"
+    assert train_accelerated(["--verbose"]) == 2
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown and shown.endswith("error: model.name: no such folder: 'x'\n")
+
+
+def test_ctrl_c_ends_with_status_130(stages: _Stages, capsys: pytest.CaptureFixture[str]) -> None:
+    stages.fault = KeyboardInterrupt()
+    assert train_accelerated([]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_another_error_is_not_hidden(stages: _Stages) -> None:
+    stages.fault = RuntimeError("a bug")
+    with pytest.raises(RuntimeError, match="a bug"):
+        train_accelerated([])

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from curriculum.jsonl import load_jsonl
+from sandbox.result import CallTest
+
+_GOOD: dict[str, object] = {
+    "task_id": "double",
+    "prompt": "Double a number.",
+    "entry_point": "double",
+    "tests": [{"args": [2], "expected": 4}, {"args": [0], "expected": 0}],
+}
+
+
+def _with(**changes: object) -> str:
+    return json.dumps({**_GOOD, **changes})
+
+
+def _without(*fields: str) -> str:
+    return json.dumps({field: value for field, value in _GOOD.items() if field not in fields})
+
+
+_CHECK_FORM: dict[str, object] = {field: value for field, value in _GOOD.items() if field != "tests"}
+_HUMANEVAL_FORM: dict[str, object] = {
+    "task_id": "H/1",
+    "prompt": "def f(x):\n    '''Add one.'''\n",
+    "entry_point": "f",
+    "canonical_solution": "    return x + 1\n",
+    "test": "def check(candidate):\n    assert candidate(1) == 2\n",
+}
+_MBPP_FORM: dict[str, object] = {
+    "task_id": 7,
+    "text": "Add one.",
+    "code": "def f(x):\n    return x + 1",
+    "test_list": ["assert f(1) == 2"],
+}
+
+MALFORMED = {
+    "not JSON": ("{'task_id': 1}", "(whole line)", "one JSON object"),
+    "cut short": ('{"task_id": "a", ', "(whole line)", "one JSON object"),
+    "NaN": ('{"task_id": NaN}', "(whole line)", "NaN is not JSON"),
+    "a list": ("[1, 2]", "(whole line)", "one JSON object"),
+    "a number": ("17", "(whole line)", "one JSON object"),
+    "no task_id": (_without("task_id"), "'task_id'", "not empty"),
+    "task_id a number": (_with(task_id=3), "'task_id'", "value 3"),
+    "no prompt": (_without("prompt"), "'prompt'", "value missing"),
+    "blank prompt": (_with(prompt="  \n"), "'prompt'", "not empty"),
+    "no entry_point": (_without("entry_point"), "'entry_point'", "value missing"),
+    "entry_point no name": (_with(entry_point="double it"), "'entry_point'", "name of a Python function"),
+    "entry_point a keyword": (_with(entry_point="lambda"), "'entry_point'", "name of a Python function"),
+    "neither tests nor check": (_without("tests"), "'tests'", "either tests or check"),
+    "both tests and check": (_with(check="def check(candidate): pass"), "'tests'", "either tests or check"),
+    "tests an object": (_with(tests={"args": [1], "expected": 2}), "'tests'", "must be a list"),
+    "tests empty": (_with(tests=[]), "'tests'", "not empty"),
+    "test not an object": (_with(tests=[[1, 2]]), "'tests'", "item 0"),
+    "test without expected": (_with(tests=[{"args": [1]}]), "'tests'", "args and expected"),
+    "test with more": (_with(tests=[{"args": [1], "expected": 1, "x": 1}]), "'tests'", "args and expected"),
+    "args not a list": (_with(tests=[{"args": 1, "expected": 2}]), "'tests'", "args must be a list, was 1"),
+    "check not Python": (json.dumps({**_CHECK_FORM, "check": "def check(:"}), "'check'", "Python source"),
+    "check without check": (json.dumps({**_CHECK_FORM, "check": "x = 1"}), "'check'", "must define check()"),
+    "reference of another": (_with(reference="def triple(x): ..."), "'reference'", "must define double()"),
+    "reference no string": (_with(reference=["x"]), "'reference'", "must be a string"),
+    "difficulty too high": (_with(difficulty=6), "'difficulty'", "from 1 to 5"),
+    "difficulty true": (_with(difficulty=True), "'difficulty'", "whole number"),
+    "difficulty text": (_with(difficulty="easy"), "'difficulty'", "value 'easy'"),
+    "unknown field": (_with(expcted=4), "'expcted'", "is no field"),
+    "HumanEval without head": (json.dumps({**_HUMANEVAL_FORM, "prompt": "x"}), "'prompt'", "head of f()"),
+    "HumanEval without check": (json.dumps({**_HUMANEVAL_FORM, "test": "x = 1"}), "'test'", "check()"),
+    "MBPP without tests": (json.dumps({**_MBPP_FORM, "test_list": []}), "'test_list'", "at least one"),
+    "MBPP tests no strings": (json.dumps({**_MBPP_FORM, "test_list": [1]}), "'test_list'", "list of strings"),
+    "MBPP tests no Python": (json.dumps({**_MBPP_FORM, "test_list": ["f(1) ="]}), "'test_list'", "asserts"),
+    "MBPP tests of another": (json.dumps({**_MBPP_FORM, "test_list": ["assert g(1)"]}), "'code'", "calls"),
+    "MBPP code no Python": (json.dumps({**_MBPP_FORM, "code": "def f(:"}), "'code'", "Python source"),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_a_malformed_line_is_named_with_its_field_value_and_what_is_right(case: str, tmp_path: Path) -> None:
+    line, field, right = MALFORMED[case]
+    file = tmp_path / "tasks.jsonl"
+    file.write_text(f"{_with(task_id='first')}\n\n{line}\n", encoding="utf-8")
+    with pytest.raises(ValueError) as raised:
+        load_jsonl(file)
+    message = str(raised.value)
+    assert message.startswith(f"{file}:3: field {field}: value ")
+    assert right in message
+    assert len(message) < len(str(file)) + 400
+
+
+def test_two_tasks_with_one_id_are_refused_with_both_lines(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_text(f"{_with()}\n{_with()}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"tasks.jsonl:2: field 'task_id'.*tasks.jsonl:1 has it too"):
+        load_jsonl(file)
+
+
+def test_an_empty_a_missing_and_a_binary_file_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("\n\n", encoding="utf-8")
+    (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe{}")
+    for name, reason in (("empty", "holds no task"), ("missing", "cannot be read"), ("binary", "UTF-8")):
+        with pytest.raises(ValueError, match=reason):
+            load_jsonl(tmp_path / f"{name}.jsonl")
+
+
+def test_the_plain_form_is_read_in_full(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    full = _with(reference="def double(x): return 2 * x", difficulty=4, family="sums", prelude="import math")
+    check = json.dumps({**_CHECK_FORM, "task_id": "c", "check": "def check(candidate): assert candidate(1)"})
+    file.write_text(f"{full}\n{check}", encoding="utf-8")
+    first, second = load_jsonl(file)
+    assert first.call_tests == (CallTest(args=(2,), expected=4), CallTest(args=(0,), expected=0))
+    assert (first.difficulty, first.family, first.prelude) == (4, "sums", "import math")
+    assert first.source == "jsonl"
+    assert second.check_source is not None and not second.call_tests
+    assert (second.difficulty, second.family) == (1, "c")
+
+
+def test_the_three_forms_may_share_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_text(
+        "\n".join([_with(), json.dumps(_HUMANEVAL_FORM), json.dumps(_MBPP_FORM)]), encoding="utf-8"
+    )
+    plain, humaneval, mbpp = load_jsonl(file)
+    assert [plain.source, humaneval.source, mbpp.source] == ["jsonl", "humaneval", "mbpp"]
+    assert mbpp.task_id == "MBPP/7"
+    assert mbpp.call_tests == (CallTest(args=(1,), expected=2),)
+    assert "assert f(1) == 2" in mbpp.prompt
+
+
+def test_mbpp_asserts_that_say_more_than_a_call_become_one_check(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    tests = ["assert f(1) == 2", "assert math.isclose(f(0.5), 1.5)"]
+    record = {**_MBPP_FORM, "test_list": tests, "test_imports": ["import math"]}
+    file.write_text(json.dumps(record), encoding="utf-8")
+    (task,) = load_jsonl(file)
+    assert task.check_source is not None
+    names: dict[str, object] = {}
+    exec(task.check_source, names)
+    check = names["check"]
+    assert callable(check)
+    check(lambda x: x + 1)
+    with pytest.raises(AssertionError):
+        check(lambda x: 2)

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from configs.schema import CurriculumConfig
+from curriculum.difficulty import cold_start_order, complexity
+from curriculum.sampler import Sampler
+from curriculum.task import Task
+from sandbox.result import CallTest
+
+_UNIFORM = CurriculumConfig(enabled=False)
+_LENGTH = CurriculumConfig(enabled=True, strategy="length", warmup_steps=10)
+_PASS_RATE = CurriculumConfig(enabled=True, strategy="success_rate")
+
+
+def _task(index: int, *, level: int = 1, reference: str = "") -> Task:
+    return Task(
+        task_id=f"t{index:02}",
+        prompt="x" * (index + 1),
+        entry_point="f",
+        call_tests=(CallTest(args=(), expected=0),),
+        reference=reference,
+        difficulty=level,
+    )
+
+
+_TASKS = tuple(_task(index, level=1 + index // 8) for index in range(40))
+
+
+def _play(sampler: Sampler, steps: range, draws_per_step: int = 4) -> list[str]:
+    """Draw and record; a task's passes depend on its id only."""
+    drawn = []
+    for step in steps:
+        for _ in range(draws_per_step):
+            task = sampler.draw(step)
+            drawn.append(task.task_id)
+            sampler.record(task.task_id, int(task.task_id[1:]) % 9, 8)
+    return drawn
+
+
+@pytest.mark.parametrize("curriculum", [_UNIFORM, _LENGTH, _PASS_RATE])
+def test_one_seed_gives_one_sequence_and_another_seed_another(curriculum: CurriculumConfig) -> None:
+    first, again, other = (_play(Sampler(_TASKS, curriculum, seed), range(20)) for seed in (3, 3, 4))
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize("curriculum", [_UNIFORM, _LENGTH, _PASS_RATE])
+@pytest.mark.parametrize("stop", [1, 7, 13])
+def test_a_resumed_sampler_goes_on_as_if_it_had_never_stopped(
+    curriculum: CurriculumConfig, stop: int
+) -> None:
+    whole = _play(Sampler(_TASKS, curriculum, 0), range(20))
+    before = Sampler(_TASKS, curriculum, 0)
+    head = _play(before, range(stop))
+    after = Sampler(_TASKS, curriculum, 0)
+    after.load_state_dict(json.loads(json.dumps(before.state_dict())))
+    assert head + _play(after, range(stop, 20)) == whole
+
+
+def test_a_sampler_stopped_within_a_step_does_not_draw_that_steps_tasks_again() -> None:
+    before = Sampler(_TASKS[:6], _PASS_RATE, 0)
+    head = [before.draw(5).task_id for _ in range(3)]
+    after = Sampler(_TASKS[:6], _PASS_RATE, 0)
+    after.load_state_dict(before.state_dict())
+    tail = [after.draw(5).task_id for _ in range(3)]
+    assert sorted(head + tail) == [task.task_id for task in _TASKS[:6]]
+
+
+def test_state_of_other_tasks_seeds_or_settings_is_refused() -> None:
+    state = Sampler(_TASKS, _UNIFORM, 0).state_dict()
+    for other in (
+        Sampler(_TASKS[1:], _UNIFORM, 0),
+        Sampler(_TASKS, _UNIFORM, 1),
+        Sampler(_TASKS, _LENGTH, 0),
+    ):
+        with pytest.raises(ValueError, match="other tasks"):
+            other.load_state_dict(state)
+
+
+def test_uniform_epochs_draw_each_task_once_in_a_new_order() -> None:
+    drawn = _play(Sampler(_TASKS, _UNIFORM, 0), range(20))
+    first, second = drawn[:40], drawn[40:]
+    assert sorted(first) == sorted(second) == [task.task_id for task in _TASKS]
+    assert first != second
+
+
+@pytest.mark.parametrize("curriculum", [_UNIFORM, _LENGTH, _PASS_RATE])
+def test_no_task_comes_twice_in_a_step_until_all_have_come(curriculum: CurriculumConfig) -> None:
+    sampler = Sampler(_TASKS[:10], curriculum, 0)
+    for step in range(20, 40):
+        drawn = [sampler.draw(step).task_id for _ in range(7)]
+        assert len(set(drawn)) == 7
+    assert Counter(sampler.draw(99).task_id for _ in range(20)).total() == 20
+
+
+@pytest.mark.parametrize("strategy", ["length", "complexity", "success_rate"])
+def test_the_pool_opens_from_the_easiest_quarter_to_all(strategy: str) -> None:
+    curriculum = CurriculumConfig.model_validate({"enabled": True, "strategy": strategy, "warmup_steps": 10})
+    sampler = Sampler(_TASKS, curriculum, 0)
+    easiest = {task.task_id for task in _TASKS[:10]}
+    assert {sampler.draw(0).task_id for _ in range(10)} == easiest
+    half_open = {task.task_id for task in _TASKS[:25]}
+    assert {sampler.draw(5).task_id for _ in range(25)} <= half_open
+    late = {sampler.draw(step).task_id for step in range(10, 410)}
+    assert late == {task.task_id for task in _TASKS}
+
+
+def test_tasks_of_middling_pass_rate_are_drawn_more_than_solved_or_hopeless_ones() -> None:
+    sampler = Sampler(_TASKS[:3], _PASS_RATE, 0)
+    for _ in range(4):
+        sampler.record("t00", 8, 8)
+        sampler.record("t01", 4, 8)
+        sampler.record("t02", 0, 8)
+    weights = sampler.weights(0)
+    assert weights["t01"] > 5 * weights["t00"]
+    assert weights["t01"] > 5 * weights["t02"]
+
+
+def test_draw_frequencies_follow_the_weights_and_leave_no_task_out() -> None:
+    sampler = Sampler(_TASKS[:3], _PASS_RATE, 0)
+    times: Counter[str] = Counter()
+    for step in range(1500):
+        sampler.record("t00", 8, 8)
+        sampler.record("t01", 4, 8)
+        sampler.record("t02", 0, 8)
+        times[sampler.draw(step).task_id] += 1
+    assert times["t01"] > 1200
+    assert times["t00"] > 15
+    assert times["t02"] > 15
+
+
+def test_unseen_tasks_borrow_the_pass_rate_of_their_level() -> None:
+    tasks = [_task(0, level=1), _task(1, level=1), _task(2, level=5), _task(3, level=5)]
+    sampler = Sampler(tasks, _PASS_RATE, 0)
+    sampler.record("t00", 20, 40)
+    sampler.record("t02", 0, 40)
+    weights = sampler.weights(0)
+    assert weights["t01"] > 3 * weights["t03"]
+
+
+def test_old_counts_fade_so_that_weights_follow_the_policy() -> None:
+    sampler = Sampler(_TASKS[:2], _PASS_RATE, 0)
+    sampler.draw(0)
+    sampler.record("t00", 0, 16)
+    hopeless = sampler.weights(0)["t00"]
+    assert sampler.weights(100)["t00"] > 2 * hopeless
+    sampler.draw(100)
+    sampler.record("t00", 4, 8)
+    assert sampler.weights(100)["t00"] > 0.15
+
+
+def test_record_refuses_a_task_that_is_not_there_and_ignores_empty_groups() -> None:
+    sampler = Sampler(_TASKS[:2], _PASS_RATE, 0)
+    with pytest.raises(ValueError, match="'nope'"):
+        sampler.record("nope", 1, 8)
+    before = sampler.state_dict()
+    sampler.record("t00", 0, 0)
+    assert sampler.state_dict() == before
+
+
+def test_a_sampler_needs_tasks_with_ids_of_their_own() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        Sampler([], _UNIFORM, 0)
+    with pytest.raises(ValueError, match="unique"):
+        Sampler([_TASKS[0], _TASKS[0]], _UNIFORM, 0)
+
+
+def test_complexity_counts_branches_and_not_docstrings() -> None:
+    plain = complexity("def f(x):\n    return x\n")
+    told = complexity('def f(x):\n    """Long words about x."""\n    return x\n')
+    branching = complexity("def f(x):\n    if x:\n        return x\n    return 0\n")
+    assert plain is not None and branching is not None
+    assert told == plain
+    assert branching > plain + 10
+    assert complexity("def f(:") is None
+    assert complexity("  ") is None
+
+
+def test_cold_start_orders_are_by_length_by_complexity_and_by_level() -> None:
+    hard = _task(0, level=2, reference="def f(x):\n    while x:\n        x -= 1\n    return x\n")
+    easy = _task(1, level=3, reference="def f(x):\n    return x\n")
+    unknown = _task(2, level=1)
+    tasks = (easy, unknown, hard)
+    assert cold_start_order(tasks, "length") == (hard, easy, unknown)
+    assert cold_start_order(tasks, "complexity") == (easy, hard, unknown)
+    assert cold_start_order(tasks, "success_rate") == (unknown, hard, easy)

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import ast
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from configs.schema import DatasetConfig, ExecutionConfig
+from curriculum.codeio import load_codeio
+from curriculum.difficulty import parse_quietly
+from curriculum.hub import load_hub
+from curriculum.humaneval import load_humaneval
+from curriculum.sources import load_named_tasks, load_tasks
+from curriculum.task import Task
+from rewards.execution import execution_request, has_passed
+from sandbox.pool import SandboxPool
+
+_BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[3] / "shared" / "data" / "mbpp.jsonl"
+_MBPP = Path(os.environ.get("CODE_GRPO_MBPP", _BESIDE_THE_CHECKOUT))
+
+# Tasks whose published solution in this form is wrong, slow, or not judged by plain values.
+_MBPP_FAILING = {f"MBPP/{i}" for i in (123, 160, 367, 533, 596, 601, 607, 631, 642, 927)}
+
+
+def _passes(pool: SandboxPool, task: Task, program: str) -> bool:
+    return has_passed(pool.run(execution_request(task, program, ExecutionConfig())))
+
+
+def test_humaneval_has_its_164_tasks_with_prelude_check_and_reference() -> None:
+    tasks = load_humaneval()
+    assert [task.task_id for task in tasks] == [f"HumanEval/{i}" for i in range(164)]
+    for task in tasks:
+        assert task.check_source is not None and "def check(candidate)" in task.check_source
+        assert task.prompt.startswith(task.prelude)
+        assert f"def {task.entry_point}" not in task.prelude
+        ast.parse(task.prelude)
+        assert task.reference.startswith(task.prompt)
+
+
+def test_helpers_in_humaneval_prompts_are_in_the_prelude() -> None:
+    tasks = load_humaneval()
+    for index, helper in ((10, "is_palindrome"), (32, "poly"), (38, "encode_cyclic"), (50, "encode_shift")):
+        assert f"def {helper}(" in tasks[index].prelude
+
+
+def test_references_of_humaneval_pass_in_the_sandbox_and_empty_answers_fail() -> None:
+    with SandboxPool() as pool:
+        for task in load_humaneval()[::16]:
+            assert _passes(pool, task, task.reference), task.task_id
+            assert not _passes(pool, task, f"def {task.entry_point}(*args):\n    pass\n"), task.task_id
+
+
+@pytest.mark.skipif(not _MBPP.is_file(), reason="MBPP's file is not here; set CODE_GRPO_MBPP")
+def test_mbpp_in_humaneval_form_is_read_whole_and_its_references_pass() -> None:
+    tasks = load_named_tasks(str(_MBPP))
+    assert len(tasks) == 974
+    assert {task.source for task in tasks} == {"mbpp"}
+    assert sum(bool(task.call_tests) for task in tasks) > 900
+    with SandboxPool() as pool:
+        failed = [task.task_id for task in tasks[::20] if not _passes(pool, task, task.reference)]
+    assert set(failed) <= _MBPP_FAILING
+
+
+def test_codeio_has_hundreds_of_tasks_on_every_level() -> None:
+    tasks = load_codeio()
+    assert len(tasks) > 1000
+    assert {task.difficulty for task in tasks} == {1, 2, 3, 4, 5}
+    assert len({task.task_id for task in tasks}) == len(tasks)
+    for task in tasks:
+        assert task.check_source is not None
+        assert parse_quietly(task.check_source) is not None
+        assert "main_solution(" in task.prompt
+
+
+def test_references_of_codeio_pass_in_the_sandbox_and_constant_answers_fail() -> None:
+    with SandboxPool() as pool:
+        for task in load_codeio()[::60]:
+            assert _passes(pool, task, task.reference), task.task_id
+            for constant in ("None", "0", "True", "[]", "''"):
+                program = f"def main_solution(*args):\n    return {constant}\n"
+                assert not _passes(pool, task, program), (task.task_id, constant)
+
+
+def test_max_samples_takes_the_first_in_the_sources_order() -> None:
+    whole = load_tasks(DatasetConfig(name="ladder"))
+    assert load_tasks(DatasetConfig(name="ladder", max_samples=7)) == whole[:7]
+
+
+def test_ladder_splits_share_no_family() -> None:
+    train = {task.family for task in load_tasks(DatasetConfig(name="ladder"))}
+    heldout = {task.family for task in load_named_tasks("ladder-heldout")}
+    assert train and heldout and not train & heldout
+
+
+@pytest.mark.parametrize(("name", "split"), [("humaneval", "train"), ("mbpp", "test"), ("ladder", "all")])
+def test_evaluation_sets_are_refused_for_training(name: str, split: str) -> None:
+    with pytest.raises(ValueError, match="evaluation set"):
+        load_tasks(DatasetConfig.model_construct(name=name, split=split, allow_evaluation_sets=[]))
+
+
+def test_an_evaluation_set_is_trained_on_when_it_is_allowed_by_name() -> None:
+    dataset = DatasetConfig(name="humaneval", allow_evaluation_sets=["humaneval"])
+    assert len(load_tasks(dataset)) == 164
+
+
+def test_an_evaluation_set_in_a_file_of_another_name_is_refused(tmp_path: Path) -> None:
+    task = load_humaneval()[0]
+    record = {
+        "task_id": task.task_id,
+        "prompt": task.prompt,
+        "entry_point": task.entry_point,
+        "canonical_solution": task.reference.removeprefix(task.prompt),
+        "test": task.check_source,
+    }
+    file = tmp_path / "mine.jsonl"
+    file.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(ValueError, match="humaneval is an evaluation set"):
+        load_tasks(DatasetConfig(name=str(file)))
+    assert load_named_tasks(str(file)) == (task,)
+
+
+def test_an_unknown_evaluation_name_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"'humanevil': use ladder-heldout, ladder, humaneval, mbpp"):
+        load_named_tasks("humanevil")
+
+
+def _folder_data_set(folder: Path) -> str:
+    row = {"id": "a", "question": "Add one.", "name": "f", "cases": '[{"args": [1], "expected": 2}]', "x": 1}
+    (folder / "train.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    return str(folder)
+
+
+def test_a_hub_data_set_is_read_through_its_column_mapping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    name = _folder_data_set(tmp_path)
+    columns = {"task_id": "id", "prompt": "question", "entry_point": "name", "tests": "cases"}
+    (task,) = load_hub(name, "train", columns)
+    assert (task.task_id, task.prompt, task.entry_point) == ("a", "Add one.", "f")
+    assert task.call_tests[0].args == (1,)
+    with pytest.raises(ValueError, match=r"dataset.columns: tests: value 'tsts'.*cases"):
+        load_hub(name, "train", {**columns, "tests": "tsts"})
+    with pytest.raises(ValueError, match=r"dataset.columns: key 'test_cases'"):
+        load_hub(name, "train", {"test_cases": "cases"})
+    with pytest.raises(ValueError, match=r"row 0: field 'entry_point': value missing"):
+        load_hub(name, "train", {"prompt": "question", "tests": "cases"})
+    with pytest.raises(ValueError, match=r"dataset.split: value 'nope'"):
+        load_hub(name, "nope", columns)

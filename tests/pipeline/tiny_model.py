@@ -1,0 +1,89 @@
+"""A random Llama and a word tokenizer, small enough for a unit test; nothing is fetched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from configs.schema import Config
+from pipeline.messages import TrainBatch, TrainingSample
+
+VOCABULARY = 53
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    words = {word: index for index, word in enumerate(["<pad>", "<eos>", "<unk>"])}
+    words |= {f"w{index}": index for index in range(3, VOCABULARY)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
+    )
+
+
+def make_model(seed: int = 0, *, is_tied: bool = True) -> LlamaForCausalLM:
+    torch.manual_seed(seed)
+    settings = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=24,
+        intermediate_size=40,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        tie_word_embeddings=is_tied,
+        # Large enough that probabilities differ from uniform ones.
+        initializer_range=0.3,
+        pad_token_id=0,
+        eos_token_id=1,
+        bos_token_id=None,
+    )
+    return LlamaForCausalLM(settings).eval()
+
+
+def save_model(folder: Path, seed: int = 0) -> Path:
+    make_model(seed).save_pretrained(str(folder))
+    make_tokenizer().save_pretrained(str(folder))
+    return folder
+
+
+def make_samples(lengths: list[tuple[int, int]], advantages: list[float], seed: int = 1) -> TrainBatch:
+    """Samples of the given (prompt, completion) lengths with arbitrary behaviour log-probabilities."""
+    generator = torch.Generator().manual_seed(seed)
+    samples = []
+    for (num_prompt, num_completion), advantage in zip(lengths, advantages, strict=True):
+        ids = torch.randint(3, VOCABULARY, (num_prompt + num_completion,), generator=generator)
+        old = -4.0 + torch.randn(num_completion, generator=generator)
+        samples.append(
+            TrainingSample(
+                token_ids=tuple(ids.tolist()),
+                num_prompt_tokens=num_prompt,
+                loss_mask=(0,) * num_prompt + (1,) * num_completion,
+                old_logprobs=(0.0,) * num_prompt + tuple(old.tolist()),
+                advantage=advantage,
+                policy_version=0,
+            )
+        )
+    num_tokens = sum(num_completion for _, num_completion in lengths)
+    return TrainBatch(step=1, samples=tuple(samples), num_tokens=num_tokens)
+
+
+def make_config(**sections: dict[str, object]) -> Config:
+    """A configuration for the tiny model: fp32, micro-batches of 4, and what ``sections`` change."""
+    merged: dict[str, dict[str, object]] = {
+        "training": {
+            "bf16": False,
+            "per_device_train_batch_size": 4,
+            "gradient_accumulation_steps": 2,
+            "learning_rate": 1e-3,
+            "warmup_steps": 0,
+        },
+        "grpo": {"num_generations": 4},
+        "generation": {"max_completion_length": 16},
+    }
+    for name, values in sections.items():
+        merged[name] = {**merged.get(name, {}), **values}
+    return Config.model_validate(merged)

@@ -1,0 +1,96 @@
+"""Extraction: the program that was written, unchanged."""
+
+from __future__ import annotations
+
+import pytest
+
+from rewards.extract import extract_code
+
+HEAD = (
+    "from typing import List\n\n\ndef f(xs: List[int]) -> int:\n"
+    '    """Sum them.\n    >>> f([1])\n    1\n    """\n'
+)
+CODE = "def f(x):\n    return x\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```python\ndef f(x):\n    return x\n```",
+        "```python\ndef f(x):\n    return x\n```\n\nThis returns x. ```def f(): pass```",
+        "```py\ndef f(x):\n    return x\n```\n",
+        "```\ndef f(x):\n    return x\n```\n",
+        "Here it is:\n\n```python\ndef f(x):\n    return x\n```\n",
+        "```python\ndef f(x):\n    return x\n",
+        "```python\ndef f(x):\n    return x",
+        "```python\n```python\ndef f(x):\n    return x\n```",
+        "```python\ndef f(x):\n    return x\n```python\nprint(1)\n```",
+        "```bash\npip install x\n```\nand\n```python\ndef f(x):\n    return x\n```",
+        "```\n\n```\n```python\ndef f(x):\n    return x\n```",
+        "def f(x):\n    return x",
+        "Sure, this function does it.\n\ndef f(x):\n    return x\n",
+    ],
+)
+def test_every_usual_way_of_answering_gives_the_same_program(text: str) -> None:
+    assert extract_code(text, "f") == CODE
+
+
+def test_the_first_block_is_taken_even_if_a_later_one_defines_the_entry_point() -> None:
+    text = "```python\nimport math\n```\n```python\ndef f(x):\n    return x\n```"
+    assert extract_code(text, "f") == "import math\n"
+
+
+def test_indentation_and_blank_lines_stay_as_written() -> None:
+    body = "\n\n    def f(x):\n\treturn x  \n\n"
+    assert extract_code(f"```python\n{body}```", "f") == body
+
+
+def test_a_fence_inside_a_string_or_deeper_indented_does_not_close_the_block() -> None:
+    body = 'def f():\n    """Use it.\n    ```\n    f()\n    """\n    return "```"\n'
+    assert extract_code(f"```python\n{body}```\nprose", "f") == body
+
+
+def test_a_stop_at_the_closing_fence_changes_nothing() -> None:
+    whole = "```python\ndef f(x):\n    return x\n```python\ngarbage (\n```\n"
+    stopped = whole[: whole.index("\n```", 3) + 4]
+    assert extract_code(whole, "f") == extract_code(stopped, "f") == CODE
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "```python\n", "```python\n```", "```python\n\n   \n```\n"])
+def test_an_answer_without_code_is_empty(text: str) -> None:
+    assert extract_code(text, "f") == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "    return sum(xs)\n",
+        "```python\n    return sum(xs)\n```",
+        "    return sum(xs)\n\n\nprint(f([1]))\n",
+        "    return sum(xs)\n\ndef main():\n    pass\n",
+    ],
+)
+def test_a_continuation_of_a_head_is_joined_to_it_and_cut_at_the_next_statement(text: str) -> None:
+    code = extract_code(text, "f", HEAD)
+    assert code.strip() == (HEAD + "    return sum(xs)").strip()
+    namespace: dict[str, object] = {}
+    exec(code, namespace)
+    function = namespace["f"]
+    assert callable(function) and function([1, 2]) == 3
+
+
+def test_a_continuation_that_lost_its_indentation_is_not_repaired() -> None:
+    assert extract_code("return sum(xs)\n", "f", HEAD) == "return sum(xs)\n"
+
+
+def test_a_whole_function_is_not_joined_to_the_head() -> None:
+    assert extract_code(f"```python\n{CODE}```", "f", HEAD) == CODE
+
+
+def test_a_prompt_in_words_is_never_joined() -> None:
+    assert extract_code("    return 1\n", "f", "Write a function f.") == "    return 1\n"
+
+
+def test_a_helper_after_the_head_means_that_the_prompt_does_not_end_in_it() -> None:
+    prompt = HEAD + "    return 0\n\n\ndef g():\n    pass\n"
+    assert extract_code("    return 1\n", "f", prompt) == "    return 1\n"

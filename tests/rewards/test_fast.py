@@ -1,0 +1,218 @@
+"""Syntax, lint and complexity: honest code scores well, and no trick gains."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rewards.lint
+from rewards.complexity import complexity_score
+from rewards.fast import score_fast
+from rewards.lint import Linter, LintError, lint_score, neutralise_suppressions
+from rewards.syntax import MAX_SOURCE_BYTES, check_syntax
+
+HONEST = "def f(xs):\n    total = 0\n    for x in xs:\n        total += x\n    return total\n"
+SLOPPY = (
+    "import os\nimport sys\n\n\ndef f(xs=[]):\n    l = 1\n"
+    "    try:\n        pass\n    except:\n        pass\n    return xs == None\n"
+)
+
+
+@pytest.fixture(scope="module")
+def linter() -> Iterator[Linter]:
+    with Linter() as instance:
+        yield instance
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["", "   \n", "def f(:\n", "return 1\n", "x = '\ud800'\n", "x = 1\0\n", "(" * 500 + ")" * 500, "break\n"],
+)
+def test_what_does_not_compile_scores_zero_with_a_reason(code: str) -> None:
+    verdict = check_syntax(code)
+    assert verdict.score == 0.0
+    assert 0 < len(verdict.message) <= 200
+
+
+def test_code_that_compiles_with_a_warning_scores_one() -> None:
+    assert check_syntax("def f(x):\n    return x is 'a' or '\\d'\n").score == 1.0
+
+
+def test_the_size_cap_comes_before_the_compiler() -> None:
+    line = "x = 1\n"
+    just_within = line * (MAX_SOURCE_BYTES // len(line))
+    assert check_syntax(just_within).score == 1.0
+    assert "bytes" in check_syntax(just_within + line).message
+
+
+def test_lint_loses_a_twentieth_for_each_issue_and_ends_at_zero(linter: Linter) -> None:
+    assert linter.count_issues(HONEST) == 0
+    assert linter.count_issues("import os\n" + HONEST) == 1
+    assert lint_score(1) == pytest.approx(0.95)
+    assert lint_score(21) == 0.0
+
+
+@pytest.mark.parametrize(
+    "trick",
+    [
+        lambda code: "# ruff: noqa\n" + code,
+        lambda code: "# flake8: noqa\n" + code,
+        lambda code: "#ruff:NOQA\n" + code,
+        lambda code: code.replace("\n", "  # noqa\n"),
+        lambda code: code.replace("\n", "  # NoQA: F401, E741, E722, B006, E711\n"),
+        lambda code: code.replace("\n", "  # type: ignore # noqa\n"),
+        lambda code: "# ruff: disable[E, F, B]\n" + code + "# ruff: enable[E, F, B]\n",
+        lambda code: code.replace("\n", "  # ruff: ignore[E, F, B]\n"),
+        lambda code: '# /// script\n# requires-python = ">=3.7"\n# ///\n' + code,
+        lambda code: "# isort: skip_file\n# fmt: off\n" + code,
+        lambda code: '"""# noqa"""\n' + code,
+    ],
+)
+def test_no_comment_talks_the_linter_out_of_an_issue(trick: object, linter: Linter) -> None:
+    assert callable(trick)
+    tricked = trick(SLOPPY)
+    assert linter.count_issues(tricked) >= linter.count_issues(SLOPPY) >= 5
+
+
+def test_neutralising_moves_no_column_and_touches_no_code() -> None:
+    code = "import ruff  # noqa: F401\nnoqa = 1\n"
+    neutral = neutralise_suppressions(code)
+    assert neutral == "import ruff  # xxxx: F401\nnoqa = 1\n"
+
+
+def test_the_server_and_the_command_line_agree(linter: Linter) -> None:
+    for code in (HONEST, SLOPPY, SLOPPY + "x=1;y=2\n", "# noqa\nimport os # noqa\n"):
+        assert linter.count_issues(code) == rewards.lint._count_issues_by_process(
+            neutralise_suppressions(code), 10.0
+        )
+
+
+def test_project_configuration_has_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ruff.toml").write_text('[lint]\nselect = []\nignore = ["ALL"]\n')
+    monkeypatch.chdir(tmp_path)
+    with Linter() as linter:
+        assert linter.count_issues(SLOPPY) >= 5
+
+
+def test_a_killed_server_is_replaced_and_then_the_command_line_answers() -> None:
+    with Linter() as linter:
+        expected = linter.count_issues(SLOPPY)
+        for _ in range(3):
+            if linter._server is not None:
+                os.kill(linter._server._process.pid, signal.SIGKILL)
+                linter._server._process.wait(timeout=10)
+            assert linter.count_issues(SLOPPY) == expected
+
+
+def test_a_silent_server_ends_in_the_command_line_and_no_ruff_in_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "ruff"
+    fake.write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo 'ruff 0' && exit 0\nexec sleep 30\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr(rewards.lint, "find_ruff_bin", lambda: str(fake))
+    with Linter(timeout_s=0.3) as linter, pytest.raises(LintError, match="no verdict"):
+        linter.count_issues(HONEST)
+
+
+def test_the_server_dies_with_a_killed_owner() -> None:
+    program = (
+        "import time\nfrom rewards.lint import Linter\n"
+        "linter = Linter()\nlinter.count_issues('x = 1\\n')\n"
+        "print(linter._server._process.pid, flush=True)\ntime.sleep(60)\n"
+    )
+    root = Path(__file__).parents[2]
+    owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=root, text=True)
+    assert owner.stdout is not None
+    server = int(owner.stdout.readline())
+    owner.kill()
+    owner.wait(timeout=10)
+    owner.stdout.close()
+    deadline = time.monotonic() + 10
+    while _is_running(server):
+        assert time.monotonic() < deadline, f"ruff server {server} outlived its owner"
+        time.sleep(0.05)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "expected"),
+    [
+        ("honest", HONEST, 1.0),
+        (
+            "an elif chain is flat",
+            "def f(x):\n    if x == 0:\n        return 0\n"
+            + "".join(f"    elif x == {i}:\n        return {i}\n" for i in range(1, 10)),
+            1.0,
+        ),
+        (
+            "one level too deep",
+            "def f(x):\n" + "".join("    " * i + "if x:\n" for i in range(1, 6)) + "    " * 6 + "pass\n",
+            0.8,
+        ),
+        ("two branches too many", "def f(x):\n" + "    if x:\n        x += 1\n" * 12, 0.9),
+        ("five lines too long", "def f(x):\n" + "    x += 1\n" * 54, 0.9),
+    ],
+)
+def test_complexity_by_example(name: str, code: str, expected: float) -> None:
+    assert complexity_score(code) == pytest.approx(expected), name
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("semicolons instead of lines", "def f(x):\n    " + "; ".join(["x += 1"] * 60) + "\n"),
+        ("conditional expressions instead of if", "def f(x):\n    return " + "1 if x else " * 12 + "0\n"),
+        ("boolean operators instead of if", "def f(x):\n    return " + " or ".join(["x"] * 15) + "\n"),
+        ("nested lambdas", "f = " + "lambda x: " * 8 + "x\n"),
+        (
+            "nested comprehensions",
+            "def f(x):\n    return " + "[" * 6 + "y for y in x]" + " for x in x]" * 5 + "\n",
+        ),
+        ("filters of comprehensions", "def f(x):\n    return [y for y in x" + " if y" * 12 + "]\n"),
+        ("code in a string", "exec('def f(x): return x')\n"),
+        ("code in a string by an alias", "run = exec\nrun('def f(x): return x')\n"),
+        (
+            "branches in match",
+            "def f(x):\n    match x:\n"
+            + "".join(f"        case {i}:\n            return 0\n" for i in range(12)),
+        ),
+    ],
+)
+def test_no_way_of_writing_hides_complexity(name: str, code: str) -> None:
+    assert complexity_score(code) < 1.0, name
+
+
+def test_a_deeply_nested_expression_is_measured_without_a_crash() -> None:
+    assert 0.0 <= complexity_score("x = " + "-" * 500 + "1\n") <= 1.0
+    assert 0.0 <= complexity_score("def f(x):\n    return x" + ".a" * 3000 + "\n") <= 1.0
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["pass\n", "# f\n", "x = 1\n", "def g():\n    return 1\n", "class C:\n    def f(self):\n        pass\n"],
+)
+def test_a_program_without_the_entry_point_has_no_quality(code: str, linter: Linter) -> None:
+    verdict = score_fast(code, "f", linter)
+    assert (verdict.syntax, verdict.lint, verdict.complexity) == (1.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [HONEST, "f = sum\n", "from math import sqrt as f\n", "if True:\n    def f(x):\n        return x\n"],
+)
+def test_every_way_of_defining_the_entry_point_counts(code: str, linter: Linter) -> None:
+    assert score_fast(code, "f", linter).complexity == 1.0

@@ -1,0 +1,128 @@
+"""The codec carries plain data exactly, and takes nothing else from anybody."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandbox.codec import MAX_BYTES, CodecError, decode, encode
+
+_KEYS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.complex_numbers() | st.text() | st.binary(),
+    lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=1),
+    max_leaves=4,
+)
+_VALUES = st.recursive(
+    _KEYS,
+    lambda inner: st.lists(inner, max_size=4) | st.tuples(inner) | st.dictionaries(_KEYS, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_VALUES)
+def test_plain_values_come_back_with_the_same_types_and_content(value: object) -> None:
+    assert repr(decode(encode(value))) == repr(value)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_give_a_value_or_a_codec_error(data: bytes) -> None:
+    try:
+        value = decode(data)
+    except CodecError:
+        return
+    assert decode(encode(value)) == value or value != value or "nan" in repr(value)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_VALUES, st.data())
+def test_a_changed_byte_gives_a_value_or_a_codec_error(value: object, data: st.DataObject) -> None:
+    changed = bytearray(encode(value))
+    changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(CodecError):
+        decode(bytes(changed))
+
+
+@given(st.sets(st.integers() | st.text()), st.frozensets(st.tuples(st.integers())))
+def test_sets_come_back_equal(first: set[object], second: frozenset[object]) -> None:
+    decoded = decode(encode((first, second)))
+    assert decoded == (first, second)
+    assert isinstance(decoded, tuple)
+    assert [type(item) for item in decoded] == [set, frozenset]
+
+
+def test_lone_surrogates_large_integers_and_special_floats_survive() -> None:
+    assert decode(encode(["\ud800", 10**5000, -1, 128, -128, -129])) == [
+        "\ud800", 10**5000, -1, 128, -128, -129,
+    ]  # fmt: skip
+    decoded = decode(encode((float("nan"), -0.0)))
+    assert isinstance(decoded, tuple)
+    assert math.isnan(decoded[0]) and math.copysign(1, decoded[1]) == -1
+
+
+class _Int(int):
+    pass
+
+
+class _List(list[int]):
+    pass
+
+
+class _Str(str):
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(
+    "value",
+    [_Int(1), _List([1]), _Str("a"), object(), range(3), iter([]), int, len, bytearray(b"a"),
+     [1, [_Int(2)]], {"a": _Str("b")}, {_Str("a"): 1}, {_Int(3)}],
+)  # fmt: skip
+def test_foreign_types_and_subclasses_are_refused(value: object) -> None:
+    with pytest.raises(CodecError):
+        encode(value)
+
+
+def test_dicts_of_the_standard_library_arrive_as_plain_dicts() -> None:
+    value = [collections.Counter("aab"), collections.OrderedDict(a=1), collections.defaultdict(int, b=2)]
+    decoded = decode(encode(value))
+    assert decoded == [{"a": 2, "b": 1}, {"a": 1}, {"b": 2}]
+    assert isinstance(decoded, list) and {type(item) for item in decoded} == {dict}
+
+
+def test_cyclic_deep_and_shared_blow_ups_are_refused() -> None:
+    cyclic: list[object] = []
+    cyclic.append(cyclic)
+    shared: list[object] = []
+    for _ in range(60):
+        shared = [shared, shared]
+    for value in (cyclic, shared, [None] * 300_000, "a" * (MAX_BYTES + 1), b"a" * MAX_BYTES):
+        with pytest.raises(CodecError):
+            encode(value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"x", b"NN", b"i\x05a", b"s\x01\xff", b"l\xff\xff\xff\xff\x0f", b"l" + b"\xff" * 9, b"f123",
+     b"d\x01l\x00N", b"S\x01l\x00", b"S\x01d\x00", b"l\x01" * 5000 + b"N", b"N" * (MAX_BYTES + 1),
+     b"l\x80\x80\x40" + b"l\x00" * (1 << 20)],
+)  # fmt: skip
+def test_hostile_bytes_are_refused_cheaply(data: bytes) -> None:
+    with pytest.raises(CodecError):
+        decode(data)
+
+
+def test_keys_with_one_hash_are_refused_before_they_make_hashing_quadratic() -> None:
+    modulus = 2**61 - 1
+    body = b"".join(encode(number * modulus) for number in range(1, 20_001))
+    with pytest.raises(CodecError, match="hash"):
+        decode(b"S\xa0\x9c\x01" + body)

@@ -1,0 +1,242 @@
+"""Verdicts, partial credit, faults of the machinery, and the ends of processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from sandbox.pool import SandboxPool
+from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Limits, Outcome
+
+_LIMITS = Limits(cpu_s=10.0, wall_s=60.0)
+_CHECK = "def check(candidate):\n    assert candidate(1) == 2\n"
+
+
+def _calls(pool: SandboxPool, solution: str, *pairs: tuple[object, object]) -> ExecutionResult:
+    tests = tuple(CallTest(args=(arg,), expected=expected) for arg, expected in pairs)
+    return pool.run(ExecutionRequest(solution=solution, entry_point="f", call_tests=tests, limits=_LIMITS))
+
+
+def _check(pool: SandboxPool, solution: str, check: str = _CHECK, prelude: str = "") -> ExecutionResult:
+    return pool.run(
+        ExecutionRequest(
+            solution=solution, entry_point="f", check_source=check, prelude=prelude, limits=_LIMITS
+        )
+    )
+
+
+def _descendants(pid: int) -> set[int]:
+    """Process ids below ``pid``, from the parents in /proc."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+    found: set[int] = set()
+    frontier = {pid}
+    while frontier:
+        frontier = {child for child, parent in parents.items() if parent in frontier}
+        found |= frontier
+    return found
+
+
+def _all_end(pids: set[int], timeout_s: float = 20.0) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_partial_credit_goes_on_after_wrong_values_and_exceptions(pool: SandboxPool) -> None:
+    solution = "def f(x):\n    if x == 1: return 0\n    if x == 2: raise KeyError\n    return x\n"
+    result = _calls(pool, solution, (0, 0), (1, 1), (2, 2), (3, 3))
+    assert (result.outcome, result.num_passed, result.num_tests) == (Outcome.WRONG, 2, 4)
+    assert result.detail == "test 1: wrong value"
+    result = _calls(pool, solution, (2, 2), (1, 1), (3, 3))
+    assert (result.outcome, result.num_passed, result.detail) == (Outcome.EXCEPTION, 1, "test 0: KeyError")
+
+
+def test_a_death_ends_the_run_and_keeps_the_tests_passed_before(pool: SandboxPool) -> None:
+    solution = "import os\ndef f(x):\n    if x == 2: os._exit(0)\n    return x\n"
+    result = _calls(pool, solution, (0, 0), (1, 1), (2, 2), (3, 3))
+    assert (result.outcome, result.num_passed) == (Outcome.CRASH, 2)
+    assert result.detail == "test 2: exited with code 0"
+
+
+def test_values_are_equal_as_python_says(pool: SandboxPool) -> None:
+    assert _calls(pool, "def f(x): return x", (1, True), (1.0, 1), ({1}, frozenset({1}))).num_passed == 3
+    assert _calls(pool, "def f(x): return x", ([1], (1,)), ("a", b"a"), ("1", 1)).num_passed == 0
+
+
+def test_each_call_gets_fresh_arguments(pool: SandboxPool) -> None:
+    shared = [1, 2]
+    assert (
+        _calls(pool, "def f(x):\n    x.append(3)\n    return len(x)\n", (shared, 3), (shared, 3)).num_passed
+        == 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("solution", "detail"),
+    [
+        ("def f(x:\n", "SyntaxError"),
+        ("import nothing_of_this_name\n", "load: ModuleNotFoundError"),
+        ("def g(x): pass\n", "load: f is not defined"),
+    ],
+)
+def test_a_program_that_does_not_load_is_an_exception(pool: SandboxPool, solution: str, detail: str) -> None:
+    for result in (_calls(pool, solution, (1, 1)), _check(pool, solution)):
+        assert (result.outcome, result.detail, result.num_passed) == (Outcome.EXCEPTION, detail, 0)
+
+
+def test_stderr_makes_a_run_unclean_and_stdout_does_not(pool: SandboxPool) -> None:
+    assert _calls(pool, "def f(x):\n    print(x)\n    return x\n", (1, 1)).clean
+    result = _calls(pool, "import sys\ndef f(x):\n    print(x, file=sys.stderr)\n    return x\n", (1, 1))
+    assert (result.outcome, result.clean) == (Outcome.PASS, False)
+
+
+def test_the_prelude_serves_solution_and_check(pool: SandboxPool) -> None:
+    prelude = "import math\ndef helper(x): return math.floor(x) + 1\n"
+    check = "def check(candidate):\n    assert candidate(1) == helper(1)\n"
+    assert _check(pool, "def f(x): return helper(x)\n", check, prelude).outcome is Outcome.PASS
+
+
+def test_a_check_may_expect_a_built_in_exception(pool: SandboxPool) -> None:
+    check = (
+        "def check(candidate):\n    try:\n        candidate(-1)\n    except ValueError:\n        return\n"
+        "    assert False\n"
+    )
+    assert _check(pool, "def f(x): raise ValueError('no')\n", check).outcome is Outcome.PASS
+    result = _check(pool, "def f(x): raise KeyError(x)\n", check)
+    assert (result.outcome, result.detail) == (Outcome.EXCEPTION, "call 0: KeyError")
+
+
+def test_a_check_that_swallows_everything_cannot_hide_the_candidates_death(pool: SandboxPool) -> None:
+    check = "def check(candidate):\n    try:\n        candidate(1)\n    except BaseException:\n        pass\n"
+    assert _check(pool, "import os\ndef f(x): os._exit(0)\n", check).outcome is Outcome.CRASH
+
+
+def test_a_check_that_makes_no_call_does_not_pass(pool: SandboxPool) -> None:
+    assert _check(pool, "def f(x): return 2\n", "def check(candidate): pass\n").outcome is Outcome.WRONG
+
+
+@pytest.mark.parametrize("check", ["def check(candidate:\n", "x = 1\n", "import nothing_of_this_name\n"])
+def test_a_broken_check_program_is_the_users_error_not_a_verdict(pool: SandboxPool, check: str) -> None:
+    with pytest.raises(ValueError, match="check program"):
+        _check(pool, "def f(x): return 2\n", check)
+
+
+def test_requests_that_cannot_be_run_are_refused(pool: SandboxPool) -> None:
+    with pytest.raises(ValueError, match=r"call_tests\[0\]\.args"):
+        _calls(pool, "def f(x): return x\n", (object(), 1))
+    with pytest.raises(ValueError, match="either"):
+        pool.run(ExecutionRequest(solution="", entry_point="f"))
+    with pytest.raises(ValueError, match="prelude"):
+        _check(pool, "def f(x): return 2\n", prelude="1 / 0\n")
+    with pytest.raises(ValueError, match="num_workers"):
+        SandboxPool(num_workers=0)
+
+
+def test_runs_do_not_see_each_other(pool: SandboxPool) -> None:
+    poison = "import math, builtins\nmath.floor = builtins.sorted = None\ndef f(x): return x\n"
+    assert _calls(pool, poison, (1, 1)).outcome is Outcome.PASS
+    clean = "import math\ndef f(x): return math.floor(x) + len(sorted(''))\n"
+    assert _calls(pool, clean, (1.5, 1)).outcome is Outcome.PASS
+
+
+def test_random_and_hash_order_do_not_change_between_zygotes() -> None:
+    # One bit a test: the same number passes every time only if all bits are the same.
+    bits = "import random\nn = hash((random.random(), *{'a', 'b', 'c'}))\ndef f(i): return n >> i & 1\n"
+    pairs = [(i, 1) for i in range(60)]
+    with SandboxPool(recycle_after=1) as pool:
+        assert len({_calls(pool, bits, *pairs).num_passed for _ in range(3)}) == 1
+
+
+@pytest.mark.parametrize("judge", [False, True], ids=["call", "judge"])
+def test_killing_the_zygote_in_the_middle_gives_the_right_verdict_after_a_retry(judge: bool) -> None:
+    with SandboxPool() as pool:
+        victim = pool.worker_pids[0]
+        killer = threading.Timer(0.3, os.kill, (victim, signal.SIGKILL))
+        killer.start()
+        solution = "import time\ndef f(x):\n    time.sleep(0.8)\n    return x + 1\n"
+        result = _check(pool, solution) if judge else _calls(pool, solution, (1, 2))
+        killer.join()
+        assert result.outcome is Outcome.PASS
+        assert pool.worker_pids != [victim]
+
+
+def test_killing_every_child_from_outside_ends_as_infra_error_and_never_as_wrong() -> None:
+    with SandboxPool(max_infra_retries=1) as pool:
+        stop = threading.Event()
+
+        def kill_zygotes() -> None:
+            while not stop.wait(0.05):
+                for pid in pool.worker_pids:
+                    os.kill(pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill_zygotes)
+        killer.start()
+        try:
+            result = _calls(pool, "import time\ndef f(x):\n    time.sleep(3)\n    return x\n", (1, 1))
+        finally:
+            stop.set()
+            killer.join()
+        assert result.outcome is Outcome.INFRA_ERROR
+        assert _calls(pool, "def f(x): return x\n", (1, 1)).outcome is Outcome.PASS
+
+
+def test_zygotes_are_recycled_and_many_threads_may_share_a_pool() -> None:
+    with SandboxPool(num_workers=2, recycle_after=5) as pool:
+        before = set(pool.worker_pids)
+        with ThreadPoolExecutor(6) as threads:
+            results = list(
+                threads.map(lambda i: _calls(pool, f"def f(x): return x + {i}\n", (1, 1 + i)), range(30))
+            )
+        assert {result.outcome for result in results} == {Outcome.PASS}
+        assert not before & set(pool.worker_pids)
+        assert len(pool.worker_pids) == 2
+
+
+def test_close_leaves_no_process_descriptor_or_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    num_fds = len(os.listdir("/proc/self/fd"))
+    pool = SandboxPool(num_workers=2)
+    children = set().union(*(_descendants(pid) | {pid} for pid in pool.worker_pids))
+    assert len(children) >= 4 and len(list(tmp_path.iterdir())) == 2
+    os.kill(pool.worker_pids[0], signal.SIGKILL)
+    for index in range(10):
+        assert _calls(pool, "def f(x): return x\n", (index, index)).outcome is Outcome.PASS
+    pool.close()
+    assert _all_end(children)
+    assert list(tmp_path.iterdir()) == []
+    assert len(os.listdir("/proc/self/fd")) == num_fds
+    with pytest.raises(RuntimeError, match="close"):
+        _calls(pool, "def f(x): return x\n", (1, 1))
+
+
+def test_zygotes_die_with_their_owner_even_when_it_is_killed() -> None:
+    root = Path(__file__).parents[2]
+    code = (
+        "import sys, time; from sandbox.pool import SandboxPool; pool = SandboxPool();"
+        "print(pool.worker_pids[0], flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        zygote = int(owner.stdout.readline())
+        family = _descendants(zygote) | {zygote}
+        owner.kill()
+        owner.wait(20)
+        assert _all_end(family)
