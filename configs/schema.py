@@ -317,6 +317,7 @@ class EvaluationConfig(Section):
     tasks: Text = Field(
         default="ladder-heldout", description="ladder-heldout, ladder, humaneval, mbpp, or a .jsonl file"
     )
+    max_tasks: PositiveInt | None = Field(default=None, description="use at most this many of the tasks")
     num_samples: PositiveInt = Field(default=4, description="completions per task")
     temperature: PositiveFloat = Field(default=1.0, description="sampling temperature")
     top_p: PositiveFraction = Field(default=1.0, description="nucleus sampling")

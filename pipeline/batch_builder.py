@@ -6,13 +6,13 @@ not pad or pack (pipeline.batching does). Called by pipeline.training_loop.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from configs.schema import GrpoConfig
 from pipeline.advantages import group_advantages
-from pipeline.batching import samples_of_group
 from pipeline.messages import Rollout, RolloutGroup, TrainBatch, TrainingSample
 from sandbox.result import Outcome
 
@@ -41,17 +41,30 @@ def make_batch(
     rewards = [[rollout.result.reward for rollout in group.rollouts] for group in groups]
     advantages = group_advantages(rewards, scale_rewards=grpo.scale_rewards)
     samples = [
-        sample
+        _sample(rollout, advantage, grpo)
         for group, values in zip(groups, advantages, strict=True)
-        for sample in samples_of_group(
-            group, values, mask_truncated_completions=grpo.mask_truncated_completions
-        )
+        for rollout, advantage in zip(group.rollouts, values, strict=True)
+        if not math.isnan(advantage)
     ]
     batch = TrainBatch(
         step=step, samples=tuple(samples), num_tokens=sum(sum(sample.loss_mask) for sample in samples)
     )
     return batch, BatchReport(
         metrics=_rollout_metrics(groups, samples, policy_version), num_samples=len(samples)
+    )
+
+
+def _sample(rollout: Rollout, advantage: float, grpo: GrpoConfig) -> TrainingSample:
+    completion = rollout.completion
+    num_prompt_tokens = len(rollout.prompt_ids)
+    is_masked = grpo.mask_truncated_completions and completion.finish_reason == "length"
+    return TrainingSample(
+        token_ids=rollout.prompt_ids + completion.token_ids,
+        num_prompt_tokens=num_prompt_tokens,
+        loss_mask=(0,) * num_prompt_tokens + (0 if is_masked else 1,) * len(completion.token_ids),
+        old_logprobs=(0.0,) * num_prompt_tokens + completion.logprobs,
+        advantage=advantage,
+        policy_version=completion.min_policy_version,
     )
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -41,7 +42,7 @@ from pipeline.rollout_buffer import RolloutBuffer
 from pipeline.rollouts import RolloutProducer
 from pipeline.run_folder import RunFolder
 from pipeline.sampling import evaluation_sampling, training_sampling
-from pipeline.summary import make_summary, print_summary
+from pipeline.summary import print_summary, write_summary
 from pipeline.trainer_actor import TrainerHandle, start_trainer
 from pipeline.training_loop import TrainingLoop
 from pipeline.weights import shared_folder
@@ -57,13 +58,19 @@ def run_training(config: Config, resume: str | None, verbose: bool) -> int:
         GeneratorError, TrainerError, TimeoutError, RuntimeError: a stage failed; the message names it.
     """
     tasks = load_tasks(config.dataset)
-    heldout = load_named_tasks(config.evaluation.tasks) if config.evaluation.enabled else ()
+    heldout = (
+        load_named_tasks(config.evaluation.tasks)[: config.evaluation.max_tasks]
+        if config.evaluation.enabled
+        else ()
+    )
     device = choose_device(config)
     folder = RunFolder.open(resume) if resume else RunFolder.create(config.output, render(config))
     with folder:
         progress = make_progress(config.runtime.progress, title=folder.name)
         try:
-            asyncio.run(_Run(config, folder, progress, tasks, heldout, device).run(is_resumed=resume is not None))
+            asyncio.run(
+                _Run(config, folder, progress, tasks, heldout, device).run(is_resumed=resume is not None)
+            )
         finally:
             progress.close()
         print_summary(folder.path)
@@ -88,6 +95,8 @@ class _Run:
         self._tasks = tasks
         self._heldout = heldout
         self._device = device
+        self._started = time.perf_counter()
+        self._stopwatch: dict[str, float] = {}
 
     async def run(self, *, is_resumed: bool) -> None:
         config = self._config
@@ -118,6 +127,7 @@ class _Run:
             stack.callback(scorer.close)
             ledger.event("isolation", f"sandbox level {scorer.level}")
             sampler = Sampler(self._tasks, config.acceleration.curriculum, config.training.seed)
+            self._stopwatch["startup"] = time.perf_counter() - self._started
             step = await self._resume(ledger, sampler, trainer) if is_resumed else 0
             await self._train_and_measure(
                 tokenizer, generator, trainer, scorer, sampler, ledger, weights_folder, step
@@ -186,6 +196,7 @@ class _Run:
             if step > 0:
                 await loop.publish(step)
             self._progress.start(self._config.training.max_steps, step)
+            started = time.perf_counter()
             producing = asyncio.create_task(producer.run(), name="producer")
             try:
                 await loop.run(step)
@@ -193,10 +204,12 @@ class _Run:
                 producing.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await producing
+            self._stopwatch["training"] = time.perf_counter() - started
         finally:
             metrics.close()
         after = await self._evaluate("after", tokenizer, generator, scorer)
-        self._folder.write_summary(make_summary(self._folder, self._config, self._device, scorer.level, before, after))
+        self._stopwatch["total"] = time.perf_counter() - self._started
+        write_summary(self._folder, self._config, self._device, scorer.level, before, after, self._stopwatch)
 
     def _producer(
         self,
@@ -234,6 +247,7 @@ class _Run:
         if not self._heldout:
             return None
         config = self._config
+        started = time.perf_counter()
         self._progress.activity(f"measuring {config.evaluation.tasks} {when} training")
         report = await evaluate_tasks(
             generator,
@@ -244,7 +258,11 @@ class _Run:
             scorer,
             config.generation.assistant_prefill,
             config.training.seed,
+            on_task_done=lambda done, total: self._progress.activity(
+                f"{when} training: {done}/{total} tasks"
+            ),
         )
+        self._stopwatch[f"evaluation_{when}"] = time.perf_counter() - started
         self._folder.write_evaluation(when, report)
         self._progress.message(f"{when}: {report.describe()}")
         return report

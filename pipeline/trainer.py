@@ -268,7 +268,9 @@ def learning_rate_factor(step: int, training: TrainingConfig) -> float:
 
 def _compute_copy(model: PreTrainedModel, training: TrainingConfig) -> PreTrainedModel:
     """The model that runs forward and backward: a bf16 copy, or ``model`` itself."""
-    computed = cast(nn.Module, copy.deepcopy(model)).to(torch.bfloat16) if training.bf16 else model
+    computed = copy.deepcopy(model) if training.bf16 else model
+    if training.bf16:
+        cast(nn.Module, computed).to(torch.bfloat16)
     for module in computed.modules():
         # The ratio compares this policy with the generator's, which drops nothing.
         if isinstance(module, nn.Dropout):
@@ -276,7 +278,7 @@ def _compute_copy(model: PreTrainedModel, training: TrainingConfig) -> PreTraine
     if training.gradient_checkpointing:
         computed.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         computed.train()
-    return cast(PreTrainedModel, computed)
+    return computed
 
 
 def _route_gradients(pairs: Iterable[tuple[nn.Parameter, nn.Parameter]]) -> None:

@@ -84,7 +84,9 @@ class TrainingLoop:
         """Bring the trainer's weights to the generator; returns the seconds in all and of its pause."""
         started = time.perf_counter()
         update = await self._trainer.publish(str(self._weights_folder))
-        assert update.policy_version == version, f"the trainer published {update.policy_version}, not {version}"
+        assert update.policy_version == version, (
+            f"the trainer published {update.policy_version}, not {version}"
+        )
         pause_s = await self._generator.update_weights(update)
         Path(update.path).unlink(missing_ok=True)
         return time.perf_counter() - started, pause_s

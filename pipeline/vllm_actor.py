@@ -7,6 +7,7 @@ and dies with the driver that made it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,6 +18,8 @@ from configs.schema import Config
 from pipeline.engine_settings import EngineSettings
 from pipeline.generator import GeneratorError
 from pipeline.messages import Completion, GenerationRequest, WeightUpdate
+
+_CLOSE_TIMEOUT_S = 15.0
 
 
 @ray.remote(num_cpus=0, max_restarts=0)
@@ -34,7 +37,7 @@ class VllmActor:
         self._engine = VllmEngine(settings)
         return os.getpid()
 
-    @ray.method(num_returns="streaming")
+    @ray.method(num_returns="streaming")  # type: ignore[untyped-decorator]
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Stream the completions of one request."""
         async for completion in self._engine.generate(request):
@@ -102,10 +105,8 @@ class VllmGenerator:
 
     async def close(self) -> None:
         """End the engine, then the actor."""
-        try:
-            await asyncio.wait_for(self._actor.close.remote(), 15)
-        except (TimeoutError, ray.exceptions.RayError):
-            pass
+        with contextlib.suppress(TimeoutError, ray.exceptions.RayError):
+            await asyncio.wait_for(self._actor.close.remote(), _CLOSE_TIMEOUT_S)
         ray.kill(self._actor)
 
 
@@ -120,7 +121,9 @@ async def start_vllm_generator(config: Config, model_path: str, device: str) -> 
     options: dict[str, Any] = {"runtime_env": {"env_vars": engine_environment(config, device)}}
     if device == "cuda":
         options["num_gpus"] = generation.gpu_memory_utilization
-    actor = VllmActor.options(**options).remote()
+    # Ray's decorator makes a class of its own, which type checkers do not see.
+    actor_class: Any = VllmActor
+    actor = actor_class.options(**options).remote()
     try:
         pid = await asyncio.wait_for(actor.start.remote(settings), config.runtime.startup_timeout_s)
     except TimeoutError as error:

@@ -23,18 +23,18 @@ BACKEND = "safetensors_file"
 
 
 @dataclass
-class FileInitInfo(WeightTransferInitInfo):
+class FileInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
     """A file needs no rendezvous."""
 
 
 @dataclass
-class FileUpdateInfo(WeightTransferUpdateInfo):
+class FileUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
     """Where the new weights lie: a safetensors file with Hugging Face parameter names."""
 
     path: str
 
 
-class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):
+class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  # type: ignore[misc]
     """Loads a whole checkpoint from a file that the trainer left in shared memory."""
 
     init_info_cls = FileInitInfo

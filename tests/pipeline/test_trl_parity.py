@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from trl.trainer.utils import nanstd
 from pipeline.advantages import group_advantages
 from pipeline.baseline import CpuGRPOTrainer
 from pipeline.messages import TrainBatch, TrainingSample
+from pipeline.models import load_model
 from pipeline.trainer import Trainer
 
 BATCH = 4
@@ -33,7 +34,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Pa
 
 
 def trl_loss_and_gradient(
-    tmp_path: Path, batch: TrainBatch, *, loss_type: str, beta: float, temperature: float
+    policy: Path, tmp_path: Path, batch: TrainBatch, *, loss_type: str, beta: float, temperature: float
 ) -> tuple[float, dict[str, Tensor]]:
     """Accumulate TRL's loss over ACCUMULATION micro-batches, as its training step does."""
     settings = GRPOConfig(
@@ -52,7 +53,7 @@ def trl_loss_and_gradient(
         gradient_checkpointing=False,
         report_to=[],
     )
-    model = make_model(seed=0)
+    model = load_model(policy)
     trainer = CpuGRPOTrainer(
         model=model,
         reward_funcs=lambda completions, **columns: [0.0] * len(completions),
@@ -83,7 +84,7 @@ def trl_inputs(
     """The padded inputs of TRL: prompts on the left, completions on the right."""
     prompts = max(sample.num_prompt_tokens for sample in part)
     completions = max(len(sample.token_ids) - sample.num_prompt_tokens for sample in part)
-    rows: dict[str, list[list[float]]] = {"prompt_ids": [], "prompt_mask": [], "completion_ids": []}
+    rows: dict[str, list[Sequence[float]]] = {"prompt_ids": [], "prompt_mask": [], "completion_ids": []}
     rows |= {"completion_mask": [], "old_per_token_logps": []}
     for sample in part:
         num = sample.num_prompt_tokens
@@ -111,16 +112,16 @@ def trl_inputs(
 def test_loss_and_gradient_equal_trl(
     folders: tuple[Path, Path], tmp_path: Path, loss_type: str, beta: float
 ) -> None:
+    policy, reference = folders
     batch = make_samples(LENGTHS, ADVANTAGES)
     temperature = 0.7
     expected_loss, expected = trl_loss_and_gradient(
-        tmp_path, batch, loss_type=loss_type, beta=beta, temperature=temperature
+        policy, tmp_path, batch, loss_type=loss_type, beta=beta, temperature=temperature
     )
     config = make_config(
         grpo={"loss_type": loss_type, "beta": beta, "epsilon_high": 0.28},
         generation={"temperature": temperature},
     )
-    policy, reference = folders
     trainer = Trainer(config, policy, reference_path=reference)
     loss, gradients = trainer.gradients(batch)
     assert loss == pytest.approx(expected_loss, abs=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -19,7 +20,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     words |= {f"w{index}": index for index in range(3, VOCABULARY)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
     )
 
@@ -41,7 +42,9 @@ def make_model(seed: int = 0, *, is_tied: bool = True) -> LlamaForCausalLM:
         eos_token_id=1,
         bos_token_id=None,
     )
-    return LlamaForCausalLM(settings).eval()
+    model: LlamaForCausalLM = LlamaForCausalLM(settings)  # type: ignore[no-untyped-call]
+    model.train(False)
+    return model
 
 
 def save_model(folder: Path, seed: int = 0) -> Path:
@@ -71,9 +74,9 @@ def make_samples(lengths: list[tuple[int, int]], advantages: list[float], seed: 
     return TrainBatch(step=1, samples=tuple(samples), num_tokens=num_tokens)
 
 
-def make_config(**sections: dict[str, object]) -> Config:
+def make_config(**sections: Mapping[str, object]) -> Config:
     """A configuration for the tiny model: fp32, micro-batches of 4, and what ``sections`` change."""
-    merged: dict[str, dict[str, object]] = {
+    merged: dict[str, Mapping[str, object]] = {
         "training": {
             "bf16": False,
             "per_device_train_batch_size": 4,
