@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """What an engine needs to start. ``max_model_len`` counts prompt and completion tokens."""
+    """What an engine needs to start. ``max_model_len`` counts prompt and completion tokens.
+
+    ``kv_cache_memory_bytes`` is for CPU. Without ``per_request_seeds`` only ``seed`` rules what is drawn.
+    """
 
     model: str
     dtype: str
@@ -18,3 +21,4 @@ class EngineSettings:
     enable_prefix_caching: bool
     kv_cache_memory_bytes: int | None
     seed: int
+    per_request_seeds: bool

@@ -111,6 +111,9 @@ async def start_trainer(config: Config, model_path: str, device: str) -> Trainer
     num_threads = config.runtime.trainer_threads or len(os.sched_getaffinity(0))
     # Ray sets OMP_NUM_THREADS to 1 for actors without CPUs, and OpenMP reads it before any code of ours.
     environment = {"OMP_NUM_THREADS": str(num_threads), "TOKENIZERS_PARALLELISM": "false"}
+    if device == "cpu":
+        # The generator shares the cores: threads that spin at a barrier would take them from it.
+        environment["OMP_WAIT_POLICY"] = "PASSIVE"
     options: dict[str, Any] = {"runtime_env": {"env_vars": environment}}
     if device == "cuda":
         options["num_gpus"] = 1.0 - config.generation.gpu_memory_utilization

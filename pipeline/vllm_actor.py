@@ -150,6 +150,8 @@ def _engine_settings(config: Config, model_path: str, device: str) -> EngineSett
         enable_prefix_caching=generation.enable_prefix_caching,
         kv_cache_memory_bytes=round(generation.kv_cache_gb * 2**30) if device == "cpu" else None,
         seed=config.training.seed,
+        # vLLM 0.31.0 on CPU ends the engine on some seeded batches ("CPU Generator does not use offset").
+        per_request_seeds=device != "cpu",
     )
 
 
@@ -164,4 +166,6 @@ def engine_environment(config: Config, device: str) -> dict[str, str]:
         num_threads = config.runtime.generator_threads or os.cpu_count() or 1
         variables["VLLM_CPU_OMP_THREADS_BIND"] = f"0-{num_threads - 1}" if num_threads > 1 else "0"
         variables["OMP_NUM_THREADS"] = str(num_threads)
+        # The trainer shares the cores: threads that spin at a barrier would take them from it.
+        variables["OMP_WAIT_POLICY"] = "PASSIVE"
     return variables

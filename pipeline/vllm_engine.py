@@ -45,6 +45,7 @@ class VllmEngine:
             disable_log_stats=True,
         )
         self._engine = AsyncLLM.from_engine_args(arguments)
+        self._per_request_seeds = settings.per_request_seeds
         self._policy_version = 0
         self._updates = asyncio.Lock()
         self._transfer_ready = False
@@ -72,7 +73,7 @@ class VllmEngine:
             stop=list(sampling.stop),
             include_stop_str_in_output=True,
             logprobs=0,
-            seed=None if request.seed is None else request.seed + index,
+            seed=request.seed + index if self._per_request_seeds and request.seed is not None else None,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         first_version = self._policy_version
