@@ -295,6 +295,10 @@ class AccelerationConfig(Section):
         description="leave groups without signal out of the forward; acts only when grpo.beta is 0, "
         "where it is exact",
     )
+    shared_prompt: bool = Field(
+        default=True,
+        description="compute the prompt of a group once in training (exact; not with gradient_checkpointing)",
+    )
     async_rewards: AsyncRewardsConfig = Field(
         default_factory=AsyncRewardsConfig, description="scoring beside generation"
     )

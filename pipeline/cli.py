@@ -13,10 +13,13 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pipeline.errors import StageError
+
 if TYPE_CHECKING:
     from configs.evaluation_options import EvaluationOptions
     from configs.load import Resolved
 
+STAGE_FAILED = 1
 USER_ERROR = 2
 INTERRUPTED = 130
 LATEST = "latest"
@@ -333,15 +336,24 @@ def _spelt(flag: str) -> str:
 
 
 def _guarded(command: Callable[[], int], verbose: bool) -> int:
-    """Run ``command``; a user's mistake becomes a message and a status, anything else a traceback."""
+    """Run ``command``; a user's mistake or a failed stage becomes a message and a status.
+
+    Anything else is a fault of the program and shows its traceback.
+    """
     try:
         return command()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
+    except (StageError, TimeoutError) as error:
+        return _report(error, STAGE_FAILED, verbose)
     except ValueError as error:
-        if verbose:
-            traceback.print_exc()
-        for line in str(error).splitlines() or [repr(error)]:
-            print(f"error: {line}", file=sys.stderr)
-        return USER_ERROR
+        return _report(error, USER_ERROR, verbose)
+
+
+def _report(error: Exception, status: int, verbose: bool) -> int:
+    if verbose:
+        traceback.print_exc()
+    for line in str(error).splitlines() or [repr(error)]:
+        print(f"error: {line}", file=sys.stderr)
+    return status

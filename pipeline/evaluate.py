@@ -1,6 +1,6 @@
 """Measures pass@k: samples from a generator, runs every sample in the sandbox, counts.
 
-``evaluate_tasks`` is the measurement before and after training (the orchestrator calls it);
+``evaluate_tasks`` is the measurement before and after training (pipeline.heldout calls it);
 ``run_evaluation`` is the command evaluate_humaneval (pipeline.cli calls it). Both ask as training asks
 (pipeline.prompts). A sample that the sandbox could not judge is left out of the counts and reported,
 never counted as wrong.
@@ -23,7 +23,7 @@ from rich.table import Table
 from transformers import PreTrainedTokenizerBase
 
 from configs.evaluation_options import EvaluationOptions
-from configs.schema import Config, ExecutionConfig
+from configs.schema import Config, ExecutionConfig, RuntimeConfig
 from curriculum.sources import load_named_tasks
 from curriculum.task import Task
 from pipeline.engine_start import choose_device, running_generator
@@ -117,6 +117,11 @@ def make_report(samples: Iterable[EvaluatedSample]) -> EvaluationReport:
         outcomes=Counter(sample.result.outcome.value for sample in samples),
         samples=samples,
     )
+
+
+def task_deadline_s(runtime: RuntimeConfig) -> float:
+    """How long a task may wait and work: an engine that runs one request at a time has others ahead of it."""
+    return _NUM_CONCURRENT_REQUESTS * runtime.generation_timeout_s
 
 
 async def evaluate_tasks(
@@ -267,6 +272,7 @@ async def _sample_and_score(
             scorer,
             prefill,
             options.seed,
+            task_timeout_s=task_deadline_s(config.runtime),
             on_task_done=_show_progress,
         )
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from pipeline.errors import StageError
 from pipeline.messages import Completion, GenerationRequest, WeightUpdate
 
 
-class GeneratorError(RuntimeError):
+class GeneratorError(StageError):
     """A generator failed or did not answer in time; the message names it."""
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -26,14 +25,14 @@ from transformers import PreTrainedTokenizerBase
 from configs.load import render
 from configs.schema import Config
 from curriculum.sampler import Sampler
-from curriculum.sources import load_named_tasks, load_tasks
+from curriculum.sources import load_tasks
 from curriculum.task import Task
 from pipeline.checkpoint import latest_checkpoint
 from pipeline.engine_start import choose_device, running_generator, start_ray
-from pipeline.evaluate import EvaluationReport, evaluate_tasks
+from pipeline.evaluate import EvaluationReport
 from pipeline.generator import Generator
+from pipeline.heldout import heldout_tasks, measure, refuse_long_prompts
 from pipeline.ledger import Ledger
-from pipeline.messages import SamplingSettings
 from pipeline.metrics import MetricsWriter
 from pipeline.models import load_tokenizer, resolve_model
 from pipeline.progress import Progress, make_progress
@@ -41,7 +40,8 @@ from pipeline.prompts import encode_prompt
 from pipeline.rollout_buffer import RolloutBuffer
 from pipeline.rollouts import RolloutProducer
 from pipeline.run_folder import RunFolder
-from pipeline.sampling import evaluation_sampling, training_sampling
+from pipeline.sampling import training_sampling
+from pipeline.stopwatch import Stopwatch
 from pipeline.summary import print_summary, write_summary
 from pipeline.trainer_actor import TrainerHandle, start_trainer
 from pipeline.training_loop import TrainingLoop
@@ -58,11 +58,7 @@ def run_training(config: Config, resume: str | None, verbose: bool) -> int:
         GeneratorError, TrainerError, TimeoutError, RuntimeError: a stage failed; the message names it.
     """
     tasks = load_tasks(config.dataset)
-    heldout = (
-        load_named_tasks(config.evaluation.tasks)[: config.evaluation.max_tasks]
-        if config.evaluation.enabled
-        else ()
-    )
+    heldout = heldout_tasks(config)
     device = choose_device(config)
     folder = RunFolder.open(resume) if resume else RunFolder.create(config.output, render(config))
     with folder:
@@ -95,15 +91,14 @@ class _Run:
         self._tasks = tasks
         self._heldout = heldout
         self._device = device
-        self._started = time.perf_counter()
-        self._stopwatch: dict[str, float] = {}
+        self._stopwatch = Stopwatch()
 
     async def run(self, *, is_resumed: bool) -> None:
         config = self._config
         self._progress.activity("loading the model")
         model_path = str(await asyncio.to_thread(resolve_model, config.model))
         tokenizer = load_tokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
-        self._refuse_long_prompts(tokenizer)
+        refuse_long_prompts(tokenizer, (*self._tasks, *self._heldout), config.generation)
         async with AsyncExitStack() as stack:
             weights_folder = shared_folder(self._folder.name)
             stack.callback(shutil.rmtree, weights_folder, ignore_errors=True)
@@ -127,22 +122,11 @@ class _Run:
             stack.callback(scorer.close)
             ledger.event("isolation", f"sandbox level {scorer.level}")
             sampler = Sampler(self._tasks, config.acceleration.curriculum, config.training.seed)
-            self._stopwatch["startup"] = time.perf_counter() - self._started
+            self._stopwatch.note("startup")
             step = await self._resume(ledger, sampler, trainer) if is_resumed else 0
             await self._train_and_measure(
                 tokenizer, generator, trainer, scorer, sampler, ledger, weights_folder, step
             )
-
-    def _refuse_long_prompts(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Raise ValueError for a prompt that does not fit, before any engine is started."""
-        generation = self._config.generation
-        for task in (*self._tasks, *self._heldout):
-            length = len(encode_prompt(tokenizer, task, generation.assistant_prefill))
-            if length > generation.max_prompt_length:
-                raise ValueError(
-                    f"generation.max_prompt_length: {generation.max_prompt_length}: the prompt of task "
-                    f"{task.task_id!r} has {length} tokens; raise the limit or leave the task out"
-                )
 
     async def _resume(self, ledger: Ledger, sampler: Sampler, trainer: TrainerHandle) -> int:
         """Go back to the last whole checkpoint; returns its step."""
@@ -196,20 +180,19 @@ class _Run:
             if step > 0:
                 await loop.publish(step)
             self._progress.start(self._config.training.max_steps, step)
-            started = time.perf_counter()
-            producing = asyncio.create_task(producer.run(), name="producer")
-            try:
-                await loop.run(step)
-            finally:
-                producing.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await producing
-            self._stopwatch["training"] = time.perf_counter() - started
+            with self._stopwatch.timed("training"):
+                producing = asyncio.create_task(producer.run(), name="producer")
+                try:
+                    await loop.run(step)
+                finally:
+                    producing.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await producing
         finally:
             metrics.close()
         after = await self._evaluate("after", tokenizer, generator, scorer)
-        self._stopwatch["total"] = time.perf_counter() - self._started
-        write_summary(self._folder, self._config, self._device, scorer.level, before, after, self._stopwatch)
+        self._stopwatch.note("total")
+        write_summary(self._folder, self._config, self._device, scorer.level, before, after, self._stopwatch.seconds)
 
     def _producer(
         self,
@@ -244,25 +227,14 @@ class _Run:
         self, when: str, tokenizer: PreTrainedTokenizerBase, generator: Generator, scorer: RewardPool
     ) -> EvaluationReport | None:
         """Measure pass@1 on the held-out tasks with the generator's present weights."""
-        if not self._heldout:
-            return None
-        config = self._config
-        started = time.perf_counter()
-        self._progress.activity(f"measuring {config.evaluation.tasks} {when} training")
-        report = await evaluate_tasks(
-            generator,
-            tokenizer,
+        return await measure(
+            when,
             self._heldout,
-            evaluation_sampling(config),
-            config.evaluation.num_samples,
+            generator,
             scorer,
-            config.generation.assistant_prefill,
-            config.training.seed,
-            on_task_done=lambda done, total: self._progress.activity(
-                f"{when} training: {done}/{total} tasks"
-            ),
+            config=self._config,
+            tokenizer=tokenizer,
+            folder=self._folder,
+            progress=self._progress,
+            stopwatch=self._stopwatch,
         )
-        self._stopwatch[f"evaluation_{when}"] = time.perf_counter() - started
-        self._folder.write_evaluation(when, report)
-        self._progress.message(f"{when}: {report.describe()}")
-        return report

@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from pipeline.errors import StageError
 from pipeline.messages import RolloutGroup
 
 
@@ -95,7 +96,7 @@ class RolloutBuffer:
         """Wait for the right to issue one group.
 
         Unblocked by ``weights_loaded`` (generators caught up), ``trained`` and ``drop``. Raises
-        TimeoutError that names who held it up, RuntimeError after ``fail``.
+        TimeoutError that names who held it up, StageError after ``fail``.
         """
         await self._wait_until(lambda: self.counts.in_use < self.num_slots, deadline_s, self._explain_no_slot)
         slot = Slot(slot_id=self._next_slot_id, policy_version=self._policy_version)
@@ -144,7 +145,7 @@ class RolloutBuffer:
         step, so with max_staleness 0 nothing is passed over. A step may take its groups in several
         calls. Groups whose oldest token is older than max_staleness (a generator that restarted with
         old weights) are dropped and replaced. Unblocked by ``put``. Raises TimeoutError that names who
-        did not deliver, RuntimeError after ``fail``.
+        did not deliver, StageError after ``fail``.
         """
         assert trainer_version == self._trainer_version, (
             f"take at version {trainer_version}, but trained({self._trainer_version}) was the last"
@@ -214,7 +215,7 @@ class RolloutBuffer:
         self._changed()
 
     def fail(self, reason: str) -> None:
-        """Wake everyone who waits with a RuntimeError of ``reason``: a stage is gone for good."""
+        """Wake everyone who waits with a StageError of ``reason``: a stage is gone for good."""
         self._failure = reason
         self._changed()
 
@@ -241,7 +242,7 @@ class RolloutBuffer:
             async with asyncio.timeout(deadline_s):
                 while True:
                     if self._failure is not None:
-                        raise RuntimeError(self._failure)
+                        raise StageError(self._failure)
                     change = self._change
                     if ready():
                         return

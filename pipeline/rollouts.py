@@ -16,7 +16,8 @@ from typing import Protocol
 
 from curriculum.sampler import Sampler
 from curriculum.task import Task
-from pipeline.generator import Generator
+from pipeline.errors import StageError
+from pipeline.generator import Generator, GeneratorError
 from pipeline.ledger import Draw, Ledger
 from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGroup, SamplingSettings
 from pipeline.metrics import StageTimer
@@ -84,7 +85,7 @@ class RolloutProducer:
     async def run(self) -> None:
         """Issue draws for ever; consumes slots, produces groups; ``trained`` and ``drop`` unblock it.
 
-        A fault in any draw is handed to whoever waits on the buffer, and raised here.
+        A fault in any draw, or in issuing one, is handed to whoever waits on the buffer, and raised here.
         """
         try:
             while True:
@@ -94,6 +95,9 @@ class RolloutProducer:
                 running = asyncio.create_task(self._collect(draw_id, task), name=f"draw {draw_id}")
                 self._running.add(running)
                 running.add_done_callback(self._finished)
+        except Exception as error:
+            self._buffer.fail(_describe(error))
+            raise
         finally:
             for running in self._running:
                 running.cancel()
@@ -116,7 +120,7 @@ class RolloutProducer:
             return
         error = running.exception()
         if error is not None:
-            self._buffer.fail(f"{running.get_name()}: {error}")
+            self._buffer.fail(f"{running.get_name()}: {_describe(error)}")
 
     async def _collect(self, draw_id: int, task: Task) -> None:
         """Turn one draw into a group in the buffer, or into a failed draw in the ledger."""
@@ -136,6 +140,11 @@ class RolloutProducer:
                     self.generation_timer.add(num_tokens=len(completion.token_ids))
                     if self._score_each:
                         scores.append(self._start_scoring(task, completion))
+            if len(completions) != self._num_generations:
+                raise GeneratorError(
+                    f"the generator gave {len(completions)} of {self._num_generations} completions "
+                    f"of {task.task_id}"
+                )
             self._buffer.generated(draw_id)
             if not self._score_each:
                 scores = [self._start_scoring(task, completion) for completion in completions]
@@ -169,10 +178,15 @@ class RolloutProducer:
             self._buffer.put(group)
             return
         self._num_failed_in_row += 1
-        detail = group.rollouts[0].result.detail
+        detail = next(r.result.detail for r in group.rollouts if r.result.outcome is Outcome.INFRA_ERROR)
         self._ledger.fail_draw(group.draw_id, f"scoring failed: {detail}")
         self._buffer.drop(group.draw_id)
         if self._num_failed_in_row >= MAX_FAILED_GROUPS:
-            raise RuntimeError(
+            raise StageError(
                 f"{MAX_FAILED_GROUPS} groups in a row could not be scored; the last reason: {detail}"
             )
+
+
+def _describe(error: BaseException) -> str:
+    """The error's message, or its type where it has none (a bare TimeoutError)."""
+    return str(error) or type(error).__name__

@@ -1,7 +1,7 @@
 """The end of a run: summary.json and what is printed of it.
 
 Compares the held-out measurements before and after training, paired by task. Called by
-pipeline.orchestrator.
+pipeline.orchestrator and pipeline.baseline.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from rich.table import Table
 
 from configs.schema import Config
 from pipeline.evaluate import EvaluationReport, difference
-from pipeline.metrics import read_metrics
 from pipeline.passk import Estimate
 from pipeline.run_folder import RunFolder
 
-_PACKAGES = ("torch", "transformers", "ray")
+_PACKAGES = ("torch", "transformers", "trl", "ray")
 
 
 def evaluation_record(report: EvaluationReport) -> dict[str, object]:
@@ -45,9 +44,15 @@ def write_summary(
     before: EvaluationReport | None,
     after: EvaluationReport | None,
     seconds: Mapping[str, float],
+    *,
+    trainer: str = "asynchronous",
 ) -> None:
-    """Write summary.json; ``before`` is None in a resumed run, both are without held-out tasks."""
-    steps = read_metrics(folder.metrics)
+    """Write summary.json of a run that reached ``training.max_steps``.
+
+    ``before`` is None in a resumed run, both are without held-out tasks. ``trainer`` tells the main job
+    from the baseline ("trl").
+    """
+    num_steps = config.training.max_steps
     evaluation: dict[str, object] = {
         "tasks": config.evaluation.tasks,
         "samples_per_task": config.evaluation.num_samples,
@@ -62,10 +67,11 @@ def write_summary(
     folder.write_summary(
         {
             "model": config.model.name,
+            "trainer": trainer,
             "mode": config.acceleration.mode,
             "seed": config.training.seed,
-            "num_steps": len(steps),
-            "num_completions": len(steps) * config.completions_per_step,
+            "num_steps": num_steps,
+            "num_completions": num_steps * config.completions_per_step,
             "seconds": {name: round(value, 1) for name, value in seconds.items()},
             "evaluation": evaluation,
             "isolation_level": isolation_level,

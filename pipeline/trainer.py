@@ -22,6 +22,7 @@ from transformers import PreTrainedModel
 from configs.schema import Config, TrainingConfig
 from pipeline.batching import MicroBatch, StepPlan, plan_step
 from pipeline.checkpoint import load_state, save_checkpoint
+from pipeline.forward import completion_states
 from pipeline.loss import TokenLoss, grpo_loss, token_logprobs
 from pipeline.messages import StepResult, TrainBatch
 from pipeline.models import load_model, load_tokenizer
@@ -177,6 +178,8 @@ class Trainer:
             pad_token_id=cast(int, self.tokenizer.pad_token_id),
             # The KL term has a gradient where the advantage is zero.
             skip_zero_advantages=self.config.acceleration.skip_zero_advantages and grpo.beta == 0,
+            # Checkpointing recomputes layers without a cache to read from.
+            share_prompts=self.config.acceleration.shared_prompt and not training.gradient_checkpointing,
             device=self.device,
         )
 
@@ -186,7 +189,7 @@ class Trainer:
         The logits exist for ``LOGITS_ROWS`` tokens at a time: each chunk is taken back to the hidden states
         at once, and the model's backward runs once, on their summed gradient.
         """
-        hidden = _completion_states(self._compute, part)  # (N, H)
+        hidden = completion_states(self._compute, part)  # (N, H)
         leaf = hidden.detach().requires_grad_()
         reference = self._reference_logprobs(part)
         sums = torch.zeros(6, device=self.device)
@@ -232,7 +235,7 @@ class Trainer:
         if self._reference is None:
             return None
         with torch.no_grad():
-            hidden = _completion_states(self._reference, part)
+            hidden = completion_states(self._reference, part)
             head, temperature = _head(self._reference), self.config.generation.temperature
             chunks = zip(
                 torch.split(hidden, LOGITS_ROWS), torch.split(part.target_ids, LOGITS_ROWS), strict=True
@@ -296,13 +299,6 @@ def _route_gradients(pairs: Iterable[tuple[nn.Parameter, nn.Parameter]]) -> None
             computed.register_post_accumulate_grad_hook(add)  # type: ignore[no-untyped-call]
 
 
-def _completion_states(model: PreTrainedModel, part: MicroBatch) -> Tensor:
-    """The last hidden state at the positions that predict a loss token: (N, H)."""
-    output = model.base_model(input_ids=part.input_ids, use_cache=False)
-    states = cast(Tensor, output.last_hidden_state)
-    return states.flatten(0, 1).index_select(0, part.source_rows)
-
-
 def _head(model: PreTrainedModel) -> nn.Module:
     return cast(nn.Module, model.get_output_embeddings())  # type: ignore[no-untyped-call]
 
@@ -332,6 +328,7 @@ def _metrics(
         "train/kl": mismatch / tokens,
         "train/entropy": entropy / tokens,
         "train/padding_share": 1.0 - plan.num_real / max(plan.num_padded, 1) if plan.num_padded else 0.0,
+        "train/shared_prompt_tokens": float(plan.num_shared),
         "train/skipped_samples": float(plan.num_skipped),
         "train/skipped_share": plan.num_skipped / max(num_samples, 1),
     }

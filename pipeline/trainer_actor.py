@@ -17,6 +17,7 @@ import ray
 import torch
 
 from configs.schema import Config
+from pipeline.errors import StageError
 from pipeline.messages import StepResult, TrainBatch, WeightUpdate
 from pipeline.trainer import Trainer
 from pipeline.weights import write_weights
@@ -25,7 +26,7 @@ _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torc
 _SAVE_TIMEOUT_S = 600.0
 
 
-class TrainerError(RuntimeError):
+class TrainerError(StageError):
     """The trainer failed or did not answer in time; the message says in which call."""
 
 

@@ -9,7 +9,6 @@ producer's slots. Called by pipeline.orchestrator.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from configs.schema import Config
 from curriculum.sampler import Sampler
-from pipeline.batch_builder import BatchReport, make_batch
+from pipeline.batch_builder import make_batch
 from pipeline.checkpoint import prune_checkpoints
 from pipeline.generator import Generator
 from pipeline.ledger import Ledger
@@ -26,10 +25,9 @@ from pipeline.metrics import MetricsWriter, StageTimer
 from pipeline.progress import Progress
 from pipeline.rollout_buffer import RolloutBuffer
 from pipeline.run_folder import RunFolder
+from pipeline.sample_log import log_samples
 from pipeline.trainer_actor import TrainerHandle
 from rewards.pool import RewardPool
-
-NUM_SAMPLED_ROLLOUTS = 2
 
 
 class TrainingLoop:
@@ -115,7 +113,7 @@ class TrainingLoop:
             "step/samples_per_s": report.num_samples / elapsed_s,
         }
         self._account(replace(result, metrics=metrics), groups)
-        self._keep_samples(step, report, groups)
+        log_samples(self._folder.samples, step, groups[0])
 
     async def _take(self, step: int) -> tuple[Sequence[RolloutGroup], int]:
         """Wait for the step's groups; the ones found too old are dropped and counted."""
@@ -154,20 +152,3 @@ class TrainingLoop:
             "train/tokens": float(result.num_tokens),
             "train/tokens_per_s": result.num_tokens / result.seconds,
         }
-
-    def _keep_samples(self, step: int, report: BatchReport, groups: Sequence[RolloutGroup]) -> None:
-        """Append a few rollouts of the step's first group to samples.jsonl."""
-        group = groups[0]
-        with self._folder.samples.open("a", encoding="utf-8") as file:
-            for rollout in group.rollouts[:NUM_SAMPLED_ROLLOUTS]:
-                line = {
-                    "step": step,
-                    "task_id": group.task.task_id,
-                    "prompt": group.task.prompt,
-                    "completion": rollout.completion.text,
-                    "reward": None if report.is_infra_error(rollout) else rollout.result.reward,
-                    "outcome": str(rollout.result.outcome),
-                    "detail": rollout.result.detail,
-                    "breakdown": dict(rollout.result.breakdown),
-                }
-                file.write(json.dumps(line) + "\n")

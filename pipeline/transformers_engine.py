@@ -202,6 +202,8 @@ class TransformersEngine:
 class _Sampler(LogitsProcessor):
     """Draws the next token and keeps its log-probability, without keeping every step's logits.
 
+    Temperature 0 takes the most probable token; its log-probability is then that at temperature 1.
+
     It adds Gumbel noise to the log-probabilities, whose argmax is an exact sample; ``generate`` then
     only takes the argmax. That gives each request its own random numbers and leaves torch's global
     generator, which the trainer may share, alone.
@@ -222,6 +224,9 @@ class _Sampler(LogitsProcessor):
         """``input_ids`` [n, t], ``scores`` [n, V] (raw logits) -> [n, V] whose argmax is the sample."""
         if self._last is not None:
             self.score_last(input_ids)
+        if self._temperature == 0:
+            self._last = torch.log_softmax(scores.float(), dim=-1)
+            return self._last
         kept = scores.float() / self._temperature
         for keep in self._filters:
             kept = keep(input_ids, kept)

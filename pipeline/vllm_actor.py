@@ -80,7 +80,9 @@ class VllmGenerator:
                     f"{self._generation_timeout_s:.0f} s (runtime.generation_timeout_s)"
                 ) from error
             except ray.exceptions.RayError as error:
-                raise GeneratorError(f"the vLLM generator (process {self.pid}) failed: {error}") from error
+                raise GeneratorError(
+                    f"the vLLM generator (process {self.pid}) failed: {_reason(error)}"
+                ) from error
 
     async def update_weights(self, update: WeightUpdate) -> float:
         """See pipeline.generator.Generator.
@@ -100,7 +102,7 @@ class VllmGenerator:
         except ray.exceptions.RayError as error:
             raise GeneratorError(
                 f"the vLLM generator (process {self.pid}) failed to load weights "
-                f"{update.policy_version}: {error}"
+                f"{update.policy_version}: {_reason(error)}"
             ) from error
 
     async def close(self) -> None:
@@ -108,6 +110,12 @@ class VllmGenerator:
         with contextlib.suppress(TimeoutError, ray.exceptions.RayError):
             await asyncio.wait_for(self._actor.close.remote(), _CLOSE_TIMEOUT_S)
         ray.kill(self._actor)
+
+
+def _reason(error: ray.exceptions.RayError) -> str:
+    """What happened in the actor; Ray's own text is its whole traceback."""
+    cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+    return f"{type(cause).__name__}: {cause}"
 
 
 async def start_vllm_generator(config: Config, model_path: str, device: str) -> VllmGenerator:
@@ -133,7 +141,7 @@ async def start_vllm_generator(config: Config, model_path: str, device: str) -> 
         ) from error
     except ray.exceptions.RayError as error:
         ray.kill(actor)
-        raise GeneratorError(f"vLLM failed to start: {error}") from error
+        raise GeneratorError(f"vLLM failed to start: {_reason(error)}") from error
     return VllmGenerator(actor, config, pid)
 
 

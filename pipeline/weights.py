@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from pipeline.messages import WeightUpdate
@@ -31,25 +32,30 @@ def write_weights(
     them itself.
 
     Raises:
-        OSError: the file system is full; the message names the folder and the bytes needed.
+        OSError: the file cannot be written (the file system is full); the message names the folder and
+            the bytes needed.
     """
     tensors: dict[str, torch.Tensor] = {}
-    seen: set[int] = set()
+    # Holding the sources keeps the address of one that was made for us from being given to another.
+    seen: dict[int, torch.Tensor] = {}
     for name, tensor in named_tensors:
         if tensor.data_ptr() in seen:
             continue
-        seen.add(tensor.data_ptr())
+        seen[tensor.data_ptr()] = tensor
         tensors[name] = tensor.detach().to(device="cpu", dtype=dtype).contiguous()
     num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
         save_file(tensors, temporary)
         os.replace(temporary, path)
-    except OSError as error:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
-        raise OSError(
-            error.errno, f"cannot write {num_bytes} bytes of weights to {Path(path).parent}: {error.strerror}"
-        ) from error
+        # safetensors reports a full file system as its own error.
+        if isinstance(error, OSError | SafetensorError):
+            raise OSError(
+                f"cannot write {num_bytes} bytes of weights to {Path(path).parent}: {error}"
+            ) from error
+        raise
     return WeightUpdate(policy_version=policy_version, path=path, num_bytes=num_bytes)
 
 

@@ -56,16 +56,32 @@ def make_reward_function(
         log_metric: Callable[[str, float], None] | None = None,
         **columns: object,
     ) -> list[float | None]:
-        results = [
-            scorer.score(_find_task(tasks_by_id, name), prefill + completion_text(completion))
-            for name, completion in zip(task_id, completions, strict=True)
-        ]
+        results = score_completions(tasks_by_id, scorer, task_id, completions, prefill)
         if log_metric is not None:
             for metric, value in reward_metrics(results).items():
                 log_metric(metric, value)
-        return [None if result.outcome is Outcome.INFRA_ERROR else result.reward for result in results]
+        return trl_rewards(results)
 
     return code_reward
+
+
+def score_completions(
+    tasks_by_id: Mapping[str, Task],
+    scorer: Scorer,
+    task_ids: Sequence[str],
+    completions: Sequence[TrlCompletion],
+    prefill: str,
+) -> list[RewardResult]:
+    """The verdict on each completion, one after the other. Raises ValueError for an unknown task_id."""
+    return [
+        scorer.score(_find_task(tasks_by_id, name), prefill + completion_text(completion))
+        for name, completion in zip(task_ids, completions, strict=True)
+    ]
+
+
+def trl_rewards(results: Sequence[RewardResult]) -> list[float | None]:
+    """What TRL is told: None, which it leaves out of the group, after an infrastructure error."""
+    return [None if result.outcome is Outcome.INFRA_ERROR else result.reward for result in results]
 
 
 def completion_text(completion: TrlCompletion) -> str:

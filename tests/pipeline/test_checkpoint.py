@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_model import make_model, make_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipeline.checkpoint import (
@@ -15,6 +14,7 @@ from pipeline.checkpoint import (
     prune_checkpoints,
     save_checkpoint,
 )
+from tests.pipeline.tiny_model import make_model, make_tokenizer
 
 
 def save(run: Path, step: int, seed: int = 0) -> Path:

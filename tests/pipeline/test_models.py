@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_model import save_model
 
 from configs.schema import ModelConfig
 from pipeline import models
 from pipeline.models import load_model, load_tokenizer, resolve_model
+from tests.pipeline.tiny_model import save_model
 
 
 def test_a_local_folder_is_itself(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_model import make_config, make_samples, save_model
 from torch import Tensor
 
 from configs.schema import TrainingConfig
@@ -14,6 +13,7 @@ from pipeline.batching import plan_step
 from pipeline.messages import TrainingSample
 from pipeline.models import load_model
 from pipeline.trainer import Trainer, learning_rate_factor
+from tests.pipeline.tiny_model import make_config, make_samples, save_model
 
 LENGTHS = [(5, 9), (3, 16), (7, 1), (5, 4), (2, 12), (6, 6), (4, 3), (3, 8)]
 ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.0, 0.3, -0.2]

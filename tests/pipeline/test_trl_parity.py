@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import Dataset
-from tiny_model import make_config, make_model, make_samples, make_tokenizer, save_model
 from torch import Tensor
 from transformers import LlamaForCausalLM
 from trl import GRPOConfig
@@ -19,6 +18,7 @@ from pipeline.baseline import CpuGRPOTrainer
 from pipeline.messages import TrainBatch, TrainingSample
 from pipeline.models import load_model
 from pipeline.trainer import Trainer
+from tests.pipeline.tiny_model import make_config, make_model, make_samples, make_tokenizer, save_model
 
 BATCH = 4
 ACCUMULATION = 2

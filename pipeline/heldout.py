@@ -1,0 +1,85 @@
+"""The held-out measurement of a run, before and after training: the same for the main job and the baseline.
+
+Chooses the tasks, refuses prompts that do not fit, samples and scores through pipeline.evaluate, and
+leaves evaluation_<when>.json. Starts no generator and no scorer: they are the caller's. Called by
+pipeline.orchestrator and pipeline.baseline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from transformers import PreTrainedTokenizerBase
+
+from configs.schema import Config, GenerationConfig
+from curriculum.sources import load_named_tasks
+from curriculum.task import Task
+from pipeline.evaluate import EvaluationReport, TextScorer, evaluate_tasks, task_deadline_s
+from pipeline.generator import Generator
+from pipeline.progress import Progress
+from pipeline.prompts import encode_prompt
+from pipeline.run_folder import RunFolder
+from pipeline.sampling import evaluation_sampling
+from pipeline.stopwatch import Stopwatch
+
+
+def heldout_tasks(config: Config) -> tuple[Task, ...]:
+    """The tasks of ``config.evaluation``; none where it is off or where no test may be run.
+
+    Raises ValueError for a set that cannot be had.
+    """
+    if not config.evaluation.enabled or not config.execution.enabled:
+        return ()
+    return load_named_tasks(config.evaluation.tasks)[: config.evaluation.max_tasks]
+
+
+def refuse_long_prompts(
+    tokenizer: PreTrainedTokenizerBase, tasks: Iterable[Task], generation: GenerationConfig
+) -> None:
+    """Raise ValueError for a prompt that does not fit, before any engine is started."""
+    for task in tasks:
+        length = len(encode_prompt(tokenizer, task, generation.assistant_prefill))
+        if length > generation.max_prompt_length:
+            raise ValueError(
+                f"generation.max_prompt_length: {generation.max_prompt_length}: the prompt of task "
+                f"{task.task_id!r} has {length} tokens; raise the limit or leave the task out"
+            )
+
+
+async def measure(
+    when: str,
+    tasks: Sequence[Task],
+    generator: Generator,
+    scorer: TextScorer,
+    *,
+    config: Config,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: RunFolder,
+    progress: Progress,
+    stopwatch: Stopwatch,
+) -> EvaluationReport | None:
+    """Pass@1 on ``tasks`` with the generator's present weights; ``when`` is "before" or "after".
+
+    Returns None without tasks. Raises as ``evaluate_tasks`` does.
+    """
+    if not tasks:
+        if config.evaluation.enabled:
+            progress.message(f"{when}: not measured, as execution.enabled is false and no test may be run")
+        return None
+    progress.activity(f"measuring {config.evaluation.tasks} {when} training")
+    with stopwatch.timed(f"evaluation_{when}"):
+        report = await evaluate_tasks(
+            generator,
+            tokenizer,
+            tasks,
+            evaluation_sampling(config),
+            config.evaluation.num_samples,
+            scorer,
+            config.generation.assistant_prefill,
+            config.training.seed,
+            task_timeout_s=task_deadline_s(config.runtime),
+            on_task_done=lambda done, total: progress.activity(f"{when} training: {done}/{total} tasks"),
+        )
+    folder.write_evaluation(when, report)
+    progress.message(f"{when}: {report.describe()}")
+    return report

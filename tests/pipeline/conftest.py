@@ -1,0 +1,40 @@
+"""One vLLM for all tests: starting it costs more than everything they ask of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import ray
+
+from configs.schema import Config
+from pipeline.engine_start import start_ray
+from pipeline.models import resolve_model
+from pipeline.vllm_actor import VllmGenerator, start_vllm_generator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningEngine:
+    """A started vLLM with fp32 weights, the folder of its model, and the loop that talks to it."""
+
+    generator: VllmGenerator
+    model_path: Path
+    loop: asyncio.AbstractEventLoop
+
+
+@pytest.fixture(scope="session")
+def vllm_engine() -> Iterator[RunningEngine]:
+    config = Config.model_validate(
+        {"generation": {"dtype": "float32", "max_completion_length": 128, "max_num_seqs": 16}}
+    )
+    model_path = resolve_model(config.model)
+    start_ray()
+    loop = asyncio.new_event_loop()
+    generator = loop.run_until_complete(start_vllm_generator(config, str(model_path), "cpu"))
+    yield RunningEngine(generator=generator, model_path=model_path, loop=loop)
+    loop.run_until_complete(generator.close())
+    loop.close()
+    ray.shutdown()
