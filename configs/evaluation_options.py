@@ -25,8 +25,9 @@ class EvaluationOptions:
     format) is given. ``ks`` are the k of pass@k; left empty, they become 1 and, where it is larger and
     known, ``num_samples``. ``num_samples``, the completions per task, and the sampling
     settings only count when sampling. ``limit`` evaluates the first so many tasks. ``output`` is the file for
-    samples and verdicts. ``seed`` makes the samples repeatable with the Transformers engine, and with vLLM on
-    a GPU; vLLM 0.31 on a CPU ends on seeded batches, so there it does not act. Raises ConfigError that names each wrong option by its flag.
+    samples and verdicts. ``seed`` makes each task's samples repeatable with the Transformers engine, and with
+    vLLM on a GPU; vLLM 0.31 on a CPU ends on some seeded batches, so none are sent to it there. Raises
+    ConfigError that names each wrong option by its flag.
     """
 
     model: str | None = None

@@ -118,10 +118,10 @@ class TrainingConfig(Section):
     completions.
     """
 
-    learning_rate: PositiveFloat = Field(default=1e-5, description="peak learning rate")
-    max_steps: PositiveInt = Field(default=20, description="optimiser steps")
+    learning_rate: PositiveFloat = Field(default=3e-5, description="peak; the default suits the built-in 135M model, larger ones want 1e-6 to 5e-6")
+    max_steps: PositiveInt = Field(default=40, description="optimiser steps")
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = Field(
-        default="constant", description="schedule after warm-up"
+        default="linear", description="schedule after warm-up"
     )
     warmup_steps: NonNegativeInt = Field(default=2, description="linear warm-up, in steps")
     weight_decay: NonNegativeFloat = Field(default=0.0, description="AdamW weight decay")
@@ -131,9 +131,9 @@ class TrainingConfig(Section):
     max_grad_norm: PositiveFloat = Field(default=1.0, description="gradient clipping")
     per_device_train_batch_size: PositiveInt = Field(default=8, description="completions per micro-batch")
     gradient_accumulation_steps: PositiveInt = Field(
-        default=8, description="micro-batches per optimiser step"
+        default=4, description="micro-batches per optimiser step"
     )
-    bf16: bool = Field(default=True, description="bf16 autocast over fp32 master weights")
+    bf16: bool = Field(default=True, description="forward and backward in bf16; the weights and the optimiser stay fp32")
     gradient_checkpointing: bool = Field(default=False, description="recompute activations in the backward")
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
         default=0, description="seed of sampling, order and evaluation"
@@ -170,7 +170,7 @@ class GenerationConfig(Section):
     top_p: PositiveFraction = Field(default=1.0, description="nucleus sampling")
     top_k: NonNegativeInt = Field(default=0, description="top-k sampling; 0 turns it off")
     max_prompt_length: PositiveInt = Field(default=512, description="longer prompts are refused")
-    max_completion_length: PositiveInt = Field(default=256, description="tokens per completion")
+    max_completion_length: PositiveInt = Field(default=128, description="tokens per completion")
     assistant_prefill: str = Field(
         default="```python\n",
         description="text that opens the answer, as if the model had written it; may be empty",
@@ -325,7 +325,7 @@ class EvaluationConfig(Section):
     num_samples: PositiveInt = Field(default=4, description="completions per task")
     temperature: PositiveFloat = Field(default=1.0, description="sampling temperature")
     top_p: PositiveFraction = Field(default=1.0, description="nucleus sampling")
-    max_completion_length: PositiveInt = Field(default=256, description="tokens per completion")
+    max_completion_length: PositiveInt = Field(default=128, description="tokens per completion")
 
     @model_validator(mode="after")
     def _check_tasks(self) -> EvaluationConfig:

@@ -137,7 +137,8 @@ def _micro_batch(
         input_ids.append([*ids[num_shared:], *[pad_token_id] * (width - len(ids) + num_shared)])
         # The first token behind a shared prompt is predicted by the prompt's last state, row P - 1.
         rows += [
-            num_shared - 1 if position == num_shared else index * width + position - 1 for position in positions
+            num_shared - 1 if position == num_shared else index * width + position - 1
+            for position in positions
         ]
         targets += [ids[position] for position in positions]
         old += [sample.old_logprobs[position] for position in positions]

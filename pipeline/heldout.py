@@ -7,6 +7,7 @@ pipeline.orchestrator and pipeline.baseline.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 
 from transformers import PreTrainedTokenizerBase
@@ -24,11 +25,14 @@ from pipeline.stopwatch import Stopwatch
 
 
 def heldout_tasks(config: Config) -> tuple[Task, ...]:
-    """The tasks of ``config.evaluation``; none where it is off or where no test may be run.
+    """The tasks of ``config.evaluation``; none where it is off, or (with a note) where no test may be run.
 
     Raises ValueError for a set that cannot be had.
     """
-    if not config.evaluation.enabled or not config.execution.enabled:
+    if not config.evaluation.enabled:
+        return ()
+    if not config.execution.enabled:
+        print("note: nothing is measured before and after: execution.enabled is false", file=sys.stderr)
         return ()
     return load_named_tasks(config.evaluation.tasks)[: config.evaluation.max_tasks]
 
@@ -57,15 +61,11 @@ async def measure(
     folder: RunFolder,
     progress: Progress,
     stopwatch: Stopwatch,
-) -> EvaluationReport | None:
+) -> EvaluationReport:
     """Pass@1 on ``tasks`` with the generator's present weights; ``when`` is "before" or "after".
 
-    Returns None without tasks. Raises as ``evaluate_tasks`` does.
+    Raises as ``evaluate_tasks`` does.
     """
-    if not tasks:
-        if config.evaluation.enabled:
-            progress.message(f"{when}: not measured, as execution.enabled is false and no test may be run")
-        return None
     progress.activity(f"measuring {config.evaluation.tasks} {when} training")
     with stopwatch.timed(f"evaluation_{when}"):
         report = await evaluate_tasks(

@@ -192,7 +192,9 @@ class _Run:
             metrics.close()
         after = await self._evaluate("after", tokenizer, generator, scorer)
         self._stopwatch.note("total")
-        write_summary(self._folder, self._config, self._device, scorer.level, before, after, self._stopwatch.seconds)
+        write_summary(
+            self._folder, self._config, self._device, scorer.level, before, after, self._stopwatch.seconds
+        )
 
     def _producer(
         self,
@@ -227,6 +229,8 @@ class _Run:
         self, when: str, tokenizer: PreTrainedTokenizerBase, generator: Generator, scorer: RewardPool
     ) -> EvaluationReport | None:
         """Measure pass@1 on the held-out tasks with the generator's present weights."""
+        if not self._heldout:
+            return None
         return await measure(
             when,
             self._heldout,

@@ -1,7 +1,7 @@
 """The same rewards as one TRL reward function.
 
 For TRL's GRPOTrainer (and RLOOTrainer): a plain, synchronous function in their signature. Imports
-neither TRL nor torch. Called by pipeline.baseline and by users of TRL:
+neither TRL nor torch. Called by pipeline.baseline_account and by users of TRL:
 
     with SandboxPool() as sandbox, Scorer(RewardsConfig(), ExecutionConfig(), cache, sandbox) as scorer:
         reward = make_reward_function({task.task_id: task for task in tasks}, scorer)

@@ -23,6 +23,7 @@ from pipeline.sandbox_scorer import SandboxScorer
 from rewards.result import RewardResult
 from sandbox.pool import SandboxPool
 from sandbox.result import ExecutionRequest, ExecutionResult, Outcome
+from tests.pipeline.tiny_model import save_model
 
 _PREFILL = "```python\n"
 _SETTINGS = SamplingSettings()
@@ -276,3 +277,88 @@ def test_malformed_samples_are_named_with_their_line(tmp_path: Path, line: str, 
     file.write_text(line + "\n", encoding="utf-8")
     with pytest.raises(ValueError, match=reason):
         read_samples(str(file), load_humaneval())
+
+
+def write_tasks(file: Path) -> list[str]:
+    """Three tasks; returns their ids."""
+    names = ["a", "b", "c"]
+    tests = [{"args": [3], "expected": 3}]
+    lines = [
+        {"task_id": name, "prompt": f"Write a function {name}(x).", "entry_point": name, "tests": tests}
+        for name in names
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return names
+
+
+def test_sampling_with_the_transformers_engine_writes_samples_verdicts_and_a_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = write_tasks(tmp_path / "tasks.jsonl")
+    out = tmp_path / "samples.jsonl"
+
+    def options(seed: int) -> EvaluationOptions:
+        return EvaluationOptions(
+            model=str(save_model(tmp_path / "model")),
+            tasks=str(tmp_path / "tasks.jsonl"),
+            num_samples=2,
+            ks=(1,),
+            limit=2,
+            engine="transformers",
+            max_completion_length=8,
+            output=str(out),
+            seed=seed,
+        )
+
+    assert run_evaluation(options(0)) == 0
+    shown = capsys.readouterr().out
+    assert "2 of 2 tasks" in shown and "0.0 %" in shown and "exception 4" in shown
+    assert f"samples: {out}" in shown.replace("\n", "")
+    first = out.read_text("utf-8")
+    samples = [json.loads(line) for line in first.splitlines()]
+    assert [line["task_id"] for line in samples] == ["a", "a", "b", "b"] and names[2] == "c"
+    results = [json.loads(line) for line in Path(f"{out}_results.jsonl").read_text("utf-8").splitlines()]
+    assert [(line["task_id"], line["completion"]) for line in results] == [
+        (line["task_id"], line["completion"]) for line in samples
+    ]
+    assert all(line["passed"] is False and line["result"].startswith("failed") for line in results)
+    run_evaluation(options(0))
+    assert out.read_text("utf-8") == first
+    run_evaluation(options(1))
+    assert out.read_text("utf-8") != first
+
+
+def test_what_was_sampled_can_be_scored_again_from_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = write_tasks(tmp_path / "tasks.jsonl")
+    out = tmp_path / "samples.jsonl"
+    right = [(name, f"def {name}(x):\n    return x\n") for name in names]
+    write_samples(out, [*right, (names[0], "def a(x):\n    return -x\n")])
+    options = EvaluationOptions(
+        samples=str(out), tasks=str(tmp_path / "tasks.jsonl"), ks=(1,), output=str(tmp_path / "verdicts")
+    )
+    assert run_evaluation(options) == 0
+    lines = (tmp_path / "verdicts_results.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line)["passed"] for line in lines] == [True, True, True, False]
+    assert "83.3 %" in capsys.readouterr().out
+
+
+def test_a_greedy_evaluation_takes_the_most_probable_token(tmp_path: Path) -> None:
+    write_tasks(tmp_path / "tasks.jsonl")
+    texts = []
+    for seed in (0, 1):
+        out = tmp_path / f"samples{seed}.jsonl"
+        options = EvaluationOptions(
+            model=str(save_model(tmp_path / "model")),
+            tasks=str(tmp_path / "tasks.jsonl"),
+            num_samples=1,
+            temperature=0.0,
+            engine="transformers",
+            max_completion_length=8,
+            output=str(out),
+            seed=seed,
+        )
+        assert run_evaluation(options) == 0
+        texts.append(out.read_text("utf-8"))
+    assert texts[0] == texts[1]

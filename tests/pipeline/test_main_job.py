@@ -119,3 +119,15 @@ def test_humaneval_is_sampled_scored_and_written_in_openai_format(tmp_path: Path
         "evaluate_humaneval", *("--samples", "samples.jsonl", "--limit", "4", "-k", "1"), folder=tmp_path
     )
     assert again.returncode == 0, again.stderr[-4000:]
+
+
+@pytest.mark.gpu
+def test_two_steps_on_a_gpu(tmp_path: Path) -> None:
+    done = command(
+        "train_accelerated",
+        *("--run-name", "gpu", "--max-steps", "2", *small_settings()),
+        *("--set", "runtime.device=cuda", "--set", "generation.gpu_memory_utilization=0.3"),
+        folder=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert json.loads((tmp_path / "runs" / "gpu" / "summary.json").read_text())["num_steps"] == 2

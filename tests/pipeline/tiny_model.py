@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from configs.schema import Config
@@ -50,6 +50,42 @@ def make_model(seed: int = 0, *, is_tied: bool = True) -> LlamaForCausalLM:
 def save_model(folder: Path, seed: int = 0) -> Path:
     make_model(seed).save_pretrained(str(folder))
     make_tokenizer().save_pretrained(str(folder))
+    return folder
+
+
+def make_byte_tokenizer() -> PreTrainedTokenizerFast:
+    """Bytes, one token for a code fence, and an end token: any program can be written with it."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {character: index for index, character in enumerate(alphabet)}
+    vocabulary |= {"``": len(alphabet), "```": len(alphabet) + 1, "<end>": len(alphabet) + 2}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[("`", "`"), ("``", "`")]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=backend, eos_token="<end>", pad_token="<end>"
+    )
+
+
+def save_byte_model(folder: Path, seed: int = 0) -> Path:
+    """A random Llama of 2 layers, hidden size 32, that writes bytes."""
+    tokenizer = make_byte_tokenizer()
+    torch.manual_seed(seed)
+    settings = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        tie_word_embeddings=True,
+    )
+    model: LlamaForCausalLM = LlamaForCausalLM(settings)  # type: ignore[no-untyped-call]
+    model.save_pretrained(str(folder))
+    tokenizer.save_pretrained(str(folder))
     return folder
 
 

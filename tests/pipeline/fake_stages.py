@@ -1,0 +1,267 @@
+"""A run with fakes where the heavy stages are: real sampler, buffer, ledger, folder and loops, no model.
+
+The fakes count versions, note what happens in the order in which it happens, and fail where a test
+says so. Used by test_rollouts and test_training_loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import math
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+from configs.schema import Config, CurriculumConfig, OutputConfig
+from curriculum.sampler import Sampler
+from curriculum.task import Task
+from pipeline.ledger import Ledger
+from pipeline.messages import Completion, GenerationRequest, StepResult, TrainBatch, WeightUpdate
+from pipeline.metrics import MetricsWriter
+from pipeline.progress import make_progress
+from pipeline.rollout_buffer import RolloutBuffer
+from pipeline.rollouts import RolloutProducer
+from pipeline.run_folder import RunFolder
+from pipeline.sampling import training_sampling
+from pipeline.trainer_actor import TrainerHandle
+from pipeline.training_loop import TrainingLoop
+from rewards.pool import RewardPool
+from rewards.result import RewardResult
+from sandbox.result import Outcome
+
+NUM_GENERATIONS = 4
+GROUPS_PER_STEP = 2
+TASKS = tuple(
+    Task(task_id=f"t{index}", prompt=f"p{index}", entry_point="f", check_source="def check(f): pass")
+    for index in range(6)
+)
+
+
+def make_config(**sections: Mapping[str, object]) -> Config:
+    """Two groups of four a step, three steps, and what ``sections`` change."""
+    merged: dict[str, Mapping[str, object]] = {
+        "training": {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_steps": 3},
+        "grpo": {"num_generations": NUM_GENERATIONS},
+        "acceleration": {"max_staleness": 0},
+    }
+    for name, values in sections.items():
+        merged[name] = {**merged.get(name, {}), **values}
+    return Config.model_validate(merged)
+
+
+def scored(reward: float, *, detail: str = "") -> RewardResult:
+    """A score; NaN makes it an infrastructure error."""
+    outcome = Outcome.INFRA_ERROR if math.isnan(reward) else Outcome.PASS if reward == 1 else Outcome.WRONG
+    return RewardResult(
+        reward=reward,
+        breakdown={"syntax": 1.0},
+        outcome=outcome,
+        passed=outcome is Outcome.PASS,
+        detail=detail,
+        cached=False,
+        seconds=0.1,
+    )
+
+
+def by_index(task: Task, index: int) -> RewardResult:
+    """Half of each group passes."""
+    return scored(float(index % 2))
+
+
+async def let_others_run(num_turns: int = 20) -> None:
+    """Give every other task of the event loop this many turns."""
+    for _ in range(num_turns):
+        await asyncio.sleep(0)
+
+
+class FakeGenerator:
+    """Writes completions with the version it has; ``fault`` may raise at the start of a request."""
+
+    def __init__(self, log: list[str], fault: Callable[[GenerationRequest], None]) -> None:
+        self._log = log
+        self._fault = fault
+        self.policy_version = 0
+        self.num_missing = 0
+        self.version_lag: dict[str, int] = {}  # request_id -> how much too old its tokens are
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        self._log.append(f"generate {request.request_id}")
+        self._fault(request)
+        version = self.policy_version - self.version_lag.get(request.request_id, 0)
+        for index in range(request.num_generations - self.num_missing):
+            await let_others_run(3)
+            self._log.append(f"completion {request.request_id} {index}")
+            yield Completion(
+                index=index,
+                token_ids=(7, 8),
+                logprobs=(-0.5, -0.25),
+                text=f"answer {index}",
+                finish_reason="stop",
+                min_policy_version=version,
+                max_policy_version=self.policy_version,
+            )
+        await let_others_run(3)
+
+    async def update_weights(self, update: WeightUpdate) -> float:
+        assert Path(update.path).is_file()
+        await let_others_run()
+        self.policy_version = update.policy_version
+        self._log.append(f"weights {update.policy_version}")
+        return 0.0
+
+    async def close(self) -> None:
+        pass
+
+
+class FakeScorer:
+    """Scores by task and by the number at the end of the text."""
+
+    def __init__(self, log: list[str], score_of: Callable[[Task, int], RewardResult]) -> None:
+        self._log = log
+        self._score_of = score_of
+        self.texts: list[str] = []
+
+    async def score(self, task: Task, text: str) -> RewardResult:
+        index = int(text.split()[-1])
+        self._log.append(f"score {task.task_id} {index}")
+        self.texts.append(text)
+        await asyncio.sleep(0)
+        return self._score_of(task, index)
+
+    def metrics(self) -> dict[str, float]:
+        names = ("cache_hits", "cache_misses", "scored", "busy_s")
+        return {f"rewards/{name}": float(len(self.texts)) for name in names}
+
+
+class FakeTrainer:
+    """Makes version after version, and keeps the batches and the age of every sample."""
+
+    def __init__(self, log: list[str], version: int) -> None:
+        self._log = log
+        self._version = version
+        self.batches: list[TrainBatch] = []
+        self.staleness: list[int] = []
+        self.saved: list[int] = []
+
+    async def step(self, batch: TrainBatch) -> StepResult:
+        self._log.append(f"train {batch.step}")
+        await let_others_run(60)
+        self.batches.append(batch)
+        self.staleness += [self._version - sample.policy_version for sample in batch.samples]
+        self._version += 1
+        self._log.append(f"trained {batch.step}")
+        return StepResult(
+            step=batch.step,
+            policy_version=self._version,
+            metrics={"train/loss": 0.5},
+            seconds=1.0,
+            num_tokens=batch.num_tokens,
+        )
+
+    async def publish(self, directory: str) -> WeightUpdate:
+        path = Path(directory) / f"{self._version}.safetensors"
+        path.write_bytes(b"weights")
+        return WeightUpdate(policy_version=self._version, path=str(path), num_bytes=7)
+
+    async def save(self, folder: Path, step: int) -> Path:
+        self.saved.append(step)
+        return folder
+
+
+class FakeRun:
+    """All parts of one run in ``path``; made again on the same path with ``done_steps``, it is a resume."""
+
+    def __init__(
+        self,
+        path: Path,
+        config: Config,
+        *,
+        score_of: Callable[[Task, int], RewardResult] = by_index,
+        fault: Callable[[GenerationRequest], None] = lambda request: None,
+        tasks: Sequence[Task] = TASKS,
+        done_steps: int = 0,
+        open_tasks: Sequence[str] = (),
+    ) -> None:
+        """``open_tasks`` are the tasks of draws that the ledger holds open before the run begins."""
+        self.log: list[str] = []
+        self.done_steps = done_steps
+        self.weights_folder = path / "weights"
+        self.weights_folder.mkdir(exist_ok=True)
+        is_new = not (path / "run").exists()
+        output = OutputConfig(dir=str(path), name="run")
+        self.folder = RunFolder.create(output, "{}") if is_new else RunFolder.open(path / "run")
+        self.ledger = Ledger(self.folder.db)
+        if not is_new:
+            self.ledger.rewind(done_steps)
+        for task_id in open_tasks:
+            self.ledger.record_draw(task_id, 0, 0)
+        self.sampler = Sampler(tasks, CurriculumConfig(), 0)
+        self.generator = FakeGenerator(self.log, fault)
+        self.generator.policy_version = done_steps
+        self.scorer = FakeScorer(self.log, score_of)
+        self.trainer = FakeTrainer(self.log, done_steps)
+        self.metrics = MetricsWriter(self.folder.path)
+        self.buffer = RolloutBuffer(
+            groups_per_step=config.prompts_per_step,
+            max_staleness=config.acceleration.max_staleness,
+            version=done_steps,
+        )
+        self.producer = RolloutProducer(
+            generator=self.generator,
+            scorer=self.scorer,
+            buffer=self.buffer,
+            sampler=self.sampler,
+            ledger=self.ledger,
+            prompt_ids=lambda task: (1, 2, 3),
+            tasks=tasks,
+            sampling=training_sampling(config),
+            num_generations=NUM_GENERATIONS,
+            groups_per_step=config.prompts_per_step,
+            first_step=done_steps,
+            prefill="prefill ",
+            score_each=config.acceleration.async_rewards.enabled,
+            slot_deadline_s=20.0,
+        )
+        self.loop = TrainingLoop(
+            config=config,
+            folder=self.folder,
+            trainer=cast(TrainerHandle, self.trainer),
+            generator=self.generator,
+            scorer=cast(RewardPool, self.scorer),
+            buffer=self.buffer,
+            sampler=self.sampler,
+            ledger=self.ledger,
+            metrics=self.metrics,
+            progress=make_progress("plain", title="run", stream=io.StringIO()),
+            generation_timer=self.producer.generation_timer,
+            weights_folder=self.weights_folder,
+        )
+
+    def train(self) -> None:
+        """Run to the end, or until something raises; then give the folder back."""
+        try:
+            asyncio.run(asyncio.wait_for(self._train(), 30))
+        finally:
+            self.close()
+
+    async def _train(self) -> None:
+        producing = asyncio.create_task(self.producer.run())
+        try:
+            await self.loop.run(self.done_steps)
+        finally:
+            producing.cancel()
+            with contextlib.suppress(asyncio.CancelledError, RuntimeError):
+                await producing
+
+    def close(self) -> None:
+        self.metrics.close()
+        self.ledger.close()
+        self.folder.close()
+
+    def rows(self, query: str) -> list[tuple[object, ...]]:
+        """What the ledger's file answers."""
+        with sqlite3.connect(self.folder.db) as database:
+            return database.execute(query).fetchall()
