@@ -118,8 +118,11 @@ class TrainingConfig(Section):
     completions.
     """
 
-    learning_rate: PositiveFloat = Field(default=3e-5, description="peak; the default suits the built-in 135M model, larger ones want 1e-6 to 5e-6")
-    max_steps: PositiveInt = Field(default=40, description="optimiser steps")
+    learning_rate: PositiveFloat = Field(
+        default=3e-5,
+        description="peak; the default suits the built-in 135M model, larger ones want 1e-6 to 5e-6",
+    )
+    max_steps: PositiveInt = Field(default=26, description="optimiser steps")
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = Field(
         default="linear", description="schedule after warm-up"
     )
@@ -133,7 +136,9 @@ class TrainingConfig(Section):
     gradient_accumulation_steps: PositiveInt = Field(
         default=4, description="micro-batches per optimiser step"
     )
-    bf16: bool = Field(default=True, description="forward and backward in bf16; the weights and the optimiser stay fp32")
+    bf16: bool = Field(
+        default=True, description="forward and backward in bf16; the weights and the optimiser stay fp32"
+    )
     gradient_checkpointing: bool = Field(default=False, description="recompute activations in the backward")
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
         default=0, description="seed of sampling, order and evaluation"

@@ -27,7 +27,8 @@ class MicroBatch:
     causal mask no real token sees the padding behind it, and attention without a mask is faster. With
     ``prompt_ids`` (1, P) int64, all sequences begin with that prompt and ``input_ids`` holds what follows it.
     ``source_rows`` (N,) int64 index the flattened positions, P of the shared prompt if any and then B * T,
-    whose output predicts ``target_ids`` (N,) int64; ``old_logprobs``, ``advantages`` and ``weights`` are (N,) fp32.
+    whose output predicts ``target_ids`` (N,) int64; ``old_logprobs``, ``advantages`` and ``weights`` are (N,)
+    fp32.
     """
 
     prompt_ids: Tensor | None

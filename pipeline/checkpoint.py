@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import cast
 
 import torch
+from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 STATE_FILE = "state.json"
@@ -59,10 +60,9 @@ def save_checkpoint(
         _replace(partial, folder)
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
-        if isinstance(error, OSError):
-            raise OSError(
-                error.errno, f"checkpoint {folder} could not be written: {error.strerror}"
-            ) from error
+        # safetensors reports a full file system as its own error.
+        if isinstance(error, OSError | SafetensorError):
+            raise OSError(f"checkpoint {folder} could not be written: {error}") from error
         raise
     return folder
 

@@ -173,7 +173,7 @@ class _Run:
             ledger=ledger,
             metrics=metrics,
             progress=self._progress,
-            generation_timer=producer.generation_timer,
+            producer=producer,
             weights_folder=weights_folder,
         )
         try:
@@ -220,6 +220,7 @@ class _Run:
             num_generations=config.grpo.num_generations,
             groups_per_step=config.prompts_per_step,
             first_step=step,
+            num_steps=config.training.max_steps - step,
             prefill=prefill,
             score_each=config.acceleration.async_rewards.enabled,
             slot_deadline_s=config.runtime.train_step_timeout_s + config.runtime.weight_update_timeout_s,

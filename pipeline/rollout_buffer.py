@@ -216,7 +216,7 @@ class RolloutBuffer:
 
     def fail(self, reason: str) -> None:
         """Wake everyone who waits with a StageError of ``reason``: a stage is gone for good."""
-        self._failure = reason
+        self._failure = self._failure or reason
         self._changed()
 
     def state(self) -> dict[str, object]:

@@ -40,8 +40,9 @@ class TaskScorer(Protocol):
 class RolloutProducer:
     """Keeps the buffer full until it is cancelled.
 
-    ``prompt_ids`` maps a task to its encoded prompt. With ``score_each`` a completion is scored as soon
-    as it is finished, otherwise when its whole group is.
+    Issues ``groups_per_step`` groups for each of ``num_steps`` steps. ``prompt_ids`` maps a task to its
+    encoded prompt. With ``score_each`` a completion is scored as soon as it is finished, otherwise when its
+    whole group is.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class RolloutProducer:
         num_generations: int,
         groups_per_step: int,
         first_step: int,
+        num_steps: int,
         prefill: str,
         score_each: bool,
         slot_deadline_s: float,
@@ -78,17 +80,24 @@ class RolloutProducer:
         self._slot_deadline_s = slot_deadline_s
         self._reopened: deque[Draw] = deque(ledger.unfinished_draws())
         self._num_issued = 0
+        self._num_wanted = num_steps * groups_per_step
+        self._more_wanted = asyncio.Event()
         self._num_failed_in_row = 0
         self._running: set[asyncio.Task[None]] = set()
         self.generation_timer = StageTimer()
 
     async def run(self) -> None:
-        """Issue draws for ever; consumes slots, produces groups; ``trained`` and ``drop`` unblock it.
+        """Issue what the steps need; consumes slots, produces groups; ``trained`` and ``drop`` unblock it.
 
-        A fault in any draw, or in issuing one, is handed to whoever waits on the buffer, and raised here.
+        Ends only by cancellation, when the last step is done: a group may be lost until then, and
+        ``replace`` asks for another. A fault in any draw, or in issuing one, is handed to whoever waits on
+        the buffer, and raised here.
         """
         try:
             while True:
+                while self._num_issued >= self._num_wanted:
+                    self._more_wanted.clear()
+                    await self._more_wanted.wait()
                 slot = await self._buffer.acquire_slot(self._slot_deadline_s)
                 draw_id, task = self._draw(slot.policy_version)
                 self._buffer.issue(slot, draw_id)
@@ -101,6 +110,12 @@ class RolloutProducer:
         finally:
             for running in self._running:
                 running.cancel()
+            await asyncio.gather(*self._running, return_exceptions=True)
+
+    def replace(self, num_groups: int) -> None:
+        """Issue ``num_groups`` more than planned, in place of groups that were lost."""
+        self._num_wanted += num_groups
+        self._more_wanted.set()
 
     def _draw(self, policy_version: int) -> tuple[int, Task]:
         """The next draw: first those that a resume found open, then new ones."""
@@ -181,6 +196,7 @@ class RolloutProducer:
         detail = next(r.result.detail for r in group.rollouts if r.result.outcome is Outcome.INFRA_ERROR)
         self._ledger.fail_draw(group.draw_id, f"scoring failed: {detail}")
         self._buffer.drop(group.draw_id)
+        self.replace(1)
         if self._num_failed_in_row >= MAX_FAILED_GROUPS:
             raise StageError(
                 f"{MAX_FAILED_GROUPS} groups in a row could not be scored; the last reason: {detail}"

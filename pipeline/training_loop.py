@@ -21,9 +21,10 @@ from pipeline.checkpoint import prune_checkpoints
 from pipeline.generator import Generator
 from pipeline.ledger import Ledger
 from pipeline.messages import RolloutGroup, StepResult
-from pipeline.metrics import MetricsWriter, StageTimer
+from pipeline.metrics import MetricsWriter
 from pipeline.progress import Progress
 from pipeline.rollout_buffer import RolloutBuffer
+from pipeline.rollouts import RolloutProducer
 from pipeline.run_folder import RunFolder
 from pipeline.sample_log import log_samples
 from pipeline.trainer_actor import TrainerHandle
@@ -46,7 +47,7 @@ class TrainingLoop:
         ledger: Ledger,
         metrics: MetricsWriter,
         progress: Progress,
-        generation_timer: StageTimer,
+        producer: RolloutProducer,
         weights_folder: Path,
     ) -> None:
         self._config = config
@@ -59,7 +60,7 @@ class TrainingLoop:
         self._ledger = ledger
         self._metrics = metrics
         self._progress = progress
-        self._generation_timer = generation_timer
+        self._producer = producer
         self._weights_folder = weights_folder
         self._last_scores = scorer.metrics()
 
@@ -124,6 +125,7 @@ class TrainingLoop:
         )
         for group in taken.dropped:
             self._ledger.drop_draw(group.draw_id, f"older than max_staleness when step {step} began")
+        self._producer.replace(len(taken.dropped))
         return taken.groups, len(taken.dropped)
 
     def _account(self, result: StepResult, groups: Sequence[RolloutGroup]) -> None:
@@ -136,7 +138,7 @@ class TrainingLoop:
 
     def _stage_metrics(self, result: StepResult) -> dict[str, float]:
         """What each stage did since the last step."""
-        generation = self._generation_timer.drain()
+        generation = self._producer.generation_timer.drain()
         now, last = self._scorer.metrics(), self._last_scores
         self._last_scores = now
         grown = {name: now[name] - last[name] for name in now}

@@ -8,6 +8,7 @@ decide when to publish or when to load.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -60,8 +61,16 @@ def write_weights(
 
 
 def shared_folder(run_name: str) -> Path:
-    """A folder for weight files of one run: in shared memory where there is some, else in /tmp."""
+    """A folder for weight files of one run: in shared memory where there is some, else in /tmp.
+
+    Folders that killed runs left behind are removed first.
+    """
     base = SHARED_MEMORY if SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK) else Path("/tmp")
-    folder = base / f"code-grpo-{os.getuid()}-{run_name}-{os.getpid()}"
+    prefix = f"code-grpo-{os.getuid()}-"
+    for left_over in base.glob(f"{prefix}*"):
+        pid = left_over.name.rpartition("-")[2]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(left_over, ignore_errors=True)
+    folder = base / f"{prefix}{run_name}-{os.getpid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder

@@ -221,6 +221,7 @@ class FakeRun:
             num_generations=NUM_GENERATIONS,
             groups_per_step=config.prompts_per_step,
             first_step=done_steps,
+            num_steps=config.training.max_steps - done_steps,
             prefill="prefill ",
             score_each=config.acceleration.async_rewards.enabled,
             slot_deadline_s=20.0,
@@ -236,7 +237,7 @@ class FakeRun:
             ledger=self.ledger,
             metrics=self.metrics,
             progress=make_progress("plain", title="run", stream=io.StringIO()),
-            generation_timer=self.producer.generation_timer,
+            producer=self.producer,
             weights_folder=self.weights_folder,
         )
 
