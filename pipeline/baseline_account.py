@@ -20,9 +20,10 @@ from curriculum.task import Task
 from pipeline.batch_builder import make_batch
 from pipeline.errors import StageError
 from pipeline.ledger import Ledger
-from pipeline.messages import Completion, Rollout, RolloutGroup, StepResult
+from pipeline.messages import Completion, RolloutGroup, StepResult
 from pipeline.metrics import MetricsWriter
 from pipeline.progress import Progress
+from pipeline.rollouts import make_group
 from pipeline.sample_log import log_samples
 from rewards.result import RewardResult
 from rewards.rubric import Scorer
@@ -162,7 +163,9 @@ class BaselineAccount(TrainerCallback):
             completions = [
                 self._completion(i - first, completion_ids[i], texts[i], step - 1) for i in members
             ]
-            group = self._group(draw_id, task, completions, [results[i] for i in members])
+            group = make_group(
+                draw_id, task, self._prompt_ids(task), completions, [results[i] for i in members]
+            )
             self._ledger.record_group(group)
             lost = [r.result for r in group.rollouts if r.result.outcome is Outcome.INFRA_ERROR]
             if size - len(lost) >= 2:
@@ -184,25 +187,6 @@ class BaselineAccount(TrainerCallback):
             min_policy_version=policy_version,
             max_policy_version=policy_version,
         )
-
-    def _group(
-        self,
-        draw_id: int,
-        task: Task,
-        completions: Sequence[Completion],
-        results: Sequence[RewardResult],
-    ) -> RolloutGroup:
-        prompt_ids = self._prompt_ids(task)
-        rollouts = tuple(
-            Rollout(
-                rollout_id=f"{draw_id}/{completion.index}",
-                prompt_ids=prompt_ids,
-                completion=completion,
-                result=result,
-            )
-            for completion, result in zip(completions, results, strict=True)
-        )
-        return RolloutGroup(group_id=f"draw-{draw_id}", draw_id=draw_id, task=task, rollouts=rollouts)
 
     def _account(self, batch: _ScoredBatch, logs: Mapping[str, float | None]) -> None:
         trained, report = make_batch(

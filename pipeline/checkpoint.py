@@ -62,7 +62,8 @@ def save_checkpoint(
         shutil.rmtree(partial, ignore_errors=True)
         # safetensors reports a full file system as its own error.
         if isinstance(error, OSError | SafetensorError):
-            raise OSError(f"checkpoint {folder} could not be written: {error}") from error
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise OSError(f"checkpoint {folder} could not be written: {reason}") from error
         raise
     return folder
 

@@ -317,7 +317,7 @@ def _add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-completion-length", metavar="N", help="tokens per completion; default: 512")
     parser.add_argument("--limit", metavar="N", help="only the first N tasks")
     parser.add_argument("--engine", metavar="ENGINE", help="vllm (default) or transformers")
-    parser.add_argument("--seed", metavar="N", help="default: 0")
+    parser.add_argument("--seed", metavar="N", help="default: 0; without effect with vLLM on a CPU")
 
 
 def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:

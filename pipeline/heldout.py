@@ -7,9 +7,12 @@ pipeline.orchestrator and pipeline.baseline.
 
 from __future__ import annotations
 
+import json
+import math
 import sys
 from collections.abc import Iterable, Sequence
 
+from pydantic import TypeAdapter
 from transformers import PreTrainedTokenizerBase
 
 from configs.schema import Config, GenerationConfig
@@ -83,3 +86,22 @@ async def measure(
     folder.write_evaluation(when, report)
     progress.message(f"{when}: {report.describe()}")
     return report
+
+
+def earlier_measurement(when: str, folder: RunFolder) -> EvaluationReport | None:
+    """What ``measure`` left in the folder of a run that is resumed, or None.
+
+    Raises ValueError naming the file when it is damaged.
+    """
+    path = folder.evaluation(when)
+    if not path.exists():
+        return None
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        for sample in record["samples"]:
+            # JSON has no NaN, which is the reward of what could not be scored.
+            if sample["result"]["reward"] is None:
+                sample["result"]["reward"] = math.nan
+        return TypeAdapter(EvaluationReport).validate_python(record)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} is damaged ({error}); delete it to measure again") from error

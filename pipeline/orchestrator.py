@@ -31,7 +31,7 @@ from pipeline.checkpoint import latest_checkpoint
 from pipeline.engine_start import choose_device, running_generator, start_ray
 from pipeline.evaluate import EvaluationReport
 from pipeline.generator import Generator
-from pipeline.heldout import heldout_tasks, measure, refuse_long_prompts
+from pipeline.heldout import earlier_measurement, heldout_tasks, measure, refuse_long_prompts
 from pipeline.ledger import Ledger
 from pipeline.metrics import MetricsWriter
 from pipeline.models import load_tokenizer, resolve_model
@@ -152,8 +152,8 @@ class _Run:
         weights_folder: Path,
         step: int,
     ) -> None:
-        before: EvaluationReport | None = None
-        if step == 0:
+        before = earlier_measurement("before", self._folder)
+        if before is None and step == 0:
             before = await self._evaluate("before", tokenizer, generator, scorer)
         buffer = RolloutBuffer(
             groups_per_step=self._config.prompts_per_step,

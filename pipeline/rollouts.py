@@ -167,18 +167,7 @@ class RolloutProducer:
         finally:
             for score in scores:
                 score.cancel()
-        rollouts = tuple(
-            Rollout(
-                rollout_id=f"{draw_id}/{completion.index}",
-                prompt_ids=prompt_ids,
-                completion=completion,
-                result=result,
-            )
-            for completion, result in zip(completions, results, strict=True)
-        )
-        self._close_group(
-            RolloutGroup(group_id=f"draw-{draw_id}", draw_id=draw_id, task=task, rollouts=rollouts)
-        )
+        self._close_group(make_group(draw_id, task, prompt_ids, completions, results))
 
     def _start_scoring(self, task: Task, completion: Completion) -> asyncio.Task[RewardResult]:
         return asyncio.create_task(self._scorer.score(task, self._prefill + completion.text))
@@ -206,3 +195,23 @@ class RolloutProducer:
 def _describe(error: BaseException) -> str:
     """The error's message, or its type where it has none (a bare TimeoutError)."""
     return str(error) or type(error).__name__
+
+
+def make_group(
+    draw_id: int,
+    task: Task,
+    prompt_ids: tuple[int, ...],
+    completions: Sequence[Completion],
+    results: Sequence[RewardResult],
+) -> RolloutGroup:
+    """The group of one draw, from its completions and their scores in the same order."""
+    rollouts = tuple(
+        Rollout(
+            rollout_id=f"{draw_id}/{completion.index}",
+            prompt_ids=prompt_ids,
+            completion=completion,
+            result=result,
+        )
+        for completion, result in zip(completions, results, strict=True)
+    )
+    return RolloutGroup(group_id=f"draw-{draw_id}", draw_id=draw_id, task=task, rollouts=rollouts)

@@ -115,10 +115,14 @@ class RunFolder:
         """Where the checkpoint of ``step`` lies, or will lie."""
         return self.checkpoints / f"step-{step:06d}"
 
+    def evaluation(self, when: str) -> Path:
+        """The file of the measurement "before" or "after" training."""
+        return self.path / f"evaluation_{when}.json"
+
     def write_evaluation(self, when: str, report: DataclassInstance) -> None:
         """Write a report of the evaluation to evaluation_<when>.json, whole."""
         text = json.dumps(_plain(report), indent=2, allow_nan=False)
-        write_text_atomically(self.path / f"evaluation_{when}.json", text + "\n")
+        write_text_atomically(self.evaluation(when), text + "\n")
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Write summary.json whole. NaN becomes null."""

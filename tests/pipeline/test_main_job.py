@@ -77,6 +77,10 @@ def test_two_steps_an_evaluation_and_a_resume_with_vllm(tmp_path: Path) -> None:
     resumed = command("train_accelerated", "--resume", str(run), "--max-steps", "3", folder=tmp_path)
     assert resumed.returncode == 0, resumed.stderr[-4000:]
     assert "resumed from step 2" in resumed.stdout
+    # What was measured before the first part is still what the second compares with.
+    compared = json.loads((run / "summary.json").read_text())["evaluation"]
+    assert compared["before"] == summary["evaluation"]["before"]
+    assert compared["difference"] is not None
     steps, draws = steps_and_draws(run)
     assert steps == [(1, 1), (2, 2), (3, 3)]
     assert draws["trained"] == 6
