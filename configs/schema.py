@@ -122,7 +122,7 @@ class TrainingConfig(Section):
         default=3e-5,
         description="peak; the default suits the built-in 135M model, larger ones want 1e-6 to 5e-6",
     )
-    max_steps: PositiveInt = Field(default=26, description="optimiser steps")
+    max_steps: PositiveInt = Field(default=36, description="optimiser steps")
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = Field(
         default="linear", description="schedule after warm-up"
     )
