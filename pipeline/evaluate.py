@@ -299,16 +299,16 @@ def _print_report(
     console: Console, options: EvaluationOptions, report: EvaluationReport, num_tasks: int
 ) -> None:
     table = Table(title=f"{options.tasks}: {len(report.counts)} of {num_tasks} tasks")
-    for heading in ("k", "pass@k", "95 % interval"):
+    for heading in ("", "mean over tasks", "95 % interval"):
         table.add_column(heading, justify="right")
     fewest = min(count.num_samples for count in report.counts)
     for k in sorted(set(options.ks)):
         if k > fewest:
-            table.add_row(str(k), "not known", f"a task has {fewest} samples")
+            table.add_row(f"pass@{k}", "not known", f"a task has {fewest} samples")
             continue
         estimate = mean_pass_at_k(report.counts, k)
         interval = f"{100 * estimate.low:.1f} to {100 * estimate.high:.1f} %"
-        table.add_row(str(k), f"{100 * estimate.mean:.1f} %", interval)
+        table.add_row(f"pass@{k}", f"{100 * estimate.mean:.1f} %", interval)
     console.print(table)
     console.print(
         "outcomes: " + ", ".join(f"{name} {number}" for name, number in sorted(report.outcomes.items())),

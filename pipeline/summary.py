@@ -87,11 +87,11 @@ def print_summary(path: Path) -> None:
     evaluation = summary["evaluation"]
     console = Console(highlight=False)
     if evaluation["after"] is not None:
-        table = Table(
-            title=f"pass@1 on {evaluation['tasks']}: {evaluation['samples_per_task']} samples a task, "
-            f"temperature {evaluation['temperature']:g}",
-            title_justify="left",
+        console.print(
+            f"pass@1 on {evaluation['tasks']}: {evaluation['samples_per_task']} samples a task, "
+            f"temperature {evaluation['temperature']:g}"
         )
+        table = Table()
         for heading in ("", "pass@1", "95 % interval"):
             table.add_column(heading, justify="left" if not heading else "right")
         for name in ("before", "after"):
