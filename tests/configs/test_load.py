@@ -74,7 +74,7 @@ def test_the_origin_of_each_value_is_known(tmp_path: Path) -> None:
     assert shown["max_steps: 3"].endswith(f"# {file}")
     assert shown["seed: 2"].endswith("# --set training.seed=2")
     assert shown["name: m"].endswith("# command line")
-    assert shown["learning_rate: 1.0e-05"].endswith("# default")
+    assert shown["learning_rate: 3.0e-05"].endswith("# default")
 
 
 @pytest.mark.parametrize("mode", MODES)

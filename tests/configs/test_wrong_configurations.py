@@ -13,7 +13,7 @@ WRONG_FILES = {
     "one generation": ("grpo: {num_generations: 1}", ["grpo.num_generations", "1", "a whole number >= 2"]),
     "generations do not divide the batch": (
         "grpo: {num_generations: 7}",
-        ["grpo.num_generations", "7", "a divisor of", "= 64"],
+        ["grpo.num_generations", "7", "a divisor of", "= 32"],
     ),
     "batch that groups do not divide": (
         "training: {per_device_train_batch_size: 3, gradient_accumulation_steps: 1}",
