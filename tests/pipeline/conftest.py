@@ -1,4 +1,7 @@
-"""One vLLM for all tests: starting it costs more than everything they ask of it."""
+"""One vLLM for all tests of this folder: starting it costs more than everything they ask of it.
+
+It is gone before other folders start a Ray of their own.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ class RunningEngine:
     loop: asyncio.AbstractEventLoop
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def vllm_engine() -> Iterator[RunningEngine]:
     config = Config.model_validate(
         {"generation": {"dtype": "float32", "max_completion_length": 128, "max_num_seqs": 16}}
