@@ -48,7 +48,7 @@ def shaken(model: PreTrainedModel, seed: int) -> PreTrainedModel:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator) * parameter.std() * 0.02)
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * parameter.std() * 0.05)
     return model
 
 
@@ -89,7 +89,7 @@ def test_new_weights_reach_the_running_engine_exactly(vllm_engine: RunningEngine
     after = loop.run_until_complete(collect(vllm_engine, ask(vllm_engine, "after", 4)))
     assert worst_difference(vllm_engine, model, after) < 1e-3
     # The test can fail: the old weights give other probabilities.
-    assert worst_difference(vllm_engine, load_model(vllm_engine.model_path), after) > 0.1
+    assert worst_difference(vllm_engine, load_model(vllm_engine.model_path), after) > 0.01
     assert {(c.min_policy_version, c.max_policy_version) for c in before} == {(version, version)}
     assert {(c.min_policy_version, c.max_policy_version) for c in after} == {(version + 1, version + 1)}
 
@@ -109,7 +109,7 @@ def test_a_completion_in_flight_carries_both_versions(vllm_engine: RunningEngine
             sampling=SamplingSettings(max_completion_length=128),
         )
         running = asyncio.create_task(collect(vllm_engine, request))
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(0.3)
         await vllm_engine.generator.update_weights(update)
         return version, await running
 
