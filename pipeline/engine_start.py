@@ -30,12 +30,11 @@ def choose_device(config: Config) -> str:
     return config.runtime.device
 
 
-def start_ray(num_gpus: int | None = None) -> None:
+def start_ray() -> None:
     """Start a private Ray on this machine, unless this process is already connected to one."""
     if ray.is_initialized():
         return
     ray.init(
-        num_gpus=num_gpus,
         include_dashboard=False,
         logging_level="ERROR",
         log_to_driver=False,
