@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from configs.errors import ConfigError, Problem, wrong_value
+from configs.schema import module_name_problems
 from configs.task_sets import task_set_problems
 
 ENGINES = ("vllm", "transformers")
@@ -26,8 +27,9 @@ class EvaluationOptions:
     known, ``num_samples``. ``num_samples``, the completions per task, and the sampling
     settings only count when sampling. ``limit`` evaluates the first so many tasks. ``output`` is the file for
     samples and verdicts. ``seed`` makes each task's samples repeatable with the Transformers engine, and with
-    vLLM on a GPU; vLLM 0.31 on a CPU ends on some seeded batches, so none are sent to it there. Raises
-    ConfigError that names each wrong option by its flag.
+    vLLM on a GPU; vLLM 0.31 on a CPU ends on some seeded batches, so none are sent to it there.
+    ``allow_unsafe`` and ``modules`` are as in ``execution`` of a configuration. Raises ConfigError that
+    names each wrong option by its flag.
     """
 
     model: str | None = None
@@ -42,6 +44,8 @@ class EvaluationOptions:
     limit: int | None = None
     engine: str = "vllm"
     seed: int = 0
+    allow_unsafe: bool = False
+    modules: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         problems = list(self._problems())
@@ -66,6 +70,7 @@ class EvaluationOptions:
             yield wrong_value("--temperature", self.temperature, "a number >= 0")
         if not _is_number(self.top_p) or not 0 < self.top_p <= 1:
             yield wrong_value("--top-p", self.top_p, "a number > 0 and <= 1")
+        yield from module_name_problems("--module", self.modules)
         if self.engine not in ENGINES:
             yield wrong_value("--engine", self.engine, f"one of: {', '.join(ENGINES)}")
         if self.temperature == 0 and self.num_samples != 1 and self.samples is None:

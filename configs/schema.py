@@ -7,7 +7,7 @@ checked here. Imports nothing heavy. Called by configs.load; read by every stage
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -27,6 +27,12 @@ def _stays_false(why: str) -> Callable[[bool], bool]:
         return value
 
     return check
+
+
+def module_name_problems(field: str, names: Sequence[str]) -> list[Problem]:
+    """One problem for each name that no import statement could hold."""
+    wrong = [name for name in names if not all(part.isidentifier() for part in name.split("."))]
+    return [wrong_value(field, name, "names of Python modules, such as numpy") for name in wrong]
 
 
 PositiveInt = Annotated[int, Field(gt=0)]
@@ -223,7 +229,7 @@ class RewardsConfig(Section):
 
 
 class ExecutionConfig(Section):
-    """Limits of one run in the sandbox."""
+    """The sandbox, and the limits of one run in it."""
 
     enabled: bool = Field(
         default=True, description="run the tests (the baseline's --no_execution turns it off)"
@@ -233,6 +239,21 @@ class ExecutionConfig(Section):
     allow_network: Annotated[bool, AfterValidator(_stays_false("the sandbox has no network"))] = Field(
         default=False, description="must stay false: the sandbox has no network"
     )
+    allow_unsafe: bool = Field(
+        default=False,
+        description="run model code even where the sandbox is weaker than level L2 (see SECURITY.md)",
+    )
+    modules: list[str] = Field(
+        default_factory=list,
+        description="installed packages that programs may import (numpy, say); preloaded in every sandbox",
+    )
+
+    @model_validator(mode="after")
+    def _check_modules(self) -> ExecutionConfig:
+        problems = module_name_problems("modules", self.modules)
+        if problems:
+            raise ConfigError(problems)
+        return self
 
 
 class AsyncRewardsConfig(Section):
@@ -353,7 +374,9 @@ class RuntimeConfig(Section):
     )
     startup_timeout_s: PositiveFloat = Field(default=300.0, description="for a process to be ready")
     generation_timeout_s: PositiveFloat = Field(default=300.0, description="for one request to the generator")
-    reward_timeout_s: PositiveFloat = Field(default=120.0, description="for one score")
+    reward_timeout_s: PositiveFloat | None = Field(
+        default=None, description="for one score; default: the longest that the limits of execution allow"
+    )
     train_step_timeout_s: PositiveFloat = Field(default=900.0, description="for one optimiser step")
     weight_update_timeout_s: PositiveFloat = Field(
         default=120.0, description="for the engine to take new weights"
@@ -376,7 +399,7 @@ class Config(Section):
     )
     rewards: RewardsConfig = Field(default_factory=RewardsConfig, description="how completions are scored")
     execution: ExecutionConfig = Field(
-        default_factory=ExecutionConfig, description="limits of one run in the sandbox"
+        default_factory=ExecutionConfig, description="the sandbox, and the limits of one run in it"
     )
     acceleration: AccelerationConfig = Field(
         default_factory=AccelerationConfig, description="what makes it fast"

@@ -41,12 +41,13 @@ from pipeline.models import load_model, load_tokenizer, resolve_model
 from pipeline.progress import Progress, make_progress
 from pipeline.prompts import encode_prompt
 from pipeline.run_folder import RunFolder
+from pipeline.sandbox_check import check_sandbox
 from pipeline.sandbox_scorer import SandboxScorer
 from pipeline.stopwatch import Stopwatch
 from pipeline.summary import print_summary, write_summary
 from pipeline.trl_setup import CpuGRPOTrainer, prompt_dataset, stop_token_ids, trl_config
+from rewards.execution import start_sandbox
 from rewards.rubric import Scorer
-from sandbox.pool import SandboxPool
 
 
 def run_baseline(config: Config, verbose: bool) -> int:
@@ -64,6 +65,8 @@ def run_baseline(config: Config, verbose: bool) -> int:
     tasks = load_tasks(config.dataset)
     heldout = heldout_tasks(config)
     device = choose_device(config)
+    if config.execution.enabled or heldout:
+        check_sandbox(config.execution)
     with RunFolder.create(config.output, render(config)) as folder:
         progress = make_progress(config.runtime.progress, title=folder.name)
         try:
@@ -138,7 +141,7 @@ class _Baseline:
     ) -> EvaluationReport:
         config = self._config
         self._progress.activity(f"starting the generator to measure {when} training")
-        with SandboxPool(num_workers=max(1, (os.cpu_count() or 2) // 2)) as sandbox:
+        with start_sandbox(config.execution, max(1, (os.cpu_count() or 2) // 2)) as sandbox:
             async with running_generator(config, str(model_path), self._device) as generator:
                 return await measure(
                     when,
@@ -202,7 +205,7 @@ class _Baseline:
         stack.callback(metrics.close)
         sandbox = None
         if config.execution.enabled:
-            sandbox = stack.enter_context(SandboxPool(num_workers=1))
+            sandbox = stack.enter_context(start_sandbox(config.execution))
             self._level = sandbox.level
         ledger.event("isolation", f"sandbox level {self._level}")
         scorer = stack.enter_context(Scorer(config.rewards, config.execution, None, sandbox))

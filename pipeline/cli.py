@@ -235,6 +235,8 @@ def _evaluation_options(arguments: argparse.Namespace) -> EvaluationOptions:
         limit=number("limit", None),
         engine=given.get("engine", "vllm"),
         seed=number("seed", 0),
+        allow_unsafe=arguments.allow_unsafe,
+        modules=tuple(arguments.module),
     )
 
 
@@ -318,6 +320,18 @@ def _add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", metavar="N", help="only the first N tasks")
     parser.add_argument("--engine", metavar="ENGINE", help="vllm (default) or transformers")
     parser.add_argument("--seed", metavar="N", help="default: 0; without effect with vLLM on a CPU")
+    parser.add_argument(
+        "--module",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="an installed package that programs may import, such as numpy; may be repeated",
+    )
+    parser.add_argument(
+        "--allow-unsafe",
+        action="store_true",
+        help="run model code even where the sandbox is weaker than level L2",
+    )
 
 
 def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:

@@ -34,9 +34,10 @@ from pipeline.passk import Estimate, TaskCount, mean_pass_at_k, paired_differenc
 from pipeline.prompts import encode_prompt
 from pipeline.samples import read_samples, sample_completion, sample_program, write_results, write_samples
 from pipeline.sampling import stop_strings
+from pipeline.sandbox_check import check_sandbox
 from pipeline.sandbox_scorer import SandboxScorer
+from rewards.execution import start_sandbox
 from rewards.result import RewardResult
-from sandbox.pool import SandboxPool
 from sandbox.result import Outcome
 
 _NUM_CONCURRENT_REQUESTS = 32
@@ -206,11 +207,16 @@ def _first_cause(failure: BaseException) -> BaseException:
 
 
 def run_evaluation(options: EvaluationOptions) -> int:
-    """Sample and score, or score ``options.samples``; write the files, print the table, return 0."""
+    """Sample and score, or score ``options.samples``; write the files, print the table, return 0.
+
+    Raises ValueError for options that cannot be used here, before any model is loaded.
+    """
     tasks = load_named_tasks(options.tasks)[: options.limit]
     console = Console()
-    with SandboxPool(num_workers=max(1, (os.cpu_count() or 2) // 2)) as sandbox:
-        scorer = SandboxScorer(sandbox, ExecutionConfig())
+    execution = ExecutionConfig(allow_unsafe=options.allow_unsafe, modules=list(options.modules))
+    check_sandbox(execution, modules_flag="--module", unsafe_flag="--allow-unsafe")
+    with start_sandbox(execution, max(1, (os.cpu_count() or 2) // 2)) as sandbox:
+        scorer = SandboxScorer(sandbox, execution)
         if options.samples is not None:
             report, completions = asyncio.run(_score_samples(options.samples, tasks, scorer))
             stem = options.output or options.samples

@@ -41,6 +41,7 @@ from pipeline.rollout_buffer import RolloutBuffer
 from pipeline.rollouts import RolloutProducer
 from pipeline.run_folder import RunFolder
 from pipeline.sampling import training_sampling
+from pipeline.sandbox_check import check_sandbox
 from pipeline.stopwatch import Stopwatch
 from pipeline.summary import print_summary, write_summary
 from pipeline.trainer_actor import TrainerHandle, start_trainer
@@ -53,13 +54,15 @@ def run_training(config: Config, resume: str | None, verbose: bool) -> int:
     """Run the whole job; returns the exit status.
 
     Raises:
-        ValueError: the configuration cannot be run (no such model, data set, run folder), before any
-            model is loaded where that can be known.
+        ValueError: the configuration cannot be run (no such model, data set, run folder, too weak a
+            sandbox), before any model is loaded where that can be known.
         GeneratorError, TrainerError, TimeoutError, RuntimeError: a stage failed; the message names it.
     """
     tasks = load_tasks(config.dataset)
     heldout = heldout_tasks(config)
     device = choose_device(config)
+    if config.execution.enabled:
+        check_sandbox(config.execution)
     folder = RunFolder.open(resume) if resume else RunFolder.create(config.output, render(config))
     with folder:
         progress = make_progress(config.runtime.progress, title=folder.name)

@@ -28,7 +28,7 @@ from pipeline.rollouts import RolloutProducer
 from pipeline.run_folder import RunFolder
 from pipeline.sample_log import log_samples
 from pipeline.trainer_actor import TrainerHandle
-from rewards.pool import RewardPool
+from rewards.pool import RewardPool, scoring_deadline_s
 
 
 class TrainingLoop:
@@ -120,8 +120,9 @@ class TrainingLoop:
         """Wait for the step's groups; the ones found too old are dropped and counted."""
         runtime = self._config.runtime
         self._progress.activity(f"step {step}: waiting for rollouts")
+        scoring_s = scoring_deadline_s(runtime.reward_timeout_s, self._config.execution)
         taken = await self._buffer.take(
-            self._config.prompts_per_step, step - 1, runtime.generation_timeout_s + runtime.reward_timeout_s
+            self._config.prompts_per_step, step - 1, runtime.generation_timeout_s + scoring_s
         )
         for group in taken.dropped:
             self._ledger.drop_draw(group.draw_id, f"older than max_staleness when step {step} began")

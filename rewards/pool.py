@@ -20,14 +20,22 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from configs.schema import ExecutionConfig, RewardCacheConfig, RewardsConfig
 from curriculum.task import Task
 from rewards.cache import CacheCounts, VerdictCache
+from rewards.execution import longest_run_s, start_sandbox
 from rewards.result import RewardResult
 from rewards.rubric import Scorer
-from sandbox.pool import SandboxPool
 from sandbox.result import Outcome
 
 _logger = logging.getLogger(__name__)
 # One item runs and one waits in each worker: enough that a worker never idles for a message.
 _IN_FLIGHT_PER_WORKER = 2
+
+
+def scoring_deadline_s(timeout_s: float | None, execution: ExecutionConfig) -> float:
+    """``timeout_s``, or for None the longest that scoring one item can honestly take, from its dispatch on.
+
+    That is the longest run with all retries, once for the item and once for the one before it in its worker.
+    """
+    return _IN_FLIGHT_PER_WORKER * longest_run_s(execution) if timeout_s is None else timeout_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +52,7 @@ class RewardWorker:
     def __init__(
         self, rewards: RewardsConfig, execution: ExecutionConfig, reward_cache: RewardCacheConfig
     ) -> None:
-        self._sandbox = SandboxPool(num_workers=1) if execution.enabled else None
+        self._sandbox = start_sandbox(execution) if execution.enabled else None
         self._cache = VerdictCache(reward_cache.max_size) if reward_cache.enabled else None
         self._scorer = Scorer(rewards, execution, self._cache, self._sandbox)
 
@@ -74,7 +82,8 @@ class RewardPool:
 
     Needs a running Ray. The workers take no CPU of Ray's count (``num_cpus=0``): on a small machine
     they share the cores with the trainer instead of waiting for it for ever. The constructor blocks
-    until every worker is up, at most ``startup_timeout_s``.
+    until every worker is up, at most ``startup_timeout_s``. ``timeout_s`` is an item's deadline; None is
+    what the limits of ``execution`` allow at most, see ``scoring_deadline_s``.
 
     Raises RuntimeError when a worker does not start; the message carries its reason.
     """
@@ -86,7 +95,7 @@ class RewardPool:
         reward_cache: RewardCacheConfig,
         num_workers: int = 1,
         *,
-        timeout_s: float = 120.0,
+        timeout_s: float | None = None,
         startup_timeout_s: float = 120.0,
         max_attempts: int = 3,
     ) -> None:
@@ -96,7 +105,7 @@ class RewardPool:
             )
         assert max_attempts >= 1
         self._sections = (rewards, execution, reward_cache)
-        self._timeout_s = timeout_s
+        self._timeout_s = scoring_deadline_s(timeout_s, execution)
         self._max_attempts = max_attempts
         self._capacity = asyncio.Semaphore(num_workers * _IN_FLIGHT_PER_WORKER)
         self._slots = [_Slot(index, self._start_worker()) for index in range(num_workers)]

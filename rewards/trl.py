@@ -3,7 +3,8 @@
 For TRL's GRPOTrainer (and RLOOTrainer): a plain, synchronous function in their signature. Imports
 neither TRL nor torch. Called by pipeline.baseline_account and by users of TRL:
 
-    with SandboxPool() as sandbox, Scorer(RewardsConfig(), ExecutionConfig(), cache, sandbox) as scorer:
+    execution = ExecutionConfig()  # modules=["numpy"] for programs that need it
+    with start_sandbox(execution) as sandbox, Scorer(RewardsConfig(), execution, None, sandbox) as scorer:
         reward = make_reward_function({task.task_id: task for task in tasks}, scorer)
         GRPOTrainer(reward_funcs=reward, ...)  # the data set has the columns prompt and task_id
 """

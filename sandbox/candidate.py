@@ -4,9 +4,9 @@ Runs inside the jailed child, together with the model's code, so nothing here ca
 nothing here knows an expected value or a test: all that can be forged is the candidate's own value.
 The peer is the trusted owner (call tests) or the judge (check programs). Called by the zygote.
 
-Frames out: ``("ready",)`` or ``("error", type)`` for the prelude (still trusted: the solution has
-not run), the same for the solution, then one a call: ``("ok", value)``, ``("error", type)`` or
-``("foreign", reason)``.
+Frames in: ``(solution, prelude, entry_point)`` once, then ``(args, kwargs, with_args)`` a call.
+Frames out: one for the prelude (still trusted: the solution has not run), one for the solution, then
+one a call; their forms are in ``answer.py``.
 """
 
 from __future__ import annotations
@@ -15,53 +15,74 @@ import contextlib
 import socket
 import sys
 import types
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Mapping
+from typing import Final, cast
 
-from sandbox.codec import CodecError, decode, encode
-from sandbox.wire import receive_frame, send_frame
+from sandbox.answer import call_answer, error_answer
+from sandbox.codec import decode, encode
+from sandbox.wire import FrameReader, send_frame
+
+_READY: Final = encode(("ready", None))
+
+
+class _Missing(Exception):
+    """The solution does not define the entry point."""
 
 
 def serve(channel: socket.socket) -> None:
     """Answer until EOF. Every way out of the model's code that Python can catch becomes a frame."""
-    solution, prelude, entry_point = cast("tuple[str, str, str]", decode(receive_frame(channel)))
+    reader = FrameReader(channel)
+    solution, prelude, entry_point = cast("tuple[str, str, str]", decode(reader.receive()))
     module = types.ModuleType("solution")
     sys.modules["solution"] = module
     try:
-        exec(compile(prelude, "<prelude>", "exec"), module.__dict__)
+        # Compiling nothing is not free: its pages are copied too.
+        if prelude:
+            exec(compile(prelude, "<prelude>", "exec", dont_inherit=True), module.__dict__)
     except BaseException as error:
-        _fail(channel, type(error).__name__)
+        _fail(channel, reader, error_answer(error))
         return
-    send_frame(channel, encode(("ready",)))
+    send_frame(channel, _READY)
     try:
-        exec(compile(solution, "<solution>", "exec"), module.__dict__)
-        function = module.__dict__[entry_point]
-    except BaseException as error:
-        missing = type(error) is KeyError and entry_point not in module.__dict__
-        name = f"{entry_point[:60]} is not defined" if missing else type(error).__name__
-        _fail(channel, name)
+        exec(compile(solution, "<solution>", "exec", dont_inherit=True), module.__dict__)
+        function = _find(module.__dict__, entry_point)
+    except _Missing:
+        _fail(channel, reader, encode(("error", ((f"{entry_point[:60]} is not defined",), ()))))
         return
-    send_frame(channel, encode(("ready",)))
+    except BaseException as error:
+        _fail(channel, reader, error_answer(error))
+        return
+    send_frame(channel, _READY)
     while True:
         try:
-            frame = receive_frame(channel)
+            frame = reader.receive()
         except EOFError:
             return
-        args, kwargs = cast("tuple[tuple[object, ...], dict[str, object]]", decode(frame))
-        send_frame(channel, _answer(function, args, kwargs))
+        args, kwargs, with_args = cast("tuple[tuple[object, ...], dict[str, object], bool]", decode(frame))
+        send_frame(channel, call_answer(function, args, kwargs, with_args=with_args))
 
 
-def _fail(channel: socket.socket, name: str) -> None:
+def _find(namespace: Mapping[str, object], entry_point: str) -> Callable[..., object]:
+    """Return the function, or for ``Class.method`` one that calls the method of a fresh instance."""
+    name, _, method = entry_point.partition(".")
+    if name not in namespace:
+        raise _Missing
+    found = namespace[name]
+    if not method:
+        return cast("Callable[..., object]", found)
+    kind = cast("Callable[[], object]", found)
+    if getattr(kind, method, None) is None:
+        raise _Missing
+
+    def call(*args: object, **kwargs: object) -> object:
+        return getattr(kind(), method)(*args, **kwargs)
+
+    return call
+
+
+def _fail(channel: socket.socket, reader: FrameReader, answer: bytes) -> None:
     """Report, then stay until the owner ends this process: only a real death shall look like one."""
-    send_frame(channel, encode(("error", name)))
+    send_frame(channel, answer)
     with contextlib.suppress(EOFError):
-        receive_frame(channel)
-
-
-def _answer(function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> bytes:
-    try:
-        return encode(("ok", function(*args, **kwargs)))
-    except CodecError as error:
-        return encode(("foreign", str(error)[:160]))
-    except BaseException as error:
-        return encode(("error", type(error).__name__))
+        while True:
+            reader.receive()

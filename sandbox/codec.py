@@ -25,6 +25,14 @@ _COMPLEX: Final = struct.Struct("<dd")
 # These three compare equal to the plain dict of their items, so they may travel as one.
 _DICT_TYPES: Final = frozenset({dict, defaultdict, OrderedDict, Counter})
 _TAGS: Final[dict[type, bytes]] = {list: b"l", tuple: b"t", set: b"S", frozenset: b"Z"}
+# Types as values (``f(xs, int)``) travel by name; they are compared by identity and hold no state.
+_TYPES: Final[dict[str, type]] = {
+    kind.__name__: kind
+    for kind in (
+        int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset, range, type(None), object,
+    )
+}  # fmt: skip
+_TYPE_NAMES: Final[dict[type, str]] = {kind: name for name, kind in _TYPES.items()}
 
 
 class CodecError(ValueError):
@@ -35,9 +43,9 @@ def encode(value: object) -> bytes:
     """Return the bytes of ``value``.
 
     Allowed, at any depth: None, bool, int, float, complex, str, bytes, list, tuple, dict, set,
-    frozenset; ``defaultdict``, ``OrderedDict`` and ``Counter`` become plain dicts. Raises
-    ``CodecError`` for every other type, subclasses included, and beyond ``MAX_BYTES``,
-    ``MAX_DEPTH`` or ``MAX_NODES``.
+    frozenset, range, and these built-in types themselves; ``defaultdict``, ``OrderedDict`` and
+    ``Counter`` become plain dicts. Raises ``CodecError`` for every other type, subclasses included,
+    and beyond ``MAX_BYTES``, ``MAX_DEPTH`` or ``MAX_NODES``.
     """
     encoder = _Encoder()
     encoder.write(value, MAX_DEPTH)
@@ -105,6 +113,16 @@ class _Encoder:
         elif kind is complex:
             assert isinstance(value, complex)
             out += b"c" + _COMPLEX.pack(value.real, value.imag)
+        elif kind is range:
+            assert isinstance(value, range)
+            out += b"r"
+            for part in (value.start, value.stop, value.step):
+                self.write(part, depth - 1)
+        elif kind is type and value in _TYPE_NAMES:
+            # kind is type itself: no metaclass of anybody's decides what ``in`` finds.
+            assert isinstance(value, type)
+            out += b"y"
+            self.write(_TYPE_NAMES[value], depth - 1)
         else:
             raise CodecError(f"type {kind.__name__!s:.80} may not cross the sandbox border")
 
@@ -162,6 +180,13 @@ class _Decoder:
             return self._take(self._count())
         if tag == b"c":
             return complex(*_COMPLEX.unpack(self._take(16)))
+        if tag == b"r":
+            return self._range(depth)
+        if tag == b"y":
+            name = self.read(depth - 1)
+            if isinstance(name, str) and name in _TYPES:
+                return _TYPES[name]
+            raise CodecError("not the name of a built-in type")
         raise CodecError(f"unknown tag {tag!r}")
 
     def _take(self, num_bytes: int) -> bytes:
@@ -187,6 +212,13 @@ class _Decoder:
         if count > len(self.data) - self.position:
             raise CodecError("the bytes end too early")
         return [self.read(depth - 1) for _ in range(count)]
+
+    def _range(self, depth: int) -> range:
+        start, stop, step = (self.read(depth - 1) for _ in range(3))
+        # Exact types: True is no part of a range that anybody encoded.
+        if type(start) is int and type(stop) is int and type(step) is int and step != 0:
+            return range(start, stop, step)
+        raise CodecError("not the parts of a range")
 
     def _dict(self, depth: int) -> dict[object, object]:
         count = self._count()

@@ -2,7 +2,8 @@
 
 Linux only, through ctypes, no helper binaries. The functions raise OSError where the host refuses;
 the zygote decides what to do without a wall, and names the level by trying (see ``canary.py``).
-System-call filters are in ``seccomp.py``. Called by the zygote and its children.
+System-call filters are in ``seccomp.py``, the file system is in ``mounts.py``. Called by the zygote
+and its children.
 """
 
 from __future__ import annotations
@@ -14,15 +15,20 @@ import resource
 import signal
 import struct
 import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
-_libc: Final = ctypes.CDLL(None, use_errno=True)
+libc: Final = ctypes.CDLL(None, use_errno=True)
+_pylibc: Final = ctypes.PyDLL(None, use_errno=True)
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _CAPABILITY_VERSION_3: Final = 0x20080522
+_NOBODY: Final = 65534
 
+_CLONE_NEWNS: Final = 0x00020000
 _CLONE_NEWUTS: Final = 0x04000000
 _CLONE_NEWIPC: Final = 0x08000000
 _CLONE_NEWUSER: Final = 0x10000000
@@ -41,15 +47,43 @@ _LANDLOCK_NUM_RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15}
 _LANDLOCK_NUM_RIGHTS_NEWEST: Final = 16
 
 
-def set_rlimits(*, cpu_s: int, address_space_bytes: int, file_bytes: int, num_processes: int) -> None:
-    """Bound CPU seconds, address space, size of written files, open files, processes; no core dumps.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemCall:
+    """A libc function with its arguments made beforehand; ``buffer`` keeps what they point to alive."""
 
-    Does not stop: CPU use spread over forked processes (each counts alone), memory shared through
-    files, many small files, or, for uid 0, any number of processes (the kernel exempts it).
+    function: Callable[..., int]
+    arguments: tuple[object, ...]
+    buffer: object = None
+
+
+def rlimit_call(which: int, value: int) -> SystemCall:
+    """Set a resource limit, soft and hard.
+
+    The limits do not stop: CPU use spread over forked processes (each counts alone), memory shared
+    through files, many small files.
     """
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
-    resource.setrlimit(resource.RLIMIT_AS, (address_space_bytes, address_space_bytes))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+    buffer = (ctypes.c_ulong * 2)(value, value)
+    return SystemCall(
+        function=_pylibc.setrlimit,
+        arguments=(ctypes.c_int(which), ctypes.c_void_p(ctypes.addressof(buffer))),
+        buffer=buffer,
+    )
+
+
+def death_signal_call() -> SystemCall:
+    """``die_with_parent`` for a child."""
+    return prctl_call(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def prctl_call(option: int, second: int, third: int = 0, buffer: object = None) -> SystemCall:
+    """``prctl(option, second, third, 0, 0)``; ``buffer`` is what ``third`` is the address of."""
+    arguments = (option, second, third, 0, 0)
+    return SystemCall(function=_pylibc.prctl, arguments=tuple(map(ctypes.c_ulong, arguments)), buffer=buffer)
+
+
+def set_lasting_rlimits(num_processes: int) -> None:
+    """Bound open files, core dumps and, where not 0, processes and threads, for a zygote and all its
+    children. The kernel exempts uid 0 from the last one."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if num_processes > 0:
@@ -58,16 +92,17 @@ def set_rlimits(*, cpu_s: int, address_space_bytes: int, file_bytes: int, num_pr
 
 def set_no_new_privs() -> None:
     """Set-uid binaries give nothing from now on. Does not take away what the process already has."""
-    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
+    check_call(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
 
 
 def die_with_parent() -> None:
     """SIGKILL this process when the thread that forked it ends.
 
-    Does not reach grandchildren, and a child that may call prctl can undo it. Never use it in a
-    child of a multi-threaded owner: a thread of a pool may end while its process lives on.
+    Does not reach grandchildren, is lost when the uid changes, and a child that may call prctl can
+    undo it. Never use it in a child of a multi-threaded owner: a thread of a pool may end while its
+    process lives on.
     """
-    _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
+    check_call(libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
 
 
 def forbid_inspection() -> None:
@@ -75,74 +110,104 @@ def forbid_inspection() -> None:
 
     Does not stop root outside, nor reading of what has world-readable /proc entries (names, sizes).
     """
-    _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl(PR_SET_DUMPABLE)")
+    check_call(libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl(PR_SET_DUMPABLE)")
 
 
 def drop_capabilities() -> None:
     """Give up every capability. Does not change the uid: files of the same owner stay accessible."""
     header = struct.pack("<Ii", _CAPABILITY_VERSION_3, 0)
-    _check(_libc.capset(header, bytes(24)), "capset")
+    check_call(libc.capset(header, bytes(24)), "capset")
 
 
-def unshare_namespaces() -> None:
-    """Enter new user, PID (for the next fork), network, IPC and UTS namespaces.
+def become_nobody(readable: str) -> None:
+    """From uid 0 to an unprivileged uid and no groups, unless the folder ``readable`` would be lost.
+
+    Does not separate two sandboxes from each other: both are the same nobody. Raises PermissionError
+    where nobody cannot list ``readable`` (an interpreter below somebody's home), OSError without
+    the right to change the uid.
+    """
+    os.setegid(_NOBODY)
+    os.seteuid(_NOBODY)
+    try:
+        os.listdir(readable)
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+    os.setgroups([])
+    os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+    os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+
+
+def unshare_system() -> None:
+    """New PID (for the next fork), network, IPC and UTS namespaces; takes privileges.
 
     Afterwards there is no network, not even loopback, and the first fork is PID 1: when it ends,
-    all its descendants end. Does not hide files or /proc (no mount namespace), does not limit CPU
-    or memory, and widens the kernel's surface until capabilities are dropped.
+    all its descendants end. Does not hide files or /proc, does not limit CPU or memory.
+    """
+    flags = _CLONE_NEWPID | _CLONE_NEWNET | _CLONE_NEWIPC | _CLONE_NEWUTS
+    check_call(libc.unshare(flags), "unshare")
+
+
+def unshare_user(proc: int) -> None:
+    """Enter a new user namespace that knows one user: this one. ``proc`` is a descriptor of /proc.
+
+    Gives all privileges inside it (to be dropped when the rest is built), none outside, and a count
+    of processes of its own. Widens the kernel's surface until capabilities are dropped.
     """
     uid, gid = os.geteuid(), os.getegid()
-    flags = _CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNET | _CLONE_NEWIPC | _CLONE_NEWUTS
-    _check(_libc.unshare(flags), "unshare")
+    # Only of an inspectable process may the maps be written by an unprivileged user.
+    check_call(libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0), "prctl(PR_SET_DUMPABLE)")
+    check_call(libc.unshare(_CLONE_NEWUSER), "unshare")
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
-            file.write(text)
+        file = os.open(f"self/{name}", os.O_WRONLY, dir_fd=proc)
+        try:
+            os.write(file, text.encode("ascii"))
+        finally:
+            os.close(file)
 
 
-def make_landlock_ruleset() -> int:
-    """Return the descriptor of a ruleset: read the standard library and shared libraries, nothing else.
+def unshare_mounts() -> None:
+    """A mount namespace of our own; by itself hides nothing (see ``mounts.py``)."""
+    check_call(libc.unshare(_CLONE_NEWNS), "unshare")
 
-    Once entered: no other file can be opened, none made, changed or removed, no TCP, no abstract
-    UNIX sockets and no signals to the outside where the kernel knows these rights. Does not stop
-    stat() and chdir() (existence of paths shows), use of descriptors already open, chmod and chown
-    (the system-call filter's task), or reads of memory.
+
+def enter_landlock(paths: Iterable[str], folders: Iterable[str]) -> None:
+    """From now on: read the files and trees ``paths``, list ``folders``, use /dev/null; nothing else.
+
+    No other file can be opened, none made, changed or removed, no TCP, no abstract UNIX sockets and
+    no signals to the outside where the kernel knows these rights. Does not stop stat() and chdir()
+    (existence of paths shows), use of descriptors already open, chmod and chown (the system-call
+    filter's task), or reads of memory. Needs no_new_privs; holds for all children.
     """
-    version = _libc.syscall(_LANDLOCK_CREATE_RULESET, None, 0, 1)
-    _check(version, "landlock_create_ruleset")
+    version = libc.syscall(_LANDLOCK_CREATE_RULESET, None, 0, 1)
+    check_call(version, "landlock_create_ruleset")
     rights = (1 << _LANDLOCK_NUM_RIGHTS.get(version, _LANDLOCK_NUM_RIGHTS_NEWEST)) - 1
     attributes = struct.pack("<Q", rights)
     if version >= 4:
         attributes += struct.pack("<Q", 0b11)
     if version >= 6:
         attributes += struct.pack("<Q", 0b11)
-    ruleset: int = _libc.syscall(_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
-    _check(ruleset, "landlock_create_ruleset")
-    standard_library = os.path.dirname(os.__file__)
-    _allow(ruleset, standard_library, _LANDLOCK_READ_DIR)
-    for name in os.listdir(standard_library):
-        # Installed packages hold benchmark data with reference solutions.
-        if name not in ("site-packages", "dist-packages"):
-            _allow(ruleset, os.path.join(standard_library, name), _LANDLOCK_READ_FILE | _LANDLOCK_READ_DIR)
-    for path in _shared_library_paths():
-        _allow(ruleset, path, _LANDLOCK_READ_FILE | _LANDLOCK_READ_DIR)
-    for path in ("/usr/share/zoneinfo", "/etc/localtime", "/dev/urandom"):
-        _allow(ruleset, path, _LANDLOCK_READ_FILE | _LANDLOCK_READ_DIR)
-    _allow(ruleset, "/dev/null", _LANDLOCK_READ_FILE | _LANDLOCK_WRITE_FILE)
-    return ruleset
-
-
-def enter_landlock(ruleset: int) -> None:
-    """Put the ruleset in force for this thread and all it starts; needs no_new_privs."""
-    _check(_libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
+    ruleset: int = libc.syscall(_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
+    check_call(ruleset, "landlock_create_ruleset")
+    try:
+        for path in folders:
+            _allow(ruleset, path, _LANDLOCK_READ_DIR)
+        for path in paths:
+            _allow(ruleset, path, _LANDLOCK_READ_FILE | _LANDLOCK_READ_DIR)
+        _allow(ruleset, "/dev/null", _LANDLOCK_READ_FILE | _LANDLOCK_WRITE_FILE)
+        check_call(libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
+    finally:
+        os.close(ruleset)
 
 
 def address_space_bytes() -> int:
-    """Return the size of this process's address space now, in bytes."""
+    """Return the size of this process's address space now, in bytes. Reads /proc."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
 
 
-def _shared_library_paths() -> list[str]:
+def shared_library_paths() -> list[str]:
+    """Where the dynamic loader finds what the interpreter and its extension modules link to."""
     triplet = f"{platform.machine()}-linux-gnu"
     paths = ["/lib64", "/usr/lib64", f"/lib/{triplet}", f"/usr/lib/{triplet}"]
     library_folder = os.path.join(sys.base_prefix, "lib")
@@ -150,6 +215,13 @@ def _shared_library_paths() -> list[str]:
         names = [name for name in os.listdir(library_folder) if ".so" in name]
         paths += [os.path.join(library_folder, name) for name in names]
     return paths
+
+
+def check_call(result: int, call: str) -> None:
+    """Raise the OSError of a libc call that failed."""
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{call}: {os.strerror(code)}")
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
@@ -161,12 +233,6 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         if not os.path.isdir(path):
             rights &= ~_LANDLOCK_READ_DIR
         rule = struct.pack("<Qi", rights, descriptor)
-        _check(_libc.syscall(_LANDLOCK_ADD_RULE, ruleset, 1, rule, 0), "landlock_add_rule")
+        check_call(libc.syscall(_LANDLOCK_ADD_RULE, ruleset, 1, rule, 0), "landlock_add_rule")
     finally:
         os.close(descriptor)
-
-
-def _check(result: int, call: str) -> None:
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"{call}: {os.strerror(code)}")

@@ -1,119 +1,116 @@
-"""The judge's side of a run: execute a check program against a candidate in another process.
+"""The judge's side of a run: execute a test program against a candidate in another process.
 
-Runs inside its own jailed child, which alone holds the test source. The ``candidate`` it passes to
-``check`` is a proxy: arguments go across as plain data and a plain value comes back, so no object
-of the candidate's, with its ``__eq__``, ever gets here. The death of the candidate ends this
-process at once, past every ``except`` of the test program. It reports; the owner decides. In-place
-changes of arguments are not seen here. Called by the zygote.
+Runs inside its own jailed child, which alone holds the test source; what the candidate sees of it are
+arguments. A program in one of the usual forms: ``check(candidate)``; unittest classes and ``test_*``
+functions without parameters, one test each; or bare asserts. The candidate is there under its own
+name, as ``candidate``, and as a member of the module ``solution``. It reports; the owner decides.
+Called by the zygote.
 
-Frame out, one: ``(verdict, detail, num_calls)`` with verdict pass, wrong, exception or broken.
+Frame in: ``(prelude, check_source, entry_point, copy_back)``. Frames out: ``("progress", num_passed,
+num_tests)`` after each of several tests; last ``("verdict", verdict, detail, num_passed, num_tests)``
+with verdict pass, wrong, exception, oom or broken (the test program fails by itself).
 """
 
 from __future__ import annotations
 
-import builtins
-import os
 import socket
+import sys
 import types
-from typing import Final, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, cast
 
-from sandbox.codec import CodecError, decode, encode
-from sandbox.wire import FrameError, receive_frame, send_frame
+from sandbox.codec import decode, encode
+from sandbox.proxy import CandidateProxy
+from sandbox.tally import Tally
+from sandbox.unittests import TallyResult, load_suite
+from sandbox.wire import receive_frame, send_frame
 
-EXIT_CANDIDATE_GONE: Final = 70
-EXIT_CANDIDATE_FORGED: Final = 71
-
-
-class CandidateError(RuntimeError):
-    """The candidate raised an exception that is not a plain built-in one; the message is its type."""
-
-
-class CandidateProxy:
-    """Calls the candidate in its own process. ``error`` is the last exception raised on its behalf."""
-
-    def __init__(self, channel: socket.socket) -> None:
-        self._channel = channel
-        self.num_calls = 0
-        self.error: BaseException | None = None
-        self.unsendable = False
-        self.error_kind = ""
-        self.error_name = ""
-
-    def call(self, *args: object, **kwargs: object) -> object:
-        """Return the candidate's plain value, or raise what stands for its exception."""
-        self.num_calls += 1
-        try:
-            request = encode((args, kwargs))
-        except CodecError:
-            # Before any answer came this is the test program's own fault, not a wrong answer.
-            self.unsendable = self.num_calls == 1
-            raise
-        kind, payload = self._exchange(request)
-        if kind == "ok":
-            return payload
-        self.error_name = str(payload)[:80]
-        if kind == "error":
-            self.error_kind = "exception"
-            self.error = _stand_in(self.error_name)
-        else:
-            self.error_kind = "wrong"
-            self.error = TypeError(self.error_name)
-        raise self.error
-
-    def _exchange(self, request: bytes) -> tuple[str, object]:
-        try:
-            send_frame(self._channel, request)
-            answer = decode(receive_frame(self._channel))
-        except EOFError:
-            os._exit(EXIT_CANDIDATE_GONE)
-        except (CodecError, FrameError):
-            os._exit(EXIT_CANDIDATE_FORGED)
-        if not isinstance(answer, tuple) or len(answer) != 2 or answer[0] not in ("ok", "error", "foreign"):
-            os._exit(EXIT_CANDIDATE_FORGED)
-        return answer
+if TYPE_CHECKING:
+    import unittest
 
 
 def serve(control: socket.socket, candidate: socket.socket) -> None:
-    """Run one check program and send its verdict frame."""
-    prelude, check_source, entry_point = cast("tuple[str, str, str]", decode(receive_frame(control)))
-    proxy = CandidateProxy(candidate)
+    """Run one test program and send its verdict frame."""
+    frame = cast("tuple[str, str, str, bool]", decode(receive_frame(control)))
+    prelude, check_source, entry_point, copy_back = frame
+    proxy = CandidateProxy(candidate, copy_back=copy_back)
+    tally = Tally(control, proxy)
 
     def call(*args: object, **kwargs: object) -> object:
         return proxy.call(*args, **kwargs)
 
     module = types.ModuleType("check")
     try:
-        exec(compile(prelude, "<prelude>", "exec"), module.__dict__)
-        module.__dict__[entry_point] = call
-        exec(compile(check_source, "<check>", "exec"), module.__dict__)
-        check = module.__dict__["check"]
+        defined = _load(module, prelude, check_source, entry_point, call)
     except BaseException as error:
-        verdict = _failure(error, proxy, default="wrong" if proxy.num_calls else "broken")
+        tally.finish("", error)
     else:
-        verdict = _verdict(check, call, proxy)
-    send_frame(control, encode(verdict))
+        _run(module, defined, call, tally)
+    verdict, detail = tally.verdict()
+    send_frame(control, encode(("verdict", verdict, detail, tally.num_passed, tally.num_tests)))
 
 
-def _verdict(check: object, call: object, proxy: CandidateProxy) -> tuple[str, str, int]:
-    assert callable(check)
+def _load(
+    module: types.ModuleType, prelude: str, check_source: str, entry_point: str, call: Callable[..., object]
+) -> Mapping[str, object]:
+    """Execute the program's top level and return the names that it defined itself."""
+    # Dataclasses and unittest look a class's module up; unittest.main() looks for __main__.
+    sys.modules["check"] = sys.modules["__main__"] = module
+    sys.argv = ["check.py"]
+    exec(compile(prelude, "<prelude>", "exec", dont_inherit=True), module.__dict__)
+    solution = types.ModuleType("solution")
+    solution.__dict__.update({name: value for name, value in vars(module).items() if name[:2] != "__"})
+    sys.modules["solution"] = solution
+    name, _, method = entry_point.partition(".")
+    stand_in = type(name, (), {method: staticmethod(call)}) if method else call
+    setattr(solution, name, stand_in)
+    setattr(module, name, stand_in)
+    module.__dict__.setdefault("candidate", call)
+    before = dict(vars(module))
     try:
-        check(call)
-    except BaseException as error:
-        return _failure(error, proxy, default="wrong")
-    return "broken" if proxy.unsendable else "pass", "", proxy.num_calls
+        exec(compile(check_source, "<check>", "exec", dont_inherit=True), module.__dict__)
+    except SystemExit as end:
+        # The program's own: the candidate's exits never arrive as one.
+        if end.code:
+            raise
+    return {name: value for name, value in vars(module).items() if before.get(name) is not value}
 
 
-def _failure(error: BaseException, proxy: CandidateProxy, *, default: str) -> tuple[str, str, int]:
-    if proxy.unsendable:
-        return "broken", "an argument is not plain data", proxy.num_calls
-    if error is proxy.error:
-        return proxy.error_kind, proxy.error_name, proxy.num_calls
-    return default, type(error).__name__, proxy.num_calls
+def _run(
+    module: types.ModuleType, defined: Mapping[str, object], call: Callable[..., object], tally: Tally
+) -> None:
+    check = defined.get("check")
+    if callable(check):
+        tally.run("", lambda: check(call))
+        return
+    functions = {
+        name: cast("Callable[[], object]", value)
+        for name, value in defined.items()
+        if (name.startswith("test_") or name == "test") and _needs_nothing(value)
+    }
+    num_cases = 0
+    if "unittest" in sys.modules:
+        suite = load_suite(module)
+        num_cases = suite.countTestCases()
+    if num_cases + len(functions) == 0:
+        # Bare asserts, and all of them held.
+        nothing = None if tally.num_calls else LookupError("no check function, no test and no call")
+        tally.finish("", nothing)
+        return
+    tally.start(num_cases + len(functions))
+    if num_cases:
+        try:
+            suite.run(cast("unittest.TestResult", TallyResult(tally)))
+        except BaseException as error:
+            tally.fail("unittest", error)
+    for name, function in functions.items():
+        tally.run(name, function)
 
 
-def _stand_in(name: str) -> Exception:
-    """Built-in exceptions come back as themselves, so that a check may expect a ValueError."""
-    kind = getattr(builtins, name, None)
-    if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, UnicodeError):
-        return kind(f"raised by the candidate: {name}")
-    return CandidateError(name)
+def _needs_nothing(value: object) -> bool:
+    """Whether it is a function that can be called without arguments."""
+    if not isinstance(value, types.FunctionType):
+        return False
+    code = value.__code__
+    num_required = code.co_argcount - len(value.__defaults__ or ())
+    return num_required == 0 and code.co_kwonlyargcount == len(value.__kwdefaults__ or ())

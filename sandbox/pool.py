@@ -11,10 +11,12 @@ import threading
 from types import TracebackType
 from typing import Final
 
+from sandbox.canary import Walls
 from sandbox.execution import execute
 from sandbox.result import ExecutionRequest, ExecutionResult, Outcome
 from sandbox.worker import SandboxError, Worker
 
+SAFE_LEVELS: Final = frozenset({"L2", "L3"})
 _FREE_WORKER_TIMEOUT_S: Final = 600.0
 
 
@@ -23,7 +25,9 @@ class SandboxPool:
 
     A zygote is replaced after ``recycle_after`` runs. A run that the machinery failed is made again
     up to ``max_infra_retries`` times, then reported as INFRA_ERROR, never as a bad program.
-    ``without`` leaves out walls ("namespaces", "landlock", "seccomp"), to test as on weaker hosts.
+    Programs find the standard library and the installed packages ``modules`` (numpy, say), which are
+    imported beforehand. ``without`` leaves out walls ("namespaces", "landlock", "seccomp", "user"), to
+    test as on weaker hosts; below level L2 a pool refuses to start unless ``allow_unsafe`` is set.
     """
 
     def __init__(
@@ -32,6 +36,8 @@ class SandboxPool:
         recycle_after: int = 500,
         max_infra_retries: int = 2,
         *,
+        modules: tuple[str, ...] = (),
+        allow_unsafe: bool = False,
         without: frozenset[str] = frozenset(),
     ) -> None:
         """Start all zygotes and wait for them. Raises ValueError, SandboxError."""
@@ -45,6 +51,7 @@ class SandboxPool:
         self._recycle_after = recycle_after
         self._max_infra_retries = max_infra_retries
         self._without = without
+        self._modules = modules
         self._closed = threading.Event()
         # None is a free place whose worker could not be started or was ended: start one on use.
         self._free: queue.LifoQueue[Worker | None] = queue.LifoQueue(num_workers)
@@ -57,14 +64,25 @@ class SandboxPool:
         except SandboxError:
             self.close()
             raise
-        self._level = workers[0].level
+        self._walls = workers[0].walls
+        if self.level not in SAFE_LEVELS and not allow_unsafe:
+            self.close()
+            raise SandboxError(
+                f"this host gives the sandbox level {self.level} only, and model code runs at L2 or better; "
+                "`python -m sandbox selftest` says what is missing and how to get it"
+            )
         for worker in workers:
             self._free.put(worker)
 
     @property
     def level(self) -> str:
-        """The isolation in force, found by trying at start; see ``canary.Walls.level``."""
-        return self._level
+        """The isolation in force, L3 to L0; see ``canary.Walls.level``."""
+        return self._walls.level()
+
+    @property
+    def walls(self) -> Walls:
+        """The walls that held when they were tried at start."""
+        return self._walls
 
     @property
     def worker_pids(self) -> list[int]:
@@ -106,7 +124,7 @@ class SandboxPool:
             clean=False,
             cpu_s=0.0,
             wall_s=0.0,
-            level=self._level,
+            level=self.level,
         )
 
     def close(self) -> None:
@@ -127,7 +145,7 @@ class SandboxPool:
         self.close()
 
     def _start(self) -> Worker:
-        worker = Worker(self._without)
+        worker = Worker(self._without, self._modules)
         with self._lock:
             if not self._closed.is_set():
                 self._workers.add(worker)

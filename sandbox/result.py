@@ -26,18 +26,42 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTest:
-    """One call of the entry point: ``entry_point(*args) == expected``, decided outside the child."""
+    """One call of the entry point: ``entry_point(*args) == expected``, decided outside the child.
+
+    ``expected_args``, where given, is what the arguments must look like after the call (a task that
+    sorts in place, say); they are copied back from the candidate only then, and compared with this
+    saved copy, never with each other.
+    """
 
     args: tuple[object, ...]
     expected: object
+    expected_args: tuple[object, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StdioTest:
+    """One run of the whole program: ``stdin`` goes in, ``expected_stdout`` must come out.
+
+    Compared line by line; white space at the ends of lines and empty lines at the end do not count.
+    """
+
+    stdin: str
+    expected_stdout: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds on one run: CPU seconds, wall seconds (backstop), bytes of memory and of output."""
+    """Bounds on one run (in stdio mode: on one test).
+
+    ``cpu_s``: CPU seconds, all threads together. ``wall_s``: wall seconds less the time in which the
+    run was ready but the machine was busy with others. ``wall_cap_s``: plain wall seconds, a backstop.
+    ``memory_bytes``: address space beyond the warm interpreter's. ``output_bytes``: on each of stdout
+    and stderr.
+    """
 
     cpu_s: float = 2.0
     wall_s: float = 10.0
+    wall_cap_s: float = 60.0
     memory_bytes: int = 512 * 1024**2
     output_bytes: int = 1024**2
 
@@ -46,16 +70,24 @@ class Limits:
 class ExecutionRequest:
     """One program and its tests.
 
-    Exactly one of ``call_tests`` and ``check_source`` is given. ``check_source`` is a test program
-    that defines ``check(candidate)`` (HumanEval's form); ``prelude`` is code that both the judge and
-    the solution may rely on (imports and helpers of the prompt).
+    Exactly one of ``call_tests``, ``check_source`` and ``stdio_tests`` is given. ``check_source`` is
+    a test program: it defines ``check(candidate)`` (HumanEval's form), or unittest classes, or
+    ``test_*`` functions, or makes its asserts when loaded. ``prelude`` is code that both the judge
+    and the solution may rely on (imports and helpers of the prompt). ``entry_point`` is a function's
+    name, or ``Class.method`` for a method of a fresh instance; empty in stdio mode.
+
+    ``copy_back`` lets a test program see what the candidate did to its arguments. Such a program must
+    compute what it expects from its own copy: ``f(xs) == sorted(xs)`` would pass for a candidate that
+    empties ``xs``.
     """
 
     solution: str
     entry_point: str
     call_tests: tuple[CallTest, ...] = ()
     check_source: str | None = None
+    stdio_tests: tuple[StdioTest, ...] = ()
     prelude: str = ""
+    copy_back: bool = False
     limits: Limits = Limits()
 
 
@@ -63,9 +95,10 @@ class ExecutionRequest:
 class ExecutionResult:
     """The verdict, with a short reason and the usage.
 
-    ``num_passed`` of ``num_tests`` call tests passed (judge mode counts the whole check as one test).
-    ``detail`` is short: the first failing test index, the exception's type. ``clean`` is False when
-    the program wrote to stderr. ``level`` names the isolation that was in force.
+    ``num_passed`` of ``num_tests`` tests passed; a test program counts its unittest methods or
+    ``test_*`` functions, a ``check`` or bare asserts count as one. ``detail`` is short: the first
+    failing test's index, the exception's type. ``clean`` is False when the program wrote to stderr.
+    ``level`` names the isolation that was in force: L3 to L0.
     """
 
     outcome: Outcome

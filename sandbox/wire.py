@@ -13,17 +13,32 @@ from typing import Final
 from sandbox.codec import MAX_BYTES
 
 _LENGTH: Final = struct.Struct("<I")
+_PIECE_BYTES: Final = 1 << 16
 
 
 class FrameError(ValueError):
     """The peer announced a frame longer than any honest one."""
 
 
+def frame(payload: bytes) -> bytes:
+    """The bytes of one frame."""
+    return _LENGTH.pack(len(payload)) + payload
+
+
 def send_frame(channel: socket.socket, payload: bytes, *, deadline: float | None = None) -> None:
-    """Send one frame; ``deadline`` is on ``time.monotonic``. Raises EOFError, TimeoutError."""
-    channel.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))
+    """Send one frame. Raises EOFError, TimeoutError."""
+    send_all(channel, frame(payload), deadline=deadline)
+
+
+def send_all(channel: socket.socket, data: bytes, *, deadline: float | None = None) -> None:
+    """Send bytes; ``deadline`` is on ``time.monotonic``, None leaves the socket's time-out as it is.
+
+    Raises EOFError, TimeoutError.
+    """
+    if deadline is not None:
+        channel.settimeout(max(deadline - time.monotonic(), 0.001))
     try:
-        channel.sendall(_LENGTH.pack(len(payload)) + payload)
+        channel.sendall(data)
     except TimeoutError:
         raise
     except OSError as error:
@@ -31,19 +46,56 @@ def send_frame(channel: socket.socket, payload: bytes, *, deadline: float | None
 
 
 def receive_frame(channel: socket.socket, *, deadline: float | None = None) -> bytes:
-    """Return the next frame's payload. Raises EOFError, TimeoutError, FrameError."""
-    (length,) = _LENGTH.unpack(_receive_exactly(channel, _LENGTH.size, deadline))
+    """Return the next frame's payload and read nothing beyond it.
+
+    Raises EOFError, TimeoutError, FrameError; ``deadline`` as for ``send_all``.
+    """
+    received = bytearray()
+    _fill(channel, received, _LENGTH.size, deadline, greedy=False)
+    length = _length(received)
+    _fill(channel, received, _LENGTH.size + length, deadline, greedy=False)
+    return bytes(received[_LENGTH.size :])
+
+
+class FrameReader:
+    """The frames that come in on a channel, read with as few calls as possible."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._received = bytearray()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether bytes were read that belong to no frame returned so far."""
+        return bool(self._received)
+
+    def receive(self, *, deadline: float | None = None) -> bytes:
+        """Return the next frame's payload. Raises as ``receive_frame``."""
+        received = self._received
+        _fill(self._channel, received, _LENGTH.size, deadline, greedy=True)
+        end = _LENGTH.size + _length(received)
+        _fill(self._channel, received, end, deadline, greedy=True)
+        payload = bytes(received[_LENGTH.size : end])
+        del received[:end]
+        return payload
+
+
+def _length(received: bytearray) -> int:
+    length: int = _LENGTH.unpack_from(received)[0]
     if length > MAX_BYTES:
         raise FrameError(f"a frame of {length} bytes is longer than {MAX_BYTES}")
-    return _receive_exactly(channel, length, deadline)
+    return length
 
 
-def _receive_exactly(channel: socket.socket, num_bytes: int, deadline: float | None) -> bytes:
-    received = bytearray()
+def _fill(
+    channel: socket.socket, received: bytearray, num_bytes: int, deadline: float | None, *, greedy: bool
+) -> None:
+    """Receive until there are ``num_bytes``, or, if greedy, more."""
     while len(received) < num_bytes:
-        channel.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))
+        if deadline is not None:
+            channel.settimeout(max(deadline - time.monotonic(), 0.001))
         try:
-            piece = channel.recv(min(num_bytes - len(received), 1 << 16))
+            piece = channel.recv(_PIECE_BYTES if greedy else min(num_bytes - len(received), _PIECE_BYTES))
         except TimeoutError:
             raise
         except OSError as error:
@@ -51,4 +103,3 @@ def _receive_exactly(channel: socket.socket, num_bytes: int, deadline: float | N
         if not piece:
             raise EOFError("the other side is gone")
         received += piece
-    return bytes(received)

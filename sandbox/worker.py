@@ -15,47 +15,40 @@ import socket
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
-from sandbox.codec import decode, encode
+from sandbox import control
+from sandbox.canary import Walls
+from sandbox.control import ChildReport
 from sandbox.result import Limits
 
-_MAX_MESSAGE: Final = 4096
 _START_TIMEOUT_S: Final = 60.0
 _END_TIMEOUT_S: Final = 5.0
-_KNOWN_WALLS: Final = frozenset({"namespaces", "landlock", "seccomp"})
+_KNOWN_WALLS: Final = frozenset({"namespaces", "landlock", "seccomp", "user"})
 
 
 class SandboxError(RuntimeError):
     """The sandbox itself failed: nothing is known about the program."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildReport:
-    """How a child ended. ``reason`` is who ended it: "stop" (owner), "cpu", "wall", or "" (itself)."""
-
-    reason: str
-    exit_code: int
-    cpu_s: float
-    num_stdout_bytes: int
-    num_stderr_bytes: int
-
-
 class Worker:
-    """One zygote process. ``level`` is known after ``wait_ready``."""
+    """One zygote process. ``walls`` and ``level`` are known after ``wait_ready``."""
 
-    def __init__(self, without: frozenset[str] = frozenset()) -> None:
-        """Start the process without waiting; ``without`` leaves walls out (tests of weaker hosts)."""
+    def __init__(self, without: frozenset[str] = frozenset(), modules: tuple[str, ...] = ()) -> None:
+        """Start the process without waiting.
+
+        ``without`` leaves walls out (tests of weaker hosts); ``modules`` are installed packages that
+        programs may import.
+        """
         if not without <= _KNOWN_WALLS:
             raise ValueError(f"without={sorted(without)}: known walls are {sorted(_KNOWN_WALLS)}")
-        self.level = ""
         self.num_runs = 0
+        self._walls: Walls | None = None
         self._workdir = tempfile.mkdtemp(prefix="sandbox-")
         self._control, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with remote:
             self._process = subprocess.Popen(
-                _command(remote.fileno(), self._workdir, without),
+                _command(remote.fileno(), self._workdir, without, modules),
                 env=_environment(),
                 pass_fds=(remote.fileno(),),
                 stdin=subprocess.DEVNULL,
@@ -72,46 +65,50 @@ class Worker:
 
     def wait_ready(self) -> None:
         """Wait for the jail to be built and tested. Raises SandboxError."""
-        message = self._receive(_START_TIMEOUT_S)
-        if not isinstance(message, tuple) or message[0] != "hello":
-            raise SandboxError(f"the sandbox process could not start: {message}")
-        self.level = str(message[1])
-
-    def start_run(self, limits: Limits, channels: list[socket.socket]) -> None:
-        """Fork a candidate on the first channel and, given three, a judge on the other two."""
-        self.num_runs += 1
-        request = (
-            1 if len(channels) == 1 else 2,
-            float(limits.cpu_s),
-            float(limits.wall_s),
-            int(limits.memory_bytes),
-            int(limits.output_bytes),
-        )
         try:
-            socket.send_fds(self._control, [encode(request)], [channel.fileno() for channel in channels])
+            self._walls = Walls.from_bytes(control.unpack_hello(self._receive(_START_TIMEOUT_S)))
+        except ValueError as error:
+            raise SandboxError(f"the sandbox process could not start: {error}") from error
+
+    @property
+    def walls(self) -> Walls:
+        """The walls that held when they were tried."""
+        assert self._walls is not None, "wait_ready() comes first"
+        return self._walls
+
+    @property
+    def level(self) -> str:
+        """L3 to L0, see ``canary.Walls.level``."""
+        return self.walls.level()
+
+    def start_run(self, limits: Limits, role: str, fds: list[int]) -> None:
+        """Fork the children of a ``role`` on these descriptors; see ``zygote.py`` for both."""
+        self.num_runs += 1
+        try:
+            socket.send_fds(self._control, [control.pack_run(role, limits)], fds)
         except OSError as error:
             raise SandboxError("the sandbox process is gone") from error
 
     def stop_run(self, grace_s: float) -> list[ChildReport]:
-        """End the children and return how each ended, in the order of ``start_run``.
+        """End the children and return how each ended, in the order of their descriptors.
 
         With ``grace_s`` above zero each has that long to finish dying by itself.
         """
+        return self._reports(control.pack_end(finish=False, grace_s=grace_s), _END_TIMEOUT_S)
+
+    def finish_run(self, wall_cap_s: float) -> list[ChildReport]:
+        """Wait until the children have ended, by themselves or at a limit; return how."""
+        return self._reports(control.pack_end(finish=True), wall_cap_s + _END_TIMEOUT_S)
+
+    def _reports(self, message: bytes, timeout_s: float) -> list[ChildReport]:
         try:
-            self._control.send(encode(("stop", grace_s)))
+            self._control.send(message)
         except OSError as error:
             raise SandboxError("the sandbox process is gone") from error
-        reports = cast("list[tuple[str, int, float, int, int]]", self._receive(_END_TIMEOUT_S))
-        return [
-            ChildReport(
-                reason=reason,
-                exit_code=exit_code,
-                cpu_s=cpu_s,
-                num_stdout_bytes=num_stdout_bytes,
-                num_stderr_bytes=num_stderr_bytes,
-            )
-            for reason, exit_code, cpu_s, num_stdout_bytes, num_stderr_bytes in reports
-        ]
+        try:
+            return control.unpack_reports(self._receive(timeout_s))
+        except ValueError as error:
+            raise SandboxError(f"the sandbox process failed: {error}") from error
 
     def is_alive(self) -> bool:
         """Whether the process is there and silent, as it must be between runs."""
@@ -133,34 +130,38 @@ class Worker:
         # The zygote does this itself, unless it was killed.
         shutil.rmtree(self._workdir, ignore_errors=True)
 
-    def _receive(self, timeout_s: float) -> object:
+    def _receive(self, timeout_s: float) -> bytes:
         try:
             self._control.settimeout(timeout_s)
-            message = self._control.recv(_MAX_MESSAGE)
+            message = self._control.recv(control.MAX_BYTES)
         except TimeoutError as error:
             raise SandboxError(f"the sandbox process did not answer within {timeout_s} s") from error
         except OSError as error:
             raise SandboxError("the sandbox process is gone") from error
         if not message:
             raise SandboxError("the sandbox process is gone")
-        return decode(message)
+        return message
 
 
-def _command(control_fd: int, workdir: str, without: frozenset[str]) -> list[str]:
+def _command(control_fd: int, workdir: str, without: frozenset[str], modules: tuple[str, ...]) -> list[str]:
     """What -I does, but for the environment: that is ours, and sets one hash order for all runs.
 
-    -S leaves site-packages out: a program finds the standard library and nothing else.
+    -S leaves site-packages out: a program finds the standard library, ``modules``, and nothing else.
     """
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    packages = ("site-packages", "dist-packages")
+    paths = tuple(path for path in sys.path if os.path.basename(path) in packages) if modules else ()
     code = (
-        f"import sys; sys.path.insert(0, {root!r}); from sandbox.zygote import main; "
-        f"main({control_fd}, {workdir!r}, frozenset({sorted(without)!r}))"
+        f"import sys; sys.path.insert(0, {root!r}); from sandbox.main import main; "
+        f"main({control_fd}, {workdir!r}, frozenset({sorted(without)!r}), {modules!r}, {paths!r})"
     )
     return [sys.executable, "-s", "-S", "-P", "-B", "-c", code]
 
 
 def _environment() -> dict[str, str]:
     environment = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2"}
+    # A pool of threads would not survive the fork, and would take other programs' cores.
+    environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     # An interpreter may need this to find its own shared library.
     if "LD_LIBRARY_PATH" in os.environ:
         environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]

@@ -162,7 +162,8 @@ def test_the_baseline_is_synchronous_and_says_which_settings_it_leaves_unused(
 def test_evaluation_hands_on_what_was_asked(stages: _Stages) -> None:
     numbers = ["-n", "20", "-k", "1", "-k", "10", "--temperature", "1e-1", "--top_p", "0.9", "--limit", "3"]
     arguments = ["--model", "m", "--tasks", "ladder-heldout", "--engine", "transformers", "--seed", "4"]
-    assert evaluate_humaneval([*arguments, *numbers, "--max_completion_length", "64"]) == 0
+    sandbox = ["--allow_unsafe", "--module", "numpy", "--module", "sympy"]
+    assert evaluate_humaneval([*arguments, *numbers, *sandbox, "--max_completion_length", "64"]) == 0
     assert stages.calls == [
         (
             EvaluationOptions(
@@ -176,6 +177,8 @@ def test_evaluation_hands_on_what_was_asked(stages: _Stages) -> None:
                 limit=3,
                 engine="transformers",
                 seed=4,
+                allow_unsafe=True,
+                modules=("numpy", "sympy"),
             ),
         )
     ]

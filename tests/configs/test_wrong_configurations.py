@@ -72,6 +72,18 @@ WRONG_FILES = {
         "execution: {allow_network: true}",
         ["execution.allow_network", "true", "the sandbox has no network"],
     ),
+    "leave that is no bool": (
+        "execution: {allow_unsafe: sometimes}",
+        ["execution.allow_unsafe", '"sometimes"', "true or false"],
+    ),
+    "modules that are no list": (
+        "execution: {modules: numpy}",
+        ["execution.modules", '"numpy"', "a list of text"],
+    ),
+    "module that is no name": (
+        "execution: {modules: [numpy, import os]}",
+        ["execution.modules", '"import os"', "names of Python modules"],
+    ),
     "no time": ("execution: {timeout: 0}", ["execution.timeout", "0", "a number > 0"]),
     "memory with a unit": (
         "execution: {max_memory: 512MB}",
@@ -347,6 +359,10 @@ WRONG_EVALUATIONS = {
     ),
     "top_p of zero": (["--model", "m", "--top_p", "0"], ["--top-p", "0", "> 0 and <= 1"]),
     "no length": (["--model", "m", "--max_completion_length", "0"], ["--max-completion-length", "0", "> 0"]),
+    "module that is no name": (
+        ["--model", "m", "--module", "num py"],
+        ["--module", '"num py"', "names of Python modules"],
+    ),
     "no limit": (["--model", "m", "--limit", "null"], ["--limit", '"null"', "a number"]),
     "unknown engine": (["--model", "m", "--engine", "tgi"], ["--engine", '"tgi"', "vllm, transformers"]),
     "negative seed": (["--model", "m", "--seed", "-3"], ["--seed", "-3", ">= 0"]),

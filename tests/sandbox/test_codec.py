@@ -84,7 +84,7 @@ class _Str(str):
 
 @pytest.mark.parametrize(
     "value",
-    [_Int(1), _List([1]), _Str("a"), object(), range(3), iter([]), int, len, bytearray(b"a"),
+    [_Int(1), _List([1]), _Str("a"), object(), iter([]), len, type, memoryview, _Int, bytearray(b"a"),
      [1, [_Int(2)]], {"a": _Str("b")}, {_Str("a"): 1}, {_Int(3)}],
 )  # fmt: skip
 def test_foreign_types_and_subclasses_are_refused(value: object) -> None:
@@ -126,3 +126,20 @@ def test_keys_with_one_hash_are_refused_before_they_make_hashing_quadratic() -> 
     body = b"".join(encode(number * modulus) for number in range(1, 20_001))
     with pytest.raises(CodecError, match="hash"):
         decode(b"S\xa0\x9c\x01" + body)
+
+
+def test_built_in_types_and_ranges_come_back_as_themselves() -> None:
+    value = [int, str, type(None), object, {list: range(0)}, range(10**30, -5, -7), (bool, range)]
+    decoded = decode(encode(value))
+    assert decoded == value
+    assert isinstance(decoded, list) and decoded[0] is int and decoded[2] is type(None)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"ys\x04type", b"ys\x08builtins", b"yi\x01\x01", b"yys\x03int", b"y", b"ri\x01\x00i\x01\x00i\x01\x00",
+     b"rTTT", b"ri\x01\x00i\x01\x00f" + b"\x00" * 8, b"ri\x01\x00i\x01\x00"],
+)  # fmt: skip
+def test_other_types_by_name_and_impossible_ranges_are_refused(data: bytes) -> None:
+    with pytest.raises(CodecError):
+        decode(data)

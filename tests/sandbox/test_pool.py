@@ -142,7 +142,7 @@ def test_a_broken_check_program_is_the_users_error_not_a_verdict(pool: SandboxPo
 def test_requests_that_cannot_be_run_are_refused(pool: SandboxPool) -> None:
     with pytest.raises(ValueError, match=r"call_tests\[0\]\.args"):
         _calls(pool, "def f(x): return x\n", (object(), 1))
-    with pytest.raises(ValueError, match="either"):
+    with pytest.raises(ValueError, match="exactly one"):
         pool.run(ExecutionRequest(solution="", entry_point="f"))
     with pytest.raises(ValueError, match="prelude"):
         _check(pool, "def f(x): return 2\n", prelude="1 / 0\n")

@@ -1,0 +1,255 @@
+"""The sandbox's command line: ``python -m sandbox selftest``, ``run`` and ``score``.
+
+Reads arguments and files, prints, and turns what came of it into an exit status. Decides nothing.
+
+Exit status of ``selftest``: 0 where model code may run, else 1. Of ``run``: 0 passed, 1 not passed. Of
+``score``: 0 all lines judged. Of ``run`` and ``score``: 2 a user's mistake, a task at fault, or a host
+below level L2 without leave; 3 the sandbox could not judge; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+from sandbox.advice import refusal
+from sandbox.job import Suite, find_entry_point, make_request, read_tests
+from sandbox.pool import SAFE_LEVELS, SandboxPool
+from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome
+from sandbox.score import BROKEN, earlier_results, part_of, read_keys, score_file
+from sandbox.selftest import as_fields, as_text, run_selftest
+from sandbox.worker import SandboxError
+
+PASSED: Final = 0
+NOT_PASSED: Final = 1
+USER_ERROR: Final = 2
+NOT_JUDGED: Final = 3
+INTERRUPTED: Final = 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong command line in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USER_ERROR, f"error: command line: {message}; see {self.prog} --help\n")
+
+
+def main(argv: Sequence[str] | None = None, *, without: frozenset[str] = frozenset()) -> int:
+    """Run one command; returns the exit status. ``without`` leaves out walls, to test as on weaker hosts."""
+    arguments = _parser().parse_args(argv)
+    try:
+        if arguments.command == "selftest":
+            return _selftest(without, as_json=arguments.json)
+        return _run(arguments, without) if arguments.command == "run" else _score(arguments, without)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except SandboxError as error:
+        return _fail(error, NOT_PASSED if arguments.command == "selftest" else NOT_JUDGED)
+    except (ValueError, OSError) as error:
+        return _fail(error, USER_ERROR)
+
+
+def _selftest(without: frozenset[str], *, as_json: bool) -> int:
+    found = run_selftest(without)
+    print(json.dumps(as_fields(found)) if as_json else as_text(found))
+    return PASSED if found.is_safe else NOT_PASSED
+
+
+def _run(arguments: argparse.Namespace, without: frozenset[str]) -> int:
+    request = _request(arguments)
+    with _open_pool(arguments, 1, without) as pool:
+        result = pool.run(request)
+    print(_describe(result))
+    if result.outcome is Outcome.INFRA_ERROR:
+        return NOT_JUDGED
+    return PASSED if result.outcome is Outcome.PASS else NOT_PASSED
+
+
+def _score(arguments: argparse.Namespace, without: frozenset[str]) -> int:
+    source, target = Path(arguments.source), Path(arguments.target)
+    keys = read_keys(source)
+    done: dict[str, str] = {}
+    if arguments.resume:
+        known = set(keys)
+        done = {key: line for key, line in earlier_results(target).items() if key in known}
+    elif present := [path for path in (target, part_of(target)) if path.exists()]:
+        raise ValueError(f"{present[0]}: is there already; --resume goes on with it, or remove it")
+    with _open_pool(arguments, arguments.workers, without) as pool:
+        counts = score_file(source, target, keys, done, pool, arguments.workers, _limits(arguments))
+    print(f"{counts.num_passed} of {counts.num_lines} passed; verdicts: {target}")
+    if counts.num_infra_errors:
+        print(
+            f"error: {counts.num_infra_errors} not judged, a fault of the sandbox or the host (outcome "
+            "infra_error, passed null); --resume judges them again",
+            file=sys.stderr,
+        )
+    if counts.num_broken:
+        print(
+            f"error: {counts.num_broken} not judged: their tasks are broken (detail {BROKEN!r})",
+            file=sys.stderr,
+        )
+        return USER_ERROR
+    return NOT_JUDGED if counts.num_infra_errors else PASSED
+
+
+def _open_pool(arguments: argparse.Namespace, num_workers: int, without: frozenset[str]) -> SandboxPool:
+    """Raises ValueError below level L2 without leave, SandboxError."""
+    absent = [name for name in arguments.module if importlib.util.find_spec(name.partition(".")[0]) is None]
+    if absent:
+        raise ValueError(f"--module: {', '.join(absent)} is not installed")
+    pool = SandboxPool(num_workers, modules=tuple(arguments.module), allow_unsafe=True, without=without)
+    if pool.level not in SAFE_LEVELS and not arguments.allow_unsafe:
+        pool.close()
+        raise ValueError(refusal(pool.walls, "--allow-unsafe"))
+    return pool
+
+
+def _request(arguments: argparse.Namespace) -> ExecutionRequest:
+    prompt = _read(arguments.prompt) if arguments.prompt is not None else ""
+    tests = _tests(arguments.tests)
+    entry_point = arguments.entry_point or ""
+    if not entry_point and not tests.stdio_tests:
+        try:
+            entry_point = find_entry_point(prompt, tests)
+        except ValueError as fault:
+            raise ValueError(f"{fault}; name it with --entry-point") from None
+    return make_request(
+        prompt=prompt,
+        solution=_read(arguments.solution),
+        entry_point=entry_point,
+        tests=tests,
+        limits=_limits(arguments),
+    )
+
+
+def _tests(path: str) -> Suite:
+    text = _read(path)
+    if not path.endswith(".json"):
+        return Suite(check_source=text)
+    try:
+        return read_tests(json.loads(text))
+    except (ValueError, RecursionError) as fault:
+        raise ValueError(f"{path}: {fault}") from None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as fault:
+        raise ValueError(f"{path}: must be UTF-8 text ({fault})") from None
+
+
+def _describe(result: ExecutionResult) -> str:
+    detail = f" ({result.detail})" if result.detail else ""
+    return (
+        f"{result.outcome.value}{detail}\n"
+        f"passed {result.num_passed} of {result.num_tests}, cpu {result.cpu_s:.3f} s, "
+        f"wall {result.wall_s:.3f} s, level {result.level}"
+    )
+
+
+def _limits(arguments: argparse.Namespace) -> Limits:
+    return Limits(
+        cpu_s=arguments.cpu_s,
+        wall_s=arguments.wall_s,
+        wall_cap_s=max(Limits().wall_cap_s, 2 * arguments.wall_s),
+        memory_bytes=arguments.memory_mb * 1024**2,
+    )
+
+
+def _fail(error: Exception, status: int) -> int:
+    for line in str(error).splitlines() or [repr(error)]:
+        print(f"error: {line}", file=sys.stderr)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m sandbox", description="Run model-written Python against tests.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    selftest = commands.add_parser("selftest", help="what the sandbox is worth on this host")
+    selftest.add_argument("--json", action="store_true", help="one line of JSON instead of text")
+    run = commands.add_parser(
+        "run",
+        help="judge one program",
+        description="Judge one program. Exit status: 0 passed, 1 not passed, 2 a mistake in what was given, "
+        "3 the sandbox could not judge.",
+    )
+    run.add_argument("--prompt", metavar="F", help="HumanEval's form (head and docstring), imports, or prose")
+    run.add_argument("--solution", metavar="F", required=True, help="a program, or the prompt's completion")
+    run.add_argument(
+        "--tests",
+        metavar="F",
+        required=True,
+        help='a test program (.py), or a .json list of {"args", "expected"} or {"stdin", "expected_stdout"}',
+    )
+    run.add_argument("--entry-point", metavar="NAME", help="default: what the prompt or the tests tell")
+    _add_common(run)
+    score = commands.add_parser(
+        "score",
+        help="judge many programs",
+        description='Judge the lines {"id", "prompt", "solution", "test", "entry_point"} of IN; '
+        "instead of test: tests, or stdin with expected_stdout. Exit status: 0 all judged, "
+        "2 a wrong line or a broken task, 3 some could not be judged.",
+    )
+    score.add_argument("source", metavar="IN.jsonl")
+    score.add_argument("target", metavar="OUT.jsonl")
+    score.add_argument(
+        "--workers",
+        metavar="N",
+        type=_positive_int,
+        default=len(os.sched_getaffinity(0)),
+        help="sandboxes side by side; default: one a core",
+    )
+    score.add_argument("--resume", action="store_true", help="keep the verdicts of a run that was killed")
+    _add_common(score)
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    limits = Limits()
+    parser.add_argument(
+        "--cpu-s", metavar="S", type=_positive, default=limits.cpu_s, help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--wall-s", metavar="S", type=_positive, default=limits.wall_s, help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--memory-mb",
+        metavar="MIB",
+        type=_positive_int,
+        default=limits.memory_bytes // 1024**2,
+        help="default: %(default)s",
+    )
+    parser.add_argument(
+        "--module",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="an installed package that programs may import, such as numpy; may be repeated",
+    )
+    parser.add_argument("--allow-unsafe", action="store_true", help="run also where the level is below L2")
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number > 0")
+    return value
+
+
+def _positive_int(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number > 0")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

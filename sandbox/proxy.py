@@ -1,0 +1,151 @@
+"""The candidate as a test program sees it: a function that calls across to another process.
+
+Arguments go over as plain data and a plain value comes back, so no object of the candidate's, with
+its ``__eq__``, ever gets here. The candidate's death ends this process at once, past every ``except``
+of the test program; what no test may take for an answer (an exit, a foreign value) stays on record
+even where the test program swallows it. Decides nothing. Called by ``judge.py``.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import socket
+import threading
+from typing import Final
+
+from sandbox.answer import Answer, ForgedError, parse_answer
+from sandbox.codec import CodecError, decode, encode
+from sandbox.wire import FrameError, FrameReader, send_frame
+
+EXIT_CANDIDATE_GONE: Final = 70
+EXIT_CANDIDATE_FORGED: Final = 71
+
+# (verdict, detail): "wrong", "exception", "oom" or "broken".
+Fault = tuple[str, str]
+
+
+class CandidateFault(BaseException):
+    """What the candidate did is no answer that a test could expect: not for ``except Exception``."""
+
+
+class CandidateProxy:
+    """Calls the candidate in its own process.
+
+    ``num_calls`` counts the calls made. ``fault`` is the first thing on record that fails the test at
+    hand whatever the test program makes of it; who judges a test takes it and sets it to None.
+    """
+
+    def __init__(self, channel: socket.socket, *, copy_back: bool) -> None:
+        # The owner's time-outs left it otherwise.
+        channel.setblocking(True)
+        self._channel = channel
+        self._reader = FrameReader(channel)
+        self._copy_back = copy_back
+        self._lock = threading.Lock()
+        self._raised: tuple[BaseException, Fault] | None = None
+        self.num_calls = 0
+        self.fault: Fault | None = None
+
+    def call(self, *args: object, **kwargs: object) -> object:
+        """Return the candidate's plain value, or raise what stands for its exception.
+
+        With copy-back, the lists, dicts and sets among the arguments then hold what the candidate left
+        in its copies.
+        """
+        self.num_calls += 1
+        try:
+            frame = encode((args, kwargs, self._copy_back))
+        except CodecError as refusal:
+            # Before any answer came this is the test program's own fault, not a wrong answer.
+            self._put_on_record("broken" if self.num_calls == 1 else "wrong", f"an argument: {refusal}")
+            raise CandidateFault(str(refusal)) from refusal
+        answer = self._exchange(frame)
+        if answer.kind == "ok":
+            if self._copy_back:
+                _write_back((args, kwargs), (answer.args, answer.kwargs))
+            return answer.value
+        if answer.kind == "foreign":
+            self._put_on_record("wrong", answer.text)
+            raise CandidateFault(answer.text)
+        fault = ("oom" if "MemoryError" in answer.names else "exception", answer.text)
+        error = _stand_in(answer)
+        if error is None:
+            self._put_on_record(*fault)
+            raise CandidateFault(answer.text)
+        self._raised = error, fault
+        raise error
+
+    def explain(self, error: BaseException) -> Fault:
+        """What an exception says that came out of the test program."""
+        if self._raised is not None and error is self._raised[0]:
+            return self._raised[1]
+        return "wrong", type(error).__name__
+
+    def _put_on_record(self, verdict: str, detail: str) -> None:
+        if self.fault is None:
+            self.fault = verdict, detail
+
+    def _exchange(self, frame: bytes) -> Answer:
+        try:
+            # Threads of a test program take turns: the channel carries one call at a time.
+            with self._lock:
+                send_frame(self._channel, frame)
+                answer = decode(self._reader.receive())
+            parsed = parse_answer(answer, with_args=self._copy_back)
+        except EOFError:
+            os._exit(EXIT_CANDIDATE_GONE)
+        except (CodecError, FrameError, ForgedError):
+            os._exit(EXIT_CANDIDATE_FORGED)
+        if parsed.kind == "ready":
+            os._exit(EXIT_CANDIDATE_FORGED)
+        return parsed
+
+
+def _stand_in(answer: Answer) -> Exception | None:
+    """The nearest built-in exception among the class and its bases, so that a test may expect a
+    ValueError; None for what is no Exception (an exit, an interrupt)."""
+    for name in answer.names:
+        kind = getattr(builtins, name, None)
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            break
+    else:
+        return None
+    if issubclass(kind, ExceptionGroup):
+        return ExceptionGroup(answer.text, [Exception(answer.text)])
+    try:
+        # No more than one argument: the numbers in some exceptions are indices that nobody checks.
+        error = kind(*answer.args[:1])
+    except TypeError:
+        error = kind.__new__(kind)
+    error.args = answer.args
+    return error
+
+
+def _write_back(mine: object, theirs: object) -> object:
+    """Make ``mine`` hold what ``theirs`` holds, in place as far as the shapes allow; return the result.
+
+    Lists, dicts and sets keep their identity; so do containers inside a list or dict that are of the
+    same kind at the same index or key, and inside a tuple of the same length. Else theirs is taken.
+    So a row that moved keeps its place and changes its content; and of two arguments that are one
+    list the candidate gets two, the last of which is copied back. A call that raises brings nothing.
+    """
+    if isinstance(mine, list) and isinstance(theirs, list):
+        kept = len(mine)
+        mine[:] = [
+            _write_back(mine[index], item) if index < kept else item for index, item in enumerate(theirs)
+        ]
+    elif isinstance(mine, dict) and isinstance(theirs, dict):
+        items = [(key, _write_back(mine[key], item) if key in mine else item) for key, item in theirs.items()]
+        mine.clear()
+        for key, item in items:
+            # Not update(): a Counter's adds.
+            mine[key] = item
+    elif isinstance(mine, set) and isinstance(theirs, set):
+        mine.clear()
+        mine.update(theirs)
+    elif isinstance(mine, tuple) and isinstance(theirs, tuple) and len(mine) == len(theirs):
+        return tuple(_write_back(own, item) for own, item in zip(mine, theirs, strict=True))
+    else:
+        return theirs
+    return mine

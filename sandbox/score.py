@@ -1,0 +1,274 @@
+"""Score many programs: a JSONL file in, a JSONL file of verdicts out, in the same order.
+
+A line holds ``id`` (text or a whole number, once in the file), ``solution``, perhaps ``prompt``, and one
+form of tests: ``test`` (a test program) or ``tests`` (``{"args", "expected"}`` objects), each with
+``entry_point``; or ``stdin`` and ``expected_stdout`` (lists of texts, of the same length). ``copy_back``
+is as in ExecutionRequest. Other fields are ignored. ``job.py`` says how prompt and solution are joined.
+
+All lines are read and checked before the first program runs. Verdicts are collected in OUT.part in the
+order in which they come; when all are there, OUT is written in the order of IN. A killed run is resumed
+from both files; only what could not be judged then is judged again. A task that is at fault itself (its
+test program cannot run) is no wrong solution: its outcome is infra_error, ``passed`` is null, and the
+detail begins with "broken task: ". Called by ``__main__.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol, TextIO, cast
+
+from sandbox.job import Suite, make_request, read_tests
+from sandbox.progress import Progress
+from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome, StdioTest
+
+BROKEN: Final = "broken task: "
+_MAX_NAMED: Final = 20
+_WAITING_PER_WORKER: Final = 4
+_OUTCOMES: Final = frozenset(outcome.value for outcome in Outcome)
+
+
+class Runner(Protocol):
+    """What scoring needs of the pool."""
+
+    @property
+    def level(self) -> str:
+        """The isolation in force."""
+        ...
+
+    def run(self, request: ExecutionRequest) -> ExecutionResult:
+        """Run one program against its tests."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What came of all lines, those scored earlier included."""
+
+    num_lines: int
+    num_passed: int
+    num_broken: int
+    num_infra_errors: int
+
+
+def read_keys(path: Path) -> list[str]:
+    """Check every line; the keys of their ids in the order of the file.
+
+    Raises ValueError that names each wrong line (the first twenty), as FILE:LINE: what is right.
+    """
+    faults: list[str] = []
+    first_seen: dict[str, int] = {}
+    for number, line in _lines(path):
+        try:
+            key = _key(_job(line, Limits())[0])
+            if key in first_seen:
+                raise ValueError(f"id: value {key}: must be unique; line {first_seen[key]} has it too")
+            first_seen[key] = number
+        except ValueError as fault:
+            faults.append(f"{path}:{number}: {fault}")
+    if len(faults) > _MAX_NAMED:
+        faults[_MAX_NAMED:] = [f"{path}: and {len(faults) - _MAX_NAMED} more wrong lines"]
+    if not faults and not first_seen:
+        faults.append(f"{path}: holds no line; at least one is needed")
+    if faults:
+        raise ValueError("\n".join(faults))
+    return list(first_seen)
+
+
+def earlier_results(target: Path) -> dict[str, str]:
+    """The verdicts that an earlier run left in ``target`` and its .part, as lines by key.
+
+    What could not be judged is left out. Raises ValueError for a file that holds other lines; the
+    last one, half written when the run was killed, is no fault.
+    """
+    found: dict[str, str] = {}
+    for path in (target, part_of(target)):
+        if not path.exists():
+            continue
+        *lines, torn = path.read_bytes().split(b"\n")
+        if torn and path == target:
+            raise ValueError(f"{path}: its last line has no end; this is no file of verdicts")
+        for number, line in enumerate(lines, start=1):
+            try:
+                verdict = json.loads(line)
+                key, outcome = _key(verdict["id"]), verdict["outcome"]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                outcome = None
+            if outcome not in _OUTCOMES:
+                raise ValueError(f"{path}:{number}: no verdict of an earlier run; use another OUT")
+            if outcome != Outcome.INFRA_ERROR:
+                found[key] = line.decode("utf-8")
+    return found
+
+
+def part_of(target: Path) -> Path:
+    """Where verdicts are kept until all are there."""
+    return target.with_name(f"{target.name}.part")
+
+
+def score_file(
+    source: Path,
+    target: Path,
+    keys: list[str],
+    done: dict[str, str],
+    pool: Runner,
+    num_workers: int,
+    limits: Limits,
+    screen: TextIO = sys.stderr,
+) -> Counts:
+    """Judge the lines of ``source`` whose keys are not in ``done``, then write ``target``.
+
+    ``keys`` are those of ``read_keys``, ``done`` the lines of ``earlier_results``; it grows. Raises OSError
+    where a file cannot be read or written, ValueError where ``source`` has changed since it was checked.
+    """
+    part = part_of(target)
+    progress = Progress(len(keys), len(done), screen)
+    jobs = (job for _, line in _lines(source) if _key((job := _job(line, limits))[0]) not in done)
+    # Anew, so that nothing half written stays in front of the new lines.
+    part.write_text("".join(f"{line}\n" for line in done.values()), encoding="utf-8")
+    threads = ThreadPoolExecutor(num_workers)
+    try:
+        with part.open("a", encoding="utf-8") as file:
+            for name, result in _in_any_order(jobs, pool, threads, num_workers):
+                line = json.dumps({"id": name, **result})
+                file.write(f"{line}\n")
+                file.flush()
+                done[_key(name)] = line
+                progress.count(cast("bool | None", result["passed"]))
+    finally:
+        threads.shutdown(cancel_futures=True)
+    progress.finish()
+    missing = [key for key in keys if key not in done]
+    if missing:
+        raise ValueError(f"{source}: has changed: the line with id {missing[0]} is gone")
+    ordered = target.with_name(f"{target.name}.new")
+    with ordered.open("w", encoding="utf-8") as file:
+        file.writelines(f"{done[key]}\n" for key in keys)
+    os.replace(ordered, target)
+    part.unlink()
+    return _count([done[key] for key in keys])
+
+
+def _in_any_order(
+    jobs: Iterator[tuple[object, ExecutionRequest]],
+    pool: Runner,
+    threads: ThreadPoolExecutor,
+    num_workers: int,
+) -> Iterator[tuple[object, dict[str, object]]]:
+    """The verdicts as they come; few jobs are held at a time, however long the file is."""
+    running: dict[Future[dict[str, object]], object] = {}
+    more = True
+    while more or running:
+        while more and len(running) < _WAITING_PER_WORKER * num_workers:
+            job = next(jobs, None)
+            more = job is not None
+            if job is not None:
+                running[threads.submit(_judge, pool, job[1])] = job[0]
+        ended, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in ended:
+            yield running.pop(future), future.result()
+
+
+def _judge(pool: Runner, request: ExecutionRequest) -> dict[str, object]:
+    """The verdict's fields, but for the id."""
+    try:
+        result = pool.run(request)
+    except ValueError as fault:
+        broken = {"outcome": Outcome.INFRA_ERROR.value, "passed": None, "detail": f"{BROKEN}{fault}"[:300]}
+        return {**broken, "cpu_s": 0.0, "wall_s": 0.0, "level": pool.level}
+    is_judged = result.outcome is not Outcome.INFRA_ERROR
+    return {
+        "outcome": result.outcome.value,
+        "passed": result.outcome is Outcome.PASS if is_judged else None,
+        "detail": result.detail,
+        "cpu_s": round(result.cpu_s, 6),
+        "wall_s": round(result.wall_s, 6),
+        "level": result.level,
+    }
+
+
+def _count(lines: list[str]) -> Counts:
+    verdicts = [cast("dict[str, object]", json.loads(line)) for line in lines]
+    unjudged = [verdict for verdict in verdicts if verdict["outcome"] == Outcome.INFRA_ERROR]
+    num_broken = sum(str(verdict["detail"]).startswith(BROKEN) for verdict in unjudged)
+    return Counts(
+        num_lines=len(verdicts),
+        num_passed=sum(verdict["passed"] is True for verdict in verdicts),
+        num_broken=num_broken,
+        num_infra_errors=len(unjudged) - num_broken,
+    )
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines that are not blank, with their numbers."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                text = line.decode("utf-8")
+            except UnicodeDecodeError as fault:
+                raise ValueError(f"{path}:{number}: must be UTF-8 text ({fault})") from None
+            if text.strip():
+                yield number, text
+
+
+def _job(line: str, limits: Limits) -> tuple[object, ExecutionRequest]:
+    """The id and the request of one line. Raises ValueError."""
+    try:
+        fields = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as fault:
+        raise ValueError(f"must be one JSON object ({fault})") from None
+    if not isinstance(fields, dict):
+        raise ValueError("must be one JSON object")
+    name = fields.get("id")
+    if not isinstance(name, str | int) or isinstance(name, bool):
+        raise ValueError("id: must be text or a whole number")
+    tests = _tests(fields)
+    copy_back = fields.get("copy_back", False)
+    if not isinstance(copy_back, bool):
+        raise ValueError("copy_back: must be true or false")
+    request = make_request(
+        prompt=_text(fields, "prompt", otherwise=""),
+        solution=_text(fields, "solution"),
+        entry_point="" if tests.stdio_tests else _text(fields, "entry_point"),
+        tests=tests,
+        limits=limits,
+        copy_back=copy_back,
+    )
+    return name, request
+
+
+def _tests(fields: dict[str, object]) -> Suite:
+    if sum(name in fields for name in ("test", "tests", "stdin")) != 1:
+        raise ValueError("give exactly one of test, tests, and stdin with expected_stdout")
+    if "test" in fields:
+        return Suite(check_source=_text(fields, "test"))
+    if "tests" in fields:
+        return read_tests(fields["tests"])
+    inputs, outputs = fields["stdin"], fields.get("expected_stdout")
+    if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
+        raise ValueError("stdin, expected_stdout: must be two lists of the same length")
+    if not inputs or not all(isinstance(text, str) for text in (*inputs, *outputs)):
+        raise ValueError("stdin, expected_stdout: must hold texts, at least one each")
+    pairs = zip(inputs, outputs, strict=True)
+    return Suite(stdio_tests=tuple(StdioTest(stdin=given, expected_stdout=want) for given, want in pairs))
+
+
+def _text(fields: dict[str, object], name: str, otherwise: str | None = None) -> str:
+    value = fields.get(name, otherwise)
+    if not isinstance(value, str):
+        raise ValueError(f"{name}: {'must be text' if name in fields else 'is missing; it must be text'}")
+    return value
+
+
+def _key(name: object) -> str:
+    """1 and "1" are two ids."""
+    return json.dumps(name)
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")

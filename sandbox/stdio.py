@@ -1,0 +1,118 @@
+"""stdio mode: run the whole program once a test, compare what it printed, out here.
+
+The program's stdin and stdout are files in memory that this side makes and reads; nothing but the
+stdin of one test ever enters a child. Called by ``execution.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from sandbox.codec import CodecError, decode, encode
+from sandbox.control import ChildReport
+from sandbox.result import ExecutionRequest, ExecutionResult, Outcome, StdioTest
+from sandbox.run import Failure, Run, printable
+from sandbox.wire import FrameError, receive_frame, send_frame
+from sandbox.worker import Worker
+
+# A program that ran into one of these does so on most inputs: the others would only cost time.
+_HOPELESS: Final = frozenset({Outcome.TIMEOUT_CPU, Outcome.TIMEOUT_WALL, Outcome.OOM, Outcome.VIOLATION})
+
+
+def run_stdio(worker: Worker, request: ExecutionRequest) -> ExecutionResult:
+    """Run all tests until one is hopeless; the first failure names the outcome.
+
+    CPU and wall time are summed over the tests. Raises SandboxError.
+    """
+    attempts: list[_Attempt] = []
+    for index, test in enumerate(request.stdio_tests):
+        with StdioRun(worker, request) as run:
+            attempts.append(run.attempt(index, test))
+        failure = attempts[-1].failure
+        if failure is not None and (failure[0] in _HOPELESS or failure[1] == "SyntaxError"):
+            break
+    failures = [attempt.failure for attempt in attempts if attempt.failure is not None]
+    outcome, detail = failures[0] if failures else (Outcome.PASS, "")
+    return ExecutionResult(
+        outcome=outcome,
+        num_passed=len(attempts) - len(failures),
+        num_tests=len(request.stdio_tests),
+        detail=detail,
+        clean=all(attempt.report.num_stderr_bytes == 0 for attempt in attempts),
+        cpu_s=sum(attempt.report.cpu_s for attempt in attempts),
+        wall_s=sum(attempt.wall_s for attempt in attempts),
+        level=worker.level,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt:
+    failure: Failure | None
+    report: ChildReport
+    wall_s: float
+
+
+class StdioRun(Run):
+    """One process for one test."""
+
+    def __enter__(self) -> StdioRun:
+        return self
+
+    def attempt(self, index: int, test: StdioTest) -> _Attempt:
+        """Run the program on ``test.stdin`` and compare what it printed."""
+        self.place = f"test {index}: "
+        stdin, stdout = os.memfd_create("stdin"), os.memfd_create("stdout")
+        try:
+            _write(stdin, test.stdin.encode("utf-8", "surrogatepass"))
+            self.start("stdio", stdin, stdout)
+            # A program that is gone already shows in its report.
+            with contextlib.suppress(EOFError):
+                send_frame(self.candidate, encode(self.request.solution), deadline=self.deadline)
+            report = self.worker.finish_run(self.limits.wall_cap_s)[0]
+            failure = self.excess(report) or self._end(report) or self._compare(stdout, test)
+        finally:
+            os.close(stdin)
+            os.close(stdout)
+        return _Attempt(failure=failure, report=report, wall_s=time.monotonic() - self.started)
+
+    def _end(self, report: ChildReport) -> Failure | None:
+        """None for a program that ended well, whatever way it took."""
+        if report.exit_code == 0:
+            return None
+        if report.exit_code < 0:
+            return self.own_death(report.exit_code)
+        name = self._exception()
+        if name == "SyntaxError":
+            return Outcome.EXCEPTION, name
+        outcome = Outcome.OOM if name == "MemoryError" else Outcome.EXCEPTION
+        return outcome, self.place + (name or f"exit code {report.exit_code}")
+
+    def _exception(self) -> str:
+        """The type that the program's end left on the channel; its word, good for the detail only."""
+        self.candidate.settimeout(0.001)
+        try:
+            return printable(decode(receive_frame(self.candidate, deadline=time.monotonic())))
+        except (EOFError, TimeoutError, FrameError, CodecError):
+            return ""
+
+    def _compare(self, stdout: int, test: StdioTest) -> Failure | None:
+        os.lseek(stdout, 0, os.SEEK_SET)
+        with open(stdout, "rb", closefd=False) as file:
+            printed = file.read(self.limits.output_bytes)
+        expected = test.expected_stdout.encode("utf-8", "surrogatepass")
+        return None if _lines(printed) == _lines(expected) else (Outcome.WRONG, f"{self.place}wrong output")
+
+
+def _write(fd: int, data: bytes) -> None:
+    with open(fd, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(fd, 0, os.SEEK_SET)
+
+
+def _lines(text: bytes) -> list[bytes]:
+    """The lines without white space at their ends, without empty lines at the end."""
+    return [line.rstrip() for line in text.rstrip().split(b"\n")]

@@ -1,0 +1,190 @@
+"""Programs that write on, close, redirect or starve the descriptors that they find open."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sandbox.result import Outcome
+from tests.sandbox.attacks.case import BRIEF_WALL, Case, harm
+
+_VIOLATION: Final = frozenset({Outcome.VIOLATION})
+_WALL: Final = frozenset({Outcome.TIMEOUT_WALL})
+_SEND: Final = """
+from sandbox.codec import encode
+def send(body, fd=3):
+    os.write(fd, struct.pack('<I', len(body)) + body)
+def digits(number):
+    size = number.bit_length() // 8 + 1
+    return b'i' + count(size) + number.to_bytes(size, 'little', signed=True)
+def count(n):
+    out = bytearray()
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    return bytes(out) + bytes([n])
+HUGE = digits(10**5000)
+ERROR = b't\\x02s\\x05error'
+"""
+# Nested frozensets of one hash, whose comparison is quadratic in each level.
+_TREE: Final = """
+P = 2**61 - 1
+shared = b''.join(digits(k * P) for k in range(1, 200))
+leaves = b''.join(b'Z' + count(200) + shared + digits((1000 + k) * P) for k in range(200))
+tree = b't\\x02s\\x02okS' + count(200) + leaves
+"""
+
+CASES: Final = (
+    Case(
+        name="forged values on all descriptors",
+        source=_SEND + "def f(x):\n    for fd in range(64):\n"
+        "        for value in (('ready', None), ('ok', 2), ('pass', '', 3), ('pass', '', 3, 3)):\n"
+        "            try: send(encode(value), fd)\n            except OSError: pass\n    return 0",
+    ),
+    Case(
+        name="forged ready, then exit",
+        source=_SEND + "send(encode(('ready', None)))\nos._exit(0)",
+    ),
+    Case(
+        name="forged ready, then it never reads",
+        source=_SEND + "send(encode(('ready', None)))\ntime.sleep(60)",
+        expected=_WALL,
+        limits=BRIEF_WALL,
+    ),
+    Case(
+        name="forged verdict at import",
+        source=_SEND + "send(encode(('pass', '', 3)))\ndef f(x): return 0",
+        expected=_VIOLATION,
+    ),
+    Case(
+        name="one surplus result",
+        source=_SEND + "def f(x):\n    send(encode(('ok', 2)))\n    return x + 1",
+    ),
+    Case(
+        name="surplus result after the last one",
+        source=_SEND + "n = 0\ndef f(x):\n    global n\n    n += 1\n    if n == 3:\n"
+        "        body = encode(('ok', x + 1))\n        frame = struct.pack('<I', len(body)) + body\n"
+        "        os.write(3, frame + frame)\n        time.sleep(60)\n    return x + 1",
+        expected=_VIOLATION,
+    ),
+    Case(
+        name="half a surplus frame",
+        source="n = 0\ndef f(x):\n    global n\n    n += 1\n    if n == 3:\n"
+        "        os.write(3, b'\\x05')\n    return x + 1",
+        limits=BRIEF_WALL,
+    ),
+    Case(
+        name="a huge frame",
+        source="def f(x):\n    os.write(3, b'\\xff' * 64)\n    return x + 1",
+        expected=_VIOLATION,
+    ),
+    Case(
+        name="garbage frames",
+        source="def f(x):\n    os.write(3, b'\\x02\\0\\0\\0zz' * 64)\n    return x + 1",
+        expected=_VIOLATION,
+    ),
+    Case(name="empty frames", source="def f(x):\n    os.write(3, b'\\0' * 64)\n    return x + 1"),
+    Case(
+        name="error whose name is a huge integer",
+        source=_SEND + "def f(x):\n    send(ERROR + b't\\x02t\\x01' + HUGE + b't\\0')\n    time.sleep(9)",
+        limits=BRIEF_WALL,
+    ),
+    Case(
+        name="error at import whose name is a huge integer",
+        source=_SEND + "send(ERROR + b't\\x02t\\x01' + HUGE + b't\\0')\ntime.sleep(9)",
+        limits=BRIEF_WALL,
+    ),
+    Case(
+        name="error at import that is a huge integer",
+        source=_SEND + "send(ERROR + HUGE)\ntime.sleep(9)",
+        limits=BRIEF_WALL,
+    ),
+    Case(
+        name="error whose argument is a huge integer",
+        source=_SEND + "def f(x):\n    send(ERROR + b't\\x02t\\x01s\\x0aValueErrort\\x01' + HUGE)\n"
+        "    time.sleep(9)",
+        limits=BRIEF_WALL,
+    ),
+    Case(
+        name="unknown kind that is a huge integer",
+        source=_SEND + "def f(x):\n    send(b't\\x02' + HUGE + HUGE)\n    time.sleep(9)",
+        limits=BRIEF_WALL,
+    ),
+    Case(
+        name="a frame that is expensive to decode",
+        source=_SEND + _TREE + "def f(x):\n    send(tree)\n    time.sleep(9)",
+        limits=BRIEF_WALL,
+    ),
+    Case(
+        name="a frame at import that is expensive to decode",
+        source=_SEND + _TREE + "send(tree)\ntime.sleep(9)",
+        limits=BRIEF_WALL,
+    ),
+    Case(
+        name="nested beyond every depth",
+        source="def f(x):\n    body = b'l\\x01' * 100_000 + b'N'\n"
+        "    os.write(3, struct.pack('<I', len(body)) + body)\n    return 0",
+        expected=_VIOLATION,
+    ),
+    Case(
+        name="a slow drip of a frame",
+        source="def f(x):\n    os.write(3, b'\\xff\\xff\\0\\0')\n    while True:\n"
+        "        os.write(3, b'a')\n        time.sleep(0.01)",
+        expected=_WALL,
+        limits=BRIEF_WALL,
+    ),
+    Case(name="close everything", source="def f(x):\n    os.closerange(0, 64)\n    return x + 1"),
+    Case(name="close the channel and stay", source="os.close(3)\ntime.sleep(60)", limits=BRIEF_WALL),
+    Case(name="redirect the channel", source="def f(x):\n    os.dup2(1, 3)\n    return x + 1"),
+    Case(
+        name="talk to itself on the channel",
+        source=_SEND + "def f(x):\n    a, b = socket.socketpair()\n    os.dup2(a.fileno(), 3)\n"
+        "    for _ in range(9): send(encode(((1,), {}, False)), b.fileno())\n    return x + 1",
+        limits=BRIEF_WALL,
+    ),
+    Case(
+        name="eats the owner's frames",
+        source="def f(x):\n    threading.Thread(target=lambda: [os.read(3, 1) for _ in range(9**9)]).start()\n"
+        "    time.sleep(0.02)\n    return x + 1",
+        limits=BRIEF_WALL,
+    ),
+    Case(
+        name="shuts the channel down for reading",
+        source="socket.socket(fileno=os.dup(3)).shutdown(socket.SHUT_RD)\ndef f(x): return x + 1",
+    ),
+    Case(
+        name="channel in non-blocking mode",
+        source="def f(x):\n    os.set_blocking(3, False)\n    return 0",
+    ),
+    harm(
+        "descriptors passed over the channel",
+        "socket.send_fds(socket.socket(fileno=os.dup(3)), [b'\\0'], [0, 1, 2])",
+    ),
+    harm("descriptors received over the channel", "socket.recv_fds(socket.socket(fileno=os.dup(3)), 1, 1)"),
+    harm(
+        "a handle on the owner through its socket",
+        """
+        import ctypes
+        s = socket.socket(fileno=os.dup(3))
+        fd = struct.unpack('i', s.getsockopt(socket.SOL_SOCKET, 77, 4))[0]
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.syscall(424, fd, 0, None, 0) < 0 and libc.syscall(438, fd, 0, 0) < 0:
+            raise OSError(ctypes.get_errno(), 'pidfd')
+        """,
+    ),
+    harm(
+        "options of the owner's socket",
+        "socket.socket(fileno=os.dup(3)).setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)",
+    ),
+    harm(
+        "open descriptors beyond its own",
+        """
+        import stat
+        found = []
+        for fd in range(4, 64):
+            try: mode = os.fstat(fd).st_mode
+            except OSError: continue
+            if not stat.S_ISCHR(mode): found.append(fd)
+        if not found: raise OSError
+        """,
+    ),
+)
