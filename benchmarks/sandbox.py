@@ -65,16 +65,17 @@ class Track:
         )
 
     def time_single(self, seconds: float) -> None:
-        """Run programs one after another for ``seconds`` and note each one's wall time."""
+        """Run programs one after another for ``seconds``, at least two, and note each one's wall time."""
         deadline = time.monotonic() + seconds
-        while (started := time.monotonic()) < deadline:
+        num_before = len(self.walls_s)
+        while (started := time.monotonic()) < deadline or len(self.walls_s) < num_before + 2:
             self._run_next()
             self.walls_s.append(time.monotonic() - started)
 
     def summary(self) -> dict[str, Any]:
         """Medians over the rounds; every round's rate, for the spread."""
         rates = [one["runs_per_s_per_core"] for one in self.rounds]
-        percentiles = statistics.quantiles(self.walls_s, n=20)
+        percentiles = statistics.quantiles(self.walls_s, n=20, method="inclusive")
         cpu_ms = [one["cpu_ms_per_run"] for one in self.rounds if self.contender.is_counted]
         return {
             "note": self.contender.note,
@@ -120,7 +121,7 @@ def measure(
             track.walls_s = singles[track.contender.name].walls_s
             track.failed |= singles[track.contender.name].failed
         figures = {track.contender.name: track.summary() for track in tracks}
-        kills = kill_latencies(one_worker)
+        kills = kill_latencies(one_worker, num_runs=2 * num_rounds)
         level = pool.level
     return {
         "contenders": figures,

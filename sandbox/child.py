@@ -8,6 +8,7 @@ socket objects and the arguments of the system calls exist. Called by the zygote
 from __future__ import annotations
 
 import ctypes
+import gc
 import math
 import os
 import resource
@@ -92,6 +93,7 @@ def run(calls: list[jail.SystemCall], act: Callable[[str], None], role: str) -> 
         for call in calls:
             if call.function(*call.arguments) != 0:
                 os._exit(1)
+        gc.enable()
         act(role)
     except BaseException:
         os._exit(1)

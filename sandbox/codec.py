@@ -19,6 +19,9 @@ MAX_DEPTH: Final = 100
 MAX_NODES: Final = 262_144
 # Keys of one hash make inserting quadratic; honest data never comes near this.
 MAX_EQUAL_HASHES: Final = 256
+# Frozensets of such keys, nested, multiply that at each level: so the comparisons that a value may
+# cost its receiver are counted as well.
+MAX_COMPARISONS: Final = 2_000_000
 
 _FLOAT: Final = struct.Struct("<d")
 _COMPLEX: Final = struct.Struct("<dd")
@@ -138,12 +141,13 @@ class _Encoder:
 
 
 class _Decoder:
-    __slots__ = ("data", "num_nodes", "position")
+    __slots__ = ("data", "num_comparisons", "num_nodes", "position")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.position = 0
         self.num_nodes = 0
+        self.num_comparisons = 0
 
     def read(self, depth: int) -> object:
         self.num_nodes += 1
@@ -174,7 +178,7 @@ class _Decoder:
             return self._dict(depth)
         if tag in (b"S", b"Z"):
             items = self._items(depth)
-            _check_keys(items)
+            self._check_keys(items)
             return set(items) if tag == b"S" else frozenset(items)
         if tag == b"b":
             return self._take(self._count())
@@ -226,15 +230,35 @@ class _Decoder:
             raise CodecError("the bytes end too early")
         flat = [self.read(depth - 1) for _ in range(2 * count)]
         keys = flat[::2]
-        _check_keys(keys)
+        self._check_keys(keys)
         return dict(zip(keys, flat[1::2], strict=True))
 
+    def _check_keys(self, keys: list[object]) -> None:
+        """Refuse unhashable keys and key sets made to make hashing quadratic."""
+        try:
+            hashes = [hash(key) for key in keys]
+        except TypeError as error:
+            raise CodecError("a key or set member is not hashable") from error
+        if len(set(hashes)) == len(hashes):
+            return
+        counts = Counter(hashes)
+        if max(counts.values()) > MAX_EQUAL_HASHES:
+            raise CodecError("too many keys share one hash")
+        for key, key_hash in zip(keys, hashes, strict=True):
+            if counts[key_hash] > 1:
+                self._count_comparisons(counts[key_hash] * self._cost(key))
 
-def _check_keys(keys: list[object]) -> None:
-    """Refuse unhashable keys and key sets made to make hashing quadratic."""
-    try:
-        hashes = [hash(key) for key in keys]
-    except TypeError as error:
-        raise CodecError("a key or set member is not hashable") from error
-    if len(keys) > MAX_EQUAL_HASHES and max(Counter(hashes).values()) > MAX_EQUAL_HASHES:
-        raise CodecError("too many keys share one hash")
+    def _cost(self, key: object) -> int:
+        """How many comparisons may tell the key from another of its hash."""
+        self._count_comparisons(1)
+        if not isinstance(key, (tuple, frozenset)):
+            return 1
+        cost = sum(self._cost(item) for item in key)
+        if isinstance(key, frozenset) and key:
+            cost *= max(Counter(map(hash, key)).values())
+        return cost + 1
+
+    def _count_comparisons(self, number: int) -> None:
+        self.num_comparisons += number
+        if self.num_comparisons > MAX_COMPARISONS:
+            raise CodecError("too many keys share one hash")

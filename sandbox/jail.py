@@ -126,9 +126,9 @@ def become_nobody(readable: str) -> None:
     where nobody cannot list ``readable`` (an interpreter below somebody's home), OSError without
     the right to change the uid.
     """
-    os.setegid(_NOBODY)
-    os.seteuid(_NOBODY)
     try:
+        os.setegid(_NOBODY)
+        os.seteuid(_NOBODY)
         os.listdir(readable)
     finally:
         os.seteuid(0)
@@ -209,12 +209,18 @@ def address_space_bytes() -> int:
 def shared_library_paths() -> list[str]:
     """Where the dynamic loader finds what the interpreter and its extension modules link to."""
     triplet = f"{platform.machine()}-linux-gnu"
-    paths = ["/lib64", "/usr/lib64", f"/lib/{triplet}", f"/usr/lib/{triplet}"]
-    library_folder = os.path.join(sys.base_prefix, "lib")
-    if os.path.isdir(library_folder):
-        names = [name for name in os.listdir(library_folder) if ".so" in name]
-        paths += [os.path.join(library_folder, name) for name in names]
-    return paths
+    paths = []
+    for folder in ("/lib64", "/usr/lib64", f"/lib/{triplet}", f"/usr/lib/{triplet}"):
+        # A folder that holds the standard library holds installed packages too.
+        inside = os.path.realpath(os.__file__).startswith(os.path.realpath(folder) + "/")
+        paths += _libraries(folder) if inside else [folder]
+    return paths + _libraries(os.path.join(sys.base_prefix, "lib"))
+
+
+def _libraries(folder: str) -> list[str]:
+    if not os.path.isdir(folder):
+        return []
+    return [os.path.join(folder, name) for name in os.listdir(folder) if ".so" in name]
 
 
 def check_call(result: int, call: str) -> None:

@@ -13,6 +13,7 @@ with verdict pass, wrong, exception, oom or broken (the test program fails by it
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import types
@@ -20,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from sandbox.codec import decode, encode
-from sandbox.proxy import CandidateProxy
+from sandbox.proxy import EXIT_CANDIDATE_FORGED, CandidateProxy
 from sandbox.tally import Tally
 from sandbox.unittests import TallyResult, load_suite
 from sandbox.wire import receive_frame, send_frame
@@ -47,6 +48,9 @@ def serve(control: socket.socket, candidate: socket.socket) -> None:
     else:
         _run(module, defined, call, tally)
     verdict, detail = tally.verdict()
+    if verdict == "pass" and proxy.has_surplus:
+        # Read here, so the owner cannot see it any more.
+        os._exit(EXIT_CANDIDATE_FORGED)
     send_frame(control, encode(("verdict", verdict, detail, tally.num_passed, tally.num_tests)))
 
 

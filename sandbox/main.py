@@ -111,8 +111,7 @@ def _build(
     """The jail, and whether the network is closed."""
     os.chdir(workdir)
     base_bytes = jail.address_space_bytes()
-    readable = [_STANDARD_LIBRARY, *jail.shared_library_paths(), *_ZONES, *extra]
-    hidden = separate and _works(jail.unshare_mounts) and _hide_host(workdir, readable)
+    hidden = separate and _works(jail.unshare_mounts) and _works(lambda: _hide_host(workdir, extra))
     nobody = (
         "user" not in without and os.geteuid() == 0 and _works(lambda: jail.become_nobody(_STANDARD_LIBRARY))
     )
@@ -142,9 +141,10 @@ def _build(
     return prepared, network
 
 
-def _hide_host(workdir: str, readable: list[str]) -> bool:
+def _hide_host(workdir: str, extra: list[str]) -> None:
+    readable = [_STANDARD_LIBRARY, *jail.shared_library_paths(), *_ZONES]
     masked = [os.path.join(_STANDARD_LIBRARY, name) for name in _PACKAGES]
-    return _works(lambda: mounts.hide_host(workdir, readable, _DEVICES, masked))
+    mounts.hide_host(workdir, readable, _DEVICES, masked, extra)
 
 
 def _enter_landlock(extra: list[str]) -> None:

@@ -31,25 +31,31 @@ _PIVOT_ROOT: Final = {"x86_64": 155, "aarch64": 41}
 _TMPFS_OPTIONS: Final = b"size=256k,nr_inodes=512,mode=755"
 
 
-def hide_host(root: str, paths: Iterable[str], devices: Iterable[str], masked: Iterable[str]) -> None:
+def hide_host(
+    root: str, paths: Iterable[str], devices: Iterable[str], masked: Iterable[str], extra: Iterable[str]
+) -> None:
     """Replace the file system that this process sees; the working directory is then its root.
 
     ``root`` is an empty folder that serves as the mount point. ``paths`` (files or folders) and
     ``devices`` stay visible, where they exist, at the same place and read-only; the folders
-    ``masked``, below them, read as empty. There is no /proc, no /dev but ``devices``, no /tmp.
-    Raises OSError where the host refuses, with the old file system still in place.
+    ``masked``, below them, read as empty, but for ``extra``. There is no /proc, no /dev but
+    ``devices``, no /tmp. Raises OSError where the host refuses, with the old file system still in place.
     """
     _mount(None, "/", None, _MS_REC | _MS_PRIVATE, None)
     trees = [(path, _clone(path, _ATTR_NODEV)) for path in paths if os.path.exists(path)]
     trees += [(path, _clone(path, 0)) for path in devices if os.path.exists(path)]
+    extra_trees = [(path, _clone(path, _ATTR_NODEV)) for path in extra]
     _mount(b"tmpfs", root, b"tmpfs", _MS_NOSUID | _MS_NODEV, _TMPFS_OPTIONS)
     try:
         for path, tree in trees:
             _attach(tree, path, root + path)
-        for path in masked:
-            if os.path.isdir(root + path):
-                _mount(b"tmpfs", root + path, b"tmpfs", _MS_RDONLY | _MS_NOSUID | _MS_NODEV, _TMPFS_OPTIONS)
-        _mount(None, root, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | _MS_NODEV, None)
+        covers = [root + path for path in masked if os.path.isdir(root + path)]
+        for cover in covers:
+            _mount(b"tmpfs", cover, b"tmpfs", _MS_NOSUID | _MS_NODEV, _TMPFS_OPTIONS)
+        for path, tree in extra_trees:
+            _attach(tree, path, root + path)
+        for made in (*covers, root):
+            _mount(None, made, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | _MS_NODEV, None)
         os.chdir(root)
         # The old root lands on top of the new one, where it can be taken off without a folder for it.
         check_call(libc.syscall(_PIVOT_ROOT[platform.machine()], b".", b"."), "pivot_root")
@@ -58,7 +64,7 @@ def hide_host(root: str, paths: Iterable[str], devices: Iterable[str], masked: I
         libc.umount2(os.fsencode(root), _MNT_DETACH)
         raise
     finally:
-        for _, tree in trees:
+        for _, tree in (*trees, *extra_trees):
             os.close(tree)
     check_call(libc.umount2(b".", _MNT_DETACH), "umount2")
     os.chdir("/")

@@ -10,7 +10,9 @@ type, for the detail. The exit code is the program's own (1 after an exception),
 
 from __future__ import annotations
 
+import _sitebuiltins
 import atexit
+import builtins
 import contextlib
 import os
 import socket
@@ -30,6 +32,9 @@ def serve(channel: socket.socket) -> NoReturn:
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     sys.argv = ["solution.py"]
+    # The site module, which zygotes run without, gives programs these two.
+    for name in ("exit", "quit"):
+        setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     try:
         code = 0
         exec(compile(source, "solution.py", "exec", dont_inherit=True), module.__dict__)
@@ -60,7 +65,8 @@ def _finish(code: int) -> NoReturn:
             if thread is not threading.current_thread() and not thread.daemon:
                 thread.join()
         atexit._run_exitfuncs()
-        sys.stdout.flush()
+        if not sys.stdout.closed:
+            sys.stdout.flush()
     except SystemExit as error:
         code = _exit_code(error)
     except BaseException:

@@ -76,6 +76,11 @@ class CandidateProxy:
         self._raised = error, fault
         raise error
 
+    @property
+    def has_surplus(self) -> bool:
+        """Whether more came from the candidate than the answers to its calls."""
+        return self._reader.has_more
+
     def explain(self, error: BaseException) -> Fault:
         """What an exception says that came out of the test program."""
         if self._raised is not None and error is self._raised[0]:
@@ -104,7 +109,10 @@ class CandidateProxy:
 
 def _stand_in(answer: Answer) -> Exception | None:
     """The nearest built-in exception among the class and its bases, so that a test may expect a
-    ValueError; None for what is no Exception (an exit, an interrupt)."""
+    ValueError; None for what is no Exception (an exit, an interrupt) and for a StopIteration, which
+    would end the test program's own ``map`` or ``zip`` over its calls as if all had been made."""
+    if not {"StopIteration", "StopAsyncIteration"}.isdisjoint(answer.names):
+        return None
     for name in answer.names:
         kind = getattr(builtins, name, None)
         if isinstance(kind, type) and issubclass(kind, Exception):

@@ -143,6 +143,9 @@ class Run:
     def result(self, failure: Failure | None, reports: list[ChildReport], num_passed: int) -> ExecutionResult:
         """The verdict, PASS for no failure, with the candidate's usage (``reports[0]``, where it ran)."""
         outcome, detail = failure or (Outcome.PASS, "")
+        if failure is not None and outcome is not Outcome.PASS:
+            # Right answers and then a forged frame or a death: no full marks by the count either.
+            num_passed = min(num_passed, max(self.num_tests - 1, 0))
         return ExecutionResult(
             outcome=outcome,
             num_passed=num_passed,
@@ -167,4 +170,6 @@ def is_confined(level: str) -> bool:
 
 def printable(text: object) -> str:
     """The candidate chose this text: keep it short and harmless in logs."""
-    return "".join(char if char.isprintable() else "?" for char in str(text)[:80])
+    # Not str(text): that of a large integer raises ValueError, which would read as the task's fault.
+    shown = text if isinstance(text, str) else type(text).__name__
+    return "".join(char if char.isprintable() else "?" for char in shown[:80])

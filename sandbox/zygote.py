@@ -22,6 +22,7 @@ import signal
 import socket
 import time
 from dataclasses import dataclass
+from typing import cast
 
 from sandbox import child, control
 from sandbox.control import ChildReport
@@ -34,7 +35,8 @@ from sandbox.result import Limits
 class _Child:
     pid: int
     pidfd: int
-    output_fds: list[int]
+    stdout: int | None
+    stderr: int | None
     reason: str = ""
     status: int | None = None
     cpu_s: float = 0.0
@@ -49,6 +51,10 @@ class Zygote:
         self._launcher = launcher
         self._null = null
         self._roles = child.Roles()
+        # In their places for good: one candidate at a time prints, and is dead when it is counted.
+        self._stdout, self._stderr = os.memfd_create("stdout"), os.memfd_create("stderr")
+        os.dup2(self._stdout, child.STDOUT, inheritable=False)
+        os.dup2(self._stderr, child.STDERR, inheritable=False)
         # Most runs ask for the same; remembering it spares pages that would be copied for the child.
         self._message = b""
         self._plan: tuple[str, Limits, list[SystemCall]]
@@ -58,6 +64,8 @@ class Zygote:
         random.seed(0)
         gc.collect()
         gc.freeze()
+        # A collection would touch pages that are then copied; children turn it on again.
+        gc.disable()
         while True:
             message, fds, _, _ = socket.recv_fds(self._owner, control.MAX_BYTES, control.MAX_FDS)
             if not message:
@@ -70,7 +78,7 @@ class Zygote:
             for one in children:
                 _end(one, "stop", grace_s or 0.0)
             remove_traces(self._prepared)
-            reports = [_report(one) for one in children]
+            reports = [self._report(one) for one in children]
             if grace_s is None:
                 return
             self._owner.send(control.pack_reports(reports))
@@ -85,11 +93,22 @@ class Zygote:
     def _fork_children(self, role: str, fds: list[int], calls: list[SystemCall]) -> list[_Child]:
         if role == "stdio":
             channel, stdin, stdout = fds
-            return [self._fork("stdio", calls, channel, stdin=stdin, outputs=[stdout, None])]
-        children = [self._fork("candidate", calls, fds[0], outputs=[None, None])]
+            os.dup2(stdin, child.STDIN, inheritable=False)
+            os.dup2(stdout, child.STDOUT, inheritable=False)
+            program = self._fork("stdio", calls, channel, stdout=os.dup(stdout), stderr=self._stderr)
+            os.dup2(self._null, child.STDIN, inheritable=False)
+            os.dup2(self._stdout, child.STDOUT, inheritable=False)
+            return [program]
+        children = [self._fork("candidate", calls, fds[0], stdout=self._stdout, stderr=self._stderr)]
         if role == "judge":
             # What a test program prints is nobody's business.
-            children.append(self._fork("judge", calls, fds[1], second=fds[2], outputs=[]))
+            os.dup2(self._null, child.STDOUT, inheritable=False)
+            os.dup2(self._null, child.STDERR, inheritable=False)
+            os.dup2(fds[2], child.SECOND_CHANNEL, inheritable=False)
+            children.append(self._fork("judge", calls, fds[1]))
+            os.dup2(self._null, child.SECOND_CHANNEL, inheritable=False)
+            os.dup2(self._stdout, child.STDOUT, inheritable=False)
+            os.dup2(self._stderr, child.STDERR, inheritable=False)
         return children
 
     def _fork(
@@ -98,25 +117,42 @@ class Zygote:
         calls: list[SystemCall],
         channel: int,
         *,
-        outputs: list[int | None],
-        second: int | None = None,
-        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
     ) -> _Child:
-        """Put the descriptors in the child's places, fork, take them away again.
-
-        ``outputs`` are stdout and stderr, None for a file of our own, empty for none to be kept.
-        """
-        null = self._null
-        kept = [os.memfd_create("output") if fd is None else os.dup(fd) for fd in outputs]
-        stdout, stderr = kept or (null, null)
-        for target, fd in enumerate((stdin or null, stdout, stderr, channel, second or null)):
-            os.dup2(fd, target, inheritable=False)
+        """Fork with the channel in its place; what the child prints is counted on ``stdout``, ``stderr``."""
+        os.dup2(channel, child.CHANNEL, inheritable=False)
         pid = child.fork()
         if pid == 0:
             child.run(calls, self._roles.play, role)
-        for target in (child.STDIN, child.CHANNEL, child.SECOND_CHANNEL):
-            os.dup2(null, target, inheritable=False)
-        return _Child(pid=pid, pidfd=os.pidfd_open(pid), output_fds=kept)
+        os.dup2(self._null, child.CHANNEL, inheritable=False)
+        return _Child(pid=pid, pidfd=os.pidfd_open(pid), stdout=stdout, stderr=stderr)
+
+    def _report(self, one: _Child) -> ChildReport:
+        assert one.status is not None
+        os.close(one.pidfd)
+        num_stdout_bytes = self._count_output(one.stdout)
+        if one.stdout not in (None, self._stdout):
+            os.close(cast("int", one.stdout))
+        return ChildReport(
+            reason=one.reason,
+            exit_code=os.waitstatus_to_exitcode(one.status),
+            cpu_s=one.cpu_s,
+            num_stdout_bytes=num_stdout_bytes,
+            num_stderr_bytes=self._count_output(one.stderr),
+        )
+
+    def _count_output(self, fd: int | None) -> int:
+        """Bytes printed; a file of our own is emptied for the next run."""
+        if fd is None:
+            return 0
+        num_bytes = os.fstat(fd).st_size
+        if fd in (self._stdout, self._stderr):
+            # A program can move the offset without writing.
+            os.lseek(fd, 0, os.SEEK_SET)
+            if num_bytes:
+                os.ftruncate(fd, 0)
+        return num_bytes
 
 
 def _watch(owner: socket.socket, children: list[_Child], limits: Limits, launcher: Launcher) -> float | None:
@@ -215,18 +251,3 @@ def _remove(entry: os.DirEntry[str]) -> None:
         os.rmdir(entry.path)
     else:
         os.unlink(entry.path)
-
-
-def _report(one: _Child) -> ChildReport:
-    assert one.status is not None
-    sizes = [os.fstat(fd).st_size for fd in one.output_fds]
-    num_stdout_bytes, num_stderr_bytes = sizes or (0, 0)
-    for fd in (one.pidfd, *one.output_fds):
-        os.close(fd)
-    return ChildReport(
-        reason=one.reason,
-        exit_code=os.waitstatus_to_exitcode(one.status),
-        cpu_s=one.cpu_s,
-        num_stdout_bytes=num_stdout_bytes,
-        num_stderr_bytes=num_stderr_bytes,
-    )

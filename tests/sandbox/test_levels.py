@@ -66,6 +66,7 @@ def _has_namespaces() -> bool:
 def test_a_missing_wall_lowers_the_level(without: set[str], level: str) -> None:
     with SandboxPool(without=frozenset(without), allow_unsafe=True) as pool:
         assert pool.level == level
+        assert pool.walls.landlock == ("landlock" not in without)
         result = _run(pool, "def f(x): return x + 1")
     assert (result.outcome, result.level) == (Outcome.PASS, level)
 

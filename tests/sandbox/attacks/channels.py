@@ -1,11 +1,12 @@
 """Programs that write on, close, redirect or starve the descriptors that they find open."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 from typing import Final
 
 from sandbox.result import Outcome
-from tests.sandbox.attacks.case import BRIEF_WALL, Case, harm
+from tests.sandbox.attacks.case import BRIEF_WALL, FAILS, PASSES, Case, harm
 
 _VIOLATION: Final = frozenset({Outcome.VIOLATION})
 _WALL: Final = frozenset({Outcome.TIMEOUT_WALL})
@@ -145,11 +146,14 @@ CASES: Final = (
         name="eats the owner's frames",
         source="def f(x):\n    threading.Thread(target=lambda: [os.read(3, 1) for _ in range(9**9)]).start()\n"
         "    time.sleep(0.02)\n    return x + 1",
+        # All calls may have arrived by then; what it returns is right.
+        expected=FAILS | PASSES,
         limits=BRIEF_WALL,
     ),
     Case(
         name="shuts the channel down for reading",
         source="socket.socket(fileno=os.dup(3)).shutdown(socket.SHUT_RD)\ndef f(x): return x + 1",
+        expected=FAILS | PASSES,
     ),
     Case(
         name="channel in non-blocking mode",

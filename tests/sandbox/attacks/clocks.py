@@ -1,5 +1,6 @@
 """Programs that never end: computing, blocking or sleeping."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 import platform

@@ -1,5 +1,6 @@
 """Programs that end, or seem to end, before they can be found wrong."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 from typing import Final

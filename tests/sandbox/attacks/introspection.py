@@ -1,5 +1,6 @@
 """Programs that look for expected values, tests or the harness in frames, objects and modules."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 from typing import Final

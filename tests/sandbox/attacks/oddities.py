@@ -1,5 +1,6 @@
 """Honest programs that do unusual things: all must pass."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 from typing import Final
@@ -106,6 +107,9 @@ _VALUES: Final[dict[str, object]] = {
     "nested lists": [[[[[[[[[[1]]]]]]]]]],
     "ranges and complex numbers": [range(3), 1 + 2j],
     "tuples as keys": {(1, 2): (3, 4)},
+    # The hash of -1 is that of -2.
+    "a grid whose points share hashes": {(x, y) for x in range(-60, 60) for y in range(-60, 60)},
+    "sets of sets that share hashes": {frozenset({x, y}) for x in range(-20, 20) for y in range(-20, 20)},
 }
 # name: (result of f, expected)
 _KINDS: Final[dict[str, tuple[str, object]]] = {

@@ -1,5 +1,6 @@
 """Programs that start, signal, read or outlive processes, or talk to the host's."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 from typing import Final

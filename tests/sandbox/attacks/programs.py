@@ -108,7 +108,7 @@ CASES: Final = (
     _program("answer behind backspaces", "print('7\\b' + str(int(input()) + 1))", _WRONG),
     _program("answer behind an erased line", "print('7\\x1b[2K\\r' + str(int(input()) + 1))", _WRONG),
     _program("answer with a NUL", "print(str(int(input()) + 1) + '\\0')", _WRONG),
-    _program("answer in other digits", "print('２' if int(input()) == 1 else '６')", _WRONG),
+    _program("answer in other digits", "print(chr(0xff11 + int(input())))", _WRONG),
     _program("bytes that are no text", "os.write(1, b'\\xff\\xfe2\\n')", _WRONG),
     _program("grows its input without end", "while True: os.write(0, bytes(10_000))", limits=_LITTLE_OUTPUT),
     _program("writes far behind the end", "os.pwrite(1, b'2', 1 << 50)"),

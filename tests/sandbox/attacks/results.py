@@ -1,5 +1,6 @@
 """Results of the wrong kind or size, and results and arguments that change afterwards."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 from typing import Final

@@ -1,5 +1,6 @@
 """Programs whose text or whose native code breaks parsers and interpreters."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 from typing import Final

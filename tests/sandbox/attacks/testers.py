@@ -1,5 +1,6 @@
 """Exceptions and values aimed at the test program's own control flow."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 from typing import Final
