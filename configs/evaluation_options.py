@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from configs.errors import ConfigError, Problem, wrong_value
-from configs.schema import module_name_problems
+from configs.section import module_name_problems
 from configs.task_sets import task_set_problems
 
 ENGINES = ("vllm", "transformers")

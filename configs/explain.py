@@ -124,10 +124,16 @@ def _words(schema: dict[str, Any]) -> str:
     kind = schema.get("type", "")
     if kind == "object":
         keys = ", ".join(schema.get("properties", {}))
-        return f"a mapping with keys of: {keys}" if keys else "a mapping from text to text"
+        return f"a mapping with keys of: {keys}" if keys else f"a mapping from text to {_below_words(schema)}"
     if kind == "array":
         return f"a list of {_words(_resolve(schema['items']))} values"
     return _TYPE_WORDS.get(kind, "another value") + _range_words(schema)
+
+
+def _below_words(schema: dict[str, Any]) -> str:
+    """What the values of a mapping with free keys may be."""
+    below = _resolve(schema["additionalProperties"])
+    return "text" if below.get("type") == "string" else _words(below)
 
 
 def _range_words(schema: dict[str, Any]) -> str:

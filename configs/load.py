@@ -6,7 +6,7 @@ first. Does not parse a command line. Called by pipeline.cli; tests and benchmar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from configs.errors import ConfigError, Problem
 from configs.explain import dotted, explain
+from configs.rewards_schema import PRESETS
 from configs.schema import Config, Section
 from configs.yaml_text import dump_value, parse_assignment, read_mapping
 
@@ -78,6 +79,9 @@ def resolve(
     except ValidationError as error:
         problems = [replace(problem, where=_blame(problem, origins)) for problem in explain(error)]
         raise ConfigError(problems) from error
+    preset = config.rewards.preset
+    for path in _leaves(PRESETS[preset], ("rewards",)):
+        origins.setdefault(path, f"rewards.preset {preset}")
     return Resolved(config=config, origins=origins)
 
 
@@ -89,6 +93,15 @@ def render(config: Config, origins: Mapping[str, str] | None = None) -> str:
         return "".join(f"{text}\n" for text, _ in lines)
     width = max((len(text) for text, origin in lines if origin and len(text) <= 60), default=0)
     return "".join(f"{text:<{width}}  # {origin}\n" if origin else f"{text}\n" for text, origin in lines)
+
+
+def _leaves(values: Mapping[str, Any], prefix: tuple[str, ...]) -> Iterator[str]:
+    """Dotted paths of the values that are no mappings."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, (*prefix, key))
+        else:
+            yield dotted((*prefix, key))
 
 
 def _mode_layers(given: Sequence[_Layer]) -> list[_Layer]:

@@ -7,12 +7,26 @@ checked here. Imports nothing heavy. Called by configs.load; read by every stage
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from configs.errors import ConfigError, Problem, wrong_value
+from configs.rewards_schema import RewardsConfig as RewardsConfig
+from configs.rewards_schema import RewardWeights as RewardWeights
+from configs.section import (
+    Fraction,
+    FractionBelowOne,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    Text,
+    module_name_problems,
+)
+from configs.section import Section as Section
 from configs.task_sets import is_on_hub, task_set_problems, training_set_problems
 
 _MAX_NAME_LENGTH = 200
@@ -27,31 +41,6 @@ def _stays_false(why: str) -> Callable[[bool], bool]:
         return value
 
     return check
-
-
-def module_name_problems(field: str, names: Sequence[str]) -> list[Problem]:
-    """One problem for each name that no import statement could hold."""
-    wrong = [name for name in names if not all(part.isidentifier() for part in name.split("."))]
-    return [wrong_value(field, name, "names of Python modules, such as numpy") for name in wrong]
-
-
-PositiveInt = Annotated[int, Field(gt=0)]
-NonNegativeInt = Annotated[int, Field(ge=0)]
-PositiveFloat = Annotated[float, Field(gt=0)]
-NonNegativeFloat = Annotated[float, Field(ge=0)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
-PositiveFraction = Annotated[float, Field(gt=0, le=1)]
-FractionBelowOne = Annotated[float, Field(ge=0, lt=1)]
-Text = Annotated[str, Field(min_length=1)]
-
-
-class Section(BaseModel):
-    """Base of all sections: frozen; an unknown key, a value of another type, NaN and inf are errors.
-
-    A whole number is taken where a number is wanted; nothing else is converted.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class ModelConfig(Section):
@@ -195,39 +184,6 @@ class GenerationConfig(Section):
     enable_prefix_caching: bool = Field(default=True, description="share the prompt of a group")
 
 
-class RewardWeights(Section):
-    """Weights of the rubric; a completion's reward is their weighted sum."""
-
-    tests: NonNegativeFloat = Field(default=0.50, description="share of tests passed")
-    execution: NonNegativeFloat = Field(
-        default=0.20, description="runs clean 1, writes to stderr .5, crashes 0"
-    )
-    syntax: NonNegativeFloat = Field(default=0.15, description="compiles")
-    lint: NonNegativeFloat = Field(default=0.10, description="1 - ruff issues / 20")
-    complexity: NonNegativeFloat = Field(default=0.05, description="nesting, branches, length")
-
-    @model_validator(mode="after")
-    def _check_not_all_zero(self) -> RewardWeights:
-        if not any((self.tests, self.execution, self.syntax, self.lint, self.complexity)):
-            weights = self.model_dump()
-            raise ConfigError([wrong_value("", weights, "at least one weight > 0 (else every reward is 0)")])
-        return self
-
-
-class RewardsConfig(Section):
-    """How completions are scored."""
-
-    weights: RewardWeights = Field(
-        default_factory=RewardWeights, description="weight of each part of the reward"
-    )
-    syntax_failure_reward: Fraction = Field(
-        default=0.1, description="the constant reward of code that does not compile"
-    )
-    tests: Literal["fraction", "all"] = Field(
-        default="fraction", description="partial credit, or all tests or nothing"
-    )
-
-
 class ExecutionConfig(Section):
     """The sandbox, and the limits of one run in it."""
 
@@ -270,6 +226,10 @@ class RewardCacheConfig(Section):
 
     enabled: bool = Field(default=True, description="reuse verdicts of identical programs")
     max_size: PositiveInt = Field(default=50_000, description="entries")
+    max_mb: PositiveFloat = Field(default=200.0, description="megabytes that the entries may take")
+    persist: bool = Field(
+        default=True, description="keep the verdicts in the run folder, so that a resumed run starts warm"
+    )
 
 
 class CurriculumConfig(Section):
@@ -450,10 +410,11 @@ class Config(Section):
 
     def _reward_problems(self) -> list[Problem]:
         weights = self.rewards.weights
-        if self.execution.enabled or weights.syntax or weights.lint or weights.complexity:
+        static = (weights.syntax, weights.lint, weights.complexity, weights.type_safety)
+        if self.execution.enabled or any(static) or any(self.rewards.custom_weights):
             return []
         allowed = (
-            "true, or a weight > 0 in rewards.weights for syntax, lint or complexity "
-            "(without execution only these can tell completions apart)"
+            "true, or a weight > 0 in rewards.weights for syntax, lint, complexity or type_safety, or a "
+            "custom reward (without execution only these can tell completions apart)"
         )
         return [wrong_value("execution.enabled", False, allowed, "rewards.weights")]

@@ -14,6 +14,8 @@ from configs.errors import Problem, nearest, wrong_value
 EVALUATION_SETS = ("humaneval", "mbpp", "ladder-heldout")
 EVALUATION_TASKS = ("ladder-heldout", "ladder", "humaneval", "mbpp")
 BUILT_IN_DATASETS = ("ladder", "ladder-heldout", "humaneval", "mbpp", "codeio")
+# What a Task's field ``source`` can hold.
+TASK_SOURCES = ("ladder", "codeio", "humaneval", "mbpp", "jsonl")
 
 # Hub ids under which an evaluation set is known; training on them is training on that set.
 _HUB_EVALUATION_SETS = {

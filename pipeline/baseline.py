@@ -46,8 +46,9 @@ from pipeline.sandbox_scorer import SandboxScorer
 from pipeline.stopwatch import Stopwatch
 from pipeline.summary import print_summary, write_summary
 from pipeline.trl_setup import CpuGRPOTrainer, prompt_dataset, stop_token_ids, trl_config
+from rewards.custom import load_custom
 from rewards.execution import start_sandbox
-from rewards.rubric import Scorer
+from rewards.scorer import Scorer
 
 
 def run_baseline(config: Config, verbose: bool) -> int:
@@ -65,6 +66,7 @@ def run_baseline(config: Config, verbose: bool) -> int:
     tasks = load_tasks(config.dataset)
     heldout = heldout_tasks(config)
     device = choose_device(config)
+    load_custom(config.rewards.custom)
     if config.execution.enabled or heldout:
         check_sandbox(config.execution)
     with RunFolder.create(config.output, render(config)) as folder:

@@ -25,10 +25,10 @@ from pipeline.metrics import MetricsWriter
 from pipeline.progress import Progress
 from pipeline.rollouts import make_group
 from pipeline.sample_log import log_samples
+from rewards.breaker import CircuitBreaker, RewardsBrokenError
 from rewards.result import RewardResult
-from rewards.rubric import Scorer
+from rewards.scorer import Scorer
 from rewards.trl import TrlCompletion, completion_text, score_completions, trl_rewards
-from sandbox.result import Outcome
 
 # TRL's name -> ours. Its "kl" is the one to the reference, ours to the behaviour policy, so it is not here.
 _METRIC_NAMES = {
@@ -82,6 +82,7 @@ class BaselineAccount(TrainerCallback):
         self._progress = progress
         self._begun_s = self._ended_s = time.perf_counter()
         self._batch: _ScoredBatch | None = None
+        self._breaker = CircuitBreaker()
 
     def code_reward(
         self,
@@ -95,7 +96,8 @@ class BaselineAccount(TrainerCallback):
     ) -> list[float | None]:
         """Score a step's completions one after the other and record their groups (TRL's signature).
 
-        Raises StageError when no group has two completions that could be scored.
+        Raises StageError when no group has two completions that could be scored, or most items of
+        late could not.
         """
         step = trainer_state.global_step + 1
         self._progress.activity(f"step {step}: scoring {len(completions)} completions")
@@ -103,6 +105,7 @@ class BaselineAccount(TrainerCallback):
         prefill = self._config.generation.assistant_prefill
         results = score_completions(self._tasks, self._scorer, task_id, completions, prefill)
         rewards_s = time.perf_counter() - generated_s
+        self._refuse_broken_rewards(results)
         texts = [completion_text(completion) for completion in completions]
         groups = self._record(step, task_id, texts, completion_ids, results)
         self._progress.activity(f"step {step}: training")
@@ -144,6 +147,14 @@ class BaselineAccount(TrainerCallback):
         assert batch.step == state.global_step, f"scored step {batch.step}, trained {state.global_step}"
         self._account(batch, logs)
 
+    def _refuse_broken_rewards(self, results: Sequence[RewardResult]) -> None:
+        for result in results:
+            self._breaker.record(result)
+        try:
+            self._breaker.check()
+        except RewardsBrokenError as error:
+            raise StageError(str(error)) from error
+
     def _record(
         self,
         step: int,
@@ -167,7 +178,7 @@ class BaselineAccount(TrainerCallback):
                 draw_id, task, self._prompt_ids(task), completions, [results[i] for i in members]
             )
             self._ledger.record_group(group)
-            lost = [r.result for r in group.rollouts if r.result.outcome is Outcome.INFRA_ERROR]
+            lost = [r.result for r in group.rollouts if r.result.is_infra_error]
             if size - len(lost) >= 2:
                 usable.append(group)
             else:

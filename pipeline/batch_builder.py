@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from configs.schema import GrpoConfig
 from pipeline.advantages import group_advantages
 from pipeline.messages import Rollout, RolloutGroup, TrainBatch, TrainingSample
-from sandbox.result import Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +22,6 @@ class BatchReport:
 
     metrics: Mapping[str, float]
     num_samples: int
-
-    @staticmethod
-    def is_infra_error(rollout: Rollout) -> bool:
-        """Whether scoring, not the answer, failed."""
-        return rollout.result.outcome is Outcome.INFRA_ERROR
 
 
 def make_batch(
@@ -72,7 +66,7 @@ def _rollout_metrics(
     groups: Sequence[RolloutGroup], samples: Sequence[TrainingSample], policy_version: int
 ) -> dict[str, float]:
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    scored = [rollout for rollout in rollouts if not BatchReport.is_infra_error(rollout)]
+    scored = [rollout for rollout in rollouts if not rollout.result.is_infra_error]
     rewards = [rollout.result.reward for rollout in scored]
     staleness = [policy_version - sample.policy_version for sample in samples]
     num_flat = sum(_has_no_signal(group) for group in groups)
@@ -93,5 +87,5 @@ def _rollout_metrics(
 
 
 def _has_no_signal(group: RolloutGroup) -> bool:
-    rewards = [r.result.reward for r in group.rollouts if not BatchReport.is_infra_error(r)]
+    rewards = [r.result.reward for r in group.rollouts if not r.result.is_infra_error]
     return max(rewards) == min(rewards)

@@ -103,7 +103,7 @@ def make_report(samples: Iterable[EvaluatedSample]) -> EvaluationReport:
     samples = tuple(samples)
     judged: defaultdict[str, list[bool]] = defaultdict(list)
     for sample in samples:
-        if sample.result.outcome is not Outcome.INFRA_ERROR:
+        if not sample.result.is_infra_error:
             judged[sample.task_id].append(sample.result.passed)
     if not judged:
         reason = samples[0].result.detail if samples else "there were none"

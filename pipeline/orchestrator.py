@@ -29,6 +29,7 @@ from curriculum.sources import load_tasks
 from curriculum.task import Task
 from pipeline.checkpoint import latest_checkpoint
 from pipeline.engine_start import choose_device, running_generator, start_ray
+from pipeline.errors import StageError
 from pipeline.evaluate import EvaluationReport
 from pipeline.generator import Generator
 from pipeline.heldout import earlier_measurement, heldout_tasks, measure, refuse_long_prompts
@@ -47,6 +48,8 @@ from pipeline.summary import print_summary, write_summary
 from pipeline.trainer_actor import TrainerHandle, start_trainer
 from pipeline.training_loop import TrainingLoop
 from pipeline.weights import shared_folder
+from rewards.breaker import RewardsBrokenError
+from rewards.custom import load_custom
 from rewards.pool import RewardPool
 
 
@@ -54,13 +57,14 @@ def run_training(config: Config, resume: str | None, verbose: bool) -> int:
     """Run the whole job; returns the exit status.
 
     Raises:
-        ValueError: the configuration cannot be run (no such model, data set, run folder, too weak a
-            sandbox), before any model is loaded where that can be known.
-        GeneratorError, TrainerError, TimeoutError, RuntimeError: a stage failed; the message names it.
+        ValueError: the configuration cannot be run (no such model, data set, run folder or custom reward,
+            too weak a sandbox), before any model is loaded where that can be known.
+        StageError, TimeoutError: a stage failed; the message names it.
     """
     tasks = load_tasks(config.dataset)
     heldout = heldout_tasks(config)
     device = choose_device(config)
+    load_custom(config.rewards.custom)
     if config.execution.enabled:
         check_sandbox(config.execution)
     folder = RunFolder.open(resume) if resume else RunFolder.create(config.output, render(config))
@@ -70,6 +74,8 @@ def run_training(config: Config, resume: str | None, verbose: bool) -> int:
             asyncio.run(
                 _Run(config, folder, progress, tasks, heldout, device).run(is_resumed=resume is not None)
             )
+        except RewardsBrokenError as error:
+            raise StageError(str(error)) from error
         finally:
             progress.close()
         print_summary(folder.path)
@@ -119,6 +125,7 @@ class _Run:
                 config.execution,
                 config.acceleration.reward_cache,
                 config.acceleration.async_rewards.workers,
+                cache_file=self._folder.reward_cache,
                 timeout_s=config.runtime.reward_timeout_s,
                 startup_timeout_s=config.runtime.startup_timeout_s,
             )

@@ -23,7 +23,6 @@ from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGro
 from pipeline.metrics import StageTimer
 from pipeline.rollout_buffer import RolloutBuffer
 from rewards.result import RewardResult
-from sandbox.result import Outcome
 
 # So many groups in a row without a usable score mean that scoring is broken, not the answers.
 MAX_FAILED_GROUPS = 16
@@ -175,14 +174,14 @@ class RolloutProducer:
     def _close_group(self, group: RolloutGroup) -> None:
         """Record the group; one with fewer than two real scores has no statistics and is failed."""
         self._ledger.record_group(group)
-        scored = [r for r in group.rollouts if r.result.outcome is not Outcome.INFRA_ERROR]
+        scored = [r for r in group.rollouts if not r.result.is_infra_error]
         if len(scored) >= 2:
             self._num_failed_in_row = 0
             self._sampler.record(group.task.task_id, sum(r.result.passed for r in scored), len(scored))
             self._buffer.put(group)
             return
         self._num_failed_in_row += 1
-        detail = next(r.result.detail for r in group.rollouts if r.result.outcome is Outcome.INFRA_ERROR)
+        detail = next(r.result.detail for r in group.rollouts if r.result.is_infra_error)
         self._ledger.fail_draw(group.draw_id, f"scoring failed: {detail}")
         self._buffer.drop(group.draw_id)
         self.replace(1)

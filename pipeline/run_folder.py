@@ -1,6 +1,6 @@
 """The folder of one run: where each file lies, and that only one process writes there.
 
-    runs/<name>/config.yaml  run.db  metrics.jsonl  samples.jsonl  summary.json
+    runs/<name>/config.yaml  run.db  metrics.jsonl  samples.jsonl  summary.json  reward_cache.jsonl
                 evaluation_before.json  evaluation_after.json  checkpoints/step-000010/
 
 It names the files and writes the small ones whole; what is in run.db, metrics.jsonl and the
@@ -63,6 +63,7 @@ class RunFolder:
         self.db = path / "run.db"
         self.metrics = path / "metrics.jsonl"
         self.samples = path / "samples.jsonl"
+        self.reward_cache = path / "reward_cache.jsonl"
         self.summary = path / "summary.json"
         self.checkpoints = path / "checkpoints"
         self._lock = _lock(path)

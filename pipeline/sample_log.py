@@ -9,7 +9,6 @@ import json
 from pathlib import Path
 
 from pipeline.messages import RolloutGroup
-from sandbox.result import Outcome
 
 NUM_SAMPLED_ROLLOUTS = 2
 
@@ -24,7 +23,7 @@ def log_samples(path: Path, step: int, group: RolloutGroup) -> None:
                 "task_id": group.task.task_id,
                 "prompt": group.task.prompt,
                 "completion": rollout.completion.text,
-                "reward": None if result.outcome is Outcome.INFRA_ERROR else result.reward,
+                "reward": None if result.is_infra_error else result.reward,
                 "outcome": str(result.outcome),
                 "detail": result.detail,
                 "breakdown": dict(result.breakdown),

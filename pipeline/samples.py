@@ -17,7 +17,6 @@ from pipeline.prompts import is_function_head
 from pipeline.run_folder import write_text_atomically
 from rewards.extract import extract_code
 from rewards.result import RewardResult
-from sandbox.result import Outcome
 
 
 def sample_completion(task: Task, text: str) -> str:
@@ -76,12 +75,11 @@ def write_results(path: Path, results: Iterable[tuple[str, str, RewardResult]]) 
     """
     lines = []
     for task_id, completion, verdict in results:
-        is_judged = verdict.outcome is not Outcome.INFRA_ERROR
         line = {
             "task_id": task_id,
             "completion": completion,
             "result": _describe(verdict),
-            "passed": verdict.passed if is_judged else None,
+            "passed": None if verdict.is_infra_error else verdict.passed,
         }
         lines.append(json.dumps(line))
     write_text_atomically(path, "".join(f"{line}\n" for line in lines))
@@ -90,6 +88,6 @@ def write_results(path: Path, results: Iterable[tuple[str, str, RewardResult]]) 
 def _describe(verdict: RewardResult) -> str:
     if verdict.passed:
         return "passed"
-    if verdict.outcome is Outcome.INFRA_ERROR:
+    if verdict.is_infra_error:
         return f"not judged: {verdict.detail}"
     return f"failed: {verdict.outcome}: {verdict.detail}".removesuffix(": ")

@@ -6,13 +6,12 @@ Called by pipeline.evaluate.
 from __future__ import annotations
 
 import asyncio
-import math
 
 from configs.schema import ExecutionConfig
 from curriculum.task import Task
 from rewards.execution import Executor, execution_request, has_passed
 from rewards.extract import extract_code
-from rewards.result import RewardResult
+from rewards.result import RewardResult, infra_error
 from sandbox.result import Outcome
 
 
@@ -34,9 +33,9 @@ class SandboxScorer:
             run = await asyncio.to_thread(self._sandbox.run, request)
         except ValueError as failure:
             # The task's own check cannot run: no answer's fault, and no reason to lose the other tasks.
-            return _not_judged(f"{task.task_id}: {failure}")
+            return infra_error(f"{task.task_id}: {failure}", 0.0)
         if run.outcome is Outcome.INFRA_ERROR:
-            return _not_judged(run.detail)
+            return infra_error(run.detail, run.wall_s)
         passed = has_passed(run)
         return RewardResult(
             reward=float(passed),
@@ -47,15 +46,3 @@ class SandboxScorer:
             cached=False,
             seconds=run.wall_s,
         )
-
-
-def _not_judged(detail: str) -> RewardResult:
-    return RewardResult(
-        reward=math.nan,
-        breakdown={},
-        outcome=Outcome.INFRA_ERROR,
-        passed=False,
-        detail=detail,
-        cached=False,
-        seconds=0.0,
-    )

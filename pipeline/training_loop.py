@@ -28,7 +28,20 @@ from pipeline.rollouts import RolloutProducer
 from pipeline.run_folder import RunFolder
 from pipeline.sample_log import log_samples
 from pipeline.trainer_actor import TrainerHandle
-from rewards.pool import RewardPool, scoring_deadline_s
+from rewards.pool import RewardPool
+from rewards.workers import scoring_deadline_s
+
+# What the reward pool counts up from the start, and what it has at a moment.
+_REWARD_COUNTS = (
+    "rewards/cache_hits",
+    "rewards/cache_misses",
+    "rewards/cache_joins",
+    "rewards/cache_evictions",
+    "rewards/cache_saved_s",
+    "rewards/infra_errors",
+    "rewards/worker_restarts",
+)
+_REWARD_LEVELS = ("rewards/in_flight", "rewards/waiting")
 
 
 class TrainingLoop:
@@ -120,7 +133,7 @@ class TrainingLoop:
         """Wait for the step's groups; the ones found too old are dropped and counted."""
         runtime = self._config.runtime
         self._progress.activity(f"step {step}: waiting for rollouts")
-        scoring_s = scoring_deadline_s(runtime.reward_timeout_s, self._config.execution)
+        scoring_s = scoring_deadline_s(runtime.reward_timeout_s, self._config.rewards, self._config.execution)
         taken = await self._buffer.take(
             self._config.prompts_per_step, step - 1, runtime.generation_timeout_s + scoring_s
         )
@@ -143,14 +156,16 @@ class TrainingLoop:
         now, last = self._scorer.metrics(), self._last_scores
         self._last_scores = now
         grown = {name: now[name] - last[name] for name in now}
-        looked_up = grown["rewards/cache_hits"] + grown["rewards/cache_misses"]
+        num_found = grown["rewards/cache_hits"] + grown["rewards/cache_joins"]
         return {
             "generation/seconds": generation.seconds,
             "generation/tokens": float(generation.num_tokens),
             "generation/tokens_per_s": generation.tokens_per_s,
             "rewards/seconds": grown["rewards/busy_s"],
             "rewards/seconds_mean": grown["rewards/busy_s"] / max(1.0, grown["rewards/scored"]),
-            "rewards/cache_hit_rate": grown["rewards/cache_hits"] / max(1.0, looked_up),
+            "rewards/cache_hit_rate": num_found / max(1.0, num_found + grown["rewards/cache_misses"]),
+            **{name: grown[name] for name in _REWARD_COUNTS},
+            **{name: now[name] for name in _REWARD_LEVELS},
             "train/seconds": result.seconds,
             "train/tokens": float(result.num_tokens),
             "train/tokens_per_s": result.num_tokens / result.seconds,

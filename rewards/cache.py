@@ -1,94 +1,185 @@
-"""The VerdictCache: verdicts by the content of what was judged, least recently used out first.
+"""The RewardCache: whole verdicts by the content of what was judged, least recently used out first.
 
 Keeps verdicts that would come out the same again, and no others. Belongs to one process and one
-thread; it is not shared. Called by rewards.rubric.
+thread; workers share it by its place in the driver, before the pool. Storing on disk is
+rewards.cache_file's business. Called by rewards.scorer and rewards.pool.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 from cachetools import LRUCache
 
-from rewards.fast import FastVerdict
-from sandbox.result import ExecutionResult, Outcome
+from curriculum.task import Task
+from rewards.digest import task_digest
+from rewards.result import RewardResult
+from sandbox.result import Outcome
 
-SCHEMA_VERSION = "1"
-_KEY_BYTES = 16
-# These depend on the machine and its load, not on the program alone.
+SCHEMA_VERSION = "2"
+KEY_BYTES = 16
+MB = 1_000_000
+_MAX_TASKS = 20_000
+# These depend on the machine and its load, not on the program alone. A program that ran out of CPU time
+# is kept: CPU time does not count the load of others, and a verdict near the limit is as likely to be
+# right kept as made anew. Most such programs loop for ever, and are the dearest to judge again.
 _NOT_REPRODUCIBLE = frozenset({Outcome.INFRA_ERROR, Outcome.TIMEOUT_WALL, Outcome.OOM})
-
-Verdict = FastVerdict | ExecutionResult
+# All other parts (measured times, users' own rewards) may come out differently the next time.
+REPRODUCIBLE_PARTS = frozenset({"tests", "execution", "syntax", "lint", "complexity", "type_safety"})
+# Measured: the key, reward and seconds, and places in the three dictionaries of the cache (CPython
+# 3.11) take about 350 of them.
+_BYTES_PER_ENTRY = 400
+_BYTES_PER_SCORE = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheCounts:
-    """What a cache did since it was made."""
+    """What a cache did since it was made; ``saved_s`` is what the verdicts it gave had cost once."""
 
     num_hits: int = 0
     num_misses: int = 0
     num_evictions: int = 0
+    saved_s: float = 0.0
 
 
-def verdict_key(stage: str, parts: Iterable[str]) -> bytes:
-    """The key of a verdict of ``stage``.
+class KeyMaker:
+    """Makes the key of a program as an answer to a task, in microseconds.
 
-    ``parts`` name everything it depends on: tool versions, configuration, source, and for a run its
-    tests, entry point, limits and isolation level. Lengths are hashed too, so that no two different
-    sequences of parts read alike.
+    ``configuration`` names all that a verdict depends on besides task and program (see
+    ``Scorer.configuration``). What a task contributes is digested once and kept with the task object.
     """
-    digest = hashlib.blake2b(digest_size=_KEY_BYTES)
-    for part in (SCHEMA_VERSION, stage, *parts):
-        data = part.encode("utf-8", "surrogatepass")
-        digest.update(b"%d:" % len(data))
-        digest.update(data)
-    return digest.digest()
+
+    def __init__(self, configuration: Iterable[str]) -> None:
+        digest = blake2b(digest_size=KEY_BYTES)
+        for part in (SCHEMA_VERSION, *configuration):
+            data = part.encode("utf-8", "surrogatepass")
+            # Lengths are hashed too, so that no two different sequences of parts read alike.
+            digest.update(b"%d:" % len(data))
+            digest.update(data)
+        self._configured = digest
+        self._tasks: dict[str, tuple[Task, blake2b]] = {}
+
+    def key(self, task: Task, code: str) -> bytes:
+        """The key of ``code`` as an answer to ``task``."""
+        known = self._tasks.get(task.task_id)
+        if known is None or known[0] is not task:
+            known = self._digest(task)
+        digest = known[1].copy()
+        digest.update(code.encode("utf-8", "surrogatepass"))
+        return digest.digest()
+
+    def _digest(self, task: Task) -> tuple[Task, blake2b]:
+        digest = self._configured.copy()
+        digest.update(task_digest(task))
+        if len(self._tasks) >= _MAX_TASKS:
+            self._tasks.pop(next(iter(self._tasks)))
+        known = (task, digest)
+        self._tasks[task.task_id] = known
+        return known
 
 
-def is_reproducible(verdict: Verdict) -> bool:
-    """Whether judging the same program again would give the same verdict."""
-    return isinstance(verdict, FastVerdict) or verdict.outcome not in _NOT_REPRODUCIBLE
+def is_reproducible(result: RewardResult) -> bool:
+    """Whether judging the same program again would give the same verdict.
+
+    Not so where the machine had a part in it, where a part of the reward was measured or is a user's own,
+    nor for a verdict that was found itself (whoever found it has it).
+    """
+    return (
+        not result.cached
+        and result.outcome not in _NOT_REPRODUCIBLE
+        and REPRODUCIBLE_PARTS.issuperset(result.breakdown)
+    )
 
 
-class VerdictCache:
-    """At most ``max_size`` verdicts (arguments as ``cachetools.LRUCache``)."""
+def entry_bytes(result: RewardResult) -> int:
+    """About how many bytes one kept verdict takes, its key and its place in the cache included."""
+    return (
+        sys.getsizeof(result)
+        + sys.getsizeof(result.breakdown)
+        + sys.getsizeof(result.detail)
+        + _BYTES_PER_SCORE * len(result.breakdown)
+        + _BYTES_PER_ENTRY
+    )
 
-    def __init__(self, max_size: int) -> None:
-        if max_size < 1:
-            raise ValueError(
-                f"acceleration.reward_cache.max_size: value {max_size}: at least 1 entry is needed"
-            )
-        self._verdicts: LRUCache[bytes, Verdict] = LRUCache(maxsize=max_size)
+
+class RewardCache:
+    """At most ``max_size`` verdicts in at most about ``max_mb`` megabytes.
+
+    ``on_put`` hears of each verdict that is kept for the first time (to store it on disk, say).
+    """
+
+    def __init__(
+        self,
+        max_size: int,
+        max_mb: float = 200.0,
+        *,
+        on_put: Callable[[bytes, RewardResult], None] = lambda key, result: None,
+    ) -> None:
+        for name, value in (("max_size", max_size), ("max_mb", max_mb)):
+            if value <= 0:
+                raise ValueError(f"acceleration.reward_cache.{name}: value {value}: must be above 0")
         self._max_size = max_size
+        self._results: LRUCache[bytes, RewardResult] = LRUCache(
+            maxsize=int(max_mb * MB), getsizeof=entry_bytes
+        )
+        self._on_put = on_put
         self._num_hits = 0
         self._num_misses = 0
         self._num_evictions = 0
+        self._saved_s = 0.0
 
     def __len__(self) -> int:
-        return len(self._verdicts)
+        return len(self._results)
 
-    def get(self, key: bytes) -> Verdict | None:
-        """The verdict under ``key``, or None; counts a hit or a miss."""
-        verdict = self._verdicts.get(key)
-        if verdict is None:
-            self._num_misses += 1
-        else:
-            self._num_hits += 1
-        return verdict
-
-    def put(self, key: bytes, verdict: Verdict) -> None:
-        """Keep ``verdict``, unless it says as much about the machine as about the program."""
-        if not is_reproducible(verdict):
-            return
-        if len(self._verdicts) == self._max_size and key not in self._verdicts:
-            self._num_evictions += 1
-        self._verdicts[key] = verdict
+    @property
+    def num_bytes(self) -> int:
+        """About how many bytes the verdicts take."""
+        return int(self._results.currsize)
 
     @property
     def counts(self) -> CacheCounts:
-        """Hits, misses and evictions so far."""
+        """What the cache did so far."""
         return CacheCounts(
-            num_hits=self._num_hits, num_misses=self._num_misses, num_evictions=self._num_evictions
+            num_hits=self._num_hits,
+            num_misses=self._num_misses,
+            num_evictions=self._num_evictions,
+            saved_s=self._saved_s,
         )
+
+    def get(self, key: bytes) -> RewardResult | None:
+        """The verdict under ``key`` with the seconds it once cost, or None; counts a hit or a miss."""
+        result = self._results.get(key)
+        if result is None:
+            self._num_misses += 1
+        else:
+            self._num_hits += 1
+            self._saved_s += result.seconds
+        return result
+
+    def put(self, key: bytes, result: RewardResult) -> None:
+        """Keep ``result`` if it is reproducible (see ``is_reproducible``)."""
+        if is_reproducible(result) and self._keep(key, result):
+            self._on_put(key, result)
+
+    def warm(self, stored: Iterable[tuple[bytes, RewardResult]]) -> None:
+        """Keep verdicts of an earlier run, in order of their age; ``on_put`` does not hear of them."""
+        for key, result in stored:
+            self._keep(key, result)
+
+    def _keep(self, key: bytes, result: RewardResult) -> bool:
+        if key in self._results:
+            return False
+        # Names come over the wire as new strings each time; kept once, they cost nothing.
+        breakdown = {sys.intern(name): score for name, score in result.breakdown.items()}
+        kept = replace(result, breakdown=breakdown)
+        if entry_bytes(kept) > self._results.maxsize:
+            return False
+        num_before = len(self._results)
+        self._results[key] = kept
+        while len(self._results) > self._max_size:
+            self._results.popitem()
+        self._num_evictions += num_before + 1 - len(self._results)
+        return True

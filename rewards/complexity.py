@@ -1,16 +1,20 @@
 """The complexity reward: short, flat programs with few branches score 1.
 
 Reads the syntax tree of a program that compiles; runs nothing. The whole program counts, so that
-moving code between functions changes nothing. Called by rewards.fast.
+moving code between functions changes nothing; neither does another
+way of writing the same branches. Called by rewards.fast.
 """
 
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
 
 MAX_NESTING = 4
 MAX_BRANCHES = 10
 MAX_LINES = 50
+MAX_COLUMNS = 110
+MAX_OPERATIONS = 12
 _PENALTY_PER_LEVEL = 0.2
 _PENALTY_PER_BRANCH = 0.05
 _PENALTY_PER_LINE = 0.02
@@ -35,6 +39,17 @@ _BLOCKS = (
     ast.DictComp,
     ast.GeneratorExp,
 )
+_OPERATIONS = (
+    ast.BinOp,
+    ast.BoolOp,
+    ast.Call,
+    ast.Compare,
+    ast.IfExp,
+    ast.Lambda,
+    ast.NamedExpr,
+    ast.Subscript,
+    ast.UnaryOp,
+)
 _BRANCHES = (
     ast.If,
     ast.For,
@@ -47,55 +62,129 @@ _BRANCHES = (
 )
 
 
+# Loops by another name: a call of one of these is a comprehension's worth of branches.
+_LOOPING_CALLS = frozenset({"map", "filter", "reduce", "suppress", "starmap", "accumulate"})
+# What makes code out of text or out of code objects, unseen by this reward.
+_HIDING_NAMES = frozenset({"exec", "eval", "__builtins__", "FunctionType", "CodeType"})
+_HIDING_MODULES = frozenset({"builtins", "code", "codeop", "runpy"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComplexityVerdict:
+    """``hides_code``: the program makes code of text, which no reward that reads programs can see."""
+
+    score: float
+    hides_code: bool
+
+
 def complexity_score(code: str) -> float:
     """A score in [0, 1] for ``code``, which must compile.
 
     Each level of nesting above 4 costs 0.2, each branch above 10 costs 0.05, each line above 50 costs
-    0.02. The outermost function is level 0; an ``elif`` is no deeper than its ``if``. Statements
-    joined by semicolons count as lines, ``and``/``or`` and the filters of comprehensions as branches.
-    A call of ``exec`` or ``eval`` hides code from this reward and scores 0.
+    0.02. The outermost function is level 0; an ``elif`` is no deeper than its ``if``. However it is
+    written, what does the work of a branch counts as one: ``and``/``or``, comprehensions and their
+    filters, ``map`` and its kin, choosing from a list, tuple or dict that is written out in place, and
+    multiplying by a comparison. Statements joined by semicolons, ``:=``, every further 110 columns of a
+    line and every operation of a statement after its twelfth count as lines. Code made of text (``exec``
+    and its kin) cannot be seen, and scores 0.
     """
+    return judge_complexity(code).score
+
+
+def judge_complexity(code: str) -> ComplexityVerdict:
+    """The score, see ``complexity_score``, and whether part of the program cannot be seen."""
     try:
         tree = ast.parse(code)
     except (RecursionError, MemoryError):
-        return 0.0
+        return ComplexityVerdict(score=0.0, hides_code=True)
     nesting, num_branches, num_statements, hides_code = _measure(tree)
     if hides_code:
-        return 0.0
-    num_lines = max(num_statements, sum(1 for line in code.split("\n") if line.strip()))
+        return ComplexityVerdict(score=0.0, hides_code=True)
+    num_lines = max(
+        num_statements, sum(1 + (len(line) - 1) // MAX_COLUMNS for line in code.split("\n") if line.strip())
+    )
     penalty = (
         _PENALTY_PER_LEVEL * max(0, nesting - MAX_NESTING)
         + _PENALTY_PER_BRANCH * max(0, num_branches - MAX_BRANCHES)
         + _PENALTY_PER_LINE * max(0, num_lines - MAX_LINES)
     )
-    return max(0.0, 1.0 - penalty)
+    return ComplexityVerdict(score=max(0.0, 1.0 - penalty), hides_code=False)
 
 
 def _measure(tree: ast.Module) -> tuple[int, int, int, bool]:
-    """Deepest nesting, branches, statements, and whether code is hidden in strings.
+    """Deepest nesting, branches, statements, and whether code is hidden.
 
     Walks with an explicit stack: deep trees must not exhaust the interpreter's.
     """
     nesting = num_branches = num_statements = 0
     hides_code = False
-    # A node's depth is the number of blocks around it, less the outermost.
-    stack: list[tuple[ast.AST, int]] = [(tree, -1)]
+    # A node's depth is the number of blocks around it, less the outermost; the third is how many
+    # operations its statement has had so far.
+    stack: list[tuple[ast.AST, int, list[int]]] = [(tree, -1, [0])]
     while stack:
-        node, depth = stack.pop()
+        node, depth, operations = stack.pop()
         if isinstance(node, _BLOCKS):
             depth += 1
-        nesting = max(nesting, depth)
-        num_branches += isinstance(node, _BRANCHES)
-        num_statements += isinstance(node, ast.stmt)
-        if isinstance(node, ast.BoolOp):
-            num_branches += len(node.values) - 1
-        elif isinstance(node, ast.comprehension):
-            num_branches += len(node.ifs)
-        elif isinstance(node, ast.Name):
-            hides_code = hides_code or node.id in ("exec", "eval")
+            nesting = max(nesting, depth)
+        if isinstance(node, ast.stmt):
+            operations = [0]
+            num_statements += 1
+        elif isinstance(node, _OPERATIONS):
+            operations[0] += 1
+            num_statements += isinstance(node, ast.NamedExpr) or operations[0] > MAX_OPERATIONS
+        num_branches += _num_branches(node)
+        hides_code = hides_code or _hides_code(node)
         for child in ast.iter_child_nodes(node):
-            stack.append((child, depth - 1 if _is_elif(node, child) else depth))
+            stack.append((child, depth - 1 if _is_elif(node, child) else depth, operations))
     return nesting, num_branches, num_statements, hides_code
+
+
+def _num_branches(node: ast.AST) -> int:
+    if isinstance(node, ast.Name | ast.Constant | ast.expr_context):
+        return 0
+    if isinstance(node, _BRANCHES):
+        return 1 + (len(node.ifs) if isinstance(node, ast.comprehension) else 0)
+    if isinstance(node, ast.BoolOp):
+        return len(node.values) - 1
+    if isinstance(node, ast.Call):
+        return _called_name(node) in _LOOPING_CALLS or _num_choices(node)
+    if isinstance(node, ast.Subscript):
+        return _num_choices(node)
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.left, ast.Compare) + isinstance(node.right, ast.Compare)
+    return 0
+
+
+def _num_choices(node: ast.Call | ast.Subscript) -> int:
+    """Branches in ``[a, b][i]``, ``{k: a}[i]`` and ``{k: a}.get(i)``: one less than there are elements."""
+    chosen_from: ast.expr = node.func if isinstance(node, ast.Call) else node.value
+    if isinstance(node, ast.Call) and isinstance(chosen_from, ast.Attribute):
+        chosen_from = chosen_from.value
+    if isinstance(chosen_from, ast.Dict):
+        return max(0, len(chosen_from.values) - 1)
+    if isinstance(chosen_from, ast.List | ast.Tuple) and isinstance(node, ast.Subscript):
+        return 0 if isinstance(node.slice, ast.Slice) else max(0, len(chosen_from.elts) - 1)
+    return 0
+
+
+def _called_name(call: ast.Call) -> str:
+    function = call.func
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _hides_code(node: ast.AST) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id in _HIDING_NAMES
+    if isinstance(node, ast.Attribute):
+        return node.attr in _HIDING_NAMES
+    if isinstance(node, ast.Import):
+        return any(alias.name in _HIDING_MODULES for alias in node.names)
+    if isinstance(node, ast.ImportFrom):
+        return node.module in _HIDING_MODULES or any(alias.name in _HIDING_NAMES for alias in node.names)
+    # compile(...), never re.compile(...).
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "compile"
 
 
 def _is_elif(parent: ast.AST, child: ast.AST) -> bool:

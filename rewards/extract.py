@@ -12,8 +12,8 @@ from collections.abc import Iterator
 _FENCE = re.compile(r" {0,3}```[ \t]*([A-Za-z0-9_+-]*)")
 _PYTHON_LANGUAGES = frozenset({"", "py", "python", "python3"})
 _OPENER = re.compile(r"(?:async def|def|class|import|from)[ \t]|@\w")
-# Where a continuation of a function head ends: the stop sequences of Codex (arXiv:2107.03374, 2.2).
-_CONTINUATION_END = re.compile(r"^(?:class|def|#|if|print|@)", re.MULTILINE)
+_FUNCTION = re.compile(r"^(?:async )?def[ \t]", re.MULTILINE)
+_TRIPLE_QUOTES = ('"""', "'''")
 
 
 def extract_code(text: str, entry_point: str, prompt: str = "") -> str:
@@ -26,21 +26,40 @@ def extract_code(text: str, entry_point: str, prompt: str = "") -> str:
     2. a block that was never closed (a completion cut at its length limit): all that follows its fence;
     3. no fence at all: the text itself, from its first line that opens a statement at column 0.
 
+    A first fence without a language closes code instead of opening it where a bare function or a
+    continuation stands before it, which is then read by rule 3, and where a blank line follows: models close
+    fences that nobody opened, and go on in prose.
+
     If the program found so does not define ``entry_point`` at column 0, begins with an indented line,
     and ``prompt`` is source that ends in the head of that function (HumanEval's form), it is a
-    continuation: the result is the prompt with it, up to the next statement at column 0.
+    continuation: the result is the prompt with it, up to the next line at column 0 that is not within
+    a string of three quotes and does not begin with a closing bracket.
 
     Returns "" when there is nothing; the result otherwise ends with a newline.
     """
-    if any(_FENCE.match(line) for line in text.split("\n")):
-        code = next(_python_blocks(text), "")
-    else:
-        code = _bare_code(text, entry_point, prompt)
+    bare, fenced = _split_at_first_fence(text, entry_point, prompt)
+    code = _bare_code(bare, entry_point, prompt) if bare.strip() else next(_python_blocks(fenced), "")
     if not code.strip():
         return ""
     if _is_continuation(code, entry_point, prompt):
         code = _join_continuation(prompt, code)
     return code if code.endswith("\n") else code + "\n"
+
+
+def _split_at_first_fence(text: str, entry_point: str, prompt: str) -> tuple[str, str]:
+    """``text`` as (code without fences, text with fences), one of which is empty."""
+    lines = text.split("\n")
+    fences = ((index, match) for index, line in enumerate(lines) if (match := _FENCE.match(line)))
+    first, fence = next(fences, (len(lines), None))
+    if fence is None:
+        return text, ""
+    before = "\n".join(lines[:first])
+    if fence.group(1):
+        return "", text
+    if _FUNCTION.search(before) or _is_continuation(before, entry_point, prompt):
+        return before, ""
+    opens = first + 1 < len(lines) and bool(lines[first + 1].strip())
+    return "", text if opens else "\n".join(lines[first + 1 :])
 
 
 def _python_blocks(text: str) -> Iterator[str]:
@@ -90,8 +109,26 @@ def _is_continuation(code: str, entry_point: str, prompt: str) -> bool:
 
 def _join_continuation(prompt: str, code: str) -> str:
     head = prompt if prompt.endswith("\n") else prompt + "\n"
-    end = _CONTINUATION_END.search(code)
-    return head + (code if end is None else code[: end.start()])
+    lines = code.split("\n")
+    quotes: str | None = None
+    for index, line in enumerate(lines):
+        if quotes is None and line[:1] not in ("", " ", "\t", ")", "]", "}", "\r"):
+            return head + "".join(f"{kept}\n" for kept in lines[:index])
+        quotes = _open_quotes(line, quotes)
+    return head + code
+
+
+def _open_quotes(line: str, quotes: str | None) -> str | None:
+    """Which three quotes are open after ``line``, when ``quotes`` were before it."""
+    rest = line
+    while True:
+        ends = (quotes,) if quotes else _TRIPLE_QUOTES
+        found = [(rest.find(end), end) for end in ends if end in rest]
+        if not found:
+            return quotes
+        position, end = min(found)
+        quotes = None if quotes else end
+        rest = rest[position + len(end) :]
 
 
 def _defines(code: str, entry_point: str) -> bool:

@@ -1,6 +1,6 @@
 """The fast tier: the rewards that need no execution, in one verdict.
 
-Runs in the reward worker itself. Nothing else runs after a syntax failure. Called by rewards.rubric.
+Runs in the reward worker itself. Nothing else runs after a syntax failure. Called by rewards.scorer.
 """
 
 from __future__ import annotations
@@ -9,18 +9,22 @@ import platform
 import symtable
 from dataclasses import dataclass
 
-from rewards.complexity import complexity_score
+from rewards.complexity import judge_complexity
 from rewards.lint import LINE_LENGTH, RULES, TARGET_VERSION, Linter, lint_score
 from rewards.syntax import MAX_SOURCE_BYTES, check_syntax
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FastVerdict:
-    """Scores in [0, 1]; ``message`` says why ``syntax`` is 0, and is "" if it is 1."""
+    """Scores in [0, 1]; ``message`` says why ``syntax`` is 0, and is "" if it is 1.
+
+    ``is_answer`` says that the program defines the entry point.
+    """
 
     syntax: float
     lint: float
     complexity: float
+    is_answer: bool
     message: str
 
 
@@ -32,13 +36,16 @@ def score_fast(code: str, entry_point: str, linter: Linter) -> FastVerdict:
     """
     verdict = check_syntax(code)
     if verdict.score == 0.0:
-        return FastVerdict(syntax=0.0, lint=0.0, complexity=0.0, message=verdict.message)
+        return FastVerdict(syntax=0.0, lint=0.0, complexity=0.0, is_answer=False, message=verdict.message)
     if not _binds(code, entry_point):
-        return FastVerdict(syntax=verdict.score, lint=0.0, complexity=0.0, message="")
+        return FastVerdict(syntax=verdict.score, lint=0.0, complexity=0.0, is_answer=False, message="")
+    complexity = judge_complexity(code)
     return FastVerdict(
         syntax=verdict.score,
-        lint=lint_score(linter.count_issues(code)),
-        complexity=complexity_score(code),
+        # What stands in a string for exec is linted by nobody.
+        lint=0.0 if complexity.hides_code else lint_score(linter.count_issues(code)),
+        complexity=complexity.score,
+        is_answer=True,
         message="",
     )
 

@@ -14,7 +14,9 @@ import os
 import re
 import select
 import subprocess
+import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -26,6 +28,7 @@ TARGET_VERSION = "py311"
 ISSUES_FOR_ZERO = 20
 
 _HOME = Path(__file__).parent
+_HOME_URI = _HOME.as_uri()
 _COMMENT = re.compile(r"#[^\n]*")
 # The words by which a comment talks ruff out of a finding, or into another target version.
 _SUPPRESSION = re.compile(r"noqa|ruff|flake8|isort|///", re.IGNORECASE)
@@ -43,9 +46,6 @@ _COMMAND_LINE_ARGUMENTS = (
     TARGET_VERSION,
     "--output-format",
     "json",
-    "--stdin-filename",
-    "solution.py",
-    "-",
 )
 
 
@@ -93,16 +93,16 @@ class Linter:
 
     def count_issues(self, code: str) -> int:
         """The number of findings in ``code``. Raises LintError when ruff gives no verdict."""
-        code = neutralise_suppressions(code)
+        neutral = neutralise_suppressions(code)
         while self._num_failures < 2:
             try:
                 if self._server is None:
                     self._server = _RuffServer(self._timeout_s)
-                return self._server.count_issues(code)
+                return self._server.count_issues(neutral)
             except (OSError, ValueError, KeyError, TimeoutError):
                 self._num_failures += 1
                 self.close()
-        return _count_issues_by_process(code, self._timeout_s)
+        return count_issues_many([code], self._timeout_s)[0]
 
     def close(self) -> None:
         """End the server, if one runs."""
@@ -132,19 +132,25 @@ class _RuffServer:
         self._input = self._process.stdin
         self._output = self._process.stdout
         try:
-            self._request("initialize", _initialize_parameters())
-            self._notify("initialized", {})
+            self._send(_request(0, "initialize", _initialize_parameters()))
+            self._answer("initialize")
+            self._send(_notification("initialized", {}))
         except (OSError, ValueError, KeyError, TimeoutError):
             self.close()
             raise
 
     def count_issues(self, code: str) -> int:
-        uri = (_HOME / f"solution_{self._num_requests}.py").as_uri()
+        self._num_requests += 1
+        uri = f"{_HOME_URI}/solution_{self._num_requests}.py"
         document = {"uri": uri, "languageId": "python", "version": 1, "text": code}
-        self._notify("textDocument/didOpen", {"textDocument": document})
-        result = self._request("textDocument/diagnostic", {"textDocument": {"uri": uri}})
-        self._notify("textDocument/didClose", {"textDocument": {"uri": uri}})
-        return len(result["items"])
+        reference: dict[str, object] = {"textDocument": {"uri": uri}}
+        # One write for all three: the server answers from the state at the request, closed or not.
+        self._send(
+            _notification("textDocument/didOpen", {"textDocument": document}),
+            _request(self._num_requests, "textDocument/diagnostic", reference),
+            _notification("textDocument/didClose", reference),
+        )
+        return _num_issues(self._answer("textDocument/diagnostic")["items"])
 
     def close(self) -> None:
         self._process.kill()
@@ -154,12 +160,7 @@ class _RuffServer:
             self._input.close()
         self._output.close()
 
-    def _notify(self, method: str, parameters: dict[str, object]) -> None:
-        self._send({"jsonrpc": "2.0", "method": method, "params": parameters})
-
-    def _request(self, method: str, parameters: dict[str, object]) -> dict[str, list[object]]:
-        self._num_requests += 1
-        self._send({"jsonrpc": "2.0", "id": self._num_requests, "method": method, "params": parameters})
+    def _answer(self, method: str) -> dict[str, list[object]]:
         deadline = time.monotonic() + self._timeout_s
         while True:
             message = self._receive(deadline)
@@ -169,9 +170,9 @@ class _RuffServer:
                     raise ValueError(f"ruff server answered {method} with {result!r}")
                 return result
 
-    def _send(self, message: dict[str, object]) -> None:
-        body = json.dumps(message).encode()
-        self._input.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    def _send(self, *messages: dict[str, object]) -> None:
+        bodies = [json.dumps(message).encode() for message in messages]
+        self._input.write(b"".join(b"Content-Length: %d\r\n\r\n" % len(body) + body for body in bodies))
         self._input.flush()
 
     def _receive(self, deadline: float) -> dict[str, object]:
@@ -198,6 +199,14 @@ class _RuffServer:
         self._buffer += chunk
 
 
+def _notification(method: str, parameters: dict[str, object]) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "method": method, "params": parameters}
+
+
+def _request(number: int, method: str, parameters: dict[str, object]) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": parameters}
+
+
 def _initialize_parameters() -> dict[str, object]:
     configuration = {
         "line-length": LINE_LENGTH,
@@ -214,19 +223,43 @@ def _initialize_parameters() -> dict[str, object]:
     }
 
 
-def _count_issues_by_process(code: str, timeout_s: float) -> int:
+def count_issues_many(codes: Sequence[str], timeout_s: float = 10.0) -> list[int]:
+    """The number of findings in each of ``codes`` by one ``ruff`` process: no server, no state.
+
+    The fallback of Linter, and for those who have many programs at once. Raises LintError.
+    """
     try:
-        done = subprocess.run(
-            [find_ruff_bin(), *_COMMAND_LINE_ARGUMENTS],
-            input=code.encode("utf-8", "replace"),
-            capture_output=True,
-            timeout=timeout_s,
-            check=False,
-            cwd=_HOME,
-        )
-        return len(json.loads(done.stdout))
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        with tempfile.TemporaryDirectory(prefix="lint-") as folder:
+            names = [f"solution_{index}.py" for index in range(len(codes))]
+            for name, code in zip(names, codes, strict=True):
+                text = neutralise_suppressions(code).encode("utf-8", "replace")
+                Path(folder, name).write_bytes(text)
+            done = subprocess.run(
+                [find_ruff_bin(), *_COMMAND_LINE_ARGUMENTS, *names],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=timeout_s,
+                check=False,
+                cwd=folder,
+            )
+        found: dict[str, list[object]] = {name: [] for name in names}
+        for finding in json.loads(done.stdout):
+            found[os.path.basename(finding["filename"])].append(finding)
+    except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired) as error:
         raise LintError(f"ruff gave no verdict: {type(error).__name__}: {error}") from error
+    return [_num_issues(found[name]) for name in names]
+
+
+def _num_issues(findings: Sequence[object]) -> int:
+    """How many there are; at least ``ISSUES_FOR_ZERO`` where ruff could not parse a program that compiles,
+    for then no rule has looked at it. (Syntax newer than the target version is parsed all the same.)"""
+    blind = any(
+        isinstance(finding, dict)
+        and finding["code"] == "invalid-syntax"
+        and not finding["message"].startswith("Cannot ")
+        for finding in findings
+    )
+    return max(len(findings), ISSUES_FOR_ZERO) if blind else len(findings)
 
 
 def _ruff_version(timeout_s: float) -> str:

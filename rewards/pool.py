@@ -1,91 +1,42 @@
-"""The RewardPool: many Scorers in Ray actors, each with its own sandbox.
+"""The RewardPool: scores completions one by one, each program once.
 
-Dispatches each completion to the least loaded worker, bounds what is in flight, gives every item a
-deadline, and replaces workers that die. Decides nothing about scores: an item that cannot be scored
-comes back as an infrastructure error. Called by the orchestrator, from one event loop.
+    score ─► extract ─► cache ─► same program in flight? ─► worker ─► cache
+             (found: done)      (join it)
+
+Stands in the driver's process, so that all workers of all hosts share one cache and a hit costs no
+message. Decides nothing about scores. The queue is bounded by those who wait for their scores: the
+rollout buffer lets no more draws begin than it has slots. Called by the orchestrator, from one event
+loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
-from dataclasses import dataclass
-from typing import Any
-
-import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from dataclasses import replace
+from pathlib import Path
 
 from configs.schema import ExecutionConfig, RewardCacheConfig, RewardsConfig
 from curriculum.task import Task
-from rewards.cache import CacheCounts, VerdictCache
-from rewards.execution import longest_run_s, start_sandbox
+from rewards.breaker import CircuitBreaker
+from rewards.cache import MB, REPRODUCIBLE_PARTS, CacheCounts, KeyMaker, RewardCache
+from rewards.cache_file import CacheFile
+from rewards.extract import extract_code
+from rewards.flight import SingleFlight
 from rewards.result import RewardResult
-from rewards.rubric import Scorer
-from sandbox.result import Outcome
+from rewards.rubric import Rubric
+from rewards.workers import WorkerGroup, scoring_deadline_s
 
 _logger = logging.getLogger(__name__)
-# One item runs and one waits in each worker: enough that a worker never idles for a message.
-_IN_FLIGHT_PER_WORKER = 2
-
-
-def scoring_deadline_s(timeout_s: float | None, execution: ExecutionConfig) -> float:
-    """``timeout_s``, or for None the longest that scoring one item can honestly take, from its dispatch on.
-
-    That is the longest run with all retries, once for the item and once for the one before it in its worker.
-    """
-    return _IN_FLIGHT_PER_WORKER * longest_run_s(execution) if timeout_s is None else timeout_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerReply:
-    """A worker's answer: the score, and what its cache has done so far."""
-
-    result: RewardResult
-    cache_counts: CacheCounts
-
-
-class RewardWorker:
-    """One Scorer with one sandbox; runs as a Ray actor, and its processes die with it."""
-
-    def __init__(
-        self, rewards: RewardsConfig, execution: ExecutionConfig, reward_cache: RewardCacheConfig
-    ) -> None:
-        self._sandbox = start_sandbox(execution) if execution.enabled else None
-        self._cache = VerdictCache(reward_cache.max_size) if reward_cache.enabled else None
-        self._scorer = Scorer(rewards, execution, self._cache, self._sandbox)
-
-    def level(self) -> str:
-        """The isolation in force, or "none" where nothing is executed."""
-        return "none" if self._sandbox is None else self._sandbox.level
-
-    def score(self, task: Task, text: str) -> WorkerReply:
-        """Score one answer."""
-        result = self._scorer.score(task, text)
-        counts = CacheCounts() if self._cache is None else self._cache.counts
-        return WorkerReply(result=result, cache_counts=counts)
-
-
-class _Slot:
-    """A worker's place in the pool: the actor that holds it now, and its load."""
-
-    def __init__(self, index: int, handle: Any) -> None:
-        self.index = index
-        self.handle = handle
-        self.num_in_flight = 0
-        self.cache_counts = CacheCounts()
 
 
 class RewardPool:
-    """``num_workers`` reward workers behind one awaitable ``score``.
+    """``num_workers`` reward workers behind one awaitable ``score``; see ``WorkerGroup`` for its terms.
 
-    Needs a running Ray. The workers take no CPU of Ray's count (``num_cpus=0``): on a small machine
-    they share the cores with the trainer instead of waiting for it for ever. The constructor blocks
-    until every worker is up, at most ``startup_timeout_s``. ``timeout_s`` is an item's deadline; None is
-    what the limits of ``execution`` allow at most, see ``scoring_deadline_s``.
-
-    Raises RuntimeError when a worker does not start; the message carries its reason.
+    ``cache_file`` is where verdicts are stored, if ``reward_cache.persist`` is set. ``timeout_s`` is an
+    item's deadline; None is what the limits of ``execution`` allow at most, see ``scoring_deadline_s``.
+    Raises RewardsBrokenError when a worker does not start; the message carries its reason.
     """
 
     def __init__(
@@ -95,145 +46,133 @@ class RewardPool:
         reward_cache: RewardCacheConfig,
         num_workers: int = 1,
         *,
+        cache_file: Path | None = None,
         timeout_s: float | None = None,
         startup_timeout_s: float = 120.0,
-        max_attempts: int = 3,
     ) -> None:
         if num_workers < 1:
             raise ValueError(
                 f"acceleration.async_rewards.workers: value {num_workers}: at least 1 worker is needed"
             )
-        assert max_attempts >= 1
-        self._sections = (rewards, execution, reward_cache)
-        self._timeout_s = scoring_deadline_s(timeout_s, execution)
-        self._max_attempts = max_attempts
-        self._capacity = asyncio.Semaphore(num_workers * _IN_FLIGHT_PER_WORKER)
-        self._slots = [_Slot(index, self._start_worker()) for index in range(num_workers)]
-        self._retired_counts = CacheCounts()
+        self._rubric = Rubric(rewards)
+        self._timeout_s = scoring_deadline_s(timeout_s, rewards, execution)
+        self._breaker = CircuitBreaker()
+        self._flights: SingleFlight[RewardResult] = SingleFlight()
+        self._flushing: asyncio.Task[None] | None = None
+        self._num_joins = 0
+        self._joined_s = 0.0
         self._num_scored = 0
         self._num_infra_errors = 0
-        self._num_restarts = 0
-        self._num_waiting = 0
         self._busy_s = 0.0
-        self._is_closed = False
-        self.level = self._wait_until_up(startup_timeout_s)
+        self._workers = WorkerGroup(
+            rewards,
+            execution,
+            num_workers,
+            timeout_s=self._timeout_s,
+            startup_timeout_s=startup_timeout_s,
+        )
+        self.level = ",".join(sorted({info.level for info in self._workers.infos}))
+        configurations = {info.configuration for info in self._workers.infos}
+        self._configuration = configurations.pop()
+        self._keys = KeyMaker(self._configuration)
+        self._file: CacheFile | None = None
+        self._cache: RewardCache | None = None
+        if reward_cache.enabled and not configurations:
+            self._open_cache(reward_cache, cache_file)
+        elif reward_cache.enabled:
+            _logger.warning("reward workers differ in their tools or isolation: verdicts are not reused")
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """Process ids of the workers that are ready, for monitoring and for tests that kill them."""
+        return [info.pid for info in self._workers.infos]
 
     async def score(self, task: Task, text: str) -> RewardResult:
         """Score ``text`` (prefill and completion) as an answer to ``task``.
 
-        Waits for a free place first (back-pressure); the deadline counts from the dispatch. Returns an
-        INFRA_ERROR result, with a reward of NaN, when the item's worker died ``max_attempts`` times, did
-        not answer in time, or raised; ``detail`` names the worker and the task.
+        A verdict that was found comes back ``cached``. A failure of the machinery is never a verdict on
+        a program: those who joined it go again, together, once; then, or where it was a deadline that
+        passed, they get the failure too, as an INFRA_ERROR with a reward of NaN. Raises
+        RewardsBrokenError when most items fail so.
         """
-        self._num_waiting += 1
-        try:
-            await self._capacity.acquire()
-        finally:
-            self._num_waiting -= 1
+        self._breaker.check()
         start = time.perf_counter()
-        try:
-            result = await self._score_in_worker(task, text, start)
-        finally:
-            self._capacity.release()
-        self._num_scored += 1
-        self._num_infra_errors += result.outcome is Outcome.INFRA_ERROR
-        self._busy_s += result.seconds
+        cache = self._cache
+        if cache is None or not self._is_shared(task):
+            return await self._judge(task, text)
+        key = self._keys.key(task, extract_code(text, task.entry_point, task.prompt))
+        for _ in range(2):
+            is_joining = key in self._flights
+            known = None if is_joining else cache.get(key)
+            if known is not None:
+                return replace(known, cached=True, seconds=time.perf_counter() - start)
+            result = await self._flights.run(key, lambda: self._judge_and_keep(cache, key, task, text))
+            if not is_joining:
+                return result
+            if not result.is_infra_error:
+                self._num_joins += 1
+                self._joined_s += result.seconds
+                return replace(result, cached=True, seconds=time.perf_counter() - start)
+            if result.seconds >= self._timeout_s:
+                break
         return result
 
     def metrics(self) -> dict[str, float]:
-        """Counts since the start, of all workers that ever were; asks no worker."""
-        counts = [self._retired_counts, *(slot.cache_counts for slot in self._slots)]
+        """Counts since the start, and what is in flight now; asks no worker."""
+        counts = CacheCounts() if self._cache is None else self._cache.counts
         return {
-            "rewards/cache_hits": float(sum(count.num_hits for count in counts)),
-            "rewards/cache_misses": float(sum(count.num_misses for count in counts)),
-            "rewards/cache_evictions": float(sum(count.num_evictions for count in counts)),
+            "rewards/cache_hits": float(counts.num_hits),
+            "rewards/cache_misses": float(counts.num_misses),
+            "rewards/cache_evictions": float(counts.num_evictions),
+            "rewards/cache_joins": float(self._num_joins),
+            "rewards/cache_saved_s": counts.saved_s + self._joined_s,
             "rewards/scored": float(self._num_scored),
             "rewards/infra_errors": float(self._num_infra_errors),
-            "rewards/worker_restarts": float(self._num_restarts),
-            "rewards/in_flight": float(sum(slot.num_in_flight for slot in self._slots)),
-            "rewards/waiting": float(self._num_waiting),
+            "rewards/worker_restarts": float(self._workers.num_restarts),
+            "rewards/in_flight": float(self._workers.num_in_flight),
+            "rewards/waiting": float(self._workers.num_waiting),
             "rewards/busy_s": self._busy_s,
         }
 
     def close(self) -> None:
-        """End every worker, and with them their sandboxes and linters. Safe to call twice."""
-        if self._is_closed:
+        """End every worker, with sandboxes and linters, and store what waits. Safe to call twice."""
+        self._workers.close()
+        if self._file is not None:
+            self._file.flush()
+
+    def _open_cache(self, reward_cache: RewardCacheConfig, path: Path | None) -> None:
+        if not reward_cache.persist or path is None:
+            self._cache = RewardCache(reward_cache.max_size, reward_cache.max_mb)
             return
-        self._is_closed = True
-        for slot in self._slots:
-            ray.kill(slot.handle, no_restart=True)
+        file = CacheFile(path, int(reward_cache.max_mb * MB))
+        self._cache = RewardCache(reward_cache.max_size, reward_cache.max_mb, on_put=file.put)
+        self._cache.warm(file.load())
+        self._file = file
 
-    def _start_worker(self) -> Any:
-        worker_class = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(RewardWorker)
-        return worker_class.options(scheduling_strategy="SPREAD").remote(*self._sections)
+    def _is_shared(self, task: Task) -> bool:
+        """Whether the parts that count for ``task`` come out the same for the same program."""
+        weights = self._rubric.weights(task.source)
+        return REPRODUCIBLE_PARTS.issuperset(name for name, weight in weights.items() if weight != 0.0)
 
-    def _wait_until_up(self, startup_timeout_s: float) -> str:
-        """The isolation level of the workers, once all have answered."""
-        try:
-            levels = ray.get([slot.handle.level.remote() for slot in self._slots], timeout=startup_timeout_s)
-        except GetTimeoutError as error:
-            self.close()
-            raise RuntimeError(
-                f"reward workers: not all {len(self._slots)} were up after {startup_timeout_s:g} s "
-                "(runtime.startup_timeout_s)"
-            ) from error
-        except (RayActorError, RayTaskError) as error:
-            self.close()
-            raise RuntimeError(f"a reward worker did not start: {error}") from error
-        return ",".join(sorted(set(levels)))
+    async def _judge_and_keep(self, cache: RewardCache, key: bytes, task: Task, text: str) -> RewardResult:
+        result = await self._judge(task, text)
+        cache.put(key, result)
+        self._flush_if_due()
+        return result
 
-    async def _score_in_worker(self, task: Task, text: str, start: float) -> RewardResult:
-        detail = ""
-        for _ in range(self._max_attempts):
-            slot = min(self._slots, key=lambda candidate: candidate.num_in_flight)
-            handle = slot.handle
-            slot.num_in_flight += 1
-            try:
-                future = asyncio.wrap_future(handle.score.remote(task, text).future())
-                reply: WorkerReply = await asyncio.wait_for(future, self._timeout_s)
-            except TimeoutError:
-                detail = f"reward worker {slot.index}: no score for {task.task_id} in {self._timeout_s:g} s"
-                self._replace(slot, handle, detail)
-                break
-            except RayActorError as error:
-                detail = f"reward worker {slot.index} died while it scored {task.task_id}: {error}"
-                self._replace(slot, handle, detail)
-            except RayTaskError as error:
-                # A fault of the scorer, not of the answer; the worker itself is well.
-                detail = f"reward worker {slot.index} failed on {task.task_id}: {error}"
-                _logger.warning("%s", detail)
-                break
-            else:
-                if handle is slot.handle:
-                    slot.cache_counts = reply.cache_counts
-                return reply.result
-            finally:
-                slot.num_in_flight -= 1
-        return RewardResult(
-            reward=math.nan,
-            breakdown={},
-            outcome=Outcome.INFRA_ERROR,
-            passed=False,
-            detail=detail,
-            cached=False,
-            seconds=time.perf_counter() - start,
-        )
+    async def _judge(self, task: Task, text: str) -> RewardResult:
+        """Have a worker score the answer, and count it."""
+        result = await self._workers.score(task, text)
+        self._num_scored += 1
+        self._num_infra_errors += result.is_infra_error
+        self._busy_s += result.seconds
+        self._breaker.record(result)
+        self._breaker.check()
+        return result
 
-    def _replace(self, slot: _Slot, dead: Any, reason: str) -> None:
-        """Put a new worker in ``slot``, unless another item that ``dead`` held has done so already."""
-        if slot.handle is not dead or self._is_closed:
+    def _flush_if_due(self) -> None:
+        """Write to the cache file beside the event loop."""
+        if self._file is None or not self._file.is_due:
             return
-        _logger.warning("%s; the worker is replaced", reason)
-        ray.kill(dead, no_restart=True)
-        self._retired_counts = _add(self._retired_counts, slot.cache_counts)
-        slot.cache_counts = CacheCounts()
-        slot.handle = self._start_worker()
-        self._num_restarts += 1
-
-
-def _add(left: CacheCounts, right: CacheCounts) -> CacheCounts:
-    return CacheCounts(
-        num_hits=left.num_hits + right.num_hits,
-        num_misses=left.num_misses + right.num_misses,
-        num_evictions=left.num_evictions + right.num_evictions,
-    )
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.create_task(asyncio.to_thread(self._file.flush))

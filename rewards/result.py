@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,10 +13,11 @@ from sandbox.result import Outcome
 class RewardResult:
     """The score of one completion.
 
-    ``reward`` is the weighted sum that GRPO sees, or NaN when ``outcome`` is ``INFRA_ERROR`` (such a
-    rollout leaves its group's statistics). ``breakdown`` maps each reward's name to its unweighted
-    score in [0, 1]. ``passed`` says that all tests passed. ``detail`` is the sandbox's short reason.
-    ``cached`` says that the verdict came from the cache, ``seconds`` what scoring cost.
+    ``reward`` is the weighted sum that GRPO sees, or NaN after an infrastructure error (such a rollout
+    leaves its group's statistics). ``breakdown`` maps each reward's name to its unweighted score.
+    ``passed`` says that all tests passed. ``detail`` is the sandbox's short reason. ``cached`` says that
+    the verdict was found (in the cache, or with an identical program in flight) and not made for this
+    completion; ``seconds`` is what scoring it cost now, next to nothing for one that was found.
     """
 
     reward: float
@@ -25,3 +27,21 @@ class RewardResult:
     detail: str
     cached: bool
     seconds: float
+
+    @property
+    def is_infra_error(self) -> bool:
+        """Whether scoring failed, not the answer: such a result says nothing about the program."""
+        return self.outcome is Outcome.INFRA_ERROR
+
+
+def infra_error(detail: str, seconds: float) -> RewardResult:
+    """What is known of a completion that could not be scored, after ``seconds`` of trying."""
+    return RewardResult(
+        reward=math.nan,
+        breakdown={},
+        outcome=Outcome.INFRA_ERROR,
+        passed=False,
+        detail=detail,
+        cached=False,
+        seconds=seconds,
+    )

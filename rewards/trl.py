@@ -1,22 +1,26 @@
-"""The same rewards as one TRL reward function.
+"""The same rewards as one TRL reward function, plain or async.
 
-For TRL's GRPOTrainer (and RLOOTrainer): a plain, synchronous function in their signature. Imports
-neither TRL nor torch. Called by pipeline.baseline_account and by users of TRL:
+For TRL's GRPOTrainer (and RLOOTrainer), in their signature. Imports neither TRL nor torch, and starts
+nothing: scorer, pool and sandbox are the caller's. Called by pipeline.baseline_account and by users of TRL:
 
     execution = ExecutionConfig()  # modules=["numpy"] for programs that need it
     with start_sandbox(execution) as sandbox, Scorer(RewardsConfig(), execution, None, sandbox) as scorer:
         reward = make_reward_function({task.task_id: task for task in tasks}, scorer)
         GRPOTrainer(reward_funcs=reward, ...)  # the data set has the columns prompt and task_id
+
+With a rewards.pool.RewardPool, ``make_async_reward_function`` scores a batch on all its workers at once;
+TRL awaits it on a thread of its own, together with other async rewards.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from curriculum.task import Task
 from rewards.result import RewardResult
-from rewards.rubric import Scorer
+from rewards.scorer import Scorer
 from sandbox.result import Outcome
 
 TrlCompletion = str | Sequence[Mapping[str, str]]
@@ -36,6 +40,30 @@ class TrlRewardFunction(Protocol):
         log_metric: Callable[[str, float], None] | None = None,
         **columns: object,
     ) -> list[float | None]: ...
+
+
+class AsyncTrlRewardFunction(Protocol):
+    """TRL's signature of an async reward function."""
+
+    __name__: str
+
+    async def __call__(
+        self,
+        prompts: Sequence[object],
+        completions: Sequence[TrlCompletion],
+        *,
+        task_id: Sequence[str],
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: object,
+    ) -> list[float | None]: ...
+
+
+class AsyncScorer(Protocol):
+    """What the async form needs of a pool; ``rewards.pool.RewardPool`` is the real one."""
+
+    async def score(self, task: Task, text: str) -> RewardResult:
+        """Score one answer; several may be under way at once."""
+        ...
 
 
 def make_reward_function(
@@ -58,9 +86,30 @@ def make_reward_function(
         **columns: object,
     ) -> list[float | None]:
         results = score_completions(tasks_by_id, scorer, task_id, completions, prefill)
-        if log_metric is not None:
-            for metric, value in reward_metrics(results).items():
-                log_metric(metric, value)
+        _log(results, log_metric)
+        return trl_rewards(results)
+
+    return code_reward
+
+
+def make_async_reward_function(
+    tasks_by_id: Mapping[str, Task], pool: AsyncScorer, *, prefill: str = ""
+) -> AsyncTrlRewardFunction:
+    """As ``make_reward_function``, but a batch's completions are scored side by side by ``pool``.
+
+    The pool belongs to one event loop: TRL's, from its first call on.
+    """
+
+    async def code_reward(
+        prompts: Sequence[object],
+        completions: Sequence[TrlCompletion],
+        *,
+        task_id: Sequence[str],
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: object,
+    ) -> list[float | None]:
+        results = await score_concurrently(tasks_by_id, pool, task_id, completions, prefill)
+        _log(results, log_metric)
         return trl_rewards(results)
 
     return code_reward
@@ -78,6 +127,29 @@ def score_completions(
         scorer.score(_find_task(tasks_by_id, name), prefill + completion_text(completion))
         for name, completion in zip(task_ids, completions, strict=True)
     ]
+
+
+async def score_concurrently(
+    tasks_by_id: Mapping[str, Task],
+    pool: AsyncScorer,
+    task_ids: Sequence[str],
+    completions: Sequence[TrlCompletion],
+    prefill: str,
+) -> list[RewardResult]:
+    """The verdicts in the order of ``completions``. Raises ValueError for an unknown task_id.
+
+    The pool bounds how many are under way. When one raises, or this is cancelled, the others are cancelled.
+    """
+    items = [
+        (_find_task(tasks_by_id, name), prefill + completion_text(completion))
+        for name, completion in zip(task_ids, completions, strict=True)
+    ]
+    jobs = [asyncio.ensure_future(pool.score(task, text)) for task, text in items]
+    try:
+        return await asyncio.gather(*jobs)
+    finally:
+        for job in jobs:
+            job.cancel()
 
 
 def trl_rewards(results: Sequence[RewardResult]) -> list[float | None]:
@@ -98,15 +170,23 @@ def reward_metrics(results: Sequence[RewardResult]) -> dict[str, float]:
     metrics = {"rollout/infra_error_share": 1.0 - len(judged) / len(results)} if results else {}
     if not judged:
         return metrics
-    num_syntax_failures = sum(result.breakdown["syntax"] == 0.0 for result in judged)
+    num_syntax_failures = sum(result.breakdown.get("syntax") == 0.0 for result in judged)
     metrics["rollout/pass_rate"] = sum(result.passed for result in judged) / len(judged)
     metrics["rollout/syntax_failure_share"] = num_syntax_failures / len(judged)
     metrics["rewards/seconds_mean"] = sum(result.seconds for result in judged) / len(judged)
     metrics["rewards/seconds"] = sum(result.seconds for result in judged)
     metrics["rewards/cache_hit_rate"] = sum(result.cached for result in judged) / len(judged)
-    for name in judged[0].breakdown:
-        metrics[f"rewards/{name}"] = sum(result.breakdown[name] for result in judged) / len(judged)
+    # A reward may have no opinion of a completion (rewards.custom), and few run after a syntax failure.
+    for name in dict.fromkeys(name for result in judged for name in result.breakdown):
+        scores = [result.breakdown[name] for result in judged if name in result.breakdown]
+        metrics[f"rewards/{name}"] = sum(scores) / len(scores)
     return metrics
+
+
+def _log(results: Sequence[RewardResult], log_metric: Callable[[str, float], None] | None) -> None:
+    if log_metric is not None:
+        for metric, value in reward_metrics(results).items():
+            log_metric(metric, value)
 
 
 def _find_task(tasks_by_id: Mapping[str, Task], task_id: str) -> Task:

@@ -132,10 +132,14 @@ def _build(
     child_filter = None
     if "seccomp" not in without and _works(lambda: seccomp.install(seccomp.zygote_filter())):
         child_filter = seccomp.prepare(seccomp.child_filter(allow_opens=landlocked or hidden))
+    writable = not (landlocked or hidden or child_filter) and os.access(workdir, os.W_OK)
+    if not writable:
+        # The owner removes a folder that nobody can write to.
+        os.chdir("/")
     prepared = child.Jail(
         child_filter=child_filter,
         init=os.getpid() == 1,
-        workdir=None if landlocked or hidden or not os.access(workdir, os.W_OK) else workdir,
+        workdir=workdir if writable else None,
         base_bytes=base_bytes,
     )
     return prepared, network

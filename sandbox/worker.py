@@ -69,6 +69,9 @@ class Worker:
             self._walls = Walls.from_bytes(control.unpack_hello(self._receive(_START_TIMEOUT_S)))
         except ValueError as error:
             raise SandboxError(f"the sandbox process could not start: {error}") from error
+        if self._walls.files:
+            # Of no use to programs that can write nothing, and an owner may be killed later.
+            shutil.rmtree(self._workdir, ignore_errors=True)
 
     @property
     def walls(self) -> Walls:

@@ -22,7 +22,6 @@ import signal
 import socket
 import time
 from dataclasses import dataclass
-from typing import cast
 
 from sandbox import child, control
 from sandbox.control import ChildReport
@@ -132,8 +131,8 @@ class Zygote:
         assert one.status is not None
         os.close(one.pidfd)
         num_stdout_bytes = self._count_output(one.stdout)
-        if one.stdout not in (None, self._stdout):
-            os.close(cast("int", one.stdout))
+        if one.stdout is not None and one.stdout != self._stdout:
+            os.close(one.stdout)
         return ChildReport(
             reason=one.reason,
             exit_code=os.waitstatus_to_exitcode(one.status),

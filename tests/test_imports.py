@@ -21,7 +21,7 @@ ALLOWED_IN = {
         "pipeline/engine_start.py",
         "pipeline/trainer_actor.py",
         "pipeline/vllm_actor.py",
-        "rewards/pool.py",
+        "rewards/workers.py",
     },
     "trl": {"pipeline/baseline.py", "pipeline/trl_setup.py"},
 }

@@ -23,6 +23,8 @@ READ_BY_PROPERTY = {
     "training.per_device_train_batch_size": "completions_per_step",
     "training.gradient_accumulation_steps": "completions_per_step",
 }
+# Stands for the values of other fields, which are read.
+EXPANDED_BY_THE_SCHEMA = ("rewards.preset",)
 # Sections that a stage reads under another local name: section -> names.
 OTHER_NAMES = {"execution": {"config"}}
 # Read whole, through model_dump(), by the name that the breakdown uses.
@@ -66,7 +68,7 @@ def stage_reads() -> set[tuple[str, str]]:
 
 def test_every_setting_is_read_by_a_stage_or_refused() -> None:
     reads = stage_reads()
-    excused = (*REFUSED_FIELDS, *READ_BY_PROPERTY)
+    excused = (*REFUSED_FIELDS, *READ_BY_PROPERTY, *EXPANDED_BY_THE_SCHEMA)
     unread = [
         field
         for field in leaf_fields()
@@ -79,7 +81,7 @@ def test_every_setting_is_read_by_a_stage_or_refused() -> None:
 
 def test_every_excuse_names_a_field_that_exists() -> None:
     fields = set(leaf_fields())
-    assert fields.issuperset({*REFUSED_FIELDS, *READ_BY_PROPERTY})
+    assert fields.issuperset({*REFUSED_FIELDS, *READ_BY_PROPERTY, *EXPANDED_BY_THE_SCHEMA})
     for section in REFUSED_SECTIONS:
         assert f"{section}.enabled" in fields
     for section in DUMPED_SECTIONS:
@@ -104,6 +106,18 @@ def test_a_setting_behind_a_property_changes_it_and_stages_read_the_property(
     changed = Config.model_validate({section: {name: 16}})
     assert getattr(changed, property_name) != getattr(Config(), property_name)
     assert ("config", property_name) in stage_reads()
+
+
+def test_a_preset_changes_fields_that_are_read() -> None:
+    plain = Config().rewards.model_dump()
+    changed = Config.model_validate({"rewards": {"preset": "tests_only"}}).rewards.model_dump()
+    different = {f"rewards.{name}" for name in plain if plain[name] != changed[name]}
+    assert different == {
+        *EXPANDED_BY_THE_SCHEMA,
+        *DUMPED_SECTIONS,
+        "rewards.tests",
+        "rewards.syntax_failure_reward",
+    }
 
 
 def test_reward_weights_are_read_as_a_whole() -> None:

@@ -77,6 +77,25 @@ def test_the_origin_of_each_value_is_known(tmp_path: Path) -> None:
     assert shown["learning_rate: 3.0e-05"].endswith("# default")
 
 
+def test_a_preset_of_the_rewards_is_shown_with_the_weights_it_stands_for(tmp_path: Path) -> None:
+    sets = [
+        "rewards.preset=tests_only",
+        "rewards.weights.lint=0.25",
+        "rewards.per_source.mbpp.tests=fraction",
+    ]
+    resolved = resolve(None, None, sets)
+    shown = {
+        line.split("#")[0].strip(): line for line in render(resolved.config, resolved.origins).splitlines()
+    }
+    assert shown["execution: 0.0"].endswith("# rewards.preset tests_only")
+    assert shown["syntax_failure_reward: 0.0"].endswith("# rewards.preset tests_only")
+    assert shown["tests: all"].endswith("# rewards.preset tests_only")
+    assert shown["lint: 0.25"].endswith("# --set rewards.weights.lint=0.25")
+    assert shown["tests: fraction"].endswith("# --set rewards.per_source.mbpp.tests=fraction")
+    assert shown["type_safety: 0.0"].endswith("# default")
+    assert load_config(_file(tmp_path, render(resolved.config))) == resolved.config
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mode_loads_and_a_mode_is_named_after_its_file(mode: str) -> None:
     config = load_config(mode=mode)

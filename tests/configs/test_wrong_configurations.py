@@ -93,6 +93,43 @@ WRONG_FILES = {
         "rewards: {weights: {tests: 0, execution: 0, syntax: 0, lint: 0, complexity: 0}}",
         ["rewards.weights", '"tests": 0.0', "at least one weight > 0"],
     ),
+    "unknown preset": ("rewards: {preset: strict}", ["rewards.preset", '"strict"', "tests_only, shaped"]),
+    "preset without a weight": (
+        "rewards: {preset: tests_only, weights: {tests: 0}}",
+        ["rewards.weights", "at least one weight > 0"],
+    ),
+    "unknown source": (
+        "rewards: {per_source: {humanevil: {tests: all}}}",
+        ["rewards.per_source.humanevil", "did you mean humaneval?", "ladder, codeio, humaneval, mbpp, jsonl"],
+    ),
+    "source that is no mapping": (
+        "rewards: {per_source: {mbpp: all}}",
+        ["rewards.per_source.mbpp", '"all"', "keys of: weights, tests, syntax_failure_reward"],
+    ),
+    "unknown weight of a source": (
+        "rewards: {per_source: {mbpp: {weights: {lynt: 1}}}}",
+        ["rewards.per_source.mbpp.weights.lynt", "did you mean lint?", "type_safety"],
+    ),
+    "negative weight of a source": (
+        "rewards: {per_source: {mbpp: {weights: {lint: -1}}}}",
+        ["rewards.per_source.mbpp.weights.lint", "-1", "a number >= 0"],
+    ),
+    "weights of a source that are no mapping": (
+        "rewards: {per_source: {mbpp: {weights: 1}}}",
+        ["rewards.per_source.mbpp.weights", "1", "a mapping from text to a number >= 0"],
+    ),
+    "custom reward without a function": (
+        "rewards: {custom: [my_rewards]}",
+        ["rewards.custom", '"my_rewards"', "package.module:function"],
+    ),
+    "custom reward named as another": (
+        "rewards: {custom: [a:f, b:f]}",
+        ["rewards.custom", '"f"', "functions of different names"],
+    ),
+    "custom weights that do not fit": (
+        "rewards: {custom: [a:f], custom_weights: [1.0, 2.0]}",
+        ["rewards.custom_weights", "[1.0, 2.0]", "one weight for each of the 1 rewards in rewards.custom"],
+    ),
     "nothing left to reward": (
         "execution: {enabled: false}\nrewards: {weights: {syntax: 0, lint: 0, complexity: 0}}",
         ["execution.enabled", "false", "rewards.weights"],

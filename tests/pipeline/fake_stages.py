@@ -132,8 +132,13 @@ class FakeScorer:
         return self._score_of(task, index)
 
     def metrics(self) -> dict[str, float]:
-        names = ("cache_hits", "cache_misses", "scored", "busy_s")
-        return {f"rewards/{name}": float(len(self.texts)) for name in names}
+        counted = ("cache_hits", "cache_misses", "scored", "busy_s")
+        others = ("cache_joins", "cache_evictions", "cache_saved_s", "infra_errors", "worker_restarts")
+        levels = ("in_flight", "waiting")
+        return {
+            **{f"rewards/{name}": float(len(self.texts)) for name in counted},
+            **{f"rewards/{name}": 0.0 for name in (*others, *levels)},
+        }
 
 
 class FakeTrainer:

@@ -22,7 +22,7 @@ from pipeline.metrics import METRICS, MetricsWriter, read_metrics
 from pipeline.progress import make_progress
 from pipeline.prompts import encode_prompt
 from pipeline.trl_setup import CpuGRPOTrainer, prompt_dataset, stop_token_ids, trl_config
-from rewards.rubric import Scorer
+from rewards.scorer import Scorer
 from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
 from tests.pipeline.tiny_model import make_byte_tokenizer, save_byte_model
 

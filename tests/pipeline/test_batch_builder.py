@@ -6,7 +6,7 @@ import pytest
 
 from configs.schema import GrpoConfig
 from curriculum.task import Task
-from pipeline.batch_builder import BatchReport, make_batch
+from pipeline.batch_builder import make_batch
 from pipeline.messages import Completion, Rollout, RolloutGroup
 from rewards.result import RewardResult
 from sandbox.result import Outcome
@@ -75,7 +75,7 @@ def test_an_infrastructure_error_gets_no_sample_and_moves_no_advantage() -> None
     assert report.metrics["rollout/reward_mean"] == pytest.approx(1 / 3)
     assert report.metrics["rollout/pass_rate"] == pytest.approx(1 / 3)
     assert report.metrics["rollout/syntax_failure_share"] == pytest.approx(2 / 3)
-    assert BatchReport.is_infra_error(with_error.rollouts[1])
+    assert with_error.rollouts[1].result.is_infra_error
     assert not any(math.isnan(value) for value in report.metrics.values())
 
 

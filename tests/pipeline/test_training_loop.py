@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.messages import GenerationRequest
 from pipeline.metrics import read_metrics
+from rewards.breaker import RewardsBrokenError
+from rewards.result import RewardResult
 from tests.pipeline.fake_stages import GROUPS_PER_STEP, NUM_GENERATIONS, FakeRun, make_config, scored
 
 
@@ -136,6 +139,32 @@ def test_a_broken_generator_ends_training_and_its_draw_is_named(tmp_path: Path) 
     with pytest.raises(StageError, match="draw 4: engine is gone"):
         run.train()
     assert run.rows("SELECT step FROM steps") == [(1,)]
+
+
+def test_broken_rewards_end_training_with_the_pools_reason_and_a_resume_loses_nothing(tmp_path: Path) -> None:
+    num_scored = 0
+
+    def score_of(task: Task, index: int) -> RewardResult:
+        nonlocal num_scored
+        num_scored += 1
+        if num_scored > 2 * GROUPS_PER_STEP * NUM_GENERATIONS:
+            raise RewardsBrokenError("rewards: 32 of the last 64 completions could not be scored")
+        return scored(float(index % 2))
+
+    config = make_config(training={"max_steps": 4})
+    run = FakeRun(tmp_path, config, score_of=score_of)
+    with pytest.raises(
+        StageError, match="draw 5: rewards: 32 of the last 64 completions could not be scored"
+    ):
+        run.train()
+    assert run.rows("SELECT step FROM steps ORDER BY step") == [(1,), (2,)]
+    resumed = FakeRun(tmp_path, config, done_steps=2)
+    resumed.train()
+    assert resumed.rows("SELECT step FROM steps ORDER BY step") == [(1,), (2,), (3,), (4,)]
+    assert resumed.rows("SELECT COUNT(*) FROM draws WHERE status = 'trained'") == [(4 * GROUPS_PER_STEP,)]
+    # The draws that were open are drawn again, and the ledger says so.
+    reasons = resumed.rows("SELECT DISTINCT reason FROM draws WHERE status != 'trained'")
+    assert reasons == [("rewound to step 2: the restored sampler draws again",)]
 
 
 def test_a_resume_issues_open_draws_first_and_trains_each_draw_once(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from configs.schema import ExecutionConfig
+from configs.schema import ExecutionConfig, RewardsConfig
 from rewards.execution import execution_limits, longest_run_s, start_sandbox
-from rewards.pool import scoring_deadline_s
+from rewards.workers import scoring_deadline_s
 from sandbox.result import CallTest, ExecutionRequest, Outcome
 from sandbox.worker import SandboxError
 
@@ -31,8 +31,8 @@ def test_an_items_deadline_leaves_room_for_every_retry_of_it_and_of_the_one_befo
     config = ExecutionConfig(timeout=timeout)
     cap_s = execution_limits(config).wall_cap_s
     assert longest_run_s(config) > 3 * cap_s, "one try and two retries"
-    assert scoring_deadline_s(None, config) >= 2 * longest_run_s(config)
-    assert scoring_deadline_s(7.0, config) == 7.0, "what the user sets is kept"
+    assert scoring_deadline_s(None, RewardsConfig(), config) >= 2 * longest_run_s(config)
+    assert scoring_deadline_s(7.0, RewardsConfig(), config) == 7.0, "what the user sets is kept"
 
 
 def test_a_weak_host_is_refused_unless_it_is_allowed() -> None:

@@ -1,10 +1,20 @@
-"""Extraction: the program that was written, unchanged."""
+"""Extraction: the program that was written, unchanged.
+
+data/extraction.jsonl holds answers of the built-in model as they were sampled, with the program that a reader
+finds in each: with and without a prefilled fence, to prompts in words and to HumanEval's function heads.
+"""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import pytest
 
 from rewards.extract import extract_code
+
+_DATA = Path(__file__).parent / "data" / "extraction.jsonl"
+ANSWERS: list[dict[str, str]] = [json.loads(line) for line in _DATA.read_text(encoding="utf-8").splitlines()]
 
 HEAD = (
     "from typing import List\n\n\ndef f(xs: List[int]) -> int:\n"
@@ -94,3 +104,49 @@ def test_a_prompt_in_words_is_never_joined() -> None:
 def test_a_helper_after_the_head_means_that_the_prompt_does_not_end_in_it() -> None:
     prompt = HEAD + "    return 0\n\n\ndef g():\n    pass\n"
     assert extract_code("    return 1\n", "f", prompt) == "    return 1\n"
+
+
+def test_a_bare_function_closed_by_a_fence_is_the_program_and_the_prose_after_it_is_not() -> None:
+    for after in ("", "\n", "\nThis returns x.\n", "This returns x.", "\n```\nf(1)\n```\n"):
+        assert extract_code(f"Here it is.\n\n{CODE}```\n{after}", "f") == CODE
+
+
+def test_a_fence_that_nobody_opened_hides_no_block_after_it() -> None:
+    assert extract_code(f"```\n\nA function:\n\n```python\n{CODE}```\n", "f") == CODE
+    assert extract_code("```\n\nNo function, just prose.\n", "f") == ""
+
+
+def test_a_continuation_ends_at_its_fence_or_at_any_line_at_column_0() -> None:
+    body = "    return sum(xs)\n"
+    for after in ("```\n\nprose\n", "assert f([1]) == 1\n", "This sums them.\n", "```python\nf([1])\n```\n"):
+        code = extract_code(f"{body}{after}", "f", HEAD)
+        assert code == (HEAD + body if not after.startswith("```python") else "f([1])\n")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    x = [\n        1,\n]\n    return sum(xs)\n",
+        '    text = """\nat column 0\n"""\n    return sum(xs)\n',
+        "    text = '''\n\"\"\"\n'''\n    return sum(xs)\n",
+        '    """One line."""\n    return sum(xs)\n',
+        "\n\n    return sum(xs)\n",
+        "\treturn sum(xs)\n",
+    ],
+)
+def test_strings_and_brackets_of_a_continuation_may_stand_at_column_0(body: str) -> None:
+    assert extract_code(f"{body}print(f([1]))\n", "f", HEAD) == HEAD + body
+
+
+@pytest.mark.parametrize(
+    "answer", ANSWERS, ids=[f"{answer['rule']}: {answer['task_id']}" for answer in ANSWERS]
+)
+def test_real_answers_give_the_program_that_was_written(answer: dict[str, str]) -> None:
+    assert extract_code(answer["text"], answer["entry_point"], answer["prompt"]) == answer["expected"]
+
+
+def test_no_real_answer_is_repaired() -> None:
+    """Every line of the program stands in the answer or in the prompt, white space included."""
+    for answer in ANSWERS:
+        written = {*answer["text"].split("\n"), *answer["prompt"].split("\n")}
+        assert written.issuperset(answer["expected"].split("\n")), answer["task_id"]

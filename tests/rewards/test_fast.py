@@ -15,7 +15,7 @@ import pytest
 import rewards.lint
 from rewards.complexity import complexity_score
 from rewards.fast import score_fast
-from rewards.lint import Linter, LintError, lint_score, neutralise_suppressions
+from rewards.lint import Linter, LintError, count_issues_many, lint_score, neutralise_suppressions
 from rewards.syntax import MAX_SOURCE_BYTES, check_syntax
 
 HONEST = "def f(xs):\n    total = 0\n    for x in xs:\n        total += x\n    return total\n"
@@ -89,9 +89,15 @@ def test_neutralising_moves_no_column_and_touches_no_code() -> None:
 
 def test_the_server_and_the_command_line_agree(linter: Linter) -> None:
     for code in (HONEST, SLOPPY, SLOPPY + "x=1;y=2\n", "# noqa\nimport os # noqa\n"):
-        assert linter.count_issues(code) == rewards.lint._count_issues_by_process(
-            neutralise_suppressions(code), 10.0
-        )
+        assert [linter.count_issues(code)] == count_issues_many([code])
+
+
+def test_a_batch_counts_each_program_for_itself(linter: Linter) -> None:
+    codes = [HONEST, SLOPPY, "def f(:\n", "", SLOPPY + "x=1;y=2\n"]
+    counts = count_issues_many(codes)
+    assert counts == [linter.count_issues(code) for code in codes]
+    assert counts[0] == 0 < counts[1] < counts[4]
+    assert count_issues_many([]) == []
 
 
 def test_project_configuration_has_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

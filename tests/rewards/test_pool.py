@@ -1,4 +1,4 @@
-"""The reward pool on real Ray workers: right scores, back-pressure, deadlines, and dead workers."""
+"""The reward pool on real Ray workers: right scores, one run a program, deadlines, and dead workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ import ray
 
 from configs.schema import ExecutionConfig, RewardCacheConfig, RewardsConfig
 from curriculum.task import Task
+from rewards.breaker import CircuitBreaker, RewardsBrokenError
+from rewards.execution import start_sandbox
 from rewards.pool import RewardPool
+from rewards.result import RewardResult, infra_error
+from rewards.scorer import Scorer
 from sandbox.result import CallTest, Outcome
 
 TASK = Task(
@@ -24,6 +28,9 @@ TASK = Task(
     entry_point="add",
     call_tests=(CallTest(args=(1, 2), expected=3), CallTest(args=(0, 0), expected=0)),
 )
+# Its own check cannot run: an infrastructure error, whatever the answer.
+BROKEN_TASK = Task(task_id="t/broken", prompt="Write add.", entry_point="add", check_source="def check(:\n")
+ENDLESS = "```python\nwhile True:\n    pass\n\n\ndef add(a, b):\n    return 3\n```"
 ROOT = Path(__file__).parents[2]
 
 
@@ -44,22 +51,30 @@ def ray_runtime() -> Iterator[None]:
     ray.shutdown()
 
 
-def make_pool(num_workers: int = 1, timeout_s: float = 60.0, cpu_s: float = 2.0) -> RewardPool:
+def make_pool(
+    num_workers: int = 1,
+    timeout_s: float = 60.0,
+    cpu_s: float = 2.0,
+    cache: RewardCacheConfig | None = None,
+    cache_file: Path | None = None,
+    rewards: RewardsConfig | None = None,
+) -> RewardPool:
     return RewardPool(
-        RewardsConfig(),
+        rewards or RewardsConfig(),
         ExecutionConfig(timeout=cpu_s),
-        RewardCacheConfig(max_size=100),
+        cache or RewardCacheConfig(max_size=1000),
         num_workers,
+        cache_file=cache_file,
         timeout_s=timeout_s,
     )
 
 
-def worker_pids(pool: RewardPool) -> list[int]:
-    pids = []
-    for slot in pool._slots:
-        actor_id = slot.handle._actor_id.hex()
-        pids.append(ray._private.state.actors(actor_id)["Pid"])
-    return pids
+@pytest.fixture(scope="module")
+def shared_pool(ray_runtime: None) -> Iterator[RewardPool]:
+    """One worker and no cache, for tests that break nothing and count nothing."""
+    pool = make_pool(cache=RewardCacheConfig(enabled=False))
+    yield pool
+    pool.close()
 
 
 def descendants(pid: int) -> set[int]:
@@ -85,89 +100,224 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_every_completion_gets_its_own_reward_and_repeats_come_from_the_cache() -> None:
-    pool = make_pool()
+def test_every_completion_gets_its_own_reward_and_each_program_runs_once(tmp_path: Path) -> None:
+    path = tmp_path / "reward_cache.jsonl"
+    pool = make_pool(cache_file=path)
     texts = [answer("a + b"), answer("a - b"), answer("3"), answer("a +"), answer("a + b")] * 2
 
+    async def score_all(pool: RewardPool) -> list[RewardResult]:
+        return await asyncio.gather(*(pool.score(TASK, text) for text in texts))
+
+    at_once = asyncio.run(score_all(pool))
+    again = asyncio.run(score_all(pool))
+    metrics = pool.metrics()
+    assert pool.level and pool.level != "none"
+    pool.close()
+    pool.close()
+    assert [result.reward for result in at_once] == pytest.approx([1.0, 0.75, 0.75, 0.1, 1.0] * 2)
+    assert [result.cached for result in at_once] == [False] * 4 + [True] * 6
+    assert at_once[3].detail.startswith("syntax: ")
+    assert [result.reward for result in again] == [result.reward for result in at_once]
+    assert all(result.cached and result.seconds < 0.1 for result in again)
+    assert metrics["rewards/scored"] == metrics["rewards/cache_misses"] == 4
+    assert metrics["rewards/cache_joins"] == 6 and metrics["rewards/cache_hits"] == 10
+    assert metrics["rewards/cache_saved_s"] > 0 and metrics["rewards/cache_evictions"] == 0
+    assert metrics["rewards/in_flight"] == metrics["rewards/waiting"] == metrics["rewards/infra_errors"] == 0
+
+    resumed = make_pool(cache_file=path)
+    warm = asyncio.run(score_all(resumed))
+    num_scored = resumed.metrics()["rewards/scored"]
+    resumed.close()
+    assert [result.reward for result in warm] == [result.reward for result in at_once]
+    assert num_scored == 0
+
+
+def test_without_a_cache_every_completion_is_scored_for_itself(shared_pool: RewardPool) -> None:
+    before = shared_pool.metrics()["rewards/scored"]
+
+    async def score_four() -> list[RewardResult]:
+        return await asyncio.gather(*(shared_pool.score(TASK, answer("a + b")) for _ in range(4)))
+
+    results = asyncio.run(score_four())
+    assert [result.cached for result in results] == [False] * 4
+    assert shared_pool.metrics()["rewards/scored"] - before == 4
+
+
+def test_an_infrastructure_error_is_not_kept_and_those_who_joined_it_go_again_once() -> None:
+    pool = make_pool()
+
+    async def score_three() -> list[RewardResult]:
+        return await asyncio.gather(*(pool.score(BROKEN_TASK, answer("a + b")) for _ in range(3)))
+
+    results = asyncio.run(score_three())
+    metrics = pool.metrics()
+    pool.close()
+    assert all(math.isnan(result.reward) and result.is_infra_error for result in results)
+    assert all(not result.cached and "t/broken" in result.detail for result in results)
+    # The first flight, and one more for the two who had joined it.
+    assert metrics["rewards/scored"] == metrics["rewards/infra_errors"] == 2
+    assert metrics["rewards/cache_hits"] == metrics["rewards/cache_joins"] == 0
+
+
+def test_a_batch_of_500_is_scored_right_and_exactly_once_while_a_worker_is_killed_every_second() -> None:
+    wrong = {number: f"a - b + {number}" for number in range(0, 500, 3)}
+    texts = [answer(wrong.get(number, f"a + b + {number} - {number}")) for number in range(500)]
+    execution = ExecutionConfig()
+    with start_sandbox(execution) as sandbox, Scorer(RewardsConfig(), execution, None, sandbox) as scorer:
+        expected = [scorer.score(TASK, text).reward for text in texts]
+    pool = make_pool(num_workers=2)
+    killed: list[int] = []
+    num_results: list[int] = [0] * len(texts)
+
+    async def kill_one_every_second() -> None:
+        while True:
+            for pid in pool.worker_pids[:1]:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+            await asyncio.sleep(1.0)
+
+    async def score(number: int) -> float:
+        # The pace of a generator: on a fast machine the batch must not be done before the second kill.
+        await asyncio.sleep(number * 0.02)
+        result = await pool.score(TASK, texts[number])
+        num_results[number] += 1
+        return result.reward
+
     async def score_all() -> list[float]:
-        results = await asyncio.gather(*(pool.score(TASK, text) for text in texts))
-        return [result.reward for result in results]
+        killing = asyncio.create_task(kill_one_every_second())
+        try:
+            return await asyncio.gather(*(score(number) for number in range(len(texts))))
+        finally:
+            killing.cancel()
 
     rewards = asyncio.run(score_all())
     metrics = pool.metrics()
-    level = pool.level
     pool.close()
-    pool.close()
-    assert rewards == pytest.approx([1.0, 0.75, 0.75, 0.1, 1.0] * 2)
-    assert level and level != "none"
-    assert metrics["rewards/scored"] == 10
-    # Four programs, three of which compile and so have two verdicts each: 7 misses of 18 look-ups.
-    assert metrics["rewards/cache_misses"] == 7
-    assert metrics["rewards/cache_hits"] == 11
-    assert metrics["rewards/in_flight"] == metrics["rewards/waiting"] == metrics["rewards/infra_errors"] == 0
-
-
-def test_a_killed_worker_is_replaced_and_every_item_still_gets_its_reward() -> None:
-    pool = make_pool(num_workers=2)
-    texts = [answer(f"a + b + {number} - {number}") for number in range(40)]
-
-    async def score_and_kill() -> list[float]:
-        jobs = [asyncio.create_task(pool.score(TASK, text)) for text in texts]
-        while not any(job.done() for job in jobs):
-            await asyncio.sleep(0.005)
-        os.kill(worker_pids(pool)[0], signal.SIGKILL)
-        return [result.reward for result in await asyncio.gather(*jobs)]
-
-    rewards = asyncio.run(score_and_kill())
-    metrics = pool.metrics()
-    pool.close()
-    assert rewards == pytest.approx([1.0] * 40)
-    assert metrics["rewards/worker_restarts"] == 1
-    assert metrics["rewards/scored"] == 40
-    assert metrics["rewards/infra_errors"] == 0
+    assert rewards == pytest.approx(expected)
+    assert num_results == [1] * 500
+    assert metrics["rewards/scored"] == 500 and metrics["rewards/infra_errors"] == 0
+    assert len(set(killed)) >= 3
+    assert metrics["rewards/worker_restarts"] >= 3
 
 
 def test_a_late_worker_gives_an_infrastructure_error_that_names_it_and_the_next_item_is_scored() -> None:
     pool = make_pool(timeout_s=0.5, cpu_s=20.0)
 
-    async def score_two() -> tuple[float, Outcome, str, float]:
-        late = await pool.score(
-            TASK, "```python\nwhile True:\n    pass\n\n\ndef add(a, b):\n    return 3\n```"
-        )
-        # The replacement needs longer to start than half a second.
-        pool._timeout_s = 60.0
-        return late.reward, late.outcome, late.detail, (await pool.score(TASK, answer("a + b"))).reward
+    async def score_three() -> tuple[RewardResult, RewardResult, RewardResult]:
+        late, joined = await asyncio.gather(pool.score(TASK, ENDLESS), pool.score(TASK, ENDLESS))
+        # The replacement starts beside the loop; its start is no part of the next item's deadline.
+        return late, joined, await pool.score(TASK, answer("a + b"))
 
-    reward, outcome, detail, next_reward = asyncio.run(score_two())
+    late, joined, following = asyncio.run(score_three())
     metrics = pool.metrics()
     pool.close()
-    assert math.isnan(reward) and outcome is Outcome.INFRA_ERROR
-    assert "worker 0" in detail and "t/add" in detail and "0.5 s" in detail
-    assert next_reward == pytest.approx(1.0)
+    assert math.isnan(late.reward) and late.outcome is Outcome.INFRA_ERROR
+    assert "worker 0" in late.detail and "t/add" in late.detail and "0.5 s" in late.detail
+    assert joined.detail == late.detail  # what was late once is not waited for again
+    assert following.reward == pytest.approx(1.0)
     assert metrics["rewards/infra_errors"] == metrics["rewards/worker_restarts"] == 1
 
 
-def test_no_more_is_in_flight_than_the_workers_can_hold() -> None:
-    pool = make_pool()
+def test_no_more_is_in_flight_than_the_workers_can_hold_and_the_loop_stays_free(
+    shared_pool: RewardPool,
+) -> None:
     seen: list[tuple[float, float]] = []
 
     async def watch() -> None:
-        jobs = [asyncio.create_task(pool.score(TASK, answer(f"a + b + 0 * {number}"))) for number in range(8)]
+        jobs = [
+            asyncio.create_task(shared_pool.score(TASK, answer(f"a + b + 0 * {number}")))
+            for number in range(8)
+        ]
         while not all(job.done() for job in jobs):
-            metrics = pool.metrics()
+            metrics = shared_pool.metrics()
             seen.append((metrics["rewards/in_flight"], metrics["rewards/waiting"]))
             await asyncio.sleep(0.001)
 
     asyncio.run(watch())
-    pool.close()
     assert max(in_flight for in_flight, _ in seen) == 2
     assert max(waiting for _, waiting in seen) == 6
+
+
+def test_cancelled_work_that_no_worker_has_begun_is_not_run(shared_pool: RewardPool) -> None:
+    before = shared_pool.metrics()["rewards/scored"]
+
+    async def cancel_all_but_two() -> list[RewardResult]:
+        running = [asyncio.create_task(shared_pool.score(TASK, answer(f"a + b + {n} * 0"))) for n in (1, 2)]
+        await asyncio.sleep(0)
+        queued = [asyncio.create_task(shared_pool.score(TASK, ENDLESS)) for _ in range(20)]
+        await asyncio.sleep(0)
+        for job in queued:
+            job.cancel()
+        await asyncio.gather(*queued, return_exceptions=True)
+        return await asyncio.gather(*running)
+
+    results = asyncio.run(cancel_all_but_two())
+    assert [result.reward for result in results] == pytest.approx([1.0, 1.0])
+    metrics = shared_pool.metrics()
+    assert metrics["rewards/scored"] - before == 2
+    assert metrics["rewards/in_flight"] == metrics["rewards/waiting"] == 0
+
+
+def test_a_cancelled_item_that_runs_keeps_its_place_until_its_worker_is_done() -> None:
+    pool = make_pool(cpu_s=1.0)
+
+    async def cancel_then_score() -> tuple[float, RewardResult]:
+        job = asyncio.create_task(pool.score(TASK, ENDLESS))
+        await asyncio.sleep(0.3)
+        job.cancel()
+        await asyncio.gather(job, return_exceptions=True)
+        taken = pool.metrics()["rewards/in_flight"]
+        return taken, await pool.score(TASK, answer("a + b"))
+
+    taken, result = asyncio.run(cancel_then_score())
+    metrics = pool.metrics()
+    pool.close()
+    assert taken == 1
+    assert result.passed and metrics["rewards/in_flight"] == 0 and metrics["rewards/worker_restarts"] == 0
+
+
+def test_when_most_items_fail_the_pool_says_why_and_scores_no_more() -> None:
+    pool = make_pool()
+
+    async def score_many() -> list[RewardResult | BaseException]:
+        jobs = (pool.score(BROKEN_TASK, answer(f"a + b + {number}")) for number in range(40))
+        return await asyncio.gather(*jobs, return_exceptions=True)
+
+    results = asyncio.run(score_many())
+    with pytest.raises(RewardsBrokenError, match=r"\d+ of the last \d+ completions.*t/broken"):
+        asyncio.run(pool.score(TASK, answer("a + b")))
+    pool.close()
+    assert sum(isinstance(result, RewardsBrokenError) for result in results) >= 8
+
+
+def test_the_breaker_opens_at_half_and_names_the_most_frequent_reason() -> None:
+    breaker = CircuitBreaker(window=8, max_errors=4)
+    good = RewardResult(
+        reward=1.0, breakdown={}, outcome=Outcome.PASS, passed=True, detail="", cached=False, seconds=0.0
+    )
+    for result in [good, infra_error("odd", 0), good, infra_error("disk full", 0)] * 1:
+        breaker.record(result)
+    breaker.record(infra_error("disk full", 0))
+    breaker.check()
+    breaker.record(infra_error("disk full", 0))
+    with pytest.raises(RewardsBrokenError, match=r"4 of the last 6 .*\(3 times\): disk full"):
+        breaker.check()
+    for _ in range(5):
+        breaker.record(good)
+    breaker.check()
+
+
+def test_a_worker_that_does_not_start_is_reported_with_its_reason() -> None:
+    with pytest.raises(RewardsBrokenError, match="no_such_package"):
+        RewardPool(
+            RewardsConfig(), ExecutionConfig(modules=["no_such_package"]), RewardCacheConfig(), num_workers=1
+        )
 
 
 def test_closing_ends_the_workers_and_all_their_processes() -> None:
     pool = make_pool()
     asyncio.run(pool.score(TASK, answer("a + b")))
-    worker = worker_pids(pool)[0]
+    worker = pool.worker_pids[0]
     family = {worker, *descendants(worker)}
     assert len(family) >= 3  # the worker, its linter, its sandbox
     pool.close()

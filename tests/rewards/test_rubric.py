@@ -1,274 +1,162 @@
-"""The Scorer and its cache on the real sandbox: honest answers earn, cheats do not."""
+"""The rubric: weights, presets and what differs by source. Scoring itself: tests/rewards/test_scorer.py."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from configs.schema import ExecutionConfig, RewardsConfig, RewardWeights
-from curriculum.task import Task
-from rewards.cache import VerdictCache, is_reproducible, verdict_key
-from rewards.execution import score_execution, score_tests
-from rewards.fast import FastVerdict
-from rewards.rubric import Scorer
-from sandbox.pool import SandboxPool
-from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
+from configs.rewards_schema import PRESETS, RewardsConfig, RewardWeights
+from configs.task_sets import TASK_SOURCES
+from rewards.rubric import Rubric
 
-TASK = Task(
-    task_id="t/add",
-    prompt="Write a function add(a, b) that returns the sum.",
-    entry_point="add",
-    call_tests=(
-        CallTest(args=(1, 2), expected=3),
-        CallTest(args=(0, 0), expected=0),
-        CallTest(args=(-1, 1), expected=0),
-        CallTest(args=("a", "b"), expected="ab"),
-    ),
-)
-CHECKED = Task(
-    task_id="t/checked",
-    prompt='def add(a, b):\n    """Return the sum."""\n',
-    entry_point="add",
-    check_source="def check(candidate):\n    assert candidate(1, 2) == 3\n",
-)
-HONEST = "def add(a, b):\n    return a + b\n"
+ORIGINAL_GUIDE = {
+    "tests": 0.50,
+    "execution": 0.20,
+    "syntax": 0.15,
+    "lint": 0.10,
+    "complexity": 0.05,
+    "type_safety": 0.0,
+    "performance": 0.0,
+}
+FULL = {"tests": 1.0, "execution": 1.0, "syntax": 1.0, "lint": 1.0, "complexity": 1.0}
+HALF_RIGHT = FULL | {"tests": 0.5}
+COMPILES = FULL | {"tests": 0.0, "execution": 0.0}
 
 
-class FakeSandbox:
-    """Gives one prepared verdict: for faults that a real sandbox does not show on demand."""
-
-    level = "fake"
-
-    def __init__(self, outcome: Outcome, num_passed: int = 0, num_tests: int = 4) -> None:
-        self.num_runs = 0
-        self._outcome = outcome
-        self._num_passed = num_passed
-        self._num_tests = num_tests
-
-    def run(self, request: ExecutionRequest) -> ExecutionResult:
-        self.num_runs += 1
-        return ExecutionResult(
-            outcome=self._outcome,
-            num_passed=self._num_passed,
-            num_tests=self._num_tests,
-            detail="because",
-            clean=True,
-            cpu_s=0.0,
-            wall_s=0.0,
-            level=self.level,
-        )
+def rubric(**values: Any) -> Rubric:
+    return Rubric(RewardsConfig.model_validate(values))
 
 
-def fenced(code: str) -> str:
-    return f"```python\n{code}```"
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxPool]:
-    with SandboxPool() as pool:
-        yield pool
-
-
-@pytest.fixture(scope="module")
-def scorer(sandbox: SandboxPool) -> Iterator[Scorer]:
-    with Scorer(RewardsConfig(), ExecutionConfig(timeout=1.0), None, sandbox) as instance:
-        yield instance
-
-
-def test_an_honest_answer_earns_everything(scorer: Scorer) -> None:
-    for task in (TASK, CHECKED):
-        result = scorer.score(task, fenced(HONEST))
-        assert result.reward == pytest.approx(1.0)
-        assert result.passed and result.outcome is Outcome.PASS
-        assert dict.fromkeys(result.breakdown, 1.0) == result.breakdown
-
-
-def test_a_continuation_of_the_prompts_head_is_judged_whole(scorer: Scorer) -> None:
-    assert scorer.score(CHECKED, "    return a + b\n").passed
-
-
-def test_partial_credit_is_the_fraction_of_tests(scorer: Scorer) -> None:
-    result = scorer.score(TASK, fenced("def add(a, b):\n    return 0 if a in (0, -1) else 7\n"))
-    assert result.outcome is Outcome.WRONG and not result.passed
-    assert result.breakdown["tests"] == pytest.approx(0.5)
-    assert result.breakdown["execution"] == 1.0
-    assert result.reward == pytest.approx(0.75)
-
-
-def test_writing_to_stderr_costs_half_of_the_execution_reward(scorer: Scorer) -> None:
-    noisy = "import sys\n\n\ndef add(a, b):\n    print('x', file=sys.stderr)\n    return a + b\n"
-    result = scorer.score(TASK, fenced(noisy))
-    assert result.passed
-    assert result.breakdown["execution"] == 0.5
-    assert result.reward == pytest.approx(0.9)
-
-
-@pytest.mark.parametrize("text", ["```python\ndef add(a, b:\n```", "", "```python\n```", "I cannot do that."])
-def test_what_does_not_compile_gets_the_constant_and_never_runs(text: str) -> None:
-    sandbox = FakeSandbox(Outcome.PASS, 4)
-    with Scorer(RewardsConfig(), ExecutionConfig(), None, sandbox) as scorer:
-        result = scorer.score(TASK, text)
-    assert result.reward == RewardsConfig().syntax_failure_reward
-    assert result.detail.startswith("syntax: ") and not result.passed
-    assert set(result.breakdown.values()) == {0.0} and len(result.breakdown) == 5
-    assert sandbox.num_runs == 0
-
-
-ALWAYS_EQUAL = """
-class Equal:
-    def __eq__(self, other):
-        return True
-
-
-def add(a, b):
-    return Equal()
-"""
+def test_the_default_weights_are_those_of_the_original_guide() -> None:
+    assert rubric().weights("ladder") == ORIGINAL_GUIDE
+    assert rubric().tests_mode("ladder") == "fraction"
+    assert rubric().syntax_failure_reward("ladder") == 0.1
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "most"),
+    ("preset", "full", "half_right", "compiles", "syntax_failure", "mode"),
     [
-        ("nothing", "pass\n", 0.35),
-        ("a stub", "def add(a, b):\n    pass\n", 0.51),
-        ("another function", "def sub(a, b):\n    return a - b\n", 0.35),
-        ("an object that equals everything", ALWAYS_EQUAL, 0.51),
-        ("a false exit status", "import os\n\n\ndef add(a, b):\n    os._exit(0)\n", 0.31),
-        ("an exit on import", "import sys\nsys.exit(0)\n\n\ndef add(a, b):\n    return 3\n", 0.31),
-        ("an endless loop", "def add(a, b):\n    while True:\n        pass\n", 0.31),
-        ("an exception", "def add(a, b):\n    raise ValueError\n", 0.31),
-        (
-            "a patched comparison",
-            "import builtins\nbuiltins.all = lambda x: True\n\n\ndef add(a, b):\n    return 4\n",
-            0.51,
-        ),
-        ("a printed verdict", "def add(a, b):\n    print('pass', 'OK', '4 passed')\n    return None\n", 0.51),
+        ("default", 1.0, 0.75, 0.30, 0.1, "fraction"),
+        ("tests_only", 1.0, 0.5, 0.0, 0.0, "all"),
+        ("shaped", 1.0, 0.6, 0.15, 0.0, "fraction"),
     ],
 )
-def test_no_cheat_earns_as_much_as_an_honest_answer(
-    name: str, code: str, most: float, scorer: Scorer
+def test_presets_by_example(
+    preset: str, full: float, half_right: float, compiles: float, syntax_failure: float, mode: str
 ) -> None:
-    for task in (TASK, CHECKED):
-        result = scorer.score(task, fenced(code))
-        assert not result.passed, name
-        assert result.breakdown["tests"] <= 0.5, name
-        assert result.reward <= most, (name, result)
+    rules = rubric(preset=preset)
+    for breakdown, expected in ((FULL, full), (HALF_RIGHT, half_right), (COMPILES, compiles)):
+        assert rules.combine(breakdown, "ladder") == pytest.approx(expected)
+    assert rules.syntax_failure_reward("ladder") == syntax_failure
+    assert rules.tests_mode("ladder") == mode
 
 
-def test_all_or_nothing_gives_nothing_for_three_of_four(sandbox: SandboxPool) -> None:
-    numbers_only = "def add(a, b):\n    return a + b if isinstance(a, int) else 0\n"
-    with Scorer(RewardsConfig(tests="all"), ExecutionConfig(), None, sandbox) as scorer:
-        assert scorer.score(TASK, fenced(numbers_only)).breakdown["tests"] == 0.0
-        assert scorer.score(TASK, fenced(HONEST)).breakdown["tests"] == 1.0
+@pytest.mark.parametrize("preset", PRESETS)
+def test_under_every_preset_a_better_answer_earns_no_less(preset: str) -> None:
+    rules = rubric(preset=preset)
+    ladder = [
+        rules.syntax_failure_reward("ladder"),
+        rules.combine(COMPILES, "ladder"),
+        rules.combine(COMPILES | {"execution": 1.0}, "ladder"),
+        rules.combine(HALF_RIGHT, "ladder"),
+        rules.combine(FULL, "ladder"),
+    ]
+    assert ladder == sorted(ladder) and ladder[-1] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("mode", ["fraction", "all"])
-@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.PASS])
-def test_only_a_pass_earns_the_tests_in_full(outcome: Outcome, mode: str) -> None:
-    run = FakeSandbox(outcome, num_passed=4).run(ExecutionRequest(solution="", entry_point="f"))
-    assert score_tests(run, "all" if mode == "all" else "fraction") == 0.0
-    assert score_execution(run) == (1.0 if outcome is Outcome.WRONG else 0.0)
+def test_what_is_given_wins_over_the_preset_and_the_rest_of_it_stays() -> None:
+    rules = rubric(preset="tests_only", weights={"lint": 0.25}, tests="fraction", syntax_failure_reward=0.05)
+    expected = dict.fromkeys(RewardWeights.model_fields, 0.0) | {"tests": 1.0, "lint": 0.25}
+    assert rules.weights("ladder") == expected
+    assert rules.tests_mode("ladder") == "fraction"
+    assert rules.syntax_failure_reward("ladder") == 0.05
 
 
-def test_a_pass_of_no_tests_is_no_pass() -> None:
-    with Scorer(RewardsConfig(), ExecutionConfig(), None, FakeSandbox(Outcome.PASS, 0, 0)) as scorer:
-        result = scorer.score(TASK, fenced(HONEST))
-    assert not result.passed and result.breakdown["tests"] == 0.0
+def test_weights_given_as_an_object_are_laid_over_the_preset_too() -> None:
+    config = RewardsConfig(preset="shaped", weights=RewardWeights(lint=0.2))
+    assert Rubric(config).weights("mbpp")["lint"] == 0.2
+    assert Rubric(config).weights("mbpp")["tests"] == 0.8
 
 
-def test_an_infrastructure_error_is_never_a_score() -> None:
-    with Scorer(RewardsConfig(), ExecutionConfig(), None, FakeSandbox(Outcome.INFRA_ERROR)) as scorer:
-        result = scorer.score(TASK, fenced(HONEST))
-    assert math.isnan(result.reward)
-    assert result.outcome is Outcome.INFRA_ERROR and not result.passed and result.detail == "because"
+def test_a_checked_configuration_reads_back_as_the_same_rules() -> None:
+    first = RewardsConfig.model_validate(
+        {"preset": "shaped", "custom": ["m:f"], "per_source": {"mbpp": {"weights": {"lint": 0}}}}
+    )
+    again = RewardsConfig.model_validate(first.model_dump())
+    assert again == first
+    assert again.custom_weights == [1.0]
 
 
-def test_weights_are_taken_as_given(sandbox: SandboxPool) -> None:
-    weights = RewardWeights(tests=2.0, execution=0.0, syntax=0.0, lint=0.0, complexity=0.0)
-    with Scorer(RewardsConfig(weights=weights), ExecutionConfig(), None, sandbox) as scorer:
-        assert scorer.score(TASK, fenced(HONEST)).reward == pytest.approx(2.0)
+def test_a_source_has_its_own_rules_and_all_others_keep_the_common_ones() -> None:
+    rules = rubric(
+        per_source={
+            "humaneval": {"weights": {"tests": 1.0, "lint": 0}, "tests": "all"},
+            "mbpp": {"syntax_failure_reward": 0.0},
+        }
+    )
+    assert rules.weights("humaneval") == ORIGINAL_GUIDE | {"tests": 1.0, "lint": 0.0}
+    assert (rules.tests_mode("humaneval"), rules.syntax_failure_reward("humaneval")) == ("all", 0.1)
+    assert (rules.tests_mode("mbpp"), rules.syntax_failure_reward("mbpp")) == ("fraction", 0.0)
+    for source in ("ladder", "codeio", "jsonl", ""):
+        assert rules.weights(source) == ORIGINAL_GUIDE
+        assert rules.syntax_failure_reward(source) == 0.1
 
 
-def test_without_execution_nothing_runs_nothing_passes_and_its_weights_count_nothing() -> None:
-    with Scorer(RewardsConfig(), ExecutionConfig(enabled=False), None, None) as scorer:
-        result = scorer.score(TASK, fenced(HONEST))
-    assert result.reward == pytest.approx(0.30)
-    assert set(result.breakdown) == {"syntax", "lint", "complexity"}
-    assert not result.passed
+def test_a_part_that_only_one_source_weighs_is_used_and_one_that_none_does_is_not() -> None:
+    rules = rubric(per_source={"mbpp": {"weights": {"type_safety": 0.2}}}, custom=["m:f"], custom_weights=[0])
+    assert rules.is_used("type_safety") and rules.is_used("tests")
+    assert not rules.is_used("performance") and not rules.is_used("f")
 
 
-def test_execution_without_a_sandbox_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"execution\.enabled"):
-        Scorer(RewardsConfig(), ExecutionConfig(), None, None)
+def test_custom_rewards_weigh_one_unless_it_is_said_and_may_be_penalties() -> None:
+    assert rubric(custom=["m:short"]).combine(FULL | {"short": 0.5}, "ladder") == pytest.approx(1.5)
+    rules = rubric(custom=["m:short", "n:loud"], custom_weights=[0.2, -0.1])
+    assert rules.combine(FULL | {"short": 1.0, "loud": 3.0}, "ladder") == pytest.approx(0.9)
 
 
-def test_a_repeated_program_comes_from_the_cache_with_the_same_verdict(sandbox: SandboxPool) -> None:
-    cache = VerdictCache(100)
-    with Scorer(RewardsConfig(), ExecutionConfig(), cache, sandbox) as scorer:
-        first = scorer.score(TASK, fenced(HONEST))
-        # Other prose around the same program: the program is what counts.
-        second = scorer.score(TASK, "Here it is:\n" + fenced(HONEST) + "\nDone.")
-    assert (first.cached, second.cached) == (False, True)
-    assert (second.reward, second.breakdown, second.outcome) == (first.reward, first.breakdown, first.outcome)
-    assert (cache.counts.num_hits, cache.counts.num_misses) == (2, 2)
+def test_what_is_not_in_the_breakdown_counts_nothing() -> None:
+    without_execution = {"syntax": 1.0, "lint": 1.0, "complexity": 1.0}
+    assert rubric(custom=["m:short"]).combine(without_execution, "ladder") == pytest.approx(0.30)
 
 
-def test_other_tests_or_limits_miss_the_cache() -> None:
-    cache, sandbox = VerdictCache(100), FakeSandbox(Outcome.PASS, 4)
-    other = Task(task_id="t/add", prompt=TASK.prompt, entry_point="add", call_tests=TASK.call_tests[:1])
-    with Scorer(RewardsConfig(), ExecutionConfig(), cache, sandbox) as scorer:
-        scorer.score(TASK, fenced(HONEST))
-        scorer.score(other, fenced(HONEST))
-        assert sandbox.num_runs == 2
-        scorer.score(TASK, fenced(HONEST))
-        assert sandbox.num_runs == 2
-    with Scorer(RewardsConfig(), ExecutionConfig(timeout=1.0), cache, sandbox) as scorer:
-        scorer.score(TASK, fenced(HONEST))
-    assert sandbox.num_runs == 3
+def test_a_part_that_the_rubric_does_not_know_is_a_fault_of_the_caller() -> None:
+    with pytest.raises(KeyError):
+        rubric().combine({"charm": 1.0}, "ladder")
 
 
-@pytest.mark.parametrize("outcome", [Outcome.INFRA_ERROR, Outcome.TIMEOUT_WALL, Outcome.OOM])
-def test_the_cache_keeps_no_verdict_that_the_machine_had_a_part_in(outcome: Outcome) -> None:
-    cache, sandbox = VerdictCache(100), FakeSandbox(outcome)
-    with Scorer(RewardsConfig(), ExecutionConfig(), cache, sandbox) as scorer:
-        for _ in range(2):
-            assert not scorer.score(TASK, fenced(HONEST)).cached
-    assert sandbox.num_runs == 2
-    assert len(cache) == 1  # the fast verdict
+# (values of the section, field, what the message must hold besides it)
+WRONG: dict[str, tuple[dict[str, object], list[str]]] = {
+    "unknown preset": ({"preset": "harsh"}, ["preset"]),
+    "preset that is a list": ({"preset": ["shaped"]}, ["preset"]),
+    "nothing weighs": ({"preset": "tests_only", "weights": {"tests": 0}}, ["weights", "at least one weight"]),
+    "unknown source": (
+        {"per_source": {"humanevil": {"tests": "all"}}},
+        ["per_source.humanevil", "did you mean humaneval", *TASK_SOURCES],
+    ),
+    "unknown weight of a source": (
+        {"per_source": {"mbpp": {"weights": {"lynt": 0.1}}}},
+        ["weights.lynt", "did you mean lint", "type_safety"],
+    ),
+    "nothing weighs for a source": (
+        {"preset": "tests_only", "per_source": {"mbpp": {"weights": {"tests": 0}}}},
+        ["per_source.mbpp.weights", "every reward of mbpp is 0"],
+    ),
+    "custom without a function": ({"custom": ["my_rewards"]}, ["custom", "my_rewards", "package.module"]),
+    "custom that is a path": ({"custom": ["./my_rewards.py:f"]}, ["custom", "package.module:function"]),
+    "two customs of one name": ({"custom": ["a:f", "b:f"]}, ["custom", '"f"', "different names"]),
+    "custom named as a built-in": ({"custom": ["a:lint"]}, ["custom", '"lint"', "type_safety"]),
+    "a weight too few": (
+        {"custom": ["a:f", "a:g"], "custom_weights": [1.0]},
+        ["custom_weights", "one weight for each of the 2 rewards"],
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    "outcome", sorted(set(Outcome) - {Outcome.INFRA_ERROR, Outcome.TIMEOUT_WALL, Outcome.OOM})
-)
-def test_the_cache_keeps_every_other_verdict(outcome: Outcome) -> None:
-    assert is_reproducible(FakeSandbox(outcome).run(ExecutionRequest(solution="", entry_point="f")))
-
-
-def test_the_least_recently_used_verdict_goes_first() -> None:
-    cache = VerdictCache(2)
-    verdict = FastVerdict(syntax=1.0, lint=1.0, complexity=1.0, message="")
-    one, two, three = (verdict_key("fast", [name]) for name in ("one", "two", "three"))
-    cache.put(one, verdict)
-    cache.put(two, verdict)
-    assert cache.get(one) is verdict
-    cache.put(three, verdict)
-    assert cache.get(two) is None and cache.get(one) is verdict and cache.get(three) is verdict
-    assert cache.counts.num_evictions == 1
-
-
-def test_keys_tell_the_parts_apart() -> None:
-    keys = {
-        verdict_key("fast", ["ab", "c"]),
-        verdict_key("fast", ["a", "bc"]),
-        verdict_key("fast", ["abc"]),
-        verdict_key("execution", ["abc"]),
-        verdict_key("fast", ["abc", ""]),
-    }
-    assert len(keys) == 5
-    assert verdict_key("fast", ["\ud800"]) == verdict_key("fast", ["\ud800"])
-
-
-def test_a_cache_without_room_is_refused() -> None:
-    with pytest.raises(ValueError, match="max_size"):
-        VerdictCache(0)
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_rules_are_refused_by_field_and_with_what_would_be_right(name: str) -> None:
+    values, expected = WRONG[name]
+    with pytest.raises(ValueError) as caught:
+        RewardsConfig.model_validate(values)
+    for part in expected:
+        assert part in str(caught.value)

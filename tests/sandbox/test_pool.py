@@ -215,7 +215,8 @@ def test_close_leaves_no_process_descriptor_or_file(tmp_path: Path, monkeypatch:
     num_fds = len(os.listdir("/proc/self/fd"))
     pool = SandboxPool(num_workers=2)
     children = set().union(*(_descendants(pid) | {pid} for pid in pool.worker_pids))
-    assert len(children) >= 4 and len(list(tmp_path.iterdir())) == 2
+    # Nothing to be found of those that can write nothing, even if their owner is killed.
+    assert len(children) >= 4 and list(tmp_path.iterdir()) == []
     os.kill(pool.worker_pids[0], signal.SIGKILL)
     for index in range(10):
         assert _calls(pool, "def f(x): return x\n", (index, index)).outcome is Outcome.PASS

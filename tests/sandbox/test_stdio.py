@@ -18,13 +18,14 @@ _HONEST = {
     "exit 0 after the output": _GOOD + "sys.exit(0)\n",
     "exit None in a function": _GOOD + "def main(): sys.exit()\nmain()\n",
     "os._exit 0 with the output written": _GOOD + "import os\nsys.stdout.flush()\nos._exit(0)\n",
-    "input() until the end": "try:\n    while True: print(sum(map(int, input().split())))\nexcept EOFError: pass",
+    "input() until the end": "try:\n    while True: print(sum(map(int, input().split())))\n"
+    "except EOFError: pass",
     "file 0": "for line in open(0): print(sum(map(int, line.split())))",
     "bytes": "import sys\nfor line in sys.stdin.buffer:\n"
     "    sys.stdout.buffer.write(b'%d\\n' % sum(map(int, line.split())))",
     "os.read and os.write": "import os\ndata = os.read(0, 1 << 20).decode()\n"
     "for line in data.splitlines(): os.write(1, b'%d\\n' % sum(map(int, line.split())))",
-    "main guard": "def main():\n    import sys\n    for line in sys.stdin: print(sum(map(int, line.split())))\n"
+    "main guard": "import sys\ndef main():\n    for line in sys.stdin: print(sum(map(int, line.split())))\n"
     "if __name__ == '__main__': main()",
     "a thread prints last": "import sys, threading, time\ndata = sys.stdin.read()\ndef late():\n"
     "    time.sleep(0.05)\n    for line in data.splitlines(): print(sum(map(int, line.split())))\n"

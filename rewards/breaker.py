@@ -1,0 +1,41 @@
+"""The circuit breaker of scoring: stops a run whose rewards are broken, before it trains on the rest.
+
+Called by rewards.pool and by the baseline, which scores without a pool.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from rewards.result import RewardResult
+
+_WINDOW = 64
+_MAX_ERRORS = 32
+
+
+class RewardsBrokenError(RuntimeError):
+    """Scoring itself does not work: most items end in infrastructure errors, or no worker starts."""
+
+
+class CircuitBreaker:
+    """Opens when ``max_errors`` of the last ``window`` scored items were infrastructure errors."""
+
+    def __init__(self, window: int = _WINDOW, max_errors: int = _MAX_ERRORS) -> None:
+        assert 0 < max_errors <= window
+        self._max_errors = max_errors
+        # The detail of an error, None for a real verdict.
+        self._recent: deque[str | None] = deque(maxlen=window)
+
+    def record(self, result: RewardResult) -> None:
+        """Count one item that was really judged (what a cache gave says nothing about the workers)."""
+        self._recent.append(result.detail if result.is_infra_error else None)
+
+    def check(self) -> None:
+        """Raise RewardsBrokenError, which names the counts and the most frequent reason, when open."""
+        errors = Counter(detail for detail in self._recent if detail is not None)
+        if errors.total() >= self._max_errors:
+            reason, num_times = errors.most_common(1)[0]
+            raise RewardsBrokenError(
+                f"rewards: {errors.total()} of the last {len(self._recent)} completions could not be scored; "
+                f"the most frequent reason ({num_times} times): {reason}"
+            )

@@ -1,0 +1,64 @@
+"""Digests of what a verdict depends on: of a task, and of the code that judges.
+
+Canonical: the same in every process, whatever PYTHONHASHSEED and the order in which a set was filled.
+Called by rewards.cache and rewards.scorer.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from pathlib import Path
+
+from curriculum.task import Task
+
+_DIGEST_BYTES = 16
+_PACKAGES = ("sandbox", "rewards")
+
+
+def task_digest(task: Task) -> bytes:
+    """A digest of all that the verdict on an answer may depend on, under whatever id the task goes.
+
+    Left out: what only draws and reports read (task_id, difficulty, family), and the reference, which is
+    only timed, and measured verdicts are not kept.
+    """
+    digest = blake2b(digest_size=_DIGEST_BYTES)
+    for text in (task.entry_point, task.prelude, task.prompt, task.source, repr(task.check_source)):
+        _update(digest, text)
+    for test in task.call_tests:
+        for value in (test.args, test.expected, test.expected_args):
+            _update(digest, canonical(value))
+    return digest.digest()
+
+
+def canonical(value: object) -> str:
+    """A text that two values share only if a test cannot tell them apart by type, content and order.
+
+    Sets and dictionaries of equal content may be filled in another order: a set's members are sorted, a
+    dictionary's order is kept, since a program can see it.
+    """
+    kind = type(value).__name__
+    if isinstance(value, list | tuple):
+        return f"{kind}({','.join(canonical(item) for item in value)})"
+    if isinstance(value, set | frozenset):
+        return f"{kind}({','.join(sorted(canonical(item) for item in value))})"
+    if isinstance(value, dict):
+        items = (f"{canonical(key)}:{canonical(item)}" for key, item in value.items())
+        return f"{kind}({','.join(items)})"
+    return f"{kind} {value!r}"
+
+
+def judge_digest() -> str:
+    """A digest of the source of the packages that judge, so that a change of them empties every cache."""
+    root = Path(__file__).parents[1]
+    digest = blake2b(digest_size=_DIGEST_BYTES)
+    for package in _PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            _update(digest, path.relative_to(root).as_posix())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _update(digest: blake2b, text: str) -> None:
+    data = text.encode("utf-8", "surrogatepass")
+    digest.update(b"%d:" % len(data))
+    digest.update(data)

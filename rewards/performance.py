@@ -1,0 +1,66 @@
+"""The performance reward: CPU time against the reference solution's; off by default (weight 0).
+
+``min(1, 1.25 * max(reference, 0.02 s) / candidate)`` for a program that passes every test, else 0. Both
+are CPU times of one whole run in the same sandbox, so a busy machine and ``sleep`` change nothing. Below
+20 ms a run is the harness and its noise, not the program; hence the floor, under which all programs are
+equal. The quarter on top is what two runs of one program may differ by. What remains is a ratio, as in
+EffiBench (arXiv:2402.02037), so that it means the same for quick and for long tasks. A measurement, not
+an exact verdict: a later run of the same program may score a little differently. Called by
+rewards.scorer.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+from configs.schema import ExecutionConfig
+from curriculum.task import Task
+from rewards.execution import Executor, execution_request, has_passed
+from sandbox.result import ExecutionResult, Outcome
+
+RESOLUTION_S = 0.02
+TOLERANCE = 1.25
+_NUM_RUNS = 3
+
+
+class ReferenceTimes:
+    """CPU seconds of the tasks' reference solutions, each measured once and kept.
+
+    Bounded by the number of tasks. Not for several threads at once.
+    """
+
+    def __init__(self, sandbox: Executor, execution: ExecutionConfig) -> None:
+        self._sandbox = sandbox
+        self._execution = execution
+        self._times: dict[str, float | None] = {}
+
+    def cpu_s(self, task: Task) -> float | None:
+        """The median of three runs; None where the task has no reference, or it does not pass.
+
+        An infrastructure error gives None too, but the next call measures again.
+        """
+        key = task.task_id
+        if key in self._times:
+            return self._times[key]
+        if not task.reference:
+            self._times[key] = None
+            return None
+        request = execution_request(task, task.reference, self._execution)
+        runs = [self._sandbox.run(request) for _ in range(_NUM_RUNS)]
+        if all(has_passed(run) for run in runs):
+            self._times[key] = statistics.median(run.cpu_s for run in runs)
+            return self._times[key]
+        if not any(run.outcome is Outcome.INFRA_ERROR for run in runs):
+            self._times[key] = None
+        return None
+
+
+def performance_score(run: ExecutionResult, reference_cpu_s: float | None) -> float:
+    """See the module's docstring. Without a reference every passing program scores 1: nothing is known
+    against it, and all programs of that task score alike."""
+    if not has_passed(run):
+        return 0.0
+    if reference_cpu_s is None:
+        return 1.0
+    allowed_s = TOLERANCE * max(reference_cpu_s, RESOLUTION_S)
+    return min(1.0, allowed_s / run.cpu_s) if run.cpu_s > 0.0 else 1.0

@@ -1,0 +1,225 @@
+"""The Scorer: from a task and the text of an answer to one RewardResult.
+
+Extract, then the fast tier (syntax, lint, complexity), then, side by side, the tests in the sandbox and
+the type check, then what needs the run; the rubric makes one reward of it. Type check, performance and
+custom rewards run only where they have a weight. Owns the linter, the type checker and the custom
+rewards, borrows cache and sandbox. Not for several threads at once. Called by rewards.workers,
+rewards.trl and the baseline.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from importlib.metadata import packages_distributions, version
+from types import TracebackType
+
+from configs.schema import ExecutionConfig, RewardsConfig
+from curriculum.task import Task
+from rewards.cache import KeyMaker, RewardCache
+from rewards.custom import CustomRewardError, load_custom
+from rewards.digest import judge_digest
+from rewards.execution import Executor, execution_request, has_passed, score_execution, score_tests
+from rewards.extract import extract_code
+from rewards.fast import FastVerdict, fast_configuration, score_fast
+from rewards.lint import Linter, LintError
+from rewards.performance import ReferenceTimes, performance_score
+from rewards.result import RewardResult, infra_error
+from rewards.rubric import Rubric
+from rewards.type_check import TypeChecker, TypeCheckError, type_configuration, type_score
+from sandbox.result import ExecutionResult, Outcome
+
+_NOT_RUN = "tests not run (execution.enabled: false)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Item:
+    """One answer on its way: ``weights`` are in force for its task."""
+
+    task: Task
+    text: str
+    code: str
+    weights: Mapping[str, float]
+
+    def needs(self, name: str) -> bool:
+        return self.weights[name] != 0.0
+
+
+class Scorer:
+    """Scores answers one at a time. ``close`` ends what it owns; cache and sandbox are the caller's.
+
+    Raises ConfigError for a custom reward that cannot be loaded, ValueError without a sandbox to run in,
+    LintError and TypeCheckError where ruff and mypy are not there.
+    """
+
+    def __init__(
+        self,
+        rewards: RewardsConfig,
+        execution: ExecutionConfig,
+        cache: RewardCache | None,
+        sandbox: Executor | None,
+    ) -> None:
+        if execution.enabled and sandbox is None:
+            raise ValueError("execution.enabled: value True: the scorer needs a sandbox to run tests in")
+        self._rewards = rewards
+        self._execution = execution
+        self._cache = cache
+        self._sandbox = sandbox if execution.enabled else None
+        self._rubric = Rubric(rewards)
+        self._stack = ExitStack()
+        self._customs = load_custom(rewards.custom, rewards.custom_timeout_s)
+        for custom in self._customs:
+            self._stack.callback(custom.close)
+        self._linter = Linter()
+        self._stack.callback(self._linter.close)
+        self._types: TypeChecker | None = None
+        if self._rubric.is_used("type_safety"):
+            self._types = TypeChecker()
+            self._stack.callback(self._types.close)
+        # Ends before the type checker does: what it runs asks that.
+        self._beside = self._stack.enter_context(ThreadPoolExecutor(1, "type check"))
+        self._times: ReferenceTimes | None = None
+        if self._sandbox is not None and self._rubric.is_used("performance"):
+            self._times = ReferenceTimes(self._sandbox, execution)
+        self.configuration = self._describe()
+        self._keys = KeyMaker(self.configuration)
+
+    def __enter__(self) -> Scorer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def score(self, task: Task, text: str) -> RewardResult:
+        """Score ``text``, the prefill of the answer and the completion together.
+
+        A program that does not compile gets the constant ``rewards.syntax_failure_reward`` and runs
+        nowhere; its breakdown is all zeros and its detail begins with "syntax: ". An infrastructure
+        error gives a reward of NaN; ``detail`` names what failed. Without execution the breakdown lacks
+        what a run would tell, those weights count nothing, and no answer passes.
+        """
+        start = time.perf_counter()
+        code = extract_code(text, task.entry_point, task.prompt)
+        return self._score(task, text, code, start)
+
+    def score_code(self, task: Task, code: str) -> RewardResult:
+        """Score the program ``code``, as ``score`` does once it has extracted it."""
+        return self._score(task, code, code, time.perf_counter())
+
+    def close(self) -> None:
+        """End the processes of linter and type checker. Safe to call twice."""
+        self._stack.close()
+
+    def _score(self, task: Task, text: str, code: str, start: float) -> RewardResult:
+        item = _Item(task=task, text=text, code=code, weights=self._rubric.weights(task.source))
+        # The key knows the program alone; custom rewards see the text around it.
+        if self._cache is None or any(item.needs(custom.name) for custom in self._customs):
+            return replace(self._judge(item), seconds=time.perf_counter() - start)
+        key = self._keys.key(task, code)
+        known = self._cache.get(key)
+        if known is not None:
+            return replace(known, cached=True, seconds=time.perf_counter() - start)
+        result = replace(self._judge(item), seconds=time.perf_counter() - start)
+        self._cache.put(key, result)
+        return result
+
+    def _judge(self, item: _Item) -> RewardResult:
+        """The verdict, made anew; ``seconds`` is not filled in."""
+        try:
+            fast = score_fast(item.code, item.task.entry_point, self._linter)
+            if fast.syntax == 0.0:
+                return self._syntax_failure(item, fast)
+            return self._judge_program(item, fast)
+        except (LintError, TypeCheckError, CustomRewardError) as error:
+            return infra_error(str(error), 0.0)
+        except ValueError as error:
+            # The task's own check cannot run: no answer's fault.
+            return infra_error(f"{item.task.task_id}: {error}", 0.0)
+
+    def _judge_program(self, item: _Item, fast: FastVerdict) -> RewardResult:
+        task = item.task
+        breakdown = {"syntax": fast.syntax, "lint": fast.lint, "complexity": fast.complexity}
+        checking = self._start_type_check(item, fast)
+        outcome, passed, detail = Outcome.WRONG, False, _NOT_RUN
+        try:
+            if self._sandbox is not None:
+                run = self._sandbox.run(execution_request(task, item.code, self._execution))
+                if run.outcome is Outcome.INFRA_ERROR:
+                    return infra_error(run.detail, 0.0)
+                breakdown |= self._score_run(item, run)
+                outcome, passed, detail = run.outcome, has_passed(run), run.detail
+        finally:
+            # Nothing of this item goes on when its score is out.
+            num_errors = None if checking is None else checking.result()
+        if num_errors is not None:
+            breakdown["type_safety"] = type_score(num_errors)
+        elif item.needs("type_safety"):
+            breakdown["type_safety"] = 0.0
+        for custom in self._customs:
+            score = custom.score(task, item.text, item.code) if item.needs(custom.name) else None
+            if score is not None:
+                breakdown[custom.name] = score
+        return RewardResult(
+            reward=self._rubric.combine(breakdown, task.source),
+            breakdown=breakdown,
+            outcome=outcome,
+            passed=passed,
+            detail=detail,
+            cached=False,
+            seconds=0.0,
+        )
+
+    def _start_type_check(self, item: _Item, fast: FastVerdict) -> Future[int] | None:
+        """The type check under way; None where it has no weight, or the program is no answer at all."""
+        if self._types is None or not item.needs("type_safety") or not fast.is_answer:
+            return None
+        return self._beside.submit(self._types.count_errors, item.code)
+
+    def _score_run(self, item: _Item, run: ExecutionResult) -> dict[str, float]:
+        mode = self._rubric.tests_mode(item.task.source)
+        scores = {"tests": score_tests(run, mode), "execution": score_execution(run)}
+        if self._times is not None and item.needs("performance"):
+            scores["performance"] = performance_score(run, self._times.cpu_s(item.task))
+        return scores
+
+    def _syntax_failure(self, item: _Item, fast: FastVerdict) -> RewardResult:
+        names = ["syntax", "lint", "complexity"]
+        names += [] if self._sandbox is None else ["tests", "execution"]
+        names += [name for name in item.weights if name not in names and item.needs(name)]
+        return RewardResult(
+            reward=self._rubric.syntax_failure_reward(item.task.source),
+            breakdown=dict.fromkeys(names, 0.0),
+            outcome=Outcome.EXCEPTION,
+            passed=False,
+            detail=f"syntax: {fast.message}",
+            cached=False,
+            seconds=0.0,
+        )
+
+    def _describe(self) -> tuple[str, ...]:
+        """All that a verdict depends on besides the task and the program."""
+        return (
+            judge_digest(),
+            *fast_configuration(self._linter),
+            *(() if self._types is None else type_configuration(self._types)),
+            "no sandbox" if self._sandbox is None else self._sandbox.level,
+            *_versions(self._execution.modules),
+            *(custom.fingerprint for custom in self._customs),
+            self._rewards.model_dump_json(),
+            self._execution.model_dump_json(),
+        )
+
+
+def _versions(modules: list[str]) -> list[str]:
+    """The installed versions of the packages that programs may import."""
+    names = packages_distributions() if modules else {}
+    return [
+        f"{module} {name} {version(name)}"
+        for module in modules
+        for name in names.get(module.partition(".")[0], [])
+    ]

@@ -1,0 +1,321 @@
+"""The WorkerGroup: Scorers in Ray actors, each with its own sandbox, and who gets which completion.
+
+Gives each item to the least loaded worker that is ready, with a deadline, and replaces workers that
+die or are late. Knows no cache and keeps no results: an item that cannot be scored comes back as an
+infrastructure error. Called by rewards.pool, from one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError, TaskCancelledError
+
+from configs.schema import ExecutionConfig, RewardsConfig
+from curriculum.task import Task
+from rewards.breaker import RewardsBrokenError
+from rewards.execution import longest_run_s, start_sandbox
+from rewards.result import RewardResult, infra_error
+from rewards.scorer import Scorer
+
+_logger = logging.getLogger(__name__)
+# One item runs and one waits in each worker: enough that a worker never idles for a message.
+IN_FLIGHT_PER_WORKER = 2
+# A worker's death is not its item's fault, unless it dies of this item every time.
+_MAX_DEATHS_PER_ITEM = 8
+_MAX_STARTS = 5
+_MAX_DETAIL = 300
+
+
+def scoring_deadline_s(timeout_s: float | None, rewards: RewardsConfig, execution: ExecutionConfig) -> float:
+    """``timeout_s``, or for None the longest that scoring one item can honestly take, from its dispatch on.
+
+    That is the longest run with all retries and the longest calls of custom rewards, once for the item
+    and once for the one before it in its worker.
+    """
+    longest_s = longest_run_s(execution) + len(rewards.custom) * rewards.custom_timeout_s
+    return IN_FLIGHT_PER_WORKER * longest_s if timeout_s is None else timeout_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """What a worker says of itself once it is up; ``level`` is "none" where nothing is executed."""
+
+    level: str
+    configuration: tuple[str, ...]
+    pid: int
+
+
+class RewardWorker:
+    """One Scorer with one sandbox; runs as a Ray actor, and its processes die with it."""
+
+    def __init__(self, rewards: RewardsConfig, execution: ExecutionConfig) -> None:
+        self._sandbox = start_sandbox(execution) if execution.enabled else None
+        self._scorer = Scorer(rewards, execution, None, self._sandbox)
+
+    def describe(self) -> WorkerInfo:
+        """The isolation in force, and all else that verdicts of this worker depend on."""
+        return WorkerInfo(
+            level="none" if self._sandbox is None else self._sandbox.level,
+            configuration=self._scorer.configuration,
+            pid=os.getpid(),
+        )
+
+    def score(self, task: Task, text: str) -> RewardResult:
+        """Score one answer."""
+        return self._scorer.score(task, text)
+
+
+class _Worker:
+    """One actor, from its start to its end: its place among the workers, and its load."""
+
+    def __init__(self, index: int, handle: Any) -> None:
+        self.index = index
+        self.handle = handle
+        self.info: WorkerInfo | None = None  # None until it is ready
+        self.is_dead = False
+        self.num_in_flight = 0
+
+    @property
+    def has_room(self) -> bool:
+        is_ready = self.info is not None and not self.is_dead
+        return is_ready and self.num_in_flight < IN_FLIGHT_PER_WORKER
+
+
+class WorkerGroup:
+    """``num_workers`` reward workers.
+
+    Needs a running Ray. The workers take no CPU of Ray's count (``num_cpus=0``): on a small machine
+    they share the cores with the trainer instead of waiting for it for ever. The constructor blocks
+    until every worker is up, at most ``startup_timeout_s``; RewardsBrokenError, with the reason, where
+    one is not. ``timeout_s`` is an item's deadline from its dispatch on.
+    """
+
+    def __init__(
+        self,
+        rewards: RewardsConfig,
+        execution: ExecutionConfig,
+        num_workers: int,
+        *,
+        timeout_s: float,
+        startup_timeout_s: float,
+    ) -> None:
+        self._sections = (rewards, execution)
+        self._timeout_s = timeout_s
+        self._startup_timeout_s = startup_timeout_s
+        self._is_closed = False
+        self._broken: RewardsBrokenError | None = None
+        self._waiting: deque[asyncio.Future[_Worker]] = deque()
+        # Held here, since the event loop holds its tasks weakly.
+        self._jobs: set[asyncio.Task[Any]] = set()
+        self.num_restarts = 0
+        self._workers = [_Worker(index, self._start_actor()) for index in range(num_workers)]
+        self._wait_until_up()
+
+    @property
+    def infos(self) -> list[WorkerInfo]:
+        """What the workers that are ready now said of themselves."""
+        return [worker.info for worker in self._workers if worker.info is not None and not worker.is_dead]
+
+    @property
+    def num_in_flight(self) -> int:
+        """Items that workers hold now."""
+        return sum(worker.num_in_flight for worker in self._workers)
+
+    @property
+    def num_waiting(self) -> int:
+        """Items that wait for a place in a worker."""
+        return len(self._waiting)
+
+    async def score(self, task: Task, text: str) -> RewardResult:
+        """Score ``text`` as an answer to ``task`` in the least loaded worker; waits for a free place.
+
+        Gives an INFRA_ERROR result when the worker raised, was late, or died of the item again and
+        again; ``detail`` names worker and task. Once cancelled, an item that no worker has begun is not
+        run; one that runs keeps its place until it ends. Raises RewardsBrokenError when no worker is
+        left and none can be started.
+        """
+        start = time.perf_counter()
+        detail = ""
+        for num_deaths in range(_MAX_DEATHS_PER_ITEM):
+            worker = await self._acquire(is_first_in_line=num_deaths > 0)
+            ref = worker.handle.score.remote(task, text)
+            # In a task of its own: the place is taken until the worker is done, whoever still waits.
+            attempt = asyncio.create_task(self._attempt(worker, ref, task.task_id))
+            self._hold(attempt)
+            try:
+                return await asyncio.shield(attempt)
+            except asyncio.CancelledError:
+                ray.cancel(ref)
+                raise
+            except RayError as error:
+                detail = f"reward worker {worker.index} died while it scored {task.task_id}: {_short(error)}"
+        detail = f"{_MAX_DEATHS_PER_ITEM} reward workers died with this item; the last: {detail}"
+        return infra_error(detail, time.perf_counter() - start)
+
+    def close(self) -> None:
+        """End every worker, and with them their sandboxes and linters. Safe to call twice."""
+        self._is_closed = True
+        for worker in self._workers:
+            ray.kill(worker.handle, no_restart=True)
+
+    def _start_actor(self) -> Any:
+        worker_class = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(RewardWorker)
+        return worker_class.options(scheduling_strategy="SPREAD").remote(*self._sections)
+
+    def _wait_until_up(self) -> None:
+        asked = [worker.handle.describe.remote() for worker in self._workers]
+        try:
+            infos = ray.get(asked, timeout=self._startup_timeout_s)
+        except GetTimeoutError as error:
+            self.close()
+            raise RewardsBrokenError(
+                f"reward workers: not all {len(self._workers)} were up after {self._startup_timeout_s:g} s "
+                "(runtime.startup_timeout_s)"
+            ) from error
+        except RayError as error:
+            self.close()
+            raise RewardsBrokenError(f"a reward worker did not start: {_short(error)}") from error
+        for worker, info in zip(self._workers, infos, strict=True):
+            worker.info = info
+
+    async def _attempt(self, worker: _Worker, ref: Any, task_id: str) -> RewardResult:
+        """Wait for the score that ``worker`` was asked for; its place is free when this ends.
+
+        Raises RayError when the worker died.
+        """
+        start = time.perf_counter()
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(ref.future()), self._timeout_s)
+        except TaskCancelledError:
+            detail = "nobody waits for it any more"
+        except RayTaskError as error:
+            # A fault of the scorer, not of the answer; the worker itself is well. Before TimeoutError: it
+            # is an instance of its cause's class too.
+            detail = f"reward worker {worker.index} failed on {task_id}: {_short(error)}"
+            _logger.warning("%s", detail)
+        except TimeoutError:
+            detail = f"reward worker {worker.index}: no score for {task_id} in {self._timeout_s:g} s"
+            self._replace(worker, detail)
+        except RayError as error:
+            self._replace(worker, f"reward worker {worker.index} died: {_short(error)}")
+            raise
+        finally:
+            worker.num_in_flight -= 1
+            self._serve()
+        return infra_error(detail, time.perf_counter() - start)
+
+    async def _acquire(self, *, is_first_in_line: bool) -> _Worker:
+        """A worker with a place reserved in it. Every item ahead has a deadline, so the line moves."""
+        self._check()
+        worker = None if self._waiting else self._least_loaded()
+        if worker is not None:
+            worker.num_in_flight += 1
+            return worker
+        turn: asyncio.Future[_Worker] = asyncio.get_running_loop().create_future()
+        if is_first_in_line:
+            self._waiting.appendleft(turn)
+        else:
+            self._waiting.append(turn)
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                # The place and the cancellation came in the same turn of the loop.
+                turn.result().num_in_flight -= 1
+                self._serve()
+            elif turn in self._waiting:
+                self._waiting.remove(turn)
+            raise
+
+    def _least_loaded(self) -> _Worker | None:
+        return min(
+            (worker for worker in self._workers if worker.has_room),
+            key=lambda worker: worker.num_in_flight,
+            default=None,
+        )
+
+    def _serve(self) -> None:
+        """Give free places to those who wait, in their order."""
+        while self._waiting:
+            if self._waiting[0].done():
+                self._waiting.popleft()
+                continue
+            worker = self._least_loaded()
+            if worker is None:
+                return
+            worker.num_in_flight += 1
+            self._waiting.popleft().set_result(worker)
+
+    def _replace(self, dead: _Worker, reason: str) -> None:
+        """Start a new worker for ``dead``, unless another item that it held has done so already."""
+        if dead.is_dead or self._is_closed:
+            return
+        dead.is_dead = True
+        _logger.warning("%s; the worker is replaced", reason)
+        self.num_restarts += 1
+        ray.kill(dead.handle, no_restart=True)
+        self._workers[dead.index] = fresh = _Worker(dead.index, self._start_actor())
+        self._hold(asyncio.create_task(self._bring_up(fresh)))
+
+    async def _bring_up(self, worker: _Worker) -> None:
+        """Wait until ``worker`` is ready for items; start it again if it does not come up."""
+        for _ in range(_MAX_STARTS):
+            try:
+                future = asyncio.wrap_future(worker.handle.describe.remote().future())
+                worker.info = await asyncio.wait_for(future, self._startup_timeout_s)
+            except RayError as error:
+                reason = _short(error)
+            except TimeoutError:
+                reason = f"not up after {self._startup_timeout_s:g} s (runtime.startup_timeout_s)"
+            else:
+                self._serve()
+                return
+            if self._is_closed:
+                return
+            _logger.warning("reward worker %d did not start: %s", worker.index, reason)
+            ray.kill(worker.handle, no_restart=True)
+            worker.handle = self._start_actor()
+        worker.is_dead = True
+        _logger.error("reward worker %d is given up after %d starts", worker.index, _MAX_STARTS)
+        if all(other.is_dead for other in self._workers):
+            self._break(f"no reward worker is left, and none starts; the last reason: {reason}")
+
+    def _break(self, reason: str) -> None:
+        self._broken = RewardsBrokenError(f"rewards: {reason}")
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_exception(self._broken)
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("the reward workers were closed")
+        if self._broken is not None:
+            raise self._broken
+
+    def _hold(self, job: asyncio.Task[Any]) -> None:
+        self._jobs.add(job)
+        job.add_done_callback(self._let_go)
+
+    def _let_go(self, job: asyncio.Task[Any]) -> None:
+        self._jobs.discard(job)
+        if not job.cancelled():
+            # Marks the error as seen, for an attempt whose waiter has left.
+            job.exception()
+
+
+def _short(error: BaseException) -> str:
+    """The cause in one short line; Ray's own text carries the worker's whole traceback."""
+    if isinstance(error, RayTaskError):
+        return f"{type(error.cause).__name__}: {error.cause}".strip().splitlines()[0][:_MAX_DETAIL]
+    # The last line is the one that says why the worker died, or what its constructor raised.
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[-1].strip()}"[:_MAX_DETAIL]

@@ -1,0 +1,348 @@
+"""The Scorer on the real sandbox: honest answers earn, cheats do not, and only what has weight runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from configs.schema import ExecutionConfig, RewardsConfig, RewardWeights
+from curriculum.task import Task
+from rewards.cache import RewardCache
+from rewards.execution import score_execution, score_tests
+from rewards.result import RewardResult
+from rewards.scorer import Scorer
+from sandbox.pool import SandboxPool
+from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
+
+TASK = Task(
+    task_id="t/add",
+    prompt="Write a function add(a, b) that returns the sum.",
+    entry_point="add",
+    call_tests=(
+        CallTest(args=(1, 2), expected=3),
+        CallTest(args=(0, 0), expected=0),
+        CallTest(args=(-1, 1), expected=0),
+        CallTest(args=("a", "b"), expected="ab"),
+    ),
+    reference="def add(a, b):\n    return a + b\n",
+    source="ladder",
+)
+CHECKED = Task(
+    task_id="t/checked",
+    prompt='def add(a, b):\n    """Return the sum."""\n',
+    entry_point="add",
+    check_source="def check(candidate):\n    assert candidate(1, 2) == 3\n",
+)
+HONEST = "def add(a, b):\n    return a + b\n"
+TYPED = "def add(a: int, b: int) -> int:\n    return a + b\n"
+WRONGLY_TYPED = "def add(a: int, b: int) -> int:\n    return a + b\n\n\nadd('1', '2')\n"
+# (prompt, completion, code) of each call of a custom reward, since the last clear().
+CALLS: list[tuple[object, object, object]] = []
+
+
+def is_short(
+    prompts: Sequence[object], completions: Sequence[object], code: Sequence[str], **columns: object
+) -> list[float]:
+    """A custom reward: 1 for less than 100 characters."""
+    CALLS.extend(zip(prompts, completions, code, strict=True))
+    return [float(len(program) < 100) for program in code]
+
+
+async def has_no_opinion(completions: Sequence[object], **columns: object) -> list[None]:
+    """A custom reward that leaves itself out."""
+    return [None for _ in completions]
+
+
+def breaks(completions: Sequence[object], **columns: object) -> list[float]:
+    """A custom reward with a fault."""
+    raise KeyError("no such column")
+
+
+class FakeSandbox:
+    """Gives one prepared verdict: for faults that a real sandbox does not show on demand."""
+
+    def __init__(
+        self, outcome: Outcome, num_passed: int = 0, num_tests: int = 4, level: str = "fake"
+    ) -> None:
+        self.level = level
+        self.num_runs = 0
+        self._outcome = outcome
+        self._num_passed = num_passed
+        self._num_tests = num_tests
+
+    def run(self, request: ExecutionRequest) -> ExecutionResult:
+        self.num_runs += 1
+        if request.check_source == "broken":
+            raise ValueError("check program cannot run")
+        return ExecutionResult(
+            outcome=self._outcome,
+            num_passed=self._num_passed,
+            num_tests=self._num_tests,
+            detail="because",
+            clean=True,
+            cpu_s=0.0,
+            wall_s=0.0,
+            level=self.level,
+        )
+
+
+def fenced(code: str) -> str:
+    return f"```python\n{code}```"
+
+
+def score_with(rewards: RewardsConfig, code: str, task: Task = TASK) -> RewardResult:
+    """The score where every test passes."""
+    with Scorer(rewards, ExecutionConfig(), None, FakeSandbox(Outcome.PASS, 4)) as scorer:
+        return scorer.score(task, fenced(code))
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[SandboxPool]:
+    with SandboxPool() as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def scorer(sandbox: SandboxPool) -> Iterator[Scorer]:
+    with Scorer(RewardsConfig(), ExecutionConfig(timeout=1.0), None, sandbox) as instance:
+        yield instance
+
+
+def test_an_honest_answer_earns_everything(scorer: Scorer) -> None:
+    for task in (TASK, CHECKED):
+        for result in (scorer.score(task, fenced(HONEST)), scorer.score_code(task, HONEST)):
+            assert result.reward == pytest.approx(1.0)
+            assert result.passed and result.outcome is Outcome.PASS and not result.is_infra_error
+            assert dict.fromkeys(result.breakdown, 1.0) == result.breakdown
+            assert result.seconds > 0
+
+
+def test_a_continuation_of_the_prompts_head_is_judged_whole(scorer: Scorer) -> None:
+    assert scorer.score(CHECKED, "    return a + b\n").passed
+
+
+def test_partial_credit_is_the_fraction_of_tests(scorer: Scorer) -> None:
+    result = scorer.score(TASK, fenced("def add(a, b):\n    return 0 if a in (0, -1) else 7\n"))
+    assert result.outcome is Outcome.WRONG and not result.passed
+    assert result.breakdown["tests"] == pytest.approx(0.5)
+    assert result.breakdown["execution"] == 1.0
+    assert result.reward == pytest.approx(0.75)
+
+
+def test_writing_to_stderr_costs_half_of_the_execution_reward(scorer: Scorer) -> None:
+    noisy = "import sys\n\n\ndef add(a, b):\n    print('x', file=sys.stderr)\n    return a + b\n"
+    result = scorer.score(TASK, fenced(noisy))
+    assert result.passed
+    assert result.breakdown["execution"] == 0.5
+    assert result.reward == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("text", ["```python\ndef add(a, b:\n```", "", "```python\n```", "I cannot do that."])
+def test_what_does_not_compile_gets_the_constant_and_nothing_else_runs(text: str) -> None:
+    CALLS.clear()
+    sandbox = FakeSandbox(Outcome.PASS, 4)
+    rewards = RewardsConfig(custom=[f"{__name__}:is_short"])
+    with Scorer(rewards, ExecutionConfig(), None, sandbox) as scorer:
+        result = scorer.score(TASK, text)
+    assert result.reward == RewardsConfig().syntax_failure_reward
+    assert result.detail.startswith("syntax: ") and not result.passed
+    assert set(result.breakdown.values()) == {0.0} and len(result.breakdown) == 6
+    assert sandbox.num_runs == 0 and CALLS == []
+
+
+ALWAYS_EQUAL = """
+class Equal:
+    def __eq__(self, other):
+        return True
+
+
+def add(a, b):
+    return Equal()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "most"),
+    [
+        ("nothing", "pass\n", 0.35),
+        ("a stub", "def add(a, b):\n    pass\n", 0.51),
+        ("another function", "def sub(a, b):\n    return a - b\n", 0.35),
+        ("an object that equals everything", ALWAYS_EQUAL, 0.51),
+        ("a false exit status", "import os\n\n\ndef add(a, b):\n    os._exit(0)\n", 0.31),
+        ("an exit on import", "import sys\nsys.exit(0)\n\n\ndef add(a, b):\n    return 3\n", 0.31),
+        ("an endless loop", "def add(a, b):\n    while True:\n        pass\n", 0.31),
+        ("an exception", "def add(a, b):\n    raise ValueError\n", 0.31),
+        (
+            "a patched comparison",
+            "import builtins\nbuiltins.all = lambda x: True\n\n\ndef add(a, b):\n    return 4\n",
+            0.51,
+        ),
+        ("a printed verdict", "def add(a, b):\n    print('pass', 'OK', '4 passed')\n    return None\n", 0.51),
+    ],
+)
+def test_no_cheat_earns_as_much_as_an_honest_answer(
+    name: str, code: str, most: float, scorer: Scorer
+) -> None:
+    for task in (TASK, CHECKED):
+        result = scorer.score(task, fenced(code))
+        assert not result.passed, name
+        assert result.breakdown["tests"] <= 0.5, name
+        assert result.reward <= most, (name, result)
+
+
+def test_all_or_nothing_gives_nothing_for_three_of_four(sandbox: SandboxPool) -> None:
+    numbers_only = "def add(a, b):\n    return a + b if isinstance(a, int) else 0\n"
+    with Scorer(RewardsConfig(tests="all"), ExecutionConfig(), None, sandbox) as scorer:
+        assert scorer.score(TASK, fenced(numbers_only)).breakdown["tests"] == 0.0
+        assert scorer.score(TASK, fenced(HONEST)).breakdown["tests"] == 1.0
+
+
+@pytest.mark.parametrize("mode", ["fraction", "all"])
+@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.PASS])
+def test_only_a_pass_earns_the_tests_in_full(outcome: Outcome, mode: str) -> None:
+    run = FakeSandbox(outcome, num_passed=4).run(ExecutionRequest(solution="", entry_point="f"))
+    assert score_tests(run, "all" if mode == "all" else "fraction") == 0.0
+    assert score_execution(run) == (1.0 if outcome is Outcome.WRONG else 0.0)
+
+
+def test_a_pass_of_no_tests_is_no_pass() -> None:
+    with Scorer(RewardsConfig(), ExecutionConfig(), None, FakeSandbox(Outcome.PASS, 0, 0)) as scorer:
+        result = scorer.score(TASK, fenced(HONEST))
+    assert not result.passed and result.breakdown["tests"] == 0.0
+
+
+def test_an_infrastructure_error_is_never_a_score() -> None:
+    with Scorer(RewardsConfig(), ExecutionConfig(), None, FakeSandbox(Outcome.INFRA_ERROR)) as scorer:
+        result = scorer.score(TASK, fenced(HONEST))
+    assert math.isnan(result.reward) and result.is_infra_error and not result.passed
+    assert result.outcome is Outcome.INFRA_ERROR and result.detail == "because"
+
+
+def test_a_task_whose_own_check_cannot_run_is_named_and_costs_no_answer_its_score() -> None:
+    broken = replace(CHECKED, task_id="t/broken", check_source="broken")
+    result = score_with(RewardsConfig(), HONEST, broken)
+    assert result.is_infra_error and result.detail == "t/broken: check program cannot run"
+
+
+def test_without_execution_nothing_runs_nothing_passes_and_its_weights_count_nothing() -> None:
+    with Scorer(RewardsConfig(), ExecutionConfig(enabled=False), None, None) as scorer:
+        result = scorer.score(TASK, fenced(HONEST))
+    assert result.reward == pytest.approx(0.30)
+    assert set(result.breakdown) == {"syntax", "lint", "complexity"}
+    assert not result.passed
+
+
+def test_execution_without_a_sandbox_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"execution\.enabled"):
+        Scorer(RewardsConfig(), ExecutionConfig(), None, None)
+
+
+def test_types_performance_and_custom_rewards_are_in_the_breakdown_only_where_they_weigh_something() -> None:
+    usual = {"syntax", "lint", "complexity", "tests", "execution"}
+    assert set(score_with(RewardsConfig(), HONEST).breakdown) == usual
+    weights = RewardWeights(type_safety=0.5, performance=0.25)
+    rewards = RewardsConfig(
+        weights=weights,
+        custom=[f"{__name__}:is_short", f"{__name__}:has_no_opinion"],
+        custom_weights=[2.0, 1.0],
+    )
+    everything = score_with(rewards, TYPED)
+    assert set(everything.breakdown) == {*usual, "type_safety", "performance", "is_short"}
+    assert everything.reward == pytest.approx(1.0 + 0.5 + 0.25 + 2.0)
+    worse_typed = score_with(rewards, WRONGLY_TYPED)
+    assert 0.0 < worse_typed.breakdown["type_safety"] < 1.0
+    no_answer = score_with(rewards, "x = 1\n")
+    assert no_answer.breakdown["type_safety"] == no_answer.breakdown["lint"] == 0.0
+
+
+def test_a_custom_reward_of_weight_0_is_not_called_and_others_see_prompt_text_and_program() -> None:
+    CALLS.clear()
+    spec = f"{__name__}:is_short"
+    score_with(RewardsConfig(custom=[spec], custom_weights=[0.0]), HONEST)
+    assert CALLS == []
+    score_with(RewardsConfig(custom=[spec]), HONEST)
+    assert len(CALLS) == 1 and CALLS[0] == (TASK.prompt, fenced(HONEST), HONEST)
+
+
+def test_a_custom_reward_that_raises_is_an_infrastructure_error_that_names_it() -> None:
+    result = score_with(RewardsConfig(custom=[f"{__name__}:breaks"]), HONEST)
+    assert result.is_infra_error
+    assert "test_scorer:breaks" in result.detail and "no such column" in result.detail
+
+
+def test_a_source_has_rules_of_its_own() -> None:
+    only_tests: dict[str, object] = {"execution": 0.0, "syntax": 0.0, "lint": 0.0, "complexity": 0.0}
+    rewards = RewardsConfig.model_validate(
+        {"per_source": {"ladder": {"weights": only_tests, "syntax_failure_reward": 0.0}}}
+    )
+    assert score_with(rewards, HONEST).reward == pytest.approx(0.5)
+    assert score_with(rewards, HONEST, replace(TASK, source="mbpp")).reward == pytest.approx(1.0)
+    assert score_with(rewards, "def add(a, b:").reward == 0.0
+    assert score_with(rewards, "def add(a, b:", replace(TASK, source="mbpp")).reward == 0.1
+
+
+def test_a_repeated_program_comes_from_the_cache_with_the_same_verdict(sandbox: SandboxPool) -> None:
+    cache = RewardCache(100)
+    with Scorer(RewardsConfig(), ExecutionConfig(), cache, sandbox) as scorer:
+        first = scorer.score(TASK, fenced(HONEST))
+        # Other prose around the same program: the program is what counts.
+        second = scorer.score(TASK, "Here it is:\n" + fenced(HONEST) + "\nDone.")
+        third = scorer.score_code(TASK, HONEST)
+    assert [result.cached for result in (first, second, third)] == [False, True, True]
+    for result in (second, third):
+        assert replace(result, cached=False, seconds=first.seconds) == first
+        assert result.seconds < first.seconds
+    assert (cache.counts.num_hits, cache.counts.num_misses) == (2, 1)
+    assert cache.counts.saved_s == pytest.approx(2 * first.seconds)
+
+
+def test_custom_rewards_see_the_text_so_nothing_is_taken_from_the_cache_or_kept() -> None:
+    cache, sandbox = RewardCache(100), FakeSandbox(Outcome.PASS, 4)
+    with Scorer(
+        RewardsConfig(custom=[f"{__name__}:has_no_opinion"]), ExecutionConfig(), cache, sandbox
+    ) as scorer:
+        assert not any(scorer.score(TASK, fenced(HONEST)).cached for _ in range(2))
+    assert sandbox.num_runs == 2 and len(cache) == 0 and cache.counts.num_misses == 0
+
+
+@pytest.mark.parametrize("outcome", [Outcome.INFRA_ERROR, Outcome.TIMEOUT_WALL, Outcome.OOM])
+def test_a_verdict_that_the_machine_had_a_part_in_is_made_again(outcome: Outcome) -> None:
+    cache, sandbox = RewardCache(100), FakeSandbox(outcome)
+    with Scorer(RewardsConfig(), ExecutionConfig(), cache, sandbox) as scorer:
+        for _ in range(2):
+            assert not scorer.score(TASK, fenced(HONEST)).cached
+    assert sandbox.num_runs == 2 and len(cache) == 0
+
+
+def configuration(
+    rewards: RewardsConfig | None = None, execution: ExecutionConfig | None = None, level: str = "L3"
+) -> tuple[str, ...]:
+    sandbox = FakeSandbox(Outcome.PASS, level=level)
+    with Scorer(rewards or RewardsConfig(), execution or ExecutionConfig(), None, sandbox) as scorer:
+        return scorer.configuration
+
+
+@pytest.mark.parametrize(
+    ("rewards", "execution", "level"),
+    [
+        (RewardsConfig(tests="all"), None, "L3"),
+        (RewardsConfig(weights=RewardWeights(lint=0.2)), None, "L3"),
+        (RewardsConfig(syntax_failure_reward=0.0), None, "L3"),
+        (RewardsConfig.model_validate({"per_source": {"mbpp": {"tests": "all"}}}), None, "L3"),
+        (RewardsConfig(custom=[f"{__name__}:is_short"]), None, "L3"),
+        (RewardsConfig(weights=RewardWeights(type_safety=0.1)), None, "L3"),
+        (None, ExecutionConfig(timeout=3.0), "L3"),
+        (None, ExecutionConfig(max_memory=256), "L3"),
+        (None, ExecutionConfig(modules=["numpy"]), "L3"),
+        (None, ExecutionConfig(enabled=False), "L3"),
+        (None, None, "L2"),
+    ],
+)
+def test_every_setting_that_can_change_a_verdict_is_in_the_configuration(
+    rewards: RewardsConfig | None, execution: ExecutionConfig | None, level: str
+) -> None:
+    assert configuration(rewards, execution, level) != configuration()
+    assert configuration() == configuration()
