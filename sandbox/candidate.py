@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 from sandbox.answer import call_answer, error_answer
-from sandbox.codec import decode, encode
+from sandbox.cargo import unpack
+from sandbox.codec import encode
 from sandbox.wire import FrameReader, send_frame
 
 _READY: Final = encode(("ready", None))
@@ -32,7 +33,7 @@ class _Missing(Exception):
 def serve(channel: socket.socket) -> None:
     """Answer until EOF. Every way out of the model's code that Python can catch becomes a frame."""
     reader = FrameReader(channel)
-    solution, prelude, entry_point = cast("tuple[str, str, str]", decode(reader.receive()))
+    solution, prelude, entry_point = cast("tuple[str, str, str]", unpack(reader.receive()))
     module = types.ModuleType("solution")
     sys.modules["solution"] = module
     try:
@@ -58,7 +59,7 @@ def serve(channel: socket.socket) -> None:
             frame = reader.receive()
         except EOFError:
             return
-        args, kwargs, with_args = cast("tuple[tuple[object, ...], dict[str, object], bool]", decode(frame))
+        args, kwargs, with_args = cast("tuple[tuple[object, ...], dict[str, object], bool]", unpack(frame))
         send_frame(channel, call_answer(function, args, kwargs, with_args=with_args))
 
 

@@ -11,7 +11,8 @@ import socket
 from typing import Final, cast
 
 from sandbox.answer import Answer, ForgedError, parse_answer
-from sandbox.codec import CodecError, decode, encode
+from sandbox.cargo import pack
+from sandbox.codec import CodecError, decode
 from sandbox.control import ChildReport
 from sandbox.proxy import EXIT_CANDIDATE_FORGED, EXIT_CANDIDATE_GONE
 from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
@@ -64,7 +65,7 @@ def _encode_call(index: int, test: CallTest) -> bytes:
             f"must be as many as args has: {len(test.args)}"
         )
     try:
-        return encode((test.args, {}, test.expected_args is not None))
+        return pack((test.args, {}, test.expected_args is not None))
     except CodecError as error:
         raise ValueError(f"call_tests[{index}].args: {error}") from error
 
@@ -72,7 +73,7 @@ def _encode_call(index: int, test: CallTest) -> bytes:
 def _encode_program(request: ExecutionRequest) -> bytes:
     """The judge's frame."""
     try:
-        return encode((request.prelude, request.check_source, request.entry_point, request.copy_back))
+        return pack((request.prelude, request.check_source, request.entry_point, request.copy_back))
     except CodecError as error:
         raise ValueError(f"check_source and prelude of {request.entry_point!r}: {error}") from error
 

@@ -20,7 +20,8 @@ import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
-from sandbox.codec import decode, encode
+from sandbox.cargo import unpack
+from sandbox.codec import encode
 from sandbox.proxy import EXIT_CANDIDATE_FORGED, CandidateProxy
 from sandbox.tally import Tally
 from sandbox.unittests import TallyResult, load_suite
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 def serve(control: socket.socket, candidate: socket.socket) -> None:
     """Run one test program and send its verdict frame."""
-    frame = cast("tuple[str, str, str, bool]", decode(receive_frame(control)))
+    frame = cast("tuple[str, str, str, bool]", unpack(receive_frame(control)))
     prelude, check_source, entry_point, copy_back = frame
     proxy = CandidateProxy(candidate, copy_back=copy_back)
     tally = Tally(control, proxy)

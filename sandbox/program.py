@@ -22,13 +22,14 @@ import traceback
 import types
 from typing import NoReturn, cast
 
-from sandbox.codec import decode, encode
+from sandbox.cargo import unpack
+from sandbox.codec import encode
 from sandbox.wire import receive_frame, send_frame
 
 
 def serve(channel: socket.socket) -> NoReturn:
     """Run the program and exit with its code."""
-    source = cast("str", decode(receive_frame(channel)))
+    source = cast("str", unpack(receive_frame(channel)))
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     sys.argv = ["solution.py"]

@@ -15,7 +15,8 @@ import threading
 from typing import Final
 
 from sandbox.answer import Answer, ForgedError, parse_answer
-from sandbox.codec import CodecError, decode, encode
+from sandbox.cargo import pack
+from sandbox.codec import CodecError, decode
 from sandbox.wire import FrameError, FrameReader, send_frame
 
 EXIT_CANDIDATE_GONE: Final = 70
@@ -55,7 +56,7 @@ class CandidateProxy:
         """
         self.num_calls += 1
         try:
-            frame = encode((args, kwargs, self._copy_back))
+            frame = pack((args, kwargs, self._copy_back))
         except CodecError as refusal:
             # Before any answer came this is the test program's own fault, not a wrong answer.
             self._put_on_record("broken" if self.num_calls == 1 else "wrong", f"an argument: {refusal}")

@@ -12,7 +12,8 @@ import time
 from typing import Final
 
 from sandbox.answer import ForgedError, parse_answer
-from sandbox.codec import decode, encode
+from sandbox.cargo import pack
+from sandbox.codec import decode
 from sandbox.control import ChildReport
 from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome
 from sandbox.wire import FrameReader, frame, send_all
@@ -71,7 +72,7 @@ class Run:
         that ended before anything ran, ForgedError and what ``receive`` raises.
         """
         request = self.request
-        program = encode((request.solution, request.prelude, request.entry_point))
+        program = pack((request.solution, request.prelude, request.entry_point))
         try:
             send_all(self.candidate, frame(program) + calls, deadline=self.deadline)
             prelude = parse_answer(self.receive())

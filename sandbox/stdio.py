@@ -12,7 +12,8 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from sandbox.codec import CodecError, decode, encode
+from sandbox.cargo import pack
+from sandbox.codec import CodecError, decode
 from sandbox.control import ChildReport
 from sandbox.result import ExecutionRequest, ExecutionResult, Outcome, StdioTest
 from sandbox.run import Failure, Run, printable
@@ -71,7 +72,7 @@ class StdioRun(Run):
             self.start("stdio", stdin, stdout)
             # A program that is gone already shows in its report.
             with contextlib.suppress(EOFError):
-                send_frame(self.candidate, encode(self.request.solution), deadline=self.deadline)
+                send_frame(self.candidate, pack(self.request.solution), deadline=self.deadline)
             report = self.worker.finish_run(self.limits.wall_cap_s)[0]
             failure = self.excess(report) or self._end(report) or self._compare(stdout, test)
         finally:

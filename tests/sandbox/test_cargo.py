@@ -1,0 +1,91 @@
+"""What goes into a child: the same values as the codec would bring, of the same exact types."""
+
+from __future__ import annotations
+
+import array
+import math
+from collections import Counter, OrderedDict
+from enum import IntEnum
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.cargo import pack, unpack
+from sandbox.codec import CodecError, decode, encode
+
+_ATOMS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.complex_numbers()
+    | st.text(st.characters(codec=None))
+    | st.binary()
+)
+_KEYS = st.integers() | st.text() | st.booleans() | st.none()
+_VALUES = st.recursive(
+    _ATOMS,
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(_KEYS, inner)
+        | st.sets(_KEYS)
+        | st.frozensets(_KEYS)
+    ),
+    max_leaves=30,
+)
+
+
+class _Number(IntEnum):
+    ONE = 1
+
+
+def _shape(value: object) -> object:
+    """The value with the exact types spelled out, in order where there is one."""
+    if isinstance(value, (set, frozenset)):
+        return type(value), sorted(repr(_shape(item)) for item in value)
+    if isinstance(value, (list, tuple)):
+        return type(value), [_shape(item) for item in value]
+    if isinstance(value, dict):
+        return type(value), [(_shape(key), _shape(item)) for key, item in value.items()]
+    return type(value), repr(value)
+
+
+@given(_VALUES)
+def test_a_value_arrives_as_the_codec_would_bring_it(value: object) -> None:
+    assert _shape(unpack(pack(value))) == _shape(decode(encode(value)))
+
+
+@pytest.mark.parametrize(
+    "value", [int, type(None), range(3), Counter("aab"), OrderedDict(a=1), [str, (range(2), {1: dict})]]
+)
+def test_what_only_the_codec_knows_takes_the_codec(value: object) -> None:
+    assert _shape(unpack(pack(value))) == _shape(decode(encode(value)))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [bytearray(b"a"), memoryview(b"a"), array.array("i", [1]), ..., StopIteration, compile("1", "a", "eval"),
+     _Number.ONE, [object()], {1: bytearray(b"a")}, lambda: 1, math],
+)  # fmt: skip
+def test_what_may_not_cross_is_refused_though_marshal_would_take_it(value: object) -> None:
+    with pytest.raises(CodecError):
+        pack(value)
+
+
+def test_a_list_that_stands_in_two_places_becomes_two() -> None:
+    row = [0]
+    grid = unpack(pack([row, row]))
+    assert isinstance(grid, list)
+    grid[0].append(1)
+    assert grid == [[0, 1], [0]]
+
+
+def test_deep_and_large_values_are_refused() -> None:
+    deep: list[object] = []
+    for _ in range(200):
+        deep = [deep]
+    for value in (deep, "a" * 5_000_000):
+        with pytest.raises(CodecError, match="too"):
+            pack(value)
