@@ -127,8 +127,8 @@ def _build(
     network = canary.network_is_closed()
     landlocked = "landlock" not in without and _works(lambda: _enter_landlock(extra))
     if not (landlocked or hidden):
-        # Where children may open no file at all, what a test program may need must be there.
-        importlib.import_module("unittest")
+        # Where children may open no file at all, what they may need must be there.
+        preload.load_rest()
     child_filter = None
     if "seccomp" not in without and _works(lambda: seccomp.install(seccomp.zygote_filter())):
         child_filter = seccomp.prepare(seccomp.child_filter(allow_opens=landlocked or hidden))

@@ -28,6 +28,7 @@ from sandbox.control import ChildReport
 from sandbox.jail import SystemCall
 from sandbox.launcher import Launcher
 from sandbox.result import Limits
+from sandbox.warmup import warm_up
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,6 +61,7 @@ class Zygote:
 
     def serve(self) -> None:
         """Serve runs until the owner hangs up."""
+        warm_up()
         random.seed(0)
         gc.collect()
         gc.freeze()
@@ -220,11 +222,13 @@ def _end(one: _Child, reason: str, grace_s: float = 0.0) -> None:
     """
     if one.status is not None:
         return
-    # A child that ended on its own before the kill keeps an empty reason: its death was its own.
-    if reason and not select.select([one.pidfd], [], [], grace_s)[0]:
-        one.reason = reason
+    must_kill = bool(reason) and not (grace_s > 0.0 and select.select([one.pidfd], [], [], grace_s)[0])
+    if must_kill:
         signal.pidfd_send_signal(one.pidfd, signal.SIGKILL)
     _, one.status, usage = os.wait4(one.pid, 0)
+    # A child that ended before the signal came keeps an empty reason: its death was its own.
+    if must_kill and os.WIFSIGNALED(one.status) and os.WTERMSIG(one.status) == signal.SIGKILL:
+        one.reason = reason
     one.cpu_s = usage.ru_utime + usage.ru_stime
 
 
