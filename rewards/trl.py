@@ -21,7 +21,6 @@ from typing import Protocol
 from curriculum.task import Task
 from rewards.result import RewardResult
 from rewards.scorer import Scorer
-from sandbox.result import Outcome
 
 TrlCompletion = str | Sequence[Mapping[str, str]]
 
@@ -154,7 +153,7 @@ async def score_concurrently(
 
 def trl_rewards(results: Sequence[RewardResult]) -> list[float | None]:
     """What TRL is told: None, which it leaves out of the group, after an infrastructure error."""
-    return [None if result.outcome is Outcome.INFRA_ERROR else result.reward for result in results]
+    return [None if result.is_infra_error else result.reward for result in results]
 
 
 def completion_text(completion: TrlCompletion) -> str:
@@ -166,7 +165,7 @@ def completion_text(completion: TrlCompletion) -> str:
 
 def reward_metrics(results: Sequence[RewardResult]) -> dict[str, float]:
     """Means over the completions that were judged, and the share that could not be."""
-    judged = [result for result in results if result.outcome is not Outcome.INFRA_ERROR]
+    judged = [result for result in results if not result.is_infra_error]
     metrics = {"rollout/infra_error_share": 1.0 - len(judged) / len(results)} if results else {}
     if not judged:
         return metrics

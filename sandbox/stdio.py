@@ -94,7 +94,6 @@ class StdioRun(Run):
 
     def _exception(self) -> str:
         """The type that the program's end left on the channel; its word, good for the detail only."""
-        self.candidate.settimeout(0.001)
         try:
             return printable(decode(receive_frame(self.candidate, deadline=time.monotonic())))
         except (EOFError, TimeoutError, FrameError, CodecError):

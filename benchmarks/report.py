@@ -1,0 +1,28 @@
+"""How a benchmark gives its result: a table, a file, and last one line of JSON. Called by the benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """The options that ``publish`` reads."""
+    parser.add_argument("--json-only", action="store_true", help="no table")
+    parser.add_argument("--output", type=Path, help="where to write the JSON too")
+
+
+def publish(
+    result: dict[str, Any], name: str, table: Callable[[dict[str, Any]], str], given: argparse.Namespace
+) -> None:
+    """Print ``result`` as ``table`` shows it and as JSON, with the command that made it."""
+    result = {"command": " ".join([f"python -m benchmarks.{name}", *sys.argv[1:]]), **result}
+    if not given.json_only:
+        print(table(result))
+    if given.output is not None:
+        given.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(result))
