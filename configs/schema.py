@@ -7,40 +7,33 @@ checked here. Imports nothing heavy. Called by configs.load; read by every stage
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from configs.acceleration_schema import AccelerationConfig as AccelerationConfig
+from configs.acceleration_schema import CurriculumConfig as CurriculumConfig
+from configs.acceleration_schema import RewardCacheConfig as RewardCacheConfig
+from configs.acceleration_schema import SpeculativeConfig as SpeculativeConfig
 from configs.errors import ConfigError, Problem, wrong_value
+from configs.generation_schema import GenerationConfig as GenerationConfig
 from configs.rewards_schema import RewardsConfig as RewardsConfig
 from configs.rewards_schema import RewardWeights as RewardWeights
 from configs.section import (
-    Fraction,
-    FractionBelowOne,
-    NonNegativeFloat,
-    NonNegativeInt,
     PositiveFloat,
     PositiveFraction,
     PositiveInt,
     Text,
     module_name_problems,
+    stays_false,
 )
 from configs.section import Section as Section
 from configs.task_sets import is_on_hub, task_set_problems, training_set_problems
+from configs.training_schema import GrpoConfig as GrpoConfig
+from configs.training_schema import LoraConfig as LoraConfig
+from configs.training_schema import TrainingConfig as TrainingConfig
 
 _MAX_NAME_LENGTH = 200
-
-
-def _stays_false(why: str) -> Callable[[bool], bool]:
-    """A check that refuses true; ``why`` tells the user the reason."""
-
-    def check(value: bool) -> bool:
-        if value:
-            raise ConfigError([wrong_value("", value, f"false ({why})")])
-        return value
-
-    return check
 
 
 class ModelConfig(Section):
@@ -51,19 +44,9 @@ class ModelConfig(Section):
         default=None, description="branch, tag or commit on the hub; default: its main branch"
     )
     trust_remote_code: bool = Field(default=False, description="run code that comes with the model")
-
-
-class LoraConfig(Section):
-    """Low-rank adapters."""
-
-    enabled: Annotated[
-        bool, AfterValidator(_stays_false("training adapters comes with the training-step work; set false"))
-    ] = Field(
-        default=False, description="train adapters instead of all weights; not built yet: true is refused"
+    loader: Literal["transformers", "unsloth"] = Field(
+        default="transformers", description="library that loads the policy for training; unsloth needs a GPU"
     )
-    r: PositiveInt = Field(default=16, description="rank")
-    alpha: PositiveFloat = Field(default=32.0, description="scale")
-    dropout: FractionBelowOne = Field(default=0.0, description="dropout in the adapter")
 
 
 class DatasetConfig(Section):
@@ -106,84 +89,6 @@ class OutputConfig(Section):
     logging_steps: PositiveInt = Field(default=1, description="optimiser steps between metric lines")
 
 
-class TrainingConfig(Section):
-    """The optimiser and its schedule, in TRL's names.
-
-    One optimiser step trains on ``per_device_train_batch_size * gradient_accumulation_steps``
-    completions.
-    """
-
-    learning_rate: PositiveFloat = Field(
-        default=3e-5,
-        description="peak; the default suits the built-in 135M model, larger ones want 1e-6 to 5e-6",
-    )
-    max_steps: PositiveInt = Field(default=36, description="optimiser steps")
-    lr_scheduler_type: Literal["constant", "linear", "cosine"] = Field(
-        default="linear", description="schedule after warm-up"
-    )
-    warmup_steps: NonNegativeInt = Field(default=2, description="linear warm-up, in steps")
-    weight_decay: NonNegativeFloat = Field(default=0.0, description="AdamW weight decay")
-    adam_beta1: FractionBelowOne = Field(default=0.9, description="AdamW beta1")
-    adam_beta2: FractionBelowOne = Field(default=0.99, description="AdamW beta2")
-    adam_epsilon: PositiveFloat = Field(default=1e-8, description="AdamW epsilon")
-    max_grad_norm: PositiveFloat = Field(default=1.0, description="gradient clipping")
-    per_device_train_batch_size: PositiveInt = Field(default=8, description="completions per micro-batch")
-    gradient_accumulation_steps: PositiveInt = Field(
-        default=4, description="micro-batches per optimiser step"
-    )
-    bf16: bool = Field(
-        default=True, description="forward and backward in bf16; the weights and the optimiser stay fp32"
-    )
-    gradient_checkpointing: bool = Field(default=False, description="recompute activations in the backward")
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
-        default=0, description="seed of sampling, order and evaluation"
-    )
-
-
-class GrpoConfig(Section):
-    """Group relative policy optimisation (arXiv:2402.03300), in TRL's names and defaults."""
-
-    num_generations: Annotated[int, Field(ge=2)] = Field(
-        default=8, description="completions per prompt; at least 2"
-    )
-    beta: NonNegativeFloat = Field(default=0.0, description="weight of the KL to the reference")
-    epsilon: PositiveFloat = Field(default=0.2, description="lower clipping range of the ratio")
-    epsilon_high: PositiveFloat | None = Field(
-        default=None, description="upper clipping range; default: epsilon"
-    )
-    loss_type: Literal["grpo", "dr_grpo", "dapo", "bnpo"] = Field(
-        default="dapo", description="how tokens are averaged"
-    )
-    scale_rewards: Literal["group", "batch", "none"] = Field(
-        default="group", description="divide advantages by the group's or the batch's standard deviation"
-    )
-    mask_truncated_completions: bool = Field(
-        default=False, description="leave completions that hit the length limit out of the loss"
-    )
-
-
-class GenerationConfig(Section):
-    """Sampling and the engine."""
-
-    engine: Literal["vllm", "transformers"] = Field(default="vllm", description="which generator runs")
-    temperature: PositiveFloat = Field(default=1.0, description="sampling temperature")
-    top_p: PositiveFraction = Field(default=1.0, description="nucleus sampling")
-    top_k: NonNegativeInt = Field(default=0, description="top-k sampling; 0 turns it off")
-    max_prompt_length: PositiveInt = Field(default=512, description="longer prompts are refused")
-    max_completion_length: PositiveInt = Field(default=128, description="tokens per completion")
-    assistant_prefill: str = Field(
-        default="```python\n",
-        description="text that opens the answer, as if the model had written it; may be empty",
-    )
-    stop_at_code_fence: bool = Field(default=True, description="end a completion at its closing code fence")
-    max_num_seqs: PositiveInt = Field(default=64, description="sequences the engine runs at once")
-    enforce_eager: bool = Field(default=True, description="vLLM without torch.compile")
-    kv_cache_gb: PositiveFloat = Field(default=1.0, description="KV cache on CPU, in GiB")
-    gpu_memory_utilization: PositiveFraction = Field(default=0.4, description="share of the GPU for vLLM")
-    dtype: Literal["bfloat16", "float32", "float16"] = Field(default="bfloat16", description="engine weights")
-    enable_prefix_caching: bool = Field(default=True, description="share the prompt of a group")
-
-
 class ExecutionConfig(Section):
     """The sandbox, and the limits of one run in it."""
 
@@ -192,7 +97,7 @@ class ExecutionConfig(Section):
     )
     timeout: PositiveFloat = Field(default=2.0, description="CPU seconds per run")
     max_memory: PositiveInt = Field(default=512, description="MiB per run")
-    allow_network: Annotated[bool, AfterValidator(_stays_false("the sandbox has no network"))] = Field(
+    allow_network: Annotated[bool, AfterValidator(stays_false("the sandbox has no network"))] = Field(
         default=False, description="must stay false: the sandbox has no network"
     )
     allow_unsafe: bool = Field(
@@ -210,94 +115,6 @@ class ExecutionConfig(Section):
         if problems:
             raise ConfigError(problems)
         return self
-
-
-class AsyncRewardsConfig(Section):
-    """Scoring beside generation."""
-
-    enabled: bool = Field(
-        default=True, description="score each completion as it finishes, not when its batch is done"
-    )
-    workers: PositiveInt = Field(default=1, description="reward worker processes")
-
-
-class RewardCacheConfig(Section):
-    """Cached verdicts."""
-
-    enabled: bool = Field(default=True, description="reuse verdicts of identical programs")
-    max_size: PositiveInt = Field(default=50_000, description="entries")
-    max_mb: PositiveFloat = Field(default=200.0, description="megabytes that the entries may take")
-    persist: bool = Field(
-        default=True, description="keep the verdicts in the run folder, so that a resumed run starts warm"
-    )
-
-
-class CurriculumConfig(Section):
-    """Which task is drawn next."""
-
-    enabled: bool = Field(default=False, description="draw by the strategy; otherwise uniformly")
-    strategy: Literal["length", "complexity", "success_rate"] = Field(
-        default="success_rate",
-        description="prefer tasks by measured pass rate p as p(1 - p), by complexity, or by length",
-    )
-    warmup_steps: NonNegativeInt = Field(
-        default=0, description="optimiser steps over which the whole difficulty range is opened"
-    )
-
-
-class SpeculativeConfig(Section):
-    """Speculative decoding."""
-
-    enabled: Annotated[
-        bool, AfterValidator(_stays_false("speculative decoding comes with the generation work; set false"))
-    ] = Field(default=False, description="draft tokens ahead and verify them; not built yet: true is refused")
-    num_tokens: PositiveInt = Field(default=4, description="tokens drafted ahead")
-    dynamic: bool = Field(default=True, description="fit the number of drafted tokens to the load")
-    draft_model: Text | None = Field(default=None, description="model that drafts; default: no model")
-
-
-class TokenPackingConfig(Section):
-    """Packing without padding."""
-
-    enabled: Annotated[
-        bool, AfterValidator(_stays_false("token packing comes with the training-step work; set false"))
-    ] = Field(default=False, description="several sequences in one row; not built yet: true is refused")
-    min_pack_ratio: Fraction = Field(
-        default=0.5, description="pack only if at least this share of a row is filled"
-    )
-
-
-class AccelerationConfig(Section):
-    """What makes it fast. A mode (configs/modes/*.yaml) sets these."""
-
-    mode: Literal["conservative", "balanced", "aggressive"] = Field(
-        default="balanced", description="the file of configs/modes whose values are the defaults of this run"
-    )
-    max_staleness: Annotated[int, Field(ge=0, le=1)] = Field(
-        default=1, description="optimiser steps that the oldest trained token may lag behind"
-    )
-    skip_zero_advantages: bool = Field(
-        default=True,
-        description="leave groups without signal out of the forward; acts only when grpo.beta is 0, "
-        "where it is exact",
-    )
-    shared_prompt: bool = Field(
-        default=True,
-        description="compute the prompt of a group once in training (exact; not with gradient_checkpointing)",
-    )
-    async_rewards: AsyncRewardsConfig = Field(
-        default_factory=AsyncRewardsConfig, description="scoring beside generation"
-    )
-    reward_cache: RewardCacheConfig = Field(default_factory=RewardCacheConfig, description="cached verdicts")
-    curriculum: CurriculumConfig = Field(
-        default_factory=CurriculumConfig, description="which task is drawn next"
-    )
-    speculative: SpeculativeConfig = Field(
-        default_factory=SpeculativeConfig, description="speculative decoding"
-    )
-    token_packing: TokenPackingConfig = Field(
-        default_factory=TokenPackingConfig, description="packing without padding"
-    )
 
 
 class EvaluationConfig(Section):
@@ -327,10 +144,21 @@ class RuntimeConfig(Section):
     device: Literal["auto", "cpu", "cuda"] = Field(
         default="auto", description="where the model lives; auto: a GPU if there is one"
     )
-    trainer_threads: PositiveInt | None = Field(default=None, description="default: all cores")
+    trainer_ranks: PositiveInt = Field(
+        default=1, description="trainer processes that share a step (FSDP2); on GPUs one each"
+    )
+    trainer_threads: PositiveInt | None = Field(
+        default=None, description="of all trainer ranks together; default: all cores"
+    )
     generator_threads: PositiveInt | None = Field(default=None, description="default: all cores")
     progress: Literal["auto", "rich", "plain"] = Field(
         default="auto", description="live display or plain lines; auto: live on a terminal"
+    )
+    keep_alive: bool = Field(
+        default=False, description="leave the generators running when the run ends, for a run with attach"
+    )
+    attach: bool = Field(
+        default=False, description="use the generators that a run with keep_alive left, if all settings match"
     )
     startup_timeout_s: PositiveFloat = Field(default=300.0, description="for a process to be ready")
     generation_timeout_s: PositiveFloat = Field(default=300.0, description="for one request to the generator")
@@ -383,7 +211,12 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _refuse_impossible(self) -> Config:
-        problems = [*self._name_problems(), *self._batch_problems(), *self._reward_problems()]
+        problems = [
+            *self._name_problems(),
+            *self._batch_problems(),
+            *self._rank_problems(),
+            *self._reward_problems(),
+        ]
         if problems:
             raise ConfigError(problems)
         return self
@@ -397,6 +230,22 @@ class Config(Section):
         )
         allowed = f"the name of one folder: up to {_MAX_NAME_LENGTH} characters, no '/', no leading '.'"
         return [] if is_plain else [wrong_value("output.name", name, allowed)]
+
+    def _rank_problems(self) -> list[Problem]:
+        num_ranks = self.runtime.trainer_ranks
+        if num_ranks == 1:
+            return []
+        problems = []
+        if num_ranks > self.completions_per_step:
+            allowed = f"at most the {self.completions_per_step} completions of an optimiser step"
+            problems.append(wrong_value("runtime.trainer_ranks", num_ranks, allowed))
+        if self.lora.load_in_4bit:
+            allowed = "1 where the frozen weights are in 4 bits"
+            problems.append(wrong_value("runtime.trainer_ranks", num_ranks, allowed, "lora.load_in_4bit"))
+        if self.model.loader != "transformers":
+            allowed = "1 with this model.loader"
+            problems.append(wrong_value("runtime.trainer_ranks", num_ranks, allowed, "model.loader"))
+        return problems
 
     def _batch_problems(self) -> list[Problem]:
         if self.completions_per_step % self.grpo.num_generations == 0:

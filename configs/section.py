@@ -5,12 +5,12 @@ Knows no setting. Called by configs.schema and configs.rewards_schema.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from configs.errors import Problem, wrong_value
+from configs.errors import ConfigError, Problem, wrong_value
 
 PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -40,3 +40,14 @@ def module_name_problems(field: str, names: Sequence[str]) -> list[Problem]:
     """One problem for each name that no import statement could hold."""
     wrong = [name for name in names if not is_module_name(name)]
     return [wrong_value(field, name, "names of Python modules, such as numpy") for name in wrong]
+
+
+def stays_false(why: str) -> Callable[[bool], bool]:
+    """A check that refuses true; ``why`` tells the user the reason."""
+
+    def check(value: bool) -> bool:
+        if value:
+            raise ConfigError([wrong_value("", value, f"false ({why})")])
+        return value
+
+    return check

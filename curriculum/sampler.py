@@ -84,6 +84,10 @@ class Sampler:
         self._drawn_in_step.add(task.task_id)
         return task
 
+    def put_back(self, task_id: str) -> None:
+        """Take a draw back that came to nothing: where tasks come in epochs, this one is still to come."""
+        self._drawn_in_epoch.discard(task_id)
+
     def record(self, task_id: str, num_passed: int, num_samples: int) -> None:
         """Count the outcome of one group; groups of size 0 are ignored."""
         assert 0 <= num_passed <= num_samples, (task_id, num_passed, num_samples)

@@ -17,11 +17,12 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from configs.schema import Config
 from curriculum.task import Task
+from pipeline import startup
 from pipeline.batch_builder import make_batch
 from pipeline.errors import StageError
 from pipeline.ledger import Ledger
 from pipeline.messages import Completion, RolloutGroup, StepResult
-from pipeline.metrics import MetricsWriter
+from pipeline.metrics import MetricsWriter, StepRate
 from pipeline.progress import Progress
 from pipeline.rollouts import make_group
 from pipeline.sample_log import log_samples
@@ -83,6 +84,7 @@ class BaselineAccount(TrainerCallback):
         self._begun_s = self._ended_s = time.perf_counter()
         self._batch: _ScoredBatch | None = None
         self._breaker = CircuitBreaker()
+        self._rate: StepRate | None = None
 
     def code_reward(
         self,
@@ -105,6 +107,7 @@ class BaselineAccount(TrainerCallback):
         prefill = self._config.generation.assistant_prefill
         results = score_completions(self._tasks, self._scorer, task_id, completions, prefill)
         rewards_s = time.perf_counter() - generated_s
+        startup.mark("driver", startup.FIRST_SCORE)
         self._refuse_broken_rewards(results)
         texts = [completion_text(completion) for completion in completions]
         groups = self._record(step, task_id, texts, completion_ids, results)
@@ -125,6 +128,7 @@ class BaselineAccount(TrainerCallback):
         """Start the step's clock; generation and scoring are inside the step."""
         self._progress.activity(f"step {state.global_step + 1}: generating")
         self._begun_s = time.perf_counter()
+        self._rate = self._rate or StepRate()
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **unused: object
@@ -218,6 +222,7 @@ class BaselineAccount(TrainerCallback):
             "train/tokens_per_s": trained.num_tokens / train_s,
             "step/seconds": step_s,
             "step/samples_per_s": report.num_samples / step_s,
+            **(self._rate.step() if self._rate else {}),
         }
         result = StepResult(
             step=batch.step,

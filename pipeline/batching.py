@@ -1,10 +1,10 @@
-"""From training samples to padded micro-batches, with the denominators of the whole step.
+"""From training samples to the micro-batches of one optimiser step, with the denominators of the whole step.
 
-Sorts by length to save padding and leaves out samples without signal; neither changes the gradient,
-because every token carries its final weight (pipeline/loss.py). Does not pack, and does not make
-the samples (pipeline/batch_builder.py). Called by the trainer.
+Packs sequences into rows, computes a group's prompt once and leaves out samples without signal, as asked;
+none of it changes the gradient, because every token carries its final weight (pipeline/loss.py). Does not
+make the samples (pipeline/batch_builder.py). Called by the trainer.
 
-Shapes: B sequences, T the longest of them, N loss tokens of the micro-batch.
+Shapes: B sequences, T tokens of a row or of the longest sequence, N loss tokens of the micro-batch.
 """
 
 from __future__ import annotations
@@ -15,29 +15,72 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pipeline.attention import RowLayout, make_layout
 from pipeline.loss import LossType, sequence_weights
 from pipeline.messages import TrainingSample
+from pipeline.packing import Tree, pack, position_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """Sequences that go through the model together; the loss tokens are flattened.
+    """What goes through the model together; the loss tokens are flattened.
 
-    ``input_ids`` (B, T) int64, left-aligned and padded on the right. There is no attention mask: under a
-    causal mask no real token sees the padding behind it, and attention without a mask is faster. With
-    ``prompt_ids`` (1, P) int64, all sequences begin with that prompt and ``input_ids`` holds what follows it.
-    ``source_rows`` (N,) int64 index the flattened positions, P of the shared prompt if any and then B * T,
-    whose output predicts ``target_ids`` (N,) int64; ``old_logprobs``, ``advantages`` and ``weights`` are (N,)
-    fp32.
+    In rows: ``input_ids`` and ``position_ids`` (1, T) int64, and ``layout`` says who sees whom. Padded:
+    ``input_ids`` (B, T) int64, left-aligned, the padding on the right, where under a causal mask no real
+    token sees it; ``position_ids`` and ``layout`` are None. ``source_rows`` (N,) int64 index the flattened
+    positions whose output predicts ``target_ids`` (N,) int64; ``old_logprobs``, ``advantages`` and
+    ``weights`` are (N,) fp32; ``sequence_ids`` (N,) int64 say which of the ``num_sequences`` sequences a
+    token is of.
     """
 
-    prompt_ids: Tensor | None
     input_ids: Tensor
+    position_ids: Tensor | None
+    layout: RowLayout | None
     source_rows: Tensor
     target_ids: Tensor
     old_logprobs: Tensor
     advantages: Tensor
     weights: Tensor
+    sequence_ids: Tensor
+    num_sequences: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightedSample:
+    """A sample with the weight of each of its loss tokens in the step."""
+
+    sample: TrainingSample
+    weight: float
+
+    @property
+    def num_inputs(self) -> int:
+        """Tokens that go through the model: those up to the last one that predicts a loss token."""
+        mask = self.sample.loss_mask
+        return len(mask) - 1 - mask[::-1].index(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroPlan:
+    """The samples of a micro-batch, by prompt; ``build`` makes its tensors.
+
+    ``num_tokens`` go through the model, ``num_padding`` of them for nothing.
+    """
+
+    groups: tuple[tuple[WeightedSample, ...], ...]
+    is_packed: bool
+    share_prompts: bool
+    pad_token_id: int
+    num_tokens: int
+    num_padding: int
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences in it."""
+        return sum(len(group) for group in self.groups)
+
+    def build(self, device: torch.device | str = "cpu") -> MicroBatch:
+        """The tensors, built on the host and moved once. Raises ValueError when a sample is malformed."""
+        return _Builder(self).micro_batch(device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +88,17 @@ class StepPlan:
     """The micro-batches of one optimiser step, and what of the step is in them.
 
     ``num_real`` tokens and their padding, ``num_padded`` together, go through the model; ``num_shared``
-    prompt tokens need not, because another sequence of the group computes them.
+    prompt tokens need not, because another sequence of the group computes them. ``pack_ratio`` is the share
+    of ``max_tokens`` that the rows hold on average, 0 where nothing is packed.
     """
 
-    micro_batches: tuple[MicroBatch, ...]
+    micro_plans: tuple[MicroPlan, ...]
     num_skipped: int
     num_trained_tokens: int
     num_real: int
     num_padded: int
     num_shared: int
+    pack_ratio: float
 
 
 def plan_step(
@@ -65,95 +110,214 @@ def plan_step(
     pad_token_id: int,
     skip_zero_advantages: bool,
     share_prompts: bool = False,
-    device: torch.device | str = "cpu",
+    max_sequences: int | None = None,
+    max_tokens: int | None = None,
+    min_pack_ratio: float = 0.0,
+    min_parts: int = 1,
 ) -> StepPlan:
-    """Micro-batches of at most ``batch_size`` sequences, the longest first.
+    """Micro-batches for the step, the largest first.
 
-    ``skip_zero_advantages`` leaves out the samples whose advantage is zero; that is exact as long as
-    the loss has no KL and no entropy term, which the caller answers for. The weights are computed
-    before anything is left out or sorted, so no denominator changes. A sample without loss tokens is
-    always left out of the forward. With ``share_prompts`` a micro-batch holds one prompt's sequences only,
-    and the prompt once.
+    With ``max_tokens`` samples are packed into rows of at most so many tokens (one sequence may exceed it),
+    unless that would fill less than ``min_pack_ratio`` of them; otherwise a micro-batch is at most
+    ``max_sequences`` sequences (``batch_size`` unless given; the weights depend on ``batch_size`` only).
+    ``share_prompts`` computes a prompt once for all its sequences in a micro-batch. At least ``min_parts``
+    micro-batches are made where the samples suffice.
+
+    ``skip_zero_advantages`` leaves out the samples whose advantage is zero; that is exact as long as the loss
+    has no KL and no entropy term, which the caller answers for. The weights are computed before anything is
+    left out or sorted, so no denominator changes. A sample without loss tokens is always left out.
     """
     lengths = [sum(sample.loss_mask) for sample in samples]
     weights = sequence_weights(
         lengths, loss_type=loss_type, batch_size=batch_size, max_completion_length=max_completion_length
     )
     kept = [
-        (sample, weight)
+        WeightedSample(sample=sample, weight=weight)
         for sample, weight, length in zip(samples, weights, lengths, strict=True)
         if length > 0 and not (skip_zero_advantages and sample.advantage == 0.0)
     ]
-    # The longest first: a micro-batch that does not fit into memory fails at once, not late in the step.
-    kept.sort(key=lambda pair: len(pair[0].token_ids), reverse=True)
-    by_prompt: dict[tuple[int, ...], list[tuple[TrainingSample, float]]] = {}
-    for sample, weight in kept:
-        prompt = sample.token_ids[: sample.num_prompt_tokens] if share_prompts else ()
-        by_prompt.setdefault(prompt, []).append((sample, weight))
-    parts = [
-        (prompt, group[start : start + batch_size])
-        for prompt, group in by_prompt.items()
-        for start in range(0, len(group), batch_size)
-    ]
-    num_shared = sum(len(prompt) * (len(part) - 1) for prompt, part in parts)
-    num_tokens = sum(len(sample.token_ids) for sample, _ in kept)
-    num_padding = sum(
-        len(part[0][0].token_ids) - len(sample.token_ids) for _, part in parts for sample, _ in part
-    )
+    groups = _by_prompt(kept) if share_prompts else [[item] for item in kept]
+    rows, pack_ratio = _rows(groups, share_prompts, max_tokens, min_pack_ratio, min_parts)
+    if not rows and kept:
+        rows = _batches(
+            groups, kept, share_prompts, min(max_sequences or batch_size, max(len(kept) // min_parts, 1))
+        )
+    is_packed = pack_ratio > 0
+    plans = [_micro_plan(row, is_packed, share_prompts, pad_token_id) for row in rows]
+    plans.sort(key=lambda plan: -plan.num_tokens)
+    num_inputs = sum(item.num_inputs for item in kept)
+    num_padded = sum(plan.num_tokens for plan in plans)
+    num_real = num_padded - sum(plan.num_padding for plan in plans)
     return StepPlan(
-        micro_batches=tuple(_micro_batch(prompt, part, pad_token_id, device) for prompt, part in parts),
+        micro_plans=tuple(plans),
         num_skipped=len(samples) - len(kept),
-        num_trained_tokens=sum(sum(sample.loss_mask) for sample, _ in kept),
-        num_real=num_tokens - num_shared,
-        num_padded=num_tokens - num_shared + num_padding,
-        num_shared=num_shared,
+        num_trained_tokens=sum(sum(item.sample.loss_mask) for item in kept),
+        num_real=num_real,
+        num_padded=num_padded,
+        num_shared=num_inputs - num_real,
+        pack_ratio=pack_ratio,
     )
 
 
-def _micro_batch(
-    prompt: tuple[int, ...],
-    part: Sequence[tuple[TrainingSample, float]],
-    pad_token_id: int,
-    device: torch.device | str,
-) -> MicroBatch:
-    """Pad ``part``, longest first, and flatten its loss tokens; built on the host, moved once."""
-    # What goes through the model once a sequence: all of it, or what follows the shared prompt.
-    num_shared = len(prompt)
-    width = len(part[0][0].token_ids) - num_shared
-    input_ids = []
-    rows: list[int] = []
-    targets: list[int] = []
-    old: list[float] = []
-    advantages: list[float] = []
-    weights: list[float] = []
-    for index, (sample, weight) in enumerate(part):
-        ids = sample.token_ids
-        if not len(ids) == len(sample.loss_mask) == len(sample.old_logprobs):
+def _prompt(item: WeightedSample) -> tuple[int, ...]:
+    return item.sample.token_ids[: item.sample.num_prompt_tokens]
+
+
+def _by_prompt(items: Sequence[WeightedSample]) -> list[list[WeightedSample]]:
+    groups: dict[tuple[int, ...], list[WeightedSample]] = {}
+    for item in items:
+        groups.setdefault(_prompt(item), []).append(item)
+    return list(groups.values())
+
+
+def _tree(group: Sequence[WeightedSample], share_prompts: bool) -> Tree:
+    """How ``group`` lies in a row; without sharing it is one sequence."""
+    if not share_prompts:
+        return Tree(num_prompt=group[0].num_inputs, completions=())
+    num_prompt = group[0].sample.num_prompt_tokens
+    return Tree(num_prompt=num_prompt, completions=tuple(item.num_inputs - num_prompt for item in group))
+
+
+def _rows(
+    groups: Sequence[Sequence[WeightedSample]],
+    share_prompts: bool,
+    max_tokens: int | None,
+    min_pack_ratio: float,
+    min_parts: int,
+) -> tuple[list[list[Sequence[WeightedSample]]], float]:
+    """The groups of every row and the share of it that they fill on average; nothing and 0 if not packed."""
+    if max_tokens is None or not groups:
+        return [], 0.0
+    units = [unit for group in groups for unit in _cut_group(group, share_prompts, max_tokens)]
+    # A row that must be shared out has to be cut finer than its groups.
+    while share_prompts and len(units) < min_parts and max(len(unit) for unit in units) > 1:
+        largest = max(units, key=len)
+        units.remove(largest)
+        units += [largest[: len(largest) // 2], largest[len(largest) // 2 :]]
+    sizes = [_tree(unit, share_prompts).num_tokens for unit in units]
+    rows = [[units[index] for index in row] for row in pack(sizes, max_tokens=max_tokens, min_rows=min_parts)]
+    ratio = sum(sizes) / (len(rows) * max_tokens)
+    return ([], 0.0) if ratio < min_pack_ratio else (rows, ratio)
+
+
+def _cut_group(
+    group: Sequence[WeightedSample], share_prompts: bool, max_tokens: int
+) -> list[Sequence[WeightedSample]]:
+    """``group`` in parts that fit into a row, each with the prompt; a sequence is never cut."""
+    parts: list[list[WeightedSample]] = [[]]
+    for item in group:
+        if parts[-1] and _tree([*parts[-1], item], share_prompts).num_tokens > max_tokens:
+            parts.append([])
+        parts[-1].append(item)
+    return list(parts)
+
+
+def _batches(
+    groups: Sequence[Sequence[WeightedSample]],
+    kept: Sequence[WeightedSample],
+    share_prompts: bool,
+    batch_size: int,
+) -> list[list[Sequence[WeightedSample]]]:
+    """Micro-batches of at most ``batch_size`` sequences; with ``share_prompts`` of one prompt each."""
+    if share_prompts:
+        return [
+            [group[start : start + batch_size]]
+            for group in groups
+            for start in range(0, len(group), batch_size)
+        ]
+    ordered = sorted(kept, key=lambda item: -item.num_inputs)
+    return [
+        [[item] for item in ordered[start : start + batch_size]]
+        for start in range(0, len(ordered), batch_size)
+    ]
+
+
+def _micro_plan(
+    row: Sequence[Sequence[WeightedSample]], is_packed: bool, share_prompts: bool, pad_token_id: int
+) -> MicroPlan:
+    # A group behind its shared prompt is a row even where rows hold one group.
+    is_row = is_packed or share_prompts
+    lengths = [_tree(group, share_prompts).num_tokens for group in row]
+    num_tokens = sum(lengths) if is_row else max(lengths) * len(lengths)
+    return MicroPlan(
+        groups=tuple(tuple(group) for group in row),
+        is_packed=is_row,
+        share_prompts=share_prompts,
+        pad_token_id=pad_token_id,
+        num_tokens=num_tokens,
+        num_padding=num_tokens - sum(lengths),
+    )
+
+
+class _Builder:
+    """Collects the tokens of one micro-batch, sequence by sequence."""
+
+    def __init__(self, plan: MicroPlan) -> None:
+        self._plan = plan
+        self._ids: list[int] = []
+        self._rows: list[int] = []
+        self._targets: list[int] = []
+        self._old: list[float] = []
+        self._advantages: list[float] = []
+        self._weights: list[float] = []
+        self._sequences: list[int] = []
+        self._num_sequences = 0
+
+    def micro_batch(self, device: torch.device | str) -> MicroBatch:
+        plan = self._plan
+        for group in plan.groups:
+            num_prompt = 0
+            if plan.share_prompts:
+                num_prompt = group[0].sample.num_prompt_tokens
+                self._ids += _prompt(group[0])
+            prompt_end = len(self._ids)
+            for item in group:
+                self._add(item, num_prompt, prompt_end)
+        positions, layout = None, None
+        if plan.is_packed:
+            trees = [_tree(group, plan.share_prompts) for group in plan.groups]
+            positions = _moved(torch.tensor([position_ids(trees)]), device)
+            layout = make_layout(trees, device)
+        num_rows = 1 if plan.is_packed else plan.num_sequences
+        return MicroBatch(
+            input_ids=_moved(torch.tensor(self._ids).view(num_rows, -1), device),
+            position_ids=positions,
+            layout=layout,
+            source_rows=_moved(torch.tensor(self._rows), device),
+            target_ids=_moved(torch.tensor(self._targets), device),
+            old_logprobs=_moved(torch.tensor(self._old, dtype=torch.float32), device),
+            advantages=_moved(torch.tensor(self._advantages, dtype=torch.float32), device),
+            weights=_moved(torch.tensor(self._weights, dtype=torch.float32), device),
+            sequence_ids=_moved(torch.tensor(self._sequences), device),
+            num_sequences=plan.num_sequences,
+        )
+
+    def _add(self, item: WeightedSample, num_prompt: int, prompt_end: int) -> None:
+        """Append what follows the first ``num_prompt`` tokens of a sequence, and its loss tokens."""
+        sample = item.sample
+        if not len(sample.token_ids) == len(sample.loss_mask) == len(sample.old_logprobs):
             raise ValueError(
-                f"training sample: {len(ids)} token_ids, {len(sample.loss_mask)} loss_mask and "
+                f"training sample: {len(sample.token_ids)} token_ids, {len(sample.loss_mask)} loss_mask and "
                 f"{len(sample.old_logprobs)} old_logprobs; their lengths must be equal"
             )
-        assert sample.loss_mask[0] == 0, "the first token has no prediction"
+        assert not any(sample.loss_mask[: max(num_prompt, 1)]), "no prediction for a prompt's tokens"
+        start = len(self._ids)
+        self._ids += sample.token_ids[num_prompt : item.num_inputs]
+        if not self._plan.is_packed:
+            width = self._plan.num_tokens // self._plan.num_sequences
+            self._ids += [self._plan.pad_token_id] * (width - item.num_inputs)
         positions = [position for position, counts in enumerate(sample.loss_mask) if counts]
-        input_ids.append([*ids[num_shared:], *[pad_token_id] * (width - len(ids) + num_shared)])
-        # The first token behind a shared prompt is predicted by the prompt's last state, row P - 1.
-        rows += [
-            num_shared - 1 if position == num_shared else index * width + position - 1
+        # The first token behind a shared prompt is predicted by the prompt's last state.
+        self._rows += [
+            prompt_end - 1 if position == num_prompt else start + position - num_prompt - 1
             for position in positions
         ]
-        targets += [ids[position] for position in positions]
-        old += [sample.old_logprobs[position] for position in positions]
-        advantages += [sample.advantage] * len(positions)
-        weights += [weight] * len(positions)
-    return MicroBatch(
-        prompt_ids=_moved(torch.tensor([prompt], dtype=torch.int64), device) if prompt else None,
-        input_ids=_moved(torch.tensor(input_ids, dtype=torch.int64), device),
-        source_rows=_moved(torch.tensor(rows, dtype=torch.int64), device),
-        target_ids=_moved(torch.tensor(targets, dtype=torch.int64), device),
-        old_logprobs=_moved(torch.tensor(old, dtype=torch.float32), device),
-        advantages=_moved(torch.tensor(advantages, dtype=torch.float32), device),
-        weights=_moved(torch.tensor(weights, dtype=torch.float32), device),
-    )
+        self._targets += [sample.token_ids[position] for position in positions]
+        self._old += [sample.old_logprobs[position] for position in positions]
+        self._advantages += [sample.advantage] * len(positions)
+        self._weights += [item.weight] * len(positions)
+        self._sequences += [self._num_sequences] * len(positions)
+        self._num_sequences += 1
 
 
 def _moved(tensor: Tensor, device: torch.device | str) -> Tensor:

@@ -4,6 +4,9 @@
                                    trainer.pt   optimiser moments, random state
                                    state.json   step, policy version, and the size of every other file
 
+With ``lora.enabled`` the first are adapter_config.json and adapter_model.safetensors, in PEFT's layout, which
+name the base model; from_pretrained loads that too.
+
 A folder is written under a temporary name, flushed to disk and renamed; state.json is written last. Knows
 nothing of what a trainer's state means. Called by the trainer and by the orchestrator.
 """
@@ -18,11 +21,12 @@ import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-import torch
-from safetensors import SafetensorError
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+# What needs torch is imported where it is used: the driver finds and prunes checkpoints without it.
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 STATE_FILE = "state.json"
 TRAINER_FILE = "trainer.pt"
@@ -38,19 +42,33 @@ def save_checkpoint(
     tokenizer: PreTrainedTokenizerBase,
     trainer_state: Mapping[str, object],
     extra: Mapping[str, object],
+    *,
+    weights: Mapping[str, Tensor] | None = None,
+    adapter: Mapping[str, object] | None = None,
 ) -> Path:
     """Write a checkpoint to ``folder`` and return it; weights keep the model's dtype (fp32 masters).
 
     ``trainer_state`` goes to trainer.pt (tensors and plain values), ``extra`` to state.json (JSON values; it
-    must have an integer ``step``). An earlier checkpoint of that name is replaced only once the new one is
-    whole. Raises OSError naming the folder when the disk is full; nothing partial is left then.
+    must have an integer ``step``). ``weights`` are those of ``model`` where it does not hold them whole. With
+    ``adapter``, which adapter_config.json shall hold, they are an adapter's and are all that is written of
+    the model. An earlier checkpoint of that name is replaced only once the new one is whole. Raises OSError
+    naming the folder when the disk is full; nothing partial is left then.
     """
+    import torch
+    from safetensors import SafetensorError
+
+    from pipeline.merging import write_adapter_files
+
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = folder.parent / f"{_TEMPORARY}{folder.name}-{uuid.uuid4().hex[:8]}"
     partial.mkdir()
     try:
-        model.save_pretrained(str(partial))
+        if adapter is not None:
+            assert weights is not None
+            write_adapter_files(partial, adapter, weights)
+        else:
+            model.save_pretrained(str(partial), state_dict=None if weights is None else dict(weights))
         tokenizer.save_pretrained(str(partial))
         torch.save(dict(trainer_state), partial / TRAINER_FILE)
         sizes = {str(path.relative_to(partial)): path.stat().st_size for path in _files(partial)}
@@ -77,6 +95,8 @@ def load_state(folder: Path | str) -> tuple[dict[str, object], dict[str, object]
     fault = find_fault(folder)
     if fault is not None:
         raise ValueError(f"checkpoint {folder}: {fault}")
+    import torch
+
     trainer_state = torch.load(folder / TRAINER_FILE, map_location="cpu", weights_only=True)
     extra = json.loads((folder / STATE_FILE).read_text())
     del extra["files"]

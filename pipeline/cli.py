@@ -11,8 +11,19 @@ import argparse
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from pipeline.cli_flags import (
+    LATEST,
+    USER_ERROR,
+    add_acceleration_flags,
+    add_evaluation_flags,
+    add_resident_flags,
+    add_run_flags,
+    make_parser,
+    parse,
+    spelt,
+)
 from pipeline.errors import StageError
 
 if TYPE_CHECKING:
@@ -20,9 +31,7 @@ if TYPE_CHECKING:
     from configs.load import Resolved
 
 STAGE_FAILED = 1
-USER_ERROR = 2
 INTERRUPTED = 130
-LATEST = "latest"
 RUN_CONFIG_NAME = "config.yaml"
 
 # Flags whose value is taken as it stands, and flags whose value is a YAML scalar: flag -> field.
@@ -40,48 +49,47 @@ _NUMBER_FLAGS = {
     "curriculum_warmup": "acceleration.curriculum.warmup_steps",
 }
 _OFF_FLAGS = {"no_cache": "acceleration.reward_cache.enabled", "no_execution": "execution.enabled"}
+_ON_FLAGS = {"keep_alive": "runtime.keep_alive", "attach": "runtime.attach"}
 _ACCELERATION_FLAGS = ("speedup_mode", "async_workers", "curriculum_warmup", "no_cache", "resume")
 _SAMPLING_FLAGS = ("n", "temperature", "top_p", "max_completion_length", "engine", "seed")
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports a wrong command line in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(USER_ERROR, f"error: command line: {message}; see {self.prog} --help\n")
-
-
 def train_accelerated(argv: Sequence[str] | None = None) -> int:
     """Train with the asynchronous pipeline; returns the exit status."""
-    parser = _parser("train_accelerated", "Fine-tune a language model to write Python that passes tests.")
-    _add_run_flags(parser)
-    _add_acceleration_flags(parser, shown=True)
-    arguments = _parse(parser, argv)
+    parser = make_parser("train_accelerated", "Fine-tune a language model to write Python that passes tests.")
+    add_run_flags(parser)
+    add_acceleration_flags(parser, shown=True)
+    add_resident_flags(parser)
+    arguments = parse(parser, argv)
     return _guarded(lambda: _train_accelerated(arguments), arguments.verbose)
 
 
 def train_code_grpo(argv: Sequence[str] | None = None) -> int:
     """Train with the synchronous baseline, TRL's GRPOTrainer; returns the exit status."""
-    parser = _parser(
+    parser = make_parser(
         "train_code_grpo",
         "The synchronous baseline: TRL's GRPOTrainer with the same tasks, rewards and sampling. "
         "The acceleration section of a file is not used.",
     )
-    _add_run_flags(parser)
-    _add_acceleration_flags(parser, shown=False)
-    arguments = _parse(parser, argv)
+    add_run_flags(parser)
+    add_acceleration_flags(parser, shown=False)
+    arguments = parse(parser, argv)
     return _guarded(lambda: _train_code_grpo(arguments), arguments.verbose)
 
 
 def evaluate_humaneval(argv: Sequence[str] | None = None) -> int:
     """Measure pass@k; returns the exit status."""
-    parser = _parser("evaluate_humaneval", "Measure unbiased pass@k of a model, or of samples in a file.")
-    _add_evaluation_flags(parser)
-    arguments = _parse(parser, argv)
+    parser = make_parser("evaluate_humaneval", "Measure unbiased pass@k of a model, or of samples in a file.")
+    add_evaluation_flags(parser)
+    arguments = parse(parser, argv)
     return _guarded(lambda: _evaluate(arguments), arguments.verbose)
 
 
 def _train_accelerated(arguments: argparse.Namespace) -> int:
+    if arguments.stop_resident:
+        from pipeline.resident import stop_all
+
+        return stop_all()
     resume = _find_run(arguments) if arguments.resume is not None else None
     file = arguments.config
     if resume is not None and file is None:
@@ -90,7 +98,11 @@ def _train_accelerated(arguments: argparse.Namespace) -> int:
     _refuse_useless_warmup(arguments, resolved)
     if arguments.show_config:
         return _show(resolved)
-    from pipeline.orchestrator import run_training
+    if arguments.profile_startup:
+        from pipeline.launch import run_profile
+
+        return run_profile(resolved.config)
+    from pipeline.launch import run_training
 
     return run_training(resolved.config, resume, arguments.verbose)
 
@@ -131,7 +143,8 @@ def _flags(arguments: argparse.Namespace) -> dict[str, object]:
     for flag, field in _NUMBER_FLAGS.items():
         if given[flag] is not None:
             flags[field] = parse_value(str(given[flag]))
-    return flags | {field: False for flag, field in _OFF_FLAGS.items() if given[flag]}
+    flags |= {field: False for flag, field in _OFF_FLAGS.items() if given[flag]}
+    return flags | {field: True for flag, field in _ON_FLAGS.items() if given.get(flag)}
 
 
 def _show(resolved: Resolved) -> int:
@@ -182,7 +195,7 @@ def _refuse_acceleration(arguments: argparse.Namespace) -> None:
     from configs.errors import ConfigError, Problem
 
     given = vars(arguments)
-    refused = [_spelt(flag) for flag in _ACCELERATION_FLAGS if given[flag] not in (None, False)]
+    refused = [spelt(flag) for flag in _ACCELERATION_FLAGS if given[flag] not in (None, False)]
     refused += [f"--set {text}" for text in arguments.set if text.strip().startswith("acceleration.")]
     fault, allowed = "not used by the synchronous baseline", "leave it out, or run train_accelerated"
     if refused:
@@ -203,7 +216,7 @@ def _evaluation_options(arguments: argparse.Namespace) -> EvaluationOptions:
     from configs.yaml_text import parse_value
 
     given: Mapping[str, Any] = {flag: value for flag, value in vars(arguments).items() if value is not None}
-    useless = [_spelt(flag) for flag in _SAMPLING_FLAGS if flag in given and "samples" in given]
+    useless = [spelt(flag) for flag in _SAMPLING_FLAGS if flag in given and "samples" in given]
     if useless:
         allowed = "leave it out, or leave out --samples"
         fault = "not used with --samples, where nothing is sampled"
@@ -216,7 +229,7 @@ def _evaluation_options(arguments: argparse.Namespace) -> EvaluationOptions:
             return otherwise
         value = parse_value(given[flag])
         if value is None:
-            problem = wrong_value(_spelt(flag), given[flag], "a number")
+            problem = wrong_value(spelt(flag), given[flag], "a number")
             raise ConfigError([replace(problem, where="command line")])
         return value
 
@@ -238,115 +251,6 @@ def _evaluation_options(arguments: argparse.Namespace) -> EvaluationOptions:
         allow_unsafe=arguments.allow_unsafe,
         modules=tuple(arguments.module),
     )
-
-
-def _parser(program: str, description: str) -> _Parser:
-    parser = _Parser(
-        prog=program,
-        description=description,
-        epilog="Flags may be written with hyphens or underscores.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--verbose", action="store_true", help="say more; show tracebacks of user errors")
-    return parser
-
-
-def _add_run_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE", help="YAML file; see configs/ for examples")
-    parser.add_argument("--model", metavar="NAME", help="built-in name, local folder, or hub id")
-    parser.add_argument(
-        "--dataset",
-        metavar="NAME",
-        help="ladder, codeio, humaneval, mbpp, FILE.jsonl, or OWNER/NAME on the hub",
-    )
-    parser.add_argument("--max-samples", metavar="N", help="use at most N tasks")
-    parser.add_argument("--output-dir", metavar="DIR", help="folder of run folders")
-    parser.add_argument("--run-name", metavar="NAME", help="name of the run folder; default: date and time")
-    parser.add_argument("--max-steps", metavar="N", help="optimiser steps")
-    parser.add_argument("--seed", metavar="N", help="seed of sampling, order and evaluation")
-    parser.add_argument("--no-execution", action="store_true", help="do not run the tests")
-    parser.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="set any field, such as training.learning_rate=1e-6; may be repeated",
-    )
-    parser.add_argument(
-        "--show-config", action="store_true", help="print the configuration, with who set what, and stop"
-    )
-
-
-def _add_acceleration_flags(parser: argparse.ArgumentParser, *, shown: bool) -> None:
-    def text(words: str) -> str:
-        return words if shown else argparse.SUPPRESS
-
-    parser.add_argument(
-        "--speedup-mode",
-        choices=("conservative", "balanced", "aggressive") if shown else None,
-        help=text("which techniques may be used; default: balanced"),
-    )
-    parser.add_argument("--async-workers", metavar="N", help=text("reward worker processes"))
-    parser.add_argument(
-        "--curriculum-warmup", metavar="N", help=text("steps over which the difficulty range is opened")
-    )
-    parser.add_argument("--no-cache", action="store_true", help=text("score identical programs again"))
-    parser.add_argument(
-        "--resume",
-        metavar="RUN_DIR",
-        nargs="?",
-        const=LATEST,
-        help=text("continue that run, or the latest; its own config.yaml is used unless --config is given"),
-    )
-
-
-def _add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", metavar="NAME", help="built-in name, local folder, or hub id")
-    parser.add_argument(
-        "--tasks", metavar="SET", help="humaneval (default), ladder-heldout, ladder, mbpp, or FILE.jsonl"
-    )
-    parser.add_argument("-n", metavar="N", help="completions per task; default: 10")
-    parser.add_argument(
-        "-k",
-        metavar="K",
-        action="append",
-        help="report pass@K; may be repeated; default: 1, and N if it is larger",
-    )
-    parser.add_argument("--samples", metavar="FILE", help="score these samples instead of sampling")
-    parser.add_argument("--output", metavar="FILE", help="write samples and verdicts there")
-    parser.add_argument("--temperature", metavar="T", help="default: 0.6; 0 is greedy")
-    parser.add_argument("--top-p", metavar="P", help="default: 1")
-    parser.add_argument("--max-completion-length", metavar="N", help="tokens per completion; default: 512")
-    parser.add_argument("--limit", metavar="N", help="only the first N tasks")
-    parser.add_argument("--engine", metavar="ENGINE", help="vllm (default) or transformers")
-    parser.add_argument("--seed", metavar="N", help="default: 0; without effect with vLLM on a CPU")
-    parser.add_argument(
-        "--module",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="an installed package that programs may import, such as numpy; may be repeated",
-    )
-    parser.add_argument(
-        "--allow-unsafe",
-        action="store_true",
-        help="run model code even where the sandbox is weaker than level L2",
-    )
-
-
-def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
-    return parser.parse_args([_hyphenated(word) for word in (sys.argv[1:] if argv is None else argv)])
-
-
-def _hyphenated(word: str) -> str:
-    if not word.startswith("--"):
-        return word
-    flag, equals, value = word.partition("=")
-    return flag.replace("_", "-") + equals + value
-
-
-def _spelt(flag: str) -> str:
-    return f"-{flag}" if len(flag) == 1 else f"--{flag.replace('_', '-')}"
 
 
 def _guarded(command: Callable[[], int], verbose: bool) -> int:

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Of an adapter that vLLM 0.31 runs beside the weights.
+LARGEST_LORA_RANK = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationSettings:
+    """How tokens are drafted ahead; the fields are those of ``acceleration.speculative``.
+
+    ``method`` is "history", "ngram" or "draft_model"; ``draft_model`` is a folder, resolved.
+    """
+
+    method: str
+    num_tokens: int
+    dynamic: bool
+    draft_model: str | None
+    history_bytes: int
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
     """What an engine needs to start. ``max_model_len`` counts prompt and completion tokens.
 
     ``kv_cache_memory_bytes`` is for CPU. Without ``per_request_seeds`` only ``seed`` rules what is drawn.
+    With ``lora_rank`` adapters of that rank run beside the weights; without, they are merged into them.
+    ``fork_processes`` forks the engine's processes from the caller's instead of starting interpreters; its
+    OpenMP variables must be set already.
     """
 
     model: str
@@ -22,3 +42,7 @@ class EngineSettings:
     kv_cache_memory_bytes: int | None
     seed: int
     per_request_seeds: bool
+    tensor_parallel_size: int = 1
+    lora_rank: int | None = None
+    fork_processes: bool = False
+    speculation: SpeculationSettings | None = None

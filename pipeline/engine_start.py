@@ -5,14 +5,16 @@ Called by pipeline.orchestrator and pipeline.evaluate; the only place that knows
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import ray
-import torch
-
 from configs.schema import Config
+from pipeline.dispatch import Dispatcher
+from pipeline.engine_client import LaunchedHost
+from pipeline.engine_environment import may_have_gpu
 from pipeline.generator import Generator
+from pipeline.ray_start import start_ray as start_ray
 from pipeline.vllm_actor import start_vllm_generator
 
 
@@ -22,7 +24,7 @@ def choose_device(config: Config) -> str:
     Raises:
         ValueError: "cuda" is asked for on a machine without a CUDA device.
     """
-    available = torch.cuda.is_available()
+    available = may_have_gpu() and torch_sees_gpu()
     if config.runtime.device == "cuda" and not available:
         raise ValueError("runtime.device: 'cuda' was asked for, but torch sees no CUDA device; use 'cpu'")
     if config.runtime.device == "auto":
@@ -30,35 +32,91 @@ def choose_device(config: Config) -> str:
     return config.runtime.device
 
 
-def start_ray() -> None:
-    """Start a private Ray on this machine, unless this process is already connected to one."""
-    if ray.is_initialized():
-        return
-    ray.init(
-        include_dashboard=False,
-        logging_level="ERROR",
-        log_to_driver=False,
-        configure_logging=False,
-    )
+def torch_sees_gpu() -> bool:
+    """Whether torch can use a CUDA device; ask ``may_have_gpu`` first."""
+    # Imported here: most starts on a CPU need not wait for torch in this process.
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _num_gpus() -> int:
+    # As above.
+    import torch
+
+    return torch.cuda.device_count()
 
 
 @asynccontextmanager
-async def running_generator(config: Config, model_path: str, device: str) -> AsyncIterator[Generator]:
-    """A started generator, closed on the way out.
+async def running_generator(
+    config: Config, model_path: str, device: str, launched: LaunchedHost | None = None
+) -> AsyncIterator[Generator]:
+    """A started generator, closed on the way out; ``launched`` is a host that may be used for it.
+
+    Several engines (``generation.num_engines``) start at once and stand behind a Dispatcher.
 
     Raises:
-        GeneratorError: the engine did not start within ``runtime.startup_timeout_s``.
+        ValueError: ``generation.tensor_parallel_size`` does not suit the device or the engine.
+        GeneratorError: an engine did not start within ``runtime.startup_timeout_s``.
     """
-    generator: Generator
-    if config.generation.engine == "vllm":
+    check_tensor_parallel(config, device)
+    if config.generation.engine == "vllm" and device == "cuda":
         start_ray()
-        generator = await start_vllm_generator(config, model_path, device)
-    else:
-        # Imported here: the vLLM path never needs it.
-        from pipeline.transformers_engine import TransformersEngine
-
-        generator = TransformersEngine(config, model_path, device)
+    generators = await _start_all(config, model_path, device, launched)
+    generator: Generator = generators[0]
+    if len(generators) > 1:
+        generator = Dispatcher(generators, update_timeout_s=config.runtime.weight_update_timeout_s)
     try:
         yield generator
     finally:
         await generator.close()
+
+
+async def _start_all(
+    config: Config, model_path: str, device: str, launched: LaunchedHost | None
+) -> list[Generator]:
+    """All engines or none: if one does not start, the others are closed and its error is raised."""
+    started = await asyncio.gather(
+        *(
+            _start_one(config, model_path, device, index, launched if index == 0 else None)
+            for index in range(config.generation.num_engines)
+        ),
+        return_exceptions=True,
+    )
+    faults = [one for one in started if isinstance(one, BaseException)]
+    generators = [one for one in started if not isinstance(one, BaseException)]
+    if faults:
+        await asyncio.gather(*(generator.close() for generator in generators), return_exceptions=True)
+        raise faults[0]
+    return generators
+
+
+async def _start_one(
+    config: Config, model_path: str, device: str, index: int, launched: LaunchedHost | None
+) -> Generator:
+    if config.generation.engine == "vllm":
+        return await start_vllm_generator(config, model_path, device, index=index, launched=launched)
+    # Imported here: the vLLM path never needs it.
+    from pipeline.transformers_engine import TransformersEngine
+
+    return TransformersEngine(config, model_path, device)
+
+
+def check_tensor_parallel(config: Config, device: str) -> None:
+    """Raises ValueError where a model cannot be split over so many GPUs."""
+    generation = config.generation
+    size = generation.tensor_parallel_size
+    if size == 1:
+        return
+    field = f"generation.tensor_parallel_size: value {size}: must be"
+    if device == "cpu":
+        raise ValueError(f"{field} 1 on a CPU: a model is split over GPUs only")
+    if generation.engine != "vllm":
+        raise ValueError(f"{field} 1 with generation.engine {generation.engine!r}: only vllm splits a model")
+    num_gpus = _num_gpus()
+    if size * generation.num_engines > num_gpus:
+        allowed = num_gpus // generation.num_engines
+        raise ValueError(
+            f"{field} at most {max(1, allowed)}: this machine has {num_gpus} GPUs for "
+            f"{generation.num_engines} engines (generation.num_engines)"
+        )

@@ -16,11 +16,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.table import Table
-from transformers import PreTrainedTokenizerBase
 
 from configs.evaluation_options import EvaluationOptions
 from configs.schema import Config, ExecutionConfig, RuntimeConfig
@@ -29,7 +28,6 @@ from curriculum.task import Task
 from pipeline.engine_start import choose_device, running_generator
 from pipeline.generator import Generator, GeneratorError
 from pipeline.messages import GenerationRequest, SamplingSettings
-from pipeline.models import load_tokenizer, resolve_model
 from pipeline.passk import Estimate, TaskCount, mean_pass_at_k, paired_difference
 from pipeline.prompts import encode_prompt
 from pipeline.samples import read_samples, sample_completion, sample_program, write_results, write_samples
@@ -39,6 +37,11 @@ from pipeline.sandbox_scorer import SandboxScorer
 from rewards.execution import start_sandbox
 from rewards.result import RewardResult
 from sandbox.result import Outcome
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from pipeline.prompt_tokenizer import PromptTokenizer
 
 _NUM_CONCURRENT_REQUESTS = 32
 _TASK_TIMEOUT_S = 1800.0
@@ -127,7 +130,7 @@ def task_deadline_s(runtime: RuntimeConfig) -> float:
 
 async def evaluate_tasks(
     generator: Generator,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: PreTrainedTokenizerBase | PromptTokenizer,
     tasks: Sequence[Task],
     settings: SamplingSettings,
     num_samples: int,
@@ -256,6 +259,9 @@ async def _score_samples(
 async def _sample_and_score(
     options: EvaluationOptions, tasks: Sequence[Task], scorer: SandboxScorer
 ) -> EvaluationReport:
+    # Imported here: a training run measures through this file, and need not wait for torch.
+    from pipeline.models import load_tokenizer, resolve_model
+
     config = _config_of(options)
     model_path = resolve_model(config.model)
     tokenizer = load_tokenizer(model_path)

@@ -11,9 +11,9 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
-from transformers import PreTrainedTokenizerBase
 
 from configs.schema import Config, GenerationConfig
 from curriculum.sources import load_named_tasks
@@ -25,6 +25,11 @@ from pipeline.prompts import encode_prompt
 from pipeline.run_folder import RunFolder
 from pipeline.sampling import evaluation_sampling
 from pipeline.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from pipeline.prompt_tokenizer import PromptTokenizer
 
 
 def heldout_tasks(config: Config) -> tuple[Task, ...]:
@@ -41,7 +46,7 @@ def heldout_tasks(config: Config) -> tuple[Task, ...]:
 
 
 def refuse_long_prompts(
-    tokenizer: PreTrainedTokenizerBase, tasks: Iterable[Task], generation: GenerationConfig
+    tokenizer: PreTrainedTokenizerBase | PromptTokenizer, tasks: Iterable[Task], generation: GenerationConfig
 ) -> None:
     """Raise ValueError for a prompt that does not fit, before any engine is started."""
     for task in tasks:
@@ -60,7 +65,7 @@ async def measure(
     scorer: TextScorer,
     *,
     config: Config,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: PreTrainedTokenizerBase | PromptTokenizer,
     folder: RunFolder,
     progress: Progress,
     stopwatch: Stopwatch,

@@ -1,38 +1,45 @@
-"""The GRPO loss on a flat list of completion tokens, and the log-probabilities that it needs.
+"""The GRPO losses on a flat list of completion tokens.
 
-Every loss type is one formula, ``sum_n weight[n] * loss[n]``, that differs only in the token weights. The
-weights come from the whole optimiser step (pipeline/batching.py), so how the step is split into
-micro-batches changes nothing. Pure: no model, no optimiser. Called by the trainer.
+Every loss is one formula, ``sum_n weight[n] * loss[n]``. The weights come from the whole optimiser step
+(pipeline/batching.py), so how the step is split into micro-batches changes nothing. Pure: no model, no
+optimiser. Called by pipeline.backward.
 
-Shapes: N completion tokens of a micro-batch, H hidden size, V vocabulary.
+Shapes: N completion tokens of a micro-batch, in S whole sequences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-LossType = Literal["grpo", "dr_grpo", "dapo", "bnpo"]
+from configs.training_schema import GrpoConfig
+from pipeline.loss_sums import LossSums
 
-# Rows turned into probabilities at a time: few enough for the CPU's caches, and enough that the threads'
-# meetings after each operation do not count (16 rows took five times as long on two busy cores).
-_CPU_ROWS = 128
-_CUDA_ROWS = 1024
+LossType = Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo"]
+CorrectionMode = Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenLoss:
-    """The loss and the sums behind the metrics; all of them scalars on the device, detached but ``loss``."""
+class LossTokens:
+    """What the loss reads of N tokens; all tensors are (N,), fp32 but ``sequence_ids``.
 
-    loss: Tensor
-    ratio_sum: Tensor
-    num_clipped: Tensor
-    kl_sum: Tensor
-    mismatch_kl_sum: Tensor
+    The log-probabilities of the trained policy, of the behaviour policy (the generator's) and of the
+    reference model, if any; the advantage of each token's sequence and its weight (``sequence_weights``).
+    ``sequence_ids`` int64 are below ``num_sequences``. Tokens need not be of whole sequences unless
+    ``needs_whole_sequences`` says so.
+    """
+
+    logprobs: Tensor
+    old_logprobs: Tensor
+    advantages: Tensor
+    weights: Tensor
+    sequence_ids: Tensor
+    num_sequences: int
+    ref_logprobs: Tensor | None = None
 
 
 def sequence_weights(
@@ -42,7 +49,7 @@ def sequence_weights(
 
     - grpo: mean over sequences of the mean over tokens (arXiv:2402.03300)
     - dr_grpo: sum over tokens, divided by sequences * ``max_completion_length`` (arXiv:2503.20783)
-    - dapo: mean over all tokens of the step (arXiv:2503.14476)
+    - dapo: mean over all tokens of the step (arXiv:2503.14476); cispo likewise (arXiv:2506.13585)
     - bnpo: mean over micro-batches of the mean over their tokens (arXiv:2506.02864); a micro-batch is
       ``batch_size`` consecutive sequences here, whatever the trainer runs at a time
 
@@ -53,66 +60,126 @@ def sequence_weights(
         return [1.0 / (max(length, 1) * num) for length in lengths]
     if loss_type == "dr_grpo":
         return [1.0 / (num * max_completion_length)] * num
-    if loss_type == "dapo":
+    if loss_type in ("dapo", "cispo"):
         return [1.0 / max(sum(lengths), 1)] * num
     starts = range(0, num, batch_size)
     totals = [max(sum(lengths[start : start + batch_size]), 1) for start in starts]
     return [1.0 / (totals[index // batch_size] * len(totals)) for index in range(num)]
 
 
-def token_logprobs(logits: Tensor, targets: Tensor, *, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Log-probability of each target and the entropy of its distribution (detached): (N,), (N,), fp32.
+def needs_whole_sequences(grpo: GrpoConfig) -> bool:
+    """Whether a token's loss depends on the other tokens of its sequence."""
+    mode = grpo.importance_sampling_mode
+    return grpo.importance_sampling_level == "sequence" or mode in ("sequence_truncate", "sequence_mask")
 
-    ``logits`` (N, V) are consumed: their memory is overwritten with the probabilities that the backward
-    needs, so nothing of size N * V is kept besides it, and no fp32 copy of it is ever made whole. The
-    logits are divided by ``temperature`` first, so the policy is the one that was sampled from.
+
+def policy_loss(tokens: LossTokens, grpo: GrpoConfig) -> tuple[Tensor, LossSums]:
+    """The loss of ``tokens`` and its sums, with an entropy of 0: the caller knows the distributions.
+
+    With ``importance_sampling_mode`` none the ratio is that of the trained to the behaviour policy.
+    Otherwise the proximal policy is the one at the start of the step, which is the trained one itself: the
+    ratio to it is 1 (its gradient is not), and ``importance_weights`` account for the behaviour policy
+    (decoupled PPO, arXiv:2110.00641; in this form TRL's for vLLM).
     """
-    assert logits.ndim == 2 and targets.shape == logits.shape[:1]
-    return cast(tuple[Tensor, Tensor], _TokenLogprobs.apply(logits, targets, temperature))  # type: ignore[no-untyped-call]
-
-
-def grpo_loss(
-    logprobs: Tensor,
-    old_logprobs: Tensor,
-    advantages: Tensor,
-    weights: Tensor,
-    *,
-    epsilon: float,
-    epsilon_high: float | None = None,
-    beta: float = 0.0,
-    ref_logprobs: Tensor | None = None,
-) -> TokenLoss:
-    """The clipped surrogate of PPO (arXiv:1707.06347) with group-relative advantages (arXiv:2402.03300).
-
-    All tensors are (N,): the current, the behaviour and the reference policy's log-probabilities, the
-    advantage of each token's sequence and its weight (``sequence_weights``). Per token
-    ``-min(r * A, clip(r, 1 - epsilon, 1 + epsilon_high) * A) + beta * r * k3``, where r is the ratio of
-    current to behaviour policy and k3 = exp(d) - d - 1, d = ref - current, estimates the KL to the
-    reference (http://joschu.net/blog/kl-approx.html); the factor r makes its gradient that of the reverse
-    KL (arXiv:2512.02556, TRL's default). ``epsilon_high`` is DAPO's (arXiv:2503.14476).
-    """
-    high = epsilon if epsilon_high is None else epsilon_high
-    ratio = torch.exp(logprobs - old_logprobs)
-    clipped = torch.clamp(ratio, 1 - epsilon, 1 + high)
-    losses = -torch.min(ratio * advantages, clipped * advantages)
-    kl_sum = torch.zeros((), device=logprobs.device)
-    if beta != 0.0:
-        assert ref_logprobs is not None
-        kl = ratio * k3(ref_logprobs - logprobs)
-        losses = losses + beta * kl
-        kl_sum = kl.detach().sum()
-    with torch.no_grad():
-        low_hit = (ratio < 1 - epsilon) & (advantages < 0)
-        high_hit = (ratio > 1 + high) & (advantages > 0)
-        num_clipped = (low_hit | high_hit).sum()
-        mismatch_kl_sum = k3(logprobs - old_logprobs).sum()
-    return TokenLoss(
-        loss=(losses * weights).sum(),
-        ratio_sum=ratio.detach().sum(),
-        num_clipped=num_clipped,
-        kl_sum=kl_sum,
-        mismatch_kl_sum=mismatch_kl_sum,
+    current = tokens.logprobs
+    is_corrected = grpo.importance_sampling_mode != "none"
+    log_ratio = current - (current.detach() if is_corrected else tokens.old_logprobs)
+    if grpo.importance_sampling_level == "sequence":
+        log_ratio = sequence_means(log_ratio, tokens.sequence_ids, tokens.num_sequences)
+    ratio = torch.exp(log_ratio)
+    if grpo.loss_type == "cispo":
+        assert grpo.epsilon_high is not None
+        losses = cispo_surrogate(current, ratio, tokens.advantages, cap=grpo.epsilon_high)
+    else:
+        losses = clipped_surrogate(
+            ratio,
+            tokens.advantages,
+            epsilon=grpo.epsilon,
+            epsilon_high=grpo.epsilon if grpo.epsilon_high is None else grpo.epsilon_high,
+            delta=grpo.delta,
+        )
+    behaviour_ratio = torch.exp(current.detach() - tokens.old_logprobs)
+    capped = torch.zeros_like(behaviour_ratio, dtype=torch.bool)
+    if is_corrected:
+        correction, capped = importance_weights(
+            tokens, mode=grpo.importance_sampling_mode, cap=grpo.importance_sampling_cap
+        )
+        losses = losses * correction
+    kl = torch.zeros_like(behaviour_ratio)
+    if grpo.beta != 0.0:
+        assert tokens.ref_logprobs is not None
+        kl = reference_kl(current, tokens.ref_logprobs, ratio)
+        losses = losses + grpo.beta * kl
+    loss = (losses * tokens.weights).sum()
+    return loss, LossSums(
+        loss=loss.detach(),
+        ratio=behaviour_ratio.sum(),
+        clipped=is_clipped(ratio.detach(), tokens.advantages, grpo).sum(),
+        capped=capped.sum(),
+        reference_kl=kl.detach().sum(),
+        mismatch_kl=k3(current.detach() - tokens.old_logprobs).sum(),
+        entropy=torch.zeros_like(loss.detach()),
+        ratio_max=behaviour_ratio.max(),
     )
+
+
+def clipped_surrogate(
+    ratio: Tensor, advantages: Tensor, *, epsilon: float, epsilon_high: float, delta: float | None = None
+) -> Tensor:
+    """``-min(r * A, clip(r, 1 - epsilon, 1 + epsilon_high) * A)`` a token: (N,).
+
+    PPO's (arXiv:1707.06347) with group-relative advantages (arXiv:2402.03300); ``epsilon_high`` is DAPO's
+    (arXiv:2503.14476). With ``delta`` the first r is cut at it, which bounds the loss where A < 0
+    (two-sided clipping, INTELLECT-2, arXiv:2505.07291).
+    """
+    clipped = torch.clamp(ratio, 1 - epsilon, 1 + epsilon_high)
+    free = ratio if delta is None else torch.clamp(ratio, max=delta)
+    return -torch.min(free * advantages, clipped * advantages)
+
+
+def cispo_surrogate(logprobs: Tensor, ratio: Tensor, advantages: Tensor, *, cap: float) -> Tensor:
+    """``-sg(min(r, cap)) * A * log p`` a token, sg for stop-gradient: (N,).
+
+    The weight is clipped, the gradient never (CISPO, MiniMax-M1, arXiv:2506.13585). Only the upper bound
+    exists and ``cap`` is the bound itself (ScaleRL, arXiv:2510.13786), as in TRL.
+    """
+    return -torch.clamp(ratio.detach(), max=cap) * advantages * logprobs
+
+
+def sequence_means(values: Tensor, sequence_ids: Tensor, num_sequences: int) -> Tensor:
+    """The mean of ``values`` over each token's sequence: (N,).
+
+    Of log-ratios and followed by exp it is GSPO's sequence ratio (arXiv:2507.18071), a geometric mean.
+    """
+    counts = _sequence_sums(torch.ones_like(values), sequence_ids, num_sequences)
+    return (_sequence_sums(values, sequence_ids, num_sequences) / counts)[sequence_ids]
+
+
+@torch.no_grad()
+def importance_weights(tokens: LossTokens, *, mode: CorrectionMode, cap: float) -> tuple[Tensor, Tensor]:
+    """The weight of each token for having been drawn by another policy (N,), and where ``cap`` acted (N,).
+
+    The ratio of the trained to the behaviour policy, a token's own or the product over its sequence.
+    Above ``cap`` it is cut (truncated importance sampling, as IMPALA's, arXiv:1802.01561) or becomes 0
+    (masked, as IcePop's, arXiv:2510.18855). No gradient flows through it.
+    """
+    log_ratio = tokens.logprobs - tokens.old_logprobs
+    if mode in ("sequence_truncate", "sequence_mask"):
+        log_ratio = _sequence_sums(log_ratio, tokens.sequence_ids, tokens.num_sequences)[tokens.sequence_ids]
+    ratio = torch.exp(log_ratio)
+    is_above = ratio > cap
+    replacement = cap if mode in ("token_truncate", "sequence_truncate") else 0.0
+    return torch.where(is_above, replacement, ratio), is_above
+
+
+def reference_kl(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tensor:
+    """``r * k3`` a token, an estimate of the KL to the reference: (N,).
+
+    k3 = exp(d) - d - 1, d = ref - current (http://joschu.net/blog/kl-approx.html); the factor r, through
+    which the gradient flows too, makes the gradient that of the reverse KL (arXiv:2512.02556, TRL's
+    default).
+    """
+    return ratio * k3(ref_logprobs - logprobs)
 
 
 def k3(difference: Tensor) -> Tensor:
@@ -120,39 +187,19 @@ def k3(difference: Tensor) -> Tensor:
     return torch.exp(difference) - difference - 1
 
 
-class _TokenLogprobs(torch.autograd.Function):
-    """log_softmax and gather in blocks of rows; see ``token_logprobs``."""
+def is_clipped(ratio: Tensor, advantages: Tensor, grpo: GrpoConfig) -> Tensor:
+    """Where clipping acts on the gradient: (N,) bool. For cispo, where the weight is cut."""
+    if grpo.loss_type == "cispo":
+        assert grpo.epsilon_high is not None
+        return ratio > grpo.epsilon_high
+    high = grpo.epsilon if grpo.epsilon_high is None else grpo.epsilon_high
+    is_low = (ratio < 1 - grpo.epsilon) & (advantages < 0)
+    is_high = (ratio > 1 + high) & (advantages > 0)
+    return (
+        is_low | is_high if grpo.delta is None else is_low | is_high | (ratio > grpo.delta) & (advantages < 0)
+    )
 
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        num = logits.shape[0]
-        logprobs = torch.empty(num, dtype=torch.float32, device=logits.device)
-        entropy = torch.empty_like(logprobs)
-        block = _CPU_ROWS if logits.device.type == "cpu" else _CUDA_ROWS
-        for start in range(0, num, block):
-            rows = slice(start, start + block)
-            scores = logits[rows].float()
-            if temperature != 1.0:
-                scores = scores / temperature
-            scores = torch.log_softmax(scores, dim=1)
-            logprobs[rows] = scores.gather(1, targets[rows, None]).squeeze(1)
-            probabilities = scores.exp()
-            entropy[rows] = -torch.linalg.vecdot(probabilities, scores)
-            logits[rows] = probabilities
-        ctx.save_for_backward(targets, logprobs)
-        ctx.probabilities = logits
-        ctx.temperature = temperature
-        ctx.mark_non_differentiable(entropy)
-        return logprobs, entropy
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        targets, logprobs = ctx.saved_tensors
-        scale = grads[0] / ctx.temperature
-        gradient = ctx.probabilities
-        ctx.probabilities = None
-        gradient.mul_(-scale[:, None].to(gradient.dtype))
-        # 1 - p from the fp32 log-probability: a p near 1 that was rounded to bf16 would lose it.
-        exact = (-torch.expm1(logprobs) * scale).to(gradient.dtype)
-        gradient.scatter_(1, targets[:, None], exact[:, None])
-        return gradient, None, None
+def _sequence_sums(values: Tensor, sequence_ids: Tensor, num_sequences: int) -> Tensor:
+    """The sum of ``values`` over each sequence: (S,)."""
+    return values.new_zeros(num_sequences).index_add(0, sequence_ids, values)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from curriculum.task import Task
 from rewards.result import RewardResult
@@ -25,13 +26,18 @@ class SamplingSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """Ask a generator for ``num_generations`` completions of one prompt."""
+    """Ask a generator for ``num_generations`` completions of one prompt.
+
+    ``abort_prefill`` switches early abort on and is the text that opens the answer: a completion whose
+    program can no longer compile is ended (pipeline.early_abort).
+    """
 
     request_id: str
     prompt_ids: tuple[int, ...]
     num_generations: int
     sampling: SamplingSettings
     seed: int | None = None
+    abort_prefill: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +45,9 @@ class Completion:
     """What a generator wrote.
 
     ``token_ids`` and ``logprobs`` have length C; a log-probability is the sampled token's under the
-    distribution it was drawn from (after temperature). ``finish_reason`` is "stop" or "length". The
-    policy versions are those of the oldest and newest weights that wrote a token of it.
+    distribution it was drawn from (after temperature). ``finish_reason`` is "stop", "length", or
+    "abort": ended early, because no continuation of it compiles. The policy versions are those of the oldest
+    and newest weights that wrote a token of it.
     """
 
     index: int
@@ -111,8 +118,13 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightUpdate:
-    """New weights, ready to be loaded: a safetensors file on this host."""
+    """New weights, ready to be loaded on this host.
+
+    ``kind`` says what ``path`` is: "full", a safetensors file with all weights; "adapter", a folder in
+    PEFT's layout whose base is the model that the generator was started with; or "base", that model's folder.
+    """
 
     policy_version: int
     path: str
     num_bytes: int
+    kind: Literal["full", "adapter", "base"] = "full"

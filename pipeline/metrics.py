@@ -39,10 +39,13 @@ METRICS = (
     Metric("rollout/syntax_failure_share", "", "share of completions that do not compile"),
     Metric("rollout/infra_error_share", "", "share of rollouts that could not be scored"),
     Metric("rollout/dropped_groups", "groups", "groups dropped for staleness since the last step"),
+    Metric("rollout/cancelled_groups", "groups", "groups started in excess and given up (over_issue)"),
     Metric("rollout/wait_s", "s", "how long the trainer waited for the step's rollouts"),
     Metric("generation/tokens_per_s", "tokens/s", "completion tokens over the seconds generation was busy"),
     Metric("generation/seconds", "s", "seconds generation was busy"),
     Metric("generation/tokens", "tokens", "completion tokens generated since the last step"),
+    Metric("generation/aborted", "completions", "completions ended because they could no longer compile"),
+    Metric("generation/tokens_saved", "tokens", "estimate: what those would have written on average"),
     Metric("rewards/seconds_mean", "s", "mean cost of scoring one completion"),
     Metric("rewards/seconds", "s", "seconds the reward workers were busy"),
     Metric("rewards/cache_hit_rate", "", "share of verdicts found in the cache or in flight"),
@@ -62,14 +65,19 @@ METRICS = (
     Metric("train/seconds", "s", "seconds of forward, backward and optimiser"),
     Metric("train/tokens", "tokens", "tokens the loss was computed on"),
     Metric("train/clipped_share", "", "share of tokens whose ratio was clipped"),
+    Metric("train/capped_share", "", "share of tokens whose importance weight was cut or masked"),
     Metric("train/ratio_mean", "", "mean ratio of trained to behaviour policy"),
+    Metric("train/ratio_max", "", "largest of those ratios"),
     Metric("train/kl", "", "mean KL from the behaviour policy (k3 estimate)"),
+    Metric("train/pack_ratio", "", "share of token_packing.max_tokens that the rows hold; 0: padded"),
     Metric("train/staleness_mean", "steps", "mean age of a sample's oldest token"),
     Metric("train/staleness_max", "steps", "age of the oldest token of the step"),
     Metric("weights/update_s", "s", "from the end of the step to new weights in the generator"),
     Metric("weights/pause_s", "s", "of that, how long generation stood still"),
     Metric("step/seconds", "s", "wall time of the step"),
     Metric("step/samples_per_s", "samples/s", "trained completions over that time"),
+    Metric("step/per_s", "steps/s", "steps since the run began or was resumed, over that time"),
+    Metric("step/per_s_recent", "steps/s", "the same over the last five steps"),
     Metric("eval/pass_at_1", "", "pass@1 on the held-out tasks"),
 )
 
@@ -177,6 +185,31 @@ class Rate:
     def _forget(self, now_s: float) -> None:
         while self._events and self._events[0][0] <= now_s - self._window_s:
             self._events.popleft()
+
+
+class StepRate:
+    """Optimiser steps per second: over the last ``RECENT_STEPS`` and since the start.
+
+    Both are of the wall clock, so what lies between two steps (a checkpoint) counts.
+    """
+
+    RECENT_STEPS = 5
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._start_s = clock()
+        self._num_steps = 0
+        self._ends_s: deque[float] = deque([self._start_s], maxlen=self.RECENT_STEPS + 1)
+
+    def step(self) -> dict[str, float]:
+        """Count a step that ended now; returns its metrics."""
+        now_s = self._clock()
+        self._num_steps += 1
+        self._ends_s.append(now_s)
+        return {
+            "step/per_s": self._num_steps / (now_s - self._start_s),
+            "step/per_s_recent": (len(self._ends_s) - 1) / (now_s - self._ends_s[0]),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

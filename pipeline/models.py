@@ -1,8 +1,8 @@
 """Find a model by name and load it.
 
 A name is the built-in model, a local folder, or a hub id; each resolves to one local folder, so that
-every process of a run reads the same files. Does not choose adapters and does not train. Called by the
-orchestrator, the trainer, the generators and the evaluation.
+every process of a run reads the same files. A folder with an adapter resolves to its base model with the
+adapter merged. Does not train. Called by the orchestrator, the trainer, the generators and the evaluation.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from transformers import (
 )
 
 from configs.schema import ModelConfig
+from pipeline.merging import is_adapter_folder, merge_adapter, read_adapter
 
 DOWNLOAD_TIMEOUT_S = 900.0
 LOCK_TIMEOUT_S = 1200.0
@@ -65,7 +66,7 @@ SMOLLM2 = PackagedModel(
 
 
 def resolve_model(model: ModelConfig) -> Path:
-    """The local folder, in Hugging Face layout, that ``model`` names; fetched once if need be.
+    """The local folder, in Hugging Face layout, that ``model`` names; fetched or merged once if need be.
 
     Raises ValueError when the name is a folder without ``config.json``, or when the model can be had
     neither from the network nor from the cache; TimeoutError when another process holds the cache's
@@ -75,6 +76,8 @@ def resolve_model(model: ModelConfig) -> Path:
         return _packaged(SMOLLM2)
     folder = Path(model.name).expanduser()
     if folder.is_dir():
+        if is_adapter_folder(folder):
+            return _merged(folder.resolve())
         if not (folder / "config.json").is_file():
             raise ValueError(
                 f"model.name: folder {str(folder)!r} has no config.json; give a folder in Hugging Face layout"
@@ -116,11 +119,47 @@ def load_model(
     return cast(PreTrainedModel, cast(nn.Module, model).to(device).eval())
 
 
+def decoder_of(model: PreTrainedModel) -> nn.Module:
+    """The part of a causal language model that makes hidden states: all but the output head.
+
+    Adapters stand inside the decoder's layers (pipeline.adapters), so calling it applies them.
+    """
+    decoder: nn.Module = model.base_model
+    return decoder
+
+
+def head_of(model: PreTrainedModel) -> nn.Module:
+    """The output head of a causal language model: hidden states (N, H) to logits (N, V)."""
+    head: nn.Module = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    return head
+
+
 def cache_folder() -> Path:
     """The user's cache folder for models: ``$XDG_CACHE_HOME`` or ``~/.cache``, then code-grpo/models."""
     base = os.environ.get("XDG_CACHE_HOME")
     root = Path(base) if base else Path.home() / ".cache"
     return root / "code-grpo" / "models"
+
+
+def _merged(folder: Path) -> Path:
+    """The folder ``merged`` in an adapter's folder: its base model with the adapter added."""
+    adapter = read_adapter(folder)
+    out = folder / "merged"
+    if out.is_dir():
+        return out
+    # The built-in model may lie elsewhere than where the adapter was trained.
+    name = SMOLLM2.name if Path(adapter.base).name == SMOLLM2.name else adapter.base
+    try:
+        base = resolve_model(ModelConfig(name=name, revision=adapter.revision))
+        with _locked(folder / "merged.lock", timeout_s=LOCK_TIMEOUT_S):
+            return out if out.is_dir() else merge_adapter(folder, base, out)
+    except OSError as error:
+        raise ValueError(
+            f"model.name: the adapter in {folder} could not be merged there ({error}); write the merged "
+            f"model elsewhere with `python -m pipeline.merging {folder} OUT_FOLDER`"
+        ) from error
+    except ValueError as error:
+        raise ValueError(f"model.name: {str(folder)!r} holds an adapter of {name!r}: {error}") from error
 
 
 def _from_hub(model: ModelConfig) -> Path:

@@ -20,59 +20,52 @@ import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from transformers import PreTrainedTokenizerBase
-
 from configs.load import render
 from configs.schema import Config
 from curriculum.sampler import Sampler
-from curriculum.sources import load_tasks
 from curriculum.task import Task
 from pipeline.checkpoint import latest_checkpoint
-from pipeline.engine_start import choose_device, running_generator, start_ray
 from pipeline.errors import StageError
 from pipeline.evaluate import EvaluationReport
 from pipeline.generator import Generator
-from pipeline.heldout import earlier_measurement, heldout_tasks, measure, refuse_long_prompts
+from pipeline.heldout import earlier_measurement, measure
+from pipeline.launch import Launched
 from pipeline.ledger import Ledger
 from pipeline.metrics import MetricsWriter
-from pipeline.models import load_tokenizer, resolve_model
 from pipeline.progress import Progress, make_progress
+from pipeline.prompt_tokenizer import PromptTokenizer, find_model
 from pipeline.prompts import encode_prompt
 from pipeline.rollout_buffer import RolloutBuffer
-from pipeline.rollouts import RolloutProducer
+from pipeline.rollouts import RolloutProducer, num_extra_groups
 from pipeline.run_folder import RunFolder
 from pipeline.sampling import training_sampling
-from pipeline.sandbox_check import check_sandbox
+from pipeline.stages import Stages, prepare, running_stages
 from pipeline.stopwatch import Stopwatch
 from pipeline.summary import print_summary, write_summary
-from pipeline.trainer_actor import TrainerHandle, start_trainer
+from pipeline.trainer_group import TrainerHandle
 from pipeline.training_loop import TrainingLoop
-from pipeline.weights import shared_folder
+from pipeline.weight_folder import shared_folder
 from rewards.breaker import RewardsBrokenError
-from rewards.custom import load_custom
 from rewards.pool import RewardPool
 
 
-def run_training(config: Config, resume: str | None, verbose: bool) -> int:
-    """Run the whole job; returns the exit status.
+def run_training(config: Config, resume: str | None, verbose: bool, early: Launched) -> int:
+    """Run the whole job with what was started ``early``; returns the exit status.
 
     Raises:
         ValueError: the configuration cannot be run (no such model, data set, run folder or custom reward,
             too weak a sandbox), before any model is loaded where that can be known.
         StageError, TimeoutError: a stage failed; the message names it.
     """
-    tasks = load_tasks(config.dataset)
-    heldout = heldout_tasks(config)
-    device = choose_device(config)
-    load_custom(config.rewards.custom)
-    if config.execution.enabled:
-        check_sandbox(config.execution)
+    tasks, heldout, device = prepare(config)
     folder = RunFolder.open(resume) if resume else RunFolder.create(config.output, render(config))
     with folder:
         progress = make_progress(config.runtime.progress, title=folder.name)
         try:
             asyncio.run(
-                _Run(config, folder, progress, tasks, heldout, device).run(is_resumed=resume is not None)
+                _Run(config, folder, progress, tasks, heldout, device, early).run(
+                    is_resumed=resume is not None
+                )
             )
         except RewardsBrokenError as error:
             raise StageError(str(error)) from error
@@ -93,7 +86,9 @@ class _Run:
         tasks: tuple[Task, ...],
         heldout: tuple[Task, ...],
         device: str,
+        early: Launched,
     ) -> None:
+        self._early = early
         self._config = config
         self._folder = folder
         self._progress = progress
@@ -103,40 +98,38 @@ class _Run:
         self._stopwatch = Stopwatch()
 
     async def run(self, *, is_resumed: bool) -> None:
+        if self._config.generation.tune:
+            self._config = await self._tuned()
         config = self._config
-        self._progress.activity("loading the model")
-        model_path = str(await asyncio.to_thread(resolve_model, config.model))
-        tokenizer = load_tokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
-        refuse_long_prompts(tokenizer, (*self._tasks, *self._heldout), config.generation)
         async with AsyncExitStack() as stack:
             weights_folder = shared_folder(self._folder.name)
             stack.callback(shutil.rmtree, weights_folder, ignore_errors=True)
             ledger = Ledger(self._folder.db)
             stack.callback(ledger.close)
-            start_ray()
-            self._progress.activity("starting generator, trainer and reward workers")
-            # The trainer loads its model while the generator starts.
-            trainer_start = asyncio.create_task(start_trainer(config, model_path, self._device))
-            generator = await stack.enter_async_context(running_generator(config, model_path, self._device))
-            trainer = await trainer_start
-            stack.callback(trainer.close)
-            scorer = RewardPool(
-                config.rewards,
-                config.execution,
-                config.acceleration.reward_cache,
-                config.acceleration.async_rewards.workers,
-                cache_file=self._folder.reward_cache,
-                timeout_s=config.runtime.reward_timeout_s,
-                startup_timeout_s=config.runtime.startup_timeout_s,
+            stages = await stack.enter_async_context(
+                running_stages(
+                    config,
+                    (*self._tasks, *self._heldout),
+                    self._device,
+                    self._early,
+                    reward_cache=self._folder.reward_cache,
+                    activity=self._progress.activity,
+                )
             )
-            stack.callback(scorer.close)
-            ledger.event("isolation", f"sandbox level {scorer.level}")
+            ledger.event("isolation", f"sandbox level {stages.scorer.level}")
             sampler = Sampler(self._tasks, config.acceleration.curriculum, config.training.seed)
             self._stopwatch.note("startup")
-            step = await self._resume(ledger, sampler, trainer) if is_resumed else 0
-            await self._train_and_measure(
-                tokenizer, generator, trainer, scorer, sampler, ledger, weights_folder, step
-            )
+            step = await self._resume(ledger, sampler, await stages.trainer) if is_resumed else 0
+            await self._train_and_measure(stages, sampler, ledger, weights_folder, step)
+
+    async def _tuned(self) -> Config:
+        """The configuration with the engine settings that are fastest here; nothing else runs yet."""
+        # Imported here: it needs libraries that a start without it does without.
+        from pipeline.tuning import tuned
+
+        self._progress.activity("measuring engine settings")
+        model_path = str(await asyncio.to_thread(find_model, self._config.model))
+        return await tuned(self._config, model_path, self._device, self._progress.message)
 
     async def _resume(self, ledger: Ledger, sampler: Sampler, trainer: TrainerHandle) -> int:
         """Go back to the last whole checkpoint; returns its step."""
@@ -153,22 +146,23 @@ class _Run:
 
     async def _train_and_measure(
         self,
-        tokenizer: PreTrainedTokenizerBase,
-        generator: Generator,
-        trainer: TrainerHandle,
-        scorer: RewardPool,
+        stages: Stages,
         sampler: Sampler,
         ledger: Ledger,
         weights_folder: Path,
         step: int,
     ) -> None:
+        tokenizer, generator, scorer = stages.tokenizer, stages.generator, stages.scorer
         before = earlier_measurement("before", self._folder)
         if before is None and step == 0:
-            before = await self._evaluate("before", tokenizer, generator, scorer)
+            # Nothing of it needs the trainer, which may still be loading its model.
+            before = await stages.beside_trainer(self._evaluate("before", tokenizer, generator, scorer))
+        trainer = await stages.trainer
         buffer = RolloutBuffer(
             groups_per_step=self._config.prompts_per_step,
             max_staleness=self._config.acceleration.max_staleness,
             version=step,
+            num_extra=num_extra_groups(self._config),
         )
         metrics = MetricsWriter(self._folder.path)
         producer = self._producer(tokenizer, generator, scorer, buffer, sampler, ledger, step)
@@ -208,7 +202,7 @@ class _Run:
 
     def _producer(
         self,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: PromptTokenizer,
         generator: Generator,
         scorer: RewardPool,
         buffer: RolloutBuffer,
@@ -234,10 +228,13 @@ class _Run:
             prefill=prefill,
             score_each=config.acceleration.async_rewards.enabled,
             slot_deadline_s=config.runtime.train_step_timeout_s + config.runtime.weight_update_timeout_s,
+            aborts_early=config.acceleration.early_abort.enabled,
+            long_tails=config.acceleration.long_tails,
+            num_extra=num_extra_groups(config),
         )
 
     async def _evaluate(
-        self, when: str, tokenizer: PreTrainedTokenizerBase, generator: Generator, scorer: RewardPool
+        self, when: str, tokenizer: PromptTokenizer, generator: Generator, scorer: RewardPool
     ) -> EvaluationReport | None:
         """Measure pass@1 on the held-out tasks with the generator's present weights."""
         if not self._heldout:

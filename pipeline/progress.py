@@ -130,6 +130,8 @@ class PlainProgress:
             f"  training {_rate(metrics.get('train/tokens_per_s')):>9}"
             f"  staleness {_staleness(metrics)}"
             f"  {_seconds(metrics.get('step/seconds')):>7}"
+            f"  {_significant(metrics.get('step/per_s_recent'))} steps/s"
+            f" (overall {_significant(metrics.get('step/per_s'))})"
             f"  left {_duration(self._clock.left_s())}"
         )
 
@@ -241,12 +243,13 @@ class RichProgress:
         grid.add_column(justify="right", no_wrap=True)
         reward, passed = _number(get("rollout/reward_mean")), _percent(get("rollout/pass_rate"))
         tokens = _number(get("rollout/completion_length"), digits=0)
-        samples = _rate(get("step/samples_per_s"), "/s")
+        samples, overall = _rate(get("step/samples_per_s"), "/s"), _significant(get("step/per_s"))
         rows = (
             ("reward", reward, sparkline(self._rewards), "generation", _rate(get("generation/tokens_per_s"))),
             ("pass rate", passed, sparkline(self._pass_rates), "training", _rate(get("train/tokens_per_s"))),
             ("length", tokens, "tokens", "step", _seconds(get("step/seconds"))),
             ("staleness", _staleness(self._metrics), "mean/max", "samples", samples),
+            ("steps/s", _significant(get("step/per_s_recent")), "recent", "overall", overall),
         )  # fmt: skip
         for left, value, mark, right, rate in rows:
             mark = mark[-marks:] if marks >= len("mean/max") else ""
@@ -290,6 +293,11 @@ def _rate(value: float | None, unit: str = " tok/s") -> str:
 
 def _seconds(value: float | None) -> str:
     return "-" if value is None or _is_missing(value) else f"{value:.1f} s"
+
+
+def _significant(value: float | None) -> str:
+    """Three digits that count: a step may take minutes or milliseconds."""
+    return "-" if value is None or _is_missing(value) else f"{value:.3g}"
 
 
 def _staleness(metrics: Mapping[str, float]) -> str:

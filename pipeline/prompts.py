@@ -16,6 +16,8 @@ from curriculum.task import Task
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from pipeline.prompt_tokenizer import PromptTokenizer
+
 _COMPLETE_FUNCTION = (
     "Complete this Python function. Answer with the whole function only, in one Python code block."
 )
@@ -51,7 +53,7 @@ def is_function_head(prompt: str, entry_point: str) -> bool:
     return True
 
 
-def render_prompt(tokenizer: PreTrainedTokenizerBase, task: Task, prefill: str) -> str:
+def render_prompt(tokenizer: PreTrainedTokenizerBase | PromptTokenizer, task: Task, prefill: str) -> str:
     """The text the model continues: the chat template's, or plain text without one, then ``prefill``.
 
     ``prefill`` opens the answer as if the model had written it; it may be empty.
@@ -64,7 +66,9 @@ def render_prompt(tokenizer: PreTrainedTokenizerBase, task: Task, prefill: str) 
     return text + prefill
 
 
-def encode_prompt(tokenizer: PreTrainedTokenizerBase, task: Task, prefill: str) -> tuple[int, ...]:
+def encode_prompt(
+    tokenizer: PreTrainedTokenizerBase | PromptTokenizer, task: Task, prefill: str
+) -> tuple[int, ...]:
     """The token ids, length P, of ``render_prompt``, tokenised once as one string.
 
     A chat template writes its special tokens itself, so none are added to it; plain text gets the

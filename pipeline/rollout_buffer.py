@@ -6,6 +6,10 @@ given only while fewer than G * (S + 1 - (v - g)) are in use. A group issued now
 trained by version g + S: staleness is bounded by admission, not by throwing work away (the idea of
 AReaL's rollout controller, arXiv:2505.24298). S = 0 is on-policy.
 
+With E > 0 extra groups (``acceleration.long_tails.over_issue``) a step may start E groups more than it
+trains on, and need not wait for the last of them: what the steps it may go to have no place left for is
+given up when a step's groups are in, unfinished groups first.
+
     slot = await acquire_slot()   -> issue(slot, draw_id) -> generated(draw_id) -> put(group)
     taken = await take(G, v)      -> the optimiser step   -> trained(v + 1) -> weights_loaded(v + 1)
 
@@ -33,10 +37,16 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """Groups to train on, oldest draw first, and groups found too old, which lost their slots."""
+    """Groups to train on, oldest draw first, and what lost its slot.
+
+    ``dropped`` groups were found too old. ``surplus`` groups and ``cancelled`` draws, which are still at
+    work, were started in excess (over-issue) and have no step left to go to.
+    """
 
     groups: tuple[RolloutGroup, ...]
     dropped: tuple[RolloutGroup, ...]
+    surplus: tuple[RolloutGroup, ...] = ()
+    cancelled: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +68,12 @@ class BufferCounts:
 class RolloutBuffer:
     """Slots, and the finished groups in them; see the module's text for the rule."""
 
-    def __init__(self, *, groups_per_step: int, max_staleness: int, version: int = 0) -> None:
+    def __init__(
+        self, *, groups_per_step: int, max_staleness: int, version: int = 0, num_extra: int = 0
+    ) -> None:
         """``version`` is that of the trainer and the generators at the start (a resume: not 0)."""
-        assert groups_per_step > 0 and max_staleness >= 0 and version >= 0
+        assert groups_per_step > 0 and max_staleness >= 0 and version >= 0 and num_extra >= 0
+        self._num_extra = num_extra
         self._groups_per_step = groups_per_step
         self._max_staleness = max_staleness
         self._trainer_version = version
@@ -88,9 +101,18 @@ class RolloutBuffer:
 
     @property
     def num_slots(self) -> int:
-        """Slots that may be in use now: G * (S + 1 - lag of the generators), never negative."""
+        """Slots that may be in use now: G * (S + 1 - lag of the generators), never negative.
+
+        The extra ones come on top while a step is left that could use them.
+        """
         lag = self._trainer_version - self._policy_version
-        return max(0, self._groups_per_step * (self._max_staleness + 1 - lag))
+        planned = max(0, self._groups_per_step * (self._max_staleness + 1 - lag))
+        return planned + (self._num_extra if planned > len(self._training) else 0)
+
+    @property
+    def open_draws(self) -> tuple[int, ...]:
+        """Draws with a slot that are not being trained on, oldest first."""
+        return tuple(sorted(self._issued))
 
     async def acquire_slot(self, deadline_s: float) -> Slot:
         """Wait for the right to issue one group.
@@ -99,6 +121,14 @@ class RolloutBuffer:
         TimeoutError that names who held it up, StageError after ``fail``.
         """
         await self._wait_until(lambda: self.counts.in_use < self.num_slots, deadline_s, self._explain_no_slot)
+        slot = self.take_slot()
+        assert slot is not None
+        return slot
+
+    def take_slot(self) -> Slot | None:
+        """The right to issue one group if it can be had now."""
+        if self.counts.in_use >= self.num_slots:
+            return None
         slot = Slot(slot_id=self._next_slot_id, policy_version=self._policy_version)
         self._next_slot_id += 1
         self._reserved[slot.slot_id] = slot.policy_version
@@ -166,7 +196,32 @@ class RolloutBuffer:
             self._generated.discard(group.draw_id)
             self._training.add(group.draw_id)
         dropped, self._stale = tuple(self._stale), []
-        return Taken(groups=groups, dropped=dropped)
+        surplus, cancelled = self._give_up_surplus()
+        return Taken(groups=groups, dropped=dropped, surplus=surplus, cancelled=cancelled)
+
+    def _give_up_surplus(self) -> tuple[tuple[RolloutGroup, ...], tuple[int, ...]]:
+        """Free what over-issue started and no step has a place for: finished groups and draws at work.
+
+        Of the groups of version w or older as many may stay as the steps until w + max_staleness take, and
+        the extra ones if there is such a step.
+        """
+        surplus: list[RolloutGroup] = []
+        cancelled: list[int] = []
+        if not self._num_extra or len(self._training) < self._groups_per_step:
+            return (), ()
+        for version in sorted(set(self._issued.values())):
+            num_steps = version + self._max_staleness - self._trainer_version
+            room = self._groups_per_step * num_steps + self._num_extra if num_steps > 0 else 0
+            due = [draw_id for draw_id, other in self._issued.items() if other <= version]
+            # Least done first; of those alike, the latest.
+            due.sort(key=lambda draw_id: (draw_id in self._ready, draw_id in self._generated, -draw_id))
+            for draw_id in due[: max(0, len(due) - room)]:
+                if draw_id in self._ready:
+                    surplus.append(self._ready[draw_id])
+                else:
+                    cancelled.append(draw_id)
+                self.drop(draw_id)
+        return tuple(surplus), tuple(cancelled)
 
     def _drop_stale(self) -> None:
         oldest = self._trainer_version - self._max_staleness
@@ -182,8 +237,8 @@ class RolloutBuffer:
         """Whether the ``num_groups`` oldest ready groups can go now and leave all others in time.
 
         Earliest deadline first: of the groups of version w or older, no more may stay behind than the
-        rest of this step and the steps until w + max_staleness can take; a newer group does not go in
-        front of them.
+        rest of this step and the steps until w + max_staleness can take, and the extra ones; a newer group
+        does not go in front of them.
         """
         if len(self._ready) < num_groups:
             return False
@@ -197,7 +252,7 @@ class RolloutBuffer:
             if version < newest:
                 num_steps = version + self._max_staleness - self._trainer_version
                 num_due = sum(other <= version for other in staying)
-                if num_due > rest_of_step + self._groups_per_step * num_steps:
+                if num_due > rest_of_step + self._groups_per_step * num_steps + self._num_extra:
                     return False
         return True
 

@@ -2,26 +2,31 @@
 
     buffer.acquire_slot ─► sampler.draw ─► ledger.record_draw ─► generator ─► scorer ─► buffer.put
 
-One loop issues draws as slots come free; each draw then lives in an asyncio task of its own, so that
-groups overlap freely. Does not train and does not decide how old a sample may be (the buffer does).
-Called by pipeline.orchestrator.
+One loop issues draws as slots come free, those of one step whose answers are expected to be long first;
+each draw then lives in an asyncio task of its own, so that groups overlap freely. Does not train and does
+not decide how old a sample may be (the buffer does). Called by pipeline.orchestrator.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
+from configs.acceleration_schema import LongTailConfig
+from configs.schema import Config
 from curriculum.sampler import Sampler
 from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.generator import Generator, GeneratorError
 from pipeline.ledger import Draw, Ledger
+from pipeline.lengths import AbortAccount, ExpectedLengths
 from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGroup, SamplingSettings
 from pipeline.metrics import StageTimer
-from pipeline.rollout_buffer import RolloutBuffer
+from pipeline.rollout_buffer import RolloutBuffer, Slot
 from rewards.result import RewardResult
 
 # So many groups in a row without a usable score mean that scoring is broken, not the answers.
@@ -41,7 +46,10 @@ class RolloutProducer:
 
     Issues ``groups_per_step`` groups for each of ``num_steps`` steps. ``prompt_ids`` maps a task to its
     encoded prompt. With ``score_each`` a completion is scored as soon as it is finished, otherwise when its
-    whole group is.
+    whole group is. With ``aborts_early`` completions that can no longer compile are ended.
+
+    ``num_extra`` groups more than planned are issued, so that each step has that many more at work than it
+    trains on; ``withdraw`` takes back what a step did not wait for.
     """
 
     def __init__(
@@ -62,6 +70,9 @@ class RolloutProducer:
         prefill: str,
         score_each: bool,
         slot_deadline_s: float,
+        aborts_early: bool = False,
+        long_tails: LongTailConfig | None = None,
+        num_extra: int = 0,
     ) -> None:
         self._generator = generator
         self._scorer = scorer
@@ -78,11 +89,18 @@ class RolloutProducer:
         self._score_each = score_each
         self._slot_deadline_s = slot_deadline_s
         self._reopened: deque[Draw] = deque(ledger.unfinished_draws())
+        self._aborts_early = aborts_early
+        self._long_tails = long_tails or LongTailConfig()
+        self._last_step = first_step + num_steps - 1
         self._num_issued = 0
-        self._num_wanted = num_steps * groups_per_step
+        self._num_lost = 0
+        self._num_wanted = num_steps * groups_per_step + num_extra
         self._more_wanted = asyncio.Event()
         self._num_failed_in_row = 0
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[int, asyncio.Task[None]] = {}  # draw_id -> its work
+        self._task_ids: dict[int, str] = {}  # of the same
+        self._lengths = ExpectedLengths()
+        self.aborts = AbortAccount()
         self.generation_timer = StageTimer()
 
     async def run(self) -> None:
@@ -97,28 +115,80 @@ class RolloutProducer:
                 while self._num_issued >= self._num_wanted:
                     self._more_wanted.clear()
                     await self._more_wanted.wait()
-                slot = await self._buffer.acquire_slot(self._slot_deadline_s)
-                draw_id, task = self._draw(slot.policy_version)
-                self._buffer.issue(slot, draw_id)
-                running = asyncio.create_task(self._collect(draw_id, task), name=f"draw {draw_id}")
-                self._running.add(running)
-                running.add_done_callback(self._finished)
+                first = await self._buffer.acquire_slot(self._slot_deadline_s)
+                self._issue(self._slots_of_step(first))
         except Exception as error:
             self._buffer.fail(_describe(error))
             raise
         finally:
-            for running in self._running:
+            left = list(self._running.values())
+            for running in left:
                 running.cancel()
-            await asyncio.gather(*self._running, return_exceptions=True)
+            await asyncio.gather(*left, return_exceptions=True)
 
     def replace(self, num_groups: int) -> None:
         """Issue ``num_groups`` more than planned, in place of groups that were lost."""
         self._num_wanted += num_groups
+        self._num_lost += num_groups
         self._more_wanted.set()
+
+    def withdraw(self, draw_ids: Sequence[int], groups: Sequence[RolloutGroup], reason: str) -> None:
+        """Give draws up, at work or finished, whose slots the buffer has taken back; others are issued.
+
+        Their requests end in the generator, the ledger notes ``reason``, and the sampler may draw their tasks
+        again.
+        """
+        for draw_id in draw_ids:
+            self._running[draw_id].cancel()
+            self._sampler.put_back(self._task_ids[draw_id])
+        for group in groups:
+            self._sampler.put_back(group.task.task_id)
+        lost = [*draw_ids, *(group.draw_id for group in groups)]
+        for draw_id in lost:
+            self._ledger.drop_draw(draw_id, reason)
+        self.replace(len(lost))
+
+    def finish(self) -> None:
+        """Issue nothing more: the last step has its groups. What is still open is given up."""
+        for draw_id in self._buffer.open_draws:
+            if draw_id in self._running:
+                self._running[draw_id].cancel()
+            self._buffer.drop(draw_id)
+            self._ledger.drop_draw(draw_id, "the last step had its groups")
+        self._num_wanted = self._num_issued
+
+    def _slots_of_step(self, first: Slot) -> list[Slot]:
+        """``first`` and what else can be had at once of the groups of the same step."""
+        num_left = self._groups_per_step - (self._num_issued - self._num_lost) % self._groups_per_step
+        slots = [first]
+        while len(slots) < min(num_left, self._num_wanted - self._num_issued):
+            slot = self._buffer.take_slot()
+            if slot is None:
+                break
+            slots.append(slot)
+        return slots
+
+    def _issue(self, slots: Sequence[Slot]) -> None:
+        """Draw a task for each slot and send them off; the draws do not depend on the order of dispatch."""
+        draws: list[tuple[int, Task]] = []
+        for slot in slots:
+            draw_id, task = self._draw(slot.policy_version)
+            self._buffer.issue(slot, draw_id)
+            draws.append((draw_id, task))
+        if self._long_tails.longest_first:
+            draws.sort(key=lambda draw: self._expected_length(draw[1]), reverse=True)
+        for draw_id, task in draws:
+            running = asyncio.create_task(self._collect(draw_id, task), name=f"draw {draw_id}")
+            self._running[draw_id], self._task_ids[draw_id] = running, task.task_id
+            running.add_done_callback(partial(self._finished, draw_id))
+
+    def _expected_length(self, task: Task) -> float:
+        return self._lengths.expect(task.task_id, len(self._prompt_ids(task)))
 
     def _draw(self, policy_version: int) -> tuple[int, Task]:
         """The next draw: first those that a resume found open, then new ones."""
-        step = self._first_step + self._num_issued // self._groups_per_step
+        num_steps = (self._num_issued - self._num_lost) // self._groups_per_step
+        step = min(self._first_step + num_steps, self._last_step)
         self._num_issued += 1
         while self._reopened:
             draw = self._reopened.popleft()
@@ -128,8 +198,8 @@ class RolloutProducer:
         task = self._sampler.draw(step)
         return self._ledger.record_draw(task.task_id, step, policy_version), task
 
-    def _finished(self, running: asyncio.Task[None]) -> None:
-        self._running.discard(running)
+    def _finished(self, draw_id: int, running: asyncio.Task[None]) -> None:
+        del self._running[draw_id], self._task_ids[draw_id]
         if running.cancelled():
             return
         error = running.exception()
@@ -144,6 +214,7 @@ class RolloutProducer:
             prompt_ids=prompt_ids,
             num_generations=self._num_generations,
             sampling=self._sampling,
+            abort_prefill=self._prefill if self._aborts_early else None,
         )
         completions: list[Completion] = []
         scores: list[asyncio.Task[RewardResult]] = []
@@ -152,6 +223,7 @@ class RolloutProducer:
                 async for completion in self._generator.generate(request):
                     completions.append(completion)
                     self.generation_timer.add(num_tokens=len(completion.token_ids))
+                    self.aborts.record(completion)
                     if self._score_each:
                         scores.append(self._start_scoring(task, completion))
             if len(completions) != self._num_generations:
@@ -160,6 +232,7 @@ class RolloutProducer:
                     f"of {task.task_id}"
                 )
             self._buffer.generated(draw_id)
+            self._lengths.record(task.task_id, len(prompt_ids), [len(c.token_ids) for c in completions])
             if not self._score_each:
                 scores = [self._start_scoring(task, completion) for completion in completions]
             results = await asyncio.gather(*scores)
@@ -189,6 +262,11 @@ class RolloutProducer:
             raise StageError(
                 f"{MAX_FAILED_GROUPS} groups in a row could not be scored; the last reason: {detail}"
             )
+
+
+def num_extra_groups(config: Config) -> int:
+    """Groups that a step starts beyond those it trains on (``acceleration.long_tails.over_issue``)."""
+    return math.ceil(config.prompts_per_step * config.acceleration.long_tails.over_issue)
 
 
 def _describe(error: BaseException) -> str:

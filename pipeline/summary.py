@@ -14,11 +14,12 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
 from configs.schema import Config
+from pipeline.engine_environment import may_have_gpu
+from pipeline.engine_start import torch_sees_gpu
 from pipeline.evaluate import EvaluationReport, difference
 from pipeline.passk import Estimate
 from pipeline.run_folder import RunFolder
@@ -75,7 +76,7 @@ def write_summary(
             "seconds": {name: round(value, 1) for name, value in seconds.items()},
             "evaluation": evaluation,
             "isolation_level": isolation_level,
-            "hardware": {"device": device, "cpu": _cpu_name(), "num_cores": os.cpu_count()},
+            "hardware": {"device": device, "cpu": processor_name(), "num_cores": os.cpu_count()},
             "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
         }
     )
@@ -116,8 +117,11 @@ def _cells(estimate: Mapping[str, float], *, signed: bool = False) -> tuple[str,
     )
 
 
-def _cpu_name() -> str:
-    if torch.cuda.is_available():
+def processor_name() -> str:
+    """The GPU's name, or the processor's where there is none."""
+    if may_have_gpu() and torch_sees_gpu():
+        import torch
+
         return torch.cuda.get_device_name(0)
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():

@@ -21,13 +21,14 @@ from pipeline.checkpoint import prune_checkpoints
 from pipeline.generator import Generator
 from pipeline.ledger import Ledger
 from pipeline.messages import RolloutGroup, StepResult
-from pipeline.metrics import MetricsWriter
+from pipeline.metrics import MetricsWriter, StepRate
 from pipeline.progress import Progress
-from pipeline.rollout_buffer import RolloutBuffer
+from pipeline.rollout_buffer import RolloutBuffer, Taken
 from pipeline.rollouts import RolloutProducer
 from pipeline.run_folder import RunFolder
 from pipeline.sample_log import log_samples
-from pipeline.trainer_actor import TrainerHandle
+from pipeline.trainer_group import TrainerHandle
+from pipeline.weight_folder import remove_weights
 from rewards.pool import RewardPool
 from rewards.workers import scoring_deadline_s
 
@@ -85,8 +86,9 @@ class TrainingLoop:
             RuntimeError: the producer failed; the message says why.
         """
         output, max_steps = self._config.output, self._config.training.max_steps
+        rate = StepRate()
         for step in range(done_steps + 1, max_steps + 1):
-            await self._step(step)
+            await self._step(step, rate)
             if step % output.save_steps == 0 or step == max_steps:
                 self._progress.activity(f"saving checkpoint {step}")
                 await self._trainer.save(self._folder.checkpoint(step), step)
@@ -100,13 +102,14 @@ class TrainingLoop:
             f"the trainer published {update.policy_version}, not {version}"
         )
         pause_s = await self._generator.update_weights(update)
-        Path(update.path).unlink(missing_ok=True)
+        remove_weights(update)
         return time.perf_counter() - started, pause_s
 
-    async def _step(self, step: int) -> None:
+    async def _step(self, step: int, rate: StepRate) -> None:
         """One optimiser step and everything that follows from it."""
         started = time.perf_counter()
-        groups, num_dropped = await self._take(step)
+        taken = await self._take(step)
+        groups = taken.groups
         waited_s = time.perf_counter() - started
         self._progress.activity(f"step {step}: training")
         batch, report = make_batch(step, groups, self._config.grpo, policy_version=step - 1)
@@ -119,18 +122,20 @@ class TrainingLoop:
             **report.metrics,
             **self._stage_metrics(result),
             **result.metrics,
-            "rollout/dropped_groups": float(num_dropped),
+            "rollout/dropped_groups": float(len(taken.dropped)),
+            "rollout/cancelled_groups": float(len(taken.cancelled) + len(taken.surplus)),
             "rollout/wait_s": waited_s,
             "weights/update_s": update_s,
             "weights/pause_s": pause_s,
             "step/seconds": elapsed_s,
             "step/samples_per_s": report.num_samples / elapsed_s,
+            **rate.step(),
         }
         self._account(replace(result, metrics=metrics), groups)
         log_samples(self._folder.samples, step, groups[0])
 
-    async def _take(self, step: int) -> tuple[Sequence[RolloutGroup], int]:
-        """Wait for the step's groups; the ones found too old are dropped and counted."""
+    async def _take(self, step: int) -> Taken:
+        """Wait for the step's groups; the ones found too old are dropped, the ones in excess withdrawn."""
         runtime = self._config.runtime
         self._progress.activity(f"step {step}: waiting for rollouts")
         scoring_s = scoring_deadline_s(runtime.reward_timeout_s, self._config.rewards, self._config.execution)
@@ -140,7 +145,10 @@ class TrainingLoop:
         for group in taken.dropped:
             self._ledger.drop_draw(group.draw_id, f"older than max_staleness when step {step} began")
         self._producer.replace(len(taken.dropped))
-        return taken.groups, len(taken.dropped)
+        self._producer.withdraw(taken.cancelled, taken.surplus, f"over-issued: step {step} had its groups")
+        if step == self._config.training.max_steps:
+            self._producer.finish()
+        return taken
 
     def _account(self, result: StepResult, groups: Sequence[RolloutGroup]) -> None:
         """Commit the step; no await between taking the sampler's state and the commit."""
@@ -152,7 +160,7 @@ class TrainingLoop:
 
     def _stage_metrics(self, result: StepResult) -> dict[str, float]:
         """What each stage did since the last step."""
-        generation = self._producer.generation_timer.drain()
+        generation, aborts = self._producer.generation_timer.drain(), self._producer.aborts.drain()
         now, last = self._scorer.metrics(), self._last_scores
         self._last_scores = now
         grown = {name: now[name] - last[name] for name in now}
@@ -161,6 +169,8 @@ class TrainingLoop:
             "generation/seconds": generation.seconds,
             "generation/tokens": float(generation.num_tokens),
             "generation/tokens_per_s": generation.tokens_per_s,
+            "generation/aborted": float(aborts.num_aborted),
+            "generation/tokens_saved": aborts.num_tokens_saved,
             "rewards/seconds": grown["rewards/busy_s"],
             "rewards/seconds_mean": grown["rewards/busy_s"] / max(1.0, grown["rewards/scored"]),
             "rewards/cache_hit_rate": num_found / max(1.0, num_found + grown["rewards/cache_misses"]),

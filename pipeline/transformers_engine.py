@@ -11,12 +11,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
-from safetensors import safe_open
 from transformers import (
     GenerationConfig,
     LogitsProcessor,
@@ -30,8 +29,10 @@ from transformers import (
 )
 
 from configs.schema import Config
+from pipeline.early_abort import AnswerWatch
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightUpdate
 from pipeline.models import load_model, load_tokenizer
+from pipeline.transformers_weights import load_adapter, load_weights
 
 T = TypeVar("T")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -49,6 +50,7 @@ class TransformersEngine:
         dtype = _DTYPES[config.generation.dtype]
         model = load_model(model_path, dtype=dtype, device=device, trust_remote_code=trust)
         self._model = model
+        self._model_path = model_path
         self._tokenizer = load_tokenizer(model_path, trust_remote_code=trust)
         self._max_num_seqs = config.generation.max_num_seqs
         self._timeout_s = config.runtime.generation_timeout_s
@@ -88,7 +90,7 @@ class TransformersEngine:
             yield completion
 
     async def update_weights(self, update: WeightUpdate) -> float:
-        """Load a safetensors file of Hugging Face names after the running request; all of it or nothing.
+        """Load new weights, or merge an adapter, after the running request; all of it or nothing.
 
         Returns the seconds for which generation stood still. A tied head may be in the file or not.
         Raises ValueError when names or shapes are not the model's, OSError or SafetensorError when the
@@ -97,7 +99,10 @@ class TransformersEngine:
         await self._acquire(f"weight update {update.policy_version}")
         try:
             started_s = time.perf_counter()
-            await self._in_thread(lambda: _load_weights(self._model, update.path))
+            if update.kind == "adapter":
+                await self._in_thread(lambda: load_adapter(self._model, self._model_path, update.path))
+            else:
+                await self._in_thread(lambda: load_weights(self._model, update.path))
             self._policy_version = update.policy_version
             return time.perf_counter() - started_s
         finally:
@@ -163,6 +168,9 @@ class TransformersEngine:
             num_prompt_tokens=num_prompt_tokens,
             end_ids=self._end_ids,
             stop=request.sampling.stop,
+            watches=[AnswerWatch(request.abort_prefill) for _ in range(n)]
+            if request.abort_prefill is not None
+            else [],
             interrupt=self._stop,
             deadline_s=deadline_s,
         )
@@ -190,7 +198,7 @@ class TransformersEngine:
                 token_ids=tuple(token_ids[row][:length]),
                 logprobs=tuple(logprobs[row][:length]),
                 text=_cut(_decode(self._tokenizer, token_ids[row][:length]), request.sampling.stop),
-                finish_reason="stop" if row in ends.lengths else "length",
+                finish_reason=ends.finish_reason(row),
                 min_policy_version=self._policy_version,
                 max_policy_version=self._policy_version,
             )
@@ -242,7 +250,9 @@ class _Sampler(LogitsProcessor):
 
 
 class _Ends(StoppingCriteria):
-    """Finds where each row ends: at an end token, at a stop string; or all of them, at an interrupt."""
+    """Finds where each row ends: at an end token, at a stop string, where its watch (pipeline.early_abort)
+    gives it up; or all of them, at an interrupt.
+    """
 
     def __init__(
         self,
@@ -251,6 +261,7 @@ class _Ends(StoppingCriteria):
         num_prompt_tokens: int,
         end_ids: frozenset[int],
         stop: tuple[str, ...],
+        watches: Sequence[AnswerWatch],
         interrupt: threading.Event,
         deadline_s: float,
     ) -> None:
@@ -260,6 +271,8 @@ class _Ends(StoppingCriteria):
         self._num_prompt_tokens = num_prompt_tokens
         self._end_ids = end_ids
         self._stop = stop
+        self._watches = watches
+        self._num_watched = [0] * len(watches)  # characters that each has been fed
         # A stop string is searched in a tail; a token may carry less than one character.
         self._tail = 8 + 4 * max((len(text) for text in stop), default=0)
         self._interrupt = interrupt
@@ -269,7 +282,9 @@ class _Ends(StoppingCriteria):
         """``input_ids`` [n, P + t] -> [n], True for rows that have ended."""
         rows = input_ids[:, self._num_prompt_tokens :]
         for row, tail in enumerate(rows[:, -self._tail :].tolist()):
-            if row not in self.lengths and (tail[-1] in self._end_ids or self._has_stop(tail)):
+            if row in self.lengths:
+                continue
+            if tail[-1] in self._end_ids or self._has_stop(tail) or self._is_hopeless(row, rows):
                 self.lengths[row] = rows.shape[1]
         if self._interrupt.is_set():
             self.reason = RuntimeError("generation was interrupted")
@@ -278,6 +293,22 @@ class _Ends(StoppingCriteria):
         num_rows = input_ids.shape[0]
         ended = [self.reason is not None or row in self.lengths for row in range(num_rows)]
         return torch.tensor(ended, device=input_ids.device)
+
+    def finish_reason(self, row: int) -> str:
+        """As in pipeline.messages.Completion."""
+        if row not in self.lengths:
+            return "length"
+        return "abort" if self._watches and self._watches[row].is_hopeless else "stop"
+
+    def _is_hopeless(self, row: int, rows: torch.Tensor) -> bool:
+        """Feed the row's watch at the end of a line; ``rows`` [n, t]."""
+        if not self._watches or "\n" not in _decode(self._tokenizer, [int(rows[row, -1])]):
+            return False
+        # Behind the last line end half a character may stand.
+        text, _, _ = _decode(self._tokenizer, rows[row].tolist()).rpartition("\n")
+        piece = (text + "\n")[self._num_watched[row] :]
+        self._num_watched[row] += len(piece)
+        return self._watches[row].feed(piece)
 
     def _has_stop(self, tail: list[int]) -> bool:
         return bool(self._stop) and any(text in _decode(self._tokenizer, tail) for text in self._stop)
@@ -300,24 +331,3 @@ def _end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> froz
     for source in (model.generation_config.eos_token_id, model.config.eos_token_id, tokenizer.eos_token_id):
         ids.update(source if isinstance(source, list) else [] if source is None else [source])
     return frozenset(ids)
-
-
-@torch.no_grad()
-def _load_weights(model: PreTrainedModel, path: str) -> None:
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    with safe_open(path, framework="pt") as file:
-        names = set(file.keys())
-        unknown = sorted(names - set(parameters))
-        # Tied parameters are one object under several names; one of them is enough.
-        loaded = {id(parameters[name]) for name in names & set(parameters)}
-        missing = sorted(name for name, parameter in parameters.items() if id(parameter) not in loaded)
-        if unknown or missing:
-            raise ValueError(f"{path}: not the model's weights; unknown {unknown[:3]}, missing {missing[:3]}")
-        for name in names:
-            shape = file.get_slice(name).get_shape()
-            if list(shape) != list(parameters[name].shape):
-                raise ValueError(
-                    f"{path}: {name} has shape {shape}, the model {list(parameters[name].shape)}"
-                )
-        for name in names:
-            parameters[name].copy_(file.get_tensor(name))

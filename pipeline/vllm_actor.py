@@ -1,88 +1,63 @@
-"""A vLLM engine in a Ray actor, and the driver's handle to it.
+"""The driver's handle to a vLLM engine, and where the engine runs.
 
-``start_vllm_generator`` is called by pipeline.engine_start. The actor owns the engine's child process
-and dies with the driver that made it.
+On a CPU, and wherever it shall be resident, the engine is a process of this machine that the driver starts
+itself (pipeline.engine_host): no Ray stands between process start and first token. On GPUs it is a Ray actor,
+so that Ray gives it its share of a device. Either dies with the driver, unless ``runtime.keep_alive``.
+``start_vllm_generator`` is called by pipeline.engine_start.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
+import sys
 from collections.abc import AsyncIterator
-from typing import Any
-
-import ray
 
 from configs.schema import Config
-from pipeline.engine_settings import EngineSettings
+from pipeline import resident, startup
+from pipeline.engine_client import EngineClient, EngineGoneError, LaunchedHost, launch
+from pipeline.engine_environment import engine_environment
+from pipeline.engine_links import EngineLink, HostLink, start_actor
+from pipeline.engine_settings import LARGEST_LORA_RANK, EngineSettings, SpeculationSettings
+from pipeline.engine_wire import Start
+from pipeline.errors import StageError
 from pipeline.generator import GeneratorError
 from pipeline.messages import Completion, GenerationRequest, WeightUpdate
 
-_CLOSE_TIMEOUT_S = 15.0
-
-
-@ray.remote(num_cpus=0, max_restarts=0)
-class VllmActor:
-    """Runs one engine; every method is asynchronous, so requests overlap."""
-
-    def __init__(self) -> None:
-        self._engine: Any = None
-
-    async def start(self, settings: EngineSettings) -> int:
-        """Load the model; returns the actor's process id."""
-        # Imported here so that only this process pays for vllm.
-        from pipeline.vllm_engine import VllmEngine
-
-        self._engine = VllmEngine(settings)
-        return os.getpid()
-
-    @ray.method(num_returns="streaming")  # type: ignore[untyped-decorator]
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
-        """Stream the completions of one request."""
-        async for completion in self._engine.generate(request):
-            yield completion
-
-    async def update_weights(self, update: WeightUpdate) -> float:
-        """See VllmEngine.update_weights."""
-        return float(await self._engine.update_weights(update))
-
-    async def close(self) -> None:
-        """End the engine's child process."""
-        if self._engine is not None:
-            await self._engine.close()
-
 
 class VllmGenerator:
-    """The driver's side of a VllmActor; see pipeline.generator.Generator."""
+    """The driver's side of an engine; see pipeline.generator.Generator."""
 
-    def __init__(self, actor: Any, config: Config, pid: int) -> None:
-        self._actor = actor
+    def __init__(self, link: EngineLink, config: Config) -> None:
+        self._link = link
         self._generation_timeout_s = config.runtime.generation_timeout_s
         self._update_timeout_s = config.runtime.weight_update_timeout_s
-        self.pid = pid
+        self.pid = link.pid
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
-        """Yield completions as they finish.
+        """Yield completions as they finish; to leave the loop early ends the rest.
 
         Raises:
-            GeneratorError: no completion came within ``runtime.generation_timeout_s``, or the actor died.
+            GeneratorError: no completion came within ``runtime.generation_timeout_s``, or the engine died.
         """
-        stream = self._actor.generate.remote(request)
-        for received in range(request.num_generations):
-            try:
-                reference = await asyncio.wait_for(anext(stream), self._generation_timeout_s)
-                yield await reference
-            except TimeoutError as error:
-                raise GeneratorError(
-                    f"the vLLM generator (process {self.pid}) sent {received} of "
-                    f"{request.num_generations} completions of {request.request_id} and then nothing for "
-                    f"{self._generation_timeout_s:.0f} s (runtime.generation_timeout_s)"
-                ) from error
-            except ray.exceptions.RayError as error:
-                raise GeneratorError(
-                    f"the vLLM generator (process {self.pid}) failed: {_reason(error)}"
-                ) from error
+        stream = self._link.generate(request)
+        try:
+            for received in range(request.num_generations):
+                try:
+                    yield await asyncio.wait_for(anext(stream), self._generation_timeout_s)
+                except StopAsyncIteration:
+                    return
+                except TimeoutError as error:
+                    raise GeneratorError(
+                        f"the vLLM generator (process {self.pid}) sent {received} of "
+                        f"{request.num_generations} completions of {request.request_id} and then nothing for "
+                        f"{self._generation_timeout_s:.0f} s (runtime.generation_timeout_s)"
+                    ) from error
+                except StageError as error:
+                    raise GeneratorError(
+                        f"the vLLM generator (process {self.pid}) failed: {error}"
+                    ) from error
+        finally:
+            await stream.aclose()  # type: ignore[attr-defined]
 
     async def update_weights(self, update: WeightUpdate) -> float:
         """See pipeline.generator.Generator.
@@ -91,61 +66,121 @@ class VllmGenerator:
             GeneratorError: the update took longer than ``runtime.weight_update_timeout_s``, or failed.
         """
         try:
-            return float(
-                await asyncio.wait_for(self._actor.update_weights.remote(update), self._update_timeout_s)
-            )
+            return await asyncio.wait_for(self._link.update_weights(update), self._update_timeout_s)
         except TimeoutError as error:
             raise GeneratorError(
                 f"the vLLM generator (process {self.pid}) did not load weights {update.policy_version} "
                 f"within {self._update_timeout_s:.0f} s (runtime.weight_update_timeout_s)"
             ) from error
-        except ray.exceptions.RayError as error:
+        except StageError as error:
             raise GeneratorError(
                 f"the vLLM generator (process {self.pid}) failed to load weights "
-                f"{update.policy_version}: {_reason(error)}"
+                f"{update.policy_version}: {error}"
             ) from error
 
+    async def stats(self) -> dict[str, float]:
+        """Drafting since the engine's start, see VllmEngine.stats; empty without speculation.
+
+        Raises:
+            GeneratorError: the engine failed or is gone.
+        """
+        try:
+            return await self._link.stats()
+        except StageError as error:
+            raise GeneratorError(f"the vLLM generator (process {self.pid}) failed: {error}") from error
+
     async def close(self) -> None:
-        """End the engine, then the actor."""
-        with contextlib.suppress(TimeoutError, ray.exceptions.RayError):
-            await asyncio.wait_for(self._actor.close.remote(), _CLOSE_TIMEOUT_S)
-        ray.kill(self._actor)
+        """End the engine, or leave it to a later run (``runtime.keep_alive``)."""
+        await self._link.close()
 
 
-def _reason(error: ray.exceptions.RayError) -> str:
-    """What happened in the actor; Ray's own text is its whole traceback."""
-    cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
-    return f"{type(cause).__name__}: {cause}"
+async def start_vllm_generator(
+    config: Config, model_path: str, device: str, *, index: int = 0, launched: LaunchedHost | None = None
+) -> VllmGenerator:
+    """Engine number ``index`` of this run: the resident one, the one ``launched``, or one started here.
 
-
-async def start_vllm_generator(config: Config, model_path: str, device: str) -> VllmGenerator:
-    """Start an actor and its engine.
-
-    Raises:
-        GeneratorError: it did not start within ``runtime.startup_timeout_s``, or failed.
+    A ``launched`` host that is of no use is ended. Raises GeneratorError when the engine did not start within
+    ``runtime.startup_timeout_s``, or failed.
     """
-    generation = config.generation
-    settings = _engine_settings(config, model_path, device)
-    options: dict[str, Any] = {"runtime_env": {"env_vars": engine_environment(config, device)}}
-    if device == "cuda":
-        options["num_gpus"] = generation.gpu_memory_utilization
-    # Ray's decorator makes a class of its own, which type checkers do not see.
-    actor_class: Any = VllmActor
-    actor = actor_class.options(**options).remote()
+    runtime = config.runtime
+    settings = engine_settings(config, model_path, device, index)
+    environment = engine_environment(config, device)
+    if launched is not None and launched.environment != environment:
+        launched.kill()
+        launched = None
     try:
-        pid = await asyncio.wait_for(actor.start.remote(settings), config.runtime.startup_timeout_s)
+        async with asyncio.timeout(runtime.startup_timeout_s):
+            if device == "cuda" and not (runtime.keep_alive or runtime.attach):
+                link: EngineLink = await start_actor(settings, environment)
+            else:
+                client = await _attached(settings, environment, index) if runtime.attach else None
+                if client is None:
+                    client = await _started(settings, environment, index, runtime.keep_alive, launched)
+                elif launched is not None:
+                    launched.kill()
+                link = HostLink(client)
+            try:
+                note = await link.prepare()
+            except BaseException:
+                await link.close()
+                raise
+            if note:
+                print(f"note: {note}", file=sys.stderr)
     except TimeoutError as error:
-        ray.kill(actor)
         raise GeneratorError(
-            f"vLLM did not start within {config.runtime.startup_timeout_s:.0f} s (runtime.startup_timeout_s)"
+            f"vLLM did not start within {runtime.startup_timeout_s:.0f} s (runtime.startup_timeout_s)"
         ) from error
-    except ray.exceptions.RayError as error:
-        ray.kill(actor)
-        raise GeneratorError(f"vLLM failed to start: {_reason(error)}") from error
-    return VllmGenerator(actor, config, pid)
+    except StageError as error:
+        raise GeneratorError(f"vLLM failed to start: {error}") from error
+    return VllmGenerator(link, config)
 
 
-def _engine_settings(config: Config, model_path: str, device: str) -> EngineSettings:
+async def _attached(settings: EngineSettings, environment: dict[str, str], index: int) -> EngineClient | None:
+    """The resident engine, if it is what this run needs and is free; otherwise None, and a note says why."""
+    found = await resident.find(index)
+    if found is None:
+        reason = "there is none"
+    else:
+        wanted = resident.engine_identity(settings, environment)
+        differing = resident.differences(wanted, found.identity)
+        try:
+            if not differing:
+                with startup.span("driver", "attach to the resident engine"):
+                    return await EngineClient.connect(resident.socket_path(index))
+            reason = f"process {found.pid} is another engine ({'; '.join(differing)})"
+        except EngineGoneError as error:
+            reason = f"process {found.pid}: {error}"
+    print(f"note: no resident engine to attach to: {reason}; starting one", file=sys.stderr)
+    return None
+
+
+async def _started(
+    settings: EngineSettings,
+    environment: dict[str, str],
+    index: int,
+    is_kept: bool,
+    launched: LaunchedHost | None,
+) -> EngineClient:
+    """A new engine, in ``launched`` or a host of its own; one to be kept takes the place of an idle one."""
+    if is_kept and (reason := await resident.stop(index)) is not None:
+        print(f"note: this engine will not be kept alive: another one is {reason}", file=sys.stderr)
+        is_kept = False
+    host = launched or launch(environment, resident.runtime_folder())
+    start = Start(
+        settings=settings,
+        identity=resident.engine_identity(settings, environment),
+        socket_path=str(resident.socket_path(index)) if is_kept else None,
+        idle_s=resident.IDLE_DEADLINE_S,
+    )
+    try:
+        return await EngineClient.start(host, start)
+    except BaseException:
+        host.kill()
+        raise
+
+
+def engine_settings(config: Config, model_path: str, device: str, index: int = 0) -> EngineSettings:
+    """What engine number ``index`` of this configuration needs."""
     generation = config.generation
     longest = max(generation.max_completion_length, config.evaluation.max_completion_length)
     return EngineSettings(
@@ -157,23 +192,49 @@ def _engine_settings(config: Config, model_path: str, device: str) -> EngineSett
         gpu_memory_utilization=generation.gpu_memory_utilization,
         enable_prefix_caching=generation.enable_prefix_caching,
         kv_cache_memory_bytes=round(generation.kv_cache_gb * 2**30) if device == "cpu" else None,
-        seed=config.training.seed,
+        # Engines with one seed would draw the same random numbers for different groups.
+        seed=config.training.seed + index,
         # vLLM 0.31.0 on CPU ends the engine on some seeded batches ("CPU Generator does not use offset").
         per_request_seeds=device != "cpu",
+        tensor_parallel_size=generation.tensor_parallel_size,
+        # vLLM's LoRA kernels for a CPU copy the factors once a token; its ranks end at 512.
+        lora_rank=config.lora.r if _serves_adapters(config, device) else None,
+        # The host's environment has the OpenMP variables that a CPU's processes need.
+        fork_processes=device == "cpu",
+        speculation=speculation_settings(config),
     )
 
 
-def engine_environment(config: Config, device: str) -> dict[str, str]:
-    """Environment variables of the engine's processes."""
-    variables = {
-        "VLLM_LOGGING_LEVEL": "ERROR",
-        "VLLM_NO_USAGE_STATS": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
-    if device == "cpu":
-        num_threads = config.runtime.generator_threads or os.cpu_count() or 1
-        variables["VLLM_CPU_OMP_THREADS_BIND"] = f"0-{num_threads - 1}" if num_threads > 1 else "0"
-        variables["OMP_NUM_THREADS"] = str(num_threads)
-        # The trainer shares the cores: threads that spin at a barrier would take them from it.
-        variables["OMP_WAIT_POLICY"] = "PASSIVE"
-    return variables
+def _serves_adapters(config: Config, device: str) -> bool:
+    """Whether vLLM runs adapters beside the weights it was started with, or gets them merged."""
+    lora = config.lora
+    return lora.enabled and device == "cuda" and not lora.load_in_4bit and lora.r <= LARGEST_LORA_RANK
+
+
+def speculation_settings(config: Config) -> SpeculationSettings | None:
+    """How the engine drafts ahead, with the draft model on disk; None where it does not.
+
+    Raises:
+        ValueError: the draft model can be had neither from a folder nor from the hub.
+    """
+    speculative = config.acceleration.speculative
+    if not speculative.enabled:
+        return None
+    folder = None
+    if speculative.draft_model is not None:
+        # Imported here: only a draft model needs torch in the driver.
+        from pipeline.models import resolve_model
+
+        draft = config.model.model_copy(update={"name": speculative.draft_model, "revision": None})
+        try:
+            folder = str(resolve_model(draft))
+        except ValueError as error:
+            message = str(error).removeprefix("model.name: ")
+            raise ValueError(f"acceleration.speculative.draft_model: {message}") from error
+    return SpeculationSettings(
+        method=speculative.method,
+        num_tokens=speculative.num_tokens,
+        dynamic=speculative.dynamic,
+        draft_model=folder,
+        history_bytes=round(speculative.history_mb * 2**20),
+    )

@@ -1,4 +1,7 @@
-"""vLLM's side of a weight update: a weight-transfer engine that reads a safetensors file.
+"""vLLM's side of a weight update: a weight-transfer engine that reads what the trainer wrote.
+
+All weights come from a safetensors file. An adapter is merged with the base model's own files, so that
+generation costs nothing more than before; pipeline.vllm_engine says when vLLM's own LoRA takes it instead.
 
 vLLM loads ``register`` in each of its processes through the ``vllm.general_plugins`` entry point that
 pyproject.toml declares; nothing else calls this module.
@@ -18,6 +21,9 @@ from vllm.distributed.weight_transfer.base import (
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+from vllm.utils.torch_utils import set_random_seed
+
+from pipeline.merging import base_weights, merged_weights, read_adapter
 
 BACKEND = "safetensors_file"
 
@@ -29,13 +35,14 @@ class FileInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
 
 @dataclass
 class FileUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
-    """Where the new weights lie: a safetensors file with Hugging Face parameter names."""
+    """Where the new weights lie, and of which kind they are; see pipeline.messages.WeightUpdate."""
 
     path: str
+    kind: str
 
 
 class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  # type: ignore[misc]
-    """Loads a whole checkpoint from a file that the trainer left in shared memory."""
+    """Loads a whole checkpoint from what the trainer left in shared memory."""
 
     init_info_cls = FileInitInfo
     update_info_cls = FileUpdateInfo
@@ -48,8 +55,16 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: FileUpdateInfo) -> None:
-        """Read the file and hand its tensors to the model's own loader."""
-        self.model.load_weights(load_file(update_info.path, device=str(self.device)).items())
+        """Read the tensors and hand them to the model's own loader."""
+        if update_info.kind == "adapter":
+            adapter = read_adapter(update_info.path)
+            self.model.load_weights(merged_weights(adapter, self.model_config.model))
+        elif update_info.kind == "base":
+            self.model.load_weights(base_weights(update_info.path))
+            # The next run shall draw what it would draw from a fresh engine.
+            set_random_seed(self.model_config.seed)
+        else:
+            self.model.load_weights(load_file(update_info.path, device=str(self.device)).items())
 
     def finish_weight_update(self) -> None:
         """Pack the layers for the kernels again, tied output heads included.

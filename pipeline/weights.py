@@ -1,24 +1,24 @@
-"""Publish weights: a safetensors file in shared memory that generators load between two tokens.
+"""Publish weights: files in shared memory that generators load between two tokens.
 
-The trainer calls ``write_weights``; the vLLM side (pipeline.vllm_weights) and the Transformers engine
-read the file. Names are Hugging Face's, so that a receiver needs nothing but its own loader. Does not
-decide when to publish or when to load.
+All weights are one safetensors file with Hugging Face's names, so that a receiver needs nothing but its own
+loader; adapters are a folder in PEFT's layout. The trainer's process writes them, the engines read them.
+Does not decide when to publish or when to load. Called by pipeline.trainer_actor and pipeline.training_loop.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
+from pipeline.merging import write_adapter_files
 from pipeline.messages import WeightUpdate
-
-SHARED_MEMORY = Path("/dev/shm")
 
 
 def write_weights(
@@ -36,6 +36,34 @@ def write_weights(
         OSError: the file cannot be written (the file system is full); the message names the folder and
             the bytes needed.
     """
+    tensors = _on_cpu(named_tensors, dtype)
+    num_bytes = _size(tensors)
+    with _written(path, num_bytes) as temporary:
+        save_file(tensors, temporary)
+    return WeightUpdate(policy_version=policy_version, path=path, num_bytes=num_bytes)
+
+
+def write_adapter(
+    named_tensors: Iterable[tuple[str, torch.Tensor]],
+    config: Mapping[str, object],
+    path: str,
+    policy_version: int,
+    dtype: torch.dtype = torch.bfloat16,
+) -> WeightUpdate:
+    """Write adapters in ``dtype`` to the folder ``path`` in PEFT's layout, atomically.
+
+    ``named_tensors`` have PEFT's names, ``config`` is what adapter_config.json shall hold (see
+    pipeline.adapters). Raises OSError as ``write_weights``.
+    """
+    tensors = _on_cpu(named_tensors, dtype)
+    num_bytes = _size(tensors)
+    with _written(path, num_bytes) as temporary:
+        Path(temporary).mkdir()
+        write_adapter_files(Path(temporary), config, tensors)
+    return WeightUpdate(policy_version=policy_version, path=path, num_bytes=num_bytes, kind="adapter")
+
+
+def _on_cpu(named_tensors: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) -> dict[str, torch.Tensor]:
     tensors: dict[str, torch.Tensor] = {}
     # Holding the sources keeps the address of one that was made for us from being given to another.
     seen: dict[int, torch.Tensor] = {}
@@ -44,33 +72,28 @@ def write_weights(
             continue
         seen[tensor.data_ptr()] = tensor
         tensors[name] = tensor.detach().to(device="cpu", dtype=dtype).contiguous()
-    num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    return tensors
+
+
+def _size(tensors: Mapping[str, torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+@contextmanager
+def _written(path: str, num_bytes: int) -> Iterator[str]:
+    """A temporary name that becomes ``path`` when all went well, and is removed when not."""
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
-        save_file(tensors, temporary)
+        yield temporary
         os.replace(temporary, path)
     except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
+        if Path(temporary).is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            Path(temporary).unlink(missing_ok=True)
         # safetensors reports a full file system as its own error.
         if isinstance(error, OSError | SafetensorError):
             raise OSError(
                 f"cannot write {num_bytes} bytes of weights to {Path(path).parent}: {error}"
             ) from error
         raise
-    return WeightUpdate(policy_version=policy_version, path=path, num_bytes=num_bytes)
-
-
-def shared_folder(run_name: str) -> Path:
-    """A folder for weight files of one run: in shared memory where there is some, else in /tmp.
-
-    Folders that killed runs left behind are removed first.
-    """
-    base = SHARED_MEMORY if SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK) else Path("/tmp")
-    prefix = f"code-grpo-{os.getuid()}-"
-    for left_over in base.glob(f"{prefix}*"):
-        pid = left_over.name.rpartition("-")[2]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(left_over, ignore_errors=True)
-    folder = base / f"{prefix}{run_name}-{os.getpid()}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder

@@ -15,6 +15,8 @@ from configs.schema import Config
 from pipeline.cli import evaluate_humaneval, train_accelerated, train_code_grpo
 
 ROOT = Path(__file__).parents[2]
+# What the driver of a run imports before its engine is up; on two cores each second counts twice.
+NOT_IN_A_DRIVER = ("torch", "transformers", "vllm", "datasets", "huggingface_hub")
 HEAVY = ("torch", "ray", "vllm", "transformers", "trl", "datasets", "numpy")
 
 
@@ -35,14 +37,19 @@ class _Stages:
 @pytest.fixture
 def stages(monkeypatch: pytest.MonkeyPatch) -> _Stages:
     stages = _Stages()
+    stubbed: set[str] = set()
     for module, function in (
-        ("orchestrator", "run_training"),
+        ("launch", "run_training"),
+        ("launch", "run_profile"),
+        ("resident", "stop_all"),
         ("baseline", "run_baseline"),
         ("evaluate", "run_evaluation"),
     ):
-        stub = ModuleType(f"pipeline.{module}")
+        name = f"pipeline.{module}"
+        stub = sys.modules[name] if name in stubbed else ModuleType(name)
+        stubbed.add(name)
         setattr(stub, function, stages)
-        monkeypatch.setitem(sys.modules, f"pipeline.{module}", stub)
+        monkeypatch.setitem(sys.modules, name, stub)
     return stages
 
 
@@ -78,6 +85,14 @@ def test_a_configuration_is_checked_and_shown_before_any_heavy_import(arguments:
     assert done.returncode == (2 if "--set" in arguments else 0)
     assert done.stdout.splitlines()[-1] == "[]"
     assert "Traceback" not in done.stderr
+
+
+def test_a_run_imports_no_model_library_in_the_driver() -> None:
+    done = _run_in_new_process(
+        f"import sys\nimport pipeline.launch, pipeline.orchestrator, pipeline.first_score\n"
+        f"print([m for m in {NOT_IN_A_DRIVER} if m in sys.modules])"
+    )
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
 
 
 ALL_FLAGS = {
@@ -118,6 +133,36 @@ def test_flags_of_several_words_take_hyphen_and_underscore(
     assert not config.execution.enabled
     assert not config.generation.stop_at_code_fence
     assert stages.calls[-1][1:] == (None, False)
+
+
+@pytest.mark.parametrize("spelling", [["--keep-alive", "--attach"], ["--keep_alive", "--attach"]])
+def test_the_engine_is_kept_and_attached_to_by_flags(spelling: list[str], stages: _Stages) -> None:
+    assert train_accelerated([]) == 0
+    runtime = _config(stages).runtime
+    assert (runtime.keep_alive, runtime.attach) == (False, False)
+    assert train_accelerated(spelling) == 0
+    runtime = _config(stages).runtime
+    assert (runtime.keep_alive, runtime.attach) == (True, True)
+
+
+@pytest.mark.parametrize("flag", ["--stop-resident", "--stop_resident"])
+def test_stopping_the_resident_engine_needs_no_configuration(flag: str, stages: _Stages) -> None:
+    assert train_accelerated([flag, "--config", "none.yaml"]) == 0
+    assert stages.calls == [()]
+
+
+@pytest.mark.parametrize("flag", ["--profile-startup", "--profile_startup"])
+def test_a_start_is_profiled_with_the_whole_configuration(flag: str, stages: _Stages) -> None:
+    assert train_accelerated([flag, "--seed", "5"]) == 0
+    assert len(stages.calls[-1]) == 1
+    assert _config(stages).training.seed == 5
+
+
+@pytest.mark.parametrize("flag", ["--keep-alive", "--attach", "--stop-resident", "--profile-startup"])
+def test_the_baseline_has_no_engine_to_keep(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        train_code_grpo([flag])
+    assert stop.value.code == 2 and flag in capsys.readouterr().err
 
 
 def test_flags_win_over_set_and_set_over_the_file(tmp_path: Path, stages: _Stages) -> None:

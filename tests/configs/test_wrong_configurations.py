@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from pipeline.cli import evaluate_humaneval, train_accelerated, train_code_grpo
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration that is not refused must fail its test, not train for an hour."""
+
+    def refuse(*arguments: object) -> int:
+        raise AssertionError("this configuration was accepted")
+
+    for module, function in (
+        ("launch", "run_training"),
+        ("baseline", "run_baseline"),
+        ("evaluate", "run_evaluation"),
+    ):
+        stub = ModuleType(f"pipeline.{module}")
+        setattr(stub, function, refuse)
+        monkeypatch.setitem(sys.modules, f"pipeline.{module}", stub)
+
 
 # (YAML text, what the one line must hold besides the file's name)
 WRONG_FILES = {
@@ -52,6 +72,35 @@ WRONG_FILES = {
         ["grpo.epsilon_high", "-1", "a number > 0 or null"],
     ),
     "unknown loss": ("grpo: {loss_type: ppo}", ["grpo.loss_type", '"ppo"', "grpo, dr_grpo, dapo, bnpo"]),
+    "cispo without its largest weight": (
+        "grpo: {loss_type: cispo}",
+        ["grpo.epsilon_high", "null", "a number >= 1"],
+    ),
+    "cispo with a range for its largest weight": (
+        "grpo: {loss_type: cispo, epsilon_high: 0.28}",
+        ["grpo.epsilon_high", "0.28", "a number >= 1"],
+    ),
+    "cispo by sequence": (
+        "grpo: {loss_type: cispo, epsilon_high: 5, importance_sampling_level: sequence}",
+        ["grpo.importance_sampling_level", '"sequence"', "token"],
+    ),
+    "cispo with a second bound": (
+        "grpo: {loss_type: cispo, epsilon_high: 5, delta: 6}",
+        ["grpo.delta", "6", "null", "cispo"],
+    ),
+    "second bound below the first": (
+        "grpo: {epsilon_high: 0.28, delta: 1.25}",
+        ["grpo.delta", "1.25", "a number > 1 + epsilon_high = 1.28"],
+    ),
+    "second bound at the first": ("grpo: {delta: 1.2}", ["grpo.delta", "1.2", "> 1 + epsilon = 1.2"]),
+    "second bound where nothing is clipped": (
+        "grpo: {delta: 2, importance_sampling_mode: token_mask}",
+        ["grpo.delta", "2", "null"],
+    ),
+    "largest importance weight below one": (
+        "grpo: {importance_sampling_mode: token_truncate, importance_sampling_cap: 0.5}",
+        ["grpo.importance_sampling_cap", "0.5", "a number >= 1"],
+    ),
     "top_p above one": ("generation: {top_p: 1.1}", ["generation.top_p", "1.1", "<= 1"]),
     "zero temperature": ("generation: {temperature: 0}", ["generation.temperature", "0", "a number > 0"]),
     "unknown dtype": (
@@ -59,15 +108,6 @@ WRONG_FILES = {
         ["generation.dtype", '"int8"', "bfloat16, float32, float16"],
     ),
     "no prompt length": ("generation: {max_prompt_length: 0}", ["generation.max_prompt_length", "0", "> 0"]),
-    "lora": ("lora: {enabled: true}", ["lora.enabled", "true", "training-step work; set false"]),
-    "speculation": (
-        "acceleration: {speculative: {enabled: true}}",
-        ["acceleration.speculative.enabled", "true", "generation work; set false"],
-    ),
-    "packing": (
-        "acceleration: {token_packing: {enabled: true}}",
-        ["acceleration.token_packing.enabled", "true", "training-step work; set false"],
-    ),
     "network": (
         "execution: {allow_network: true}",
         ["execution.allow_network", "true", "the sandbox has no network"],
@@ -338,13 +378,13 @@ def test_all_problems_are_listed_each_with_its_own_origin(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "run.yaml"
-    file.write_text("lora: {enabled: true}\ngrpo: {bata: 1}\nacceleration: {mode: fast}", encoding="utf-8")
+    file.write_text("lora: {r: 0}\ngrpo: {bata: 1}\nacceleration: {mode: fast}", encoding="utf-8")
     status = train_accelerated(["--config", str(file), "--set", "training.bf16=3", "--max-steps", "0"])
     assert status == 2
     lines = _error_lines(capsys)
     assert len(lines) == 5
     for where, field in (
-        (file, "lora.enabled"),
+        (file, "lora.r"),
         (file, "grpo.bata"),
         (file, "acceleration.mode"),
         ("--set training.bf16=3", "training.bf16"),

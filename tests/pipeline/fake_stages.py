@@ -23,10 +23,10 @@ from pipeline.messages import Completion, GenerationRequest, StepResult, TrainBa
 from pipeline.metrics import MetricsWriter
 from pipeline.progress import make_progress
 from pipeline.rollout_buffer import RolloutBuffer
-from pipeline.rollouts import RolloutProducer
+from pipeline.rollouts import RolloutProducer, num_extra_groups
 from pipeline.run_folder import RunFolder
 from pipeline.sampling import training_sampling
-from pipeline.trainer_actor import TrainerHandle
+from pipeline.trainer_group import TrainerHandle
 from pipeline.training_loop import TrainingLoop
 from rewards.pool import RewardPool
 from rewards.result import RewardResult
@@ -213,6 +213,7 @@ class FakeRun:
             groups_per_step=config.prompts_per_step,
             max_staleness=config.acceleration.max_staleness,
             version=done_steps,
+            num_extra=num_extra_groups(config),
         )
         self.producer = RolloutProducer(
             generator=self.generator,
@@ -230,6 +231,9 @@ class FakeRun:
             prefill="prefill ",
             score_each=config.acceleration.async_rewards.enabled,
             slot_deadline_s=20.0,
+            aborts_early=config.acceleration.early_abort.enabled,
+            long_tails=config.acceleration.long_tails,
+            num_extra=num_extra_groups(config),
         )
         self.loop = TrainingLoop(
             config=config,

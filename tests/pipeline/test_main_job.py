@@ -14,6 +14,7 @@ import torch
 from configs.schema import ModelConfig
 from pipeline.metrics import read_metrics
 from pipeline.models import load_model, load_tokenizer, resolve_model
+from tests.pipeline.tiny_model import save_byte_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -106,6 +107,21 @@ def test_the_portable_engine_trains_on_policy(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
     metrics = read_metrics(tmp_path / "runs" / "portable" / "metrics.jsonl")
     assert [row["train/staleness_max"] for row in metrics] == [0.0, 0.0]
+
+
+def test_two_trainer_ranks_train_a_small_model(tmp_path: Path) -> None:
+    settings = ("generation.engine=transformers", "evaluation.enabled=false", "runtime.trainer_ranks=2")
+    done = command(
+        "train_accelerated",
+        *("--run-name", "ranks", "--max-steps", "2", "--model", str(save_byte_model(tmp_path / "model"))),
+        *small_settings(),
+        *(part for setting in settings for part in ("--set", setting)),
+        folder=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    steps, _ = steps_and_draws(tmp_path / "runs" / "ranks")
+    assert steps == [(1, 1), (2, 2)]
+    load_model(tmp_path / "runs" / "ranks" / "checkpoints" / "step-000002")
 
 
 def test_humaneval_is_sampled_scored_and_written_in_openai_format(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.metrics import METRICS, MetricsWriter, Rate, StageTimer, read_metrics
+from pipeline.metrics import METRICS, MetricsWriter, Rate, StageTimer, StepRate, read_metrics
 
 
 class Clock:
@@ -82,6 +82,17 @@ def test_a_rate_forgets_what_left_its_window() -> None:
     clock.now_s += 15
     assert rate.recent() == 0.0
     assert rate.overall() == 2.5
+
+
+def test_the_recent_step_rate_forgets_a_slow_start_and_the_overall_one_does_not() -> None:
+    clock = Clock()
+    rate = StepRate(clock=clock)
+    clock.now_s += 30
+    assert rate.step() == {"step/per_s": 1 / 30, "step/per_s_recent": 1 / 30}
+    for _ in range(5):
+        clock.now_s += 2
+        last = rate.step()
+    assert last == {"step/per_s": 6 / 40, "step/per_s_recent": 0.5}
 
 
 def test_overlapping_busy_intervals_count_once() -> None:

@@ -19,6 +19,8 @@ METRICS = {
     "train/staleness_max": 1.0,
     "step/seconds": 38.2,
     "step/samples_per_s": 1.68,
+    "step/per_s_recent": 0.02618,
+    "step/per_s": 0.0251,
 }
 
 
@@ -48,7 +50,18 @@ def rendered(width: int = 100, total_steps: int = 20, steps: int = 7) -> str:
 
 def test_the_panel_shows_step_numbers_time_left_and_activity() -> None:
     text = rendered()
-    for part in ("step 7/20", "35%", "0.510", "41.0%", "412 tok/s", "231 tok/s", "0.4/1", "generating 23/64"):
+    for part in (
+        "step 7/20",
+        "35%",
+        "0.510",
+        "41.0%",
+        "412 tok/s",
+        "231 tok/s",
+        "0.4/1",
+        "0.0262",
+        "0.0251",
+        "generating 23/64",
+    ):
         assert part in text
     assert "4:26 elapsed" in text and "8:14 left" in text
     assert "▁" in text and "█" in text
@@ -60,7 +73,7 @@ def test_the_panel_keeps_its_shape_at_any_width(width: int) -> None:
     assert {len(line.rstrip()) for line in lines} == {min(100, width - 1)}
     for whole in ("pass rate", "staleness", "412 tok/s", "1.68/s"):
         assert any(whole in line for line in lines)
-    assert len(lines) == 12
+    assert len(lines) == 13
 
 
 def test_a_panel_before_the_first_step_shows_dashes() -> None:
@@ -89,9 +102,9 @@ def test_plain_lines_have_one_format_and_one_line_a_step() -> None:
     progress.step(2, {"rollout/reward_mean": math.nan})
     assert stream.getvalue().splitlines() == [
         "step  1/20  reward  0.512  pass  41.0%  generation 412 tok/s  training 231 tok/s  staleness 0.4/1"
-        "   38.2 s  left 12:40",
+        "   38.2 s  0.0262 steps/s (overall 0.0251)  left 12:40",
         "step  2/20  reward      -  pass      -  generation         -  training         -  staleness -/-"
-        "        -  left 6:00",
+        "        -  - steps/s (overall -)  left 6:00",
     ]
 
 

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from configs.schema import TrainingConfig
-from pipeline import trainer as trainer_module
+from pipeline import backward as backward_module
 from pipeline.batching import plan_step
 from pipeline.messages import TrainingSample
 from pipeline.models import load_model
-from pipeline.trainer import Trainer, learning_rate_factor
+from pipeline.schedule import learning_rate_factor
+from pipeline.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_samples, save_model
 
 LENGTHS = [(5, 9), (3, 16), (7, 1), (5, 4), (2, 12), (6, 6), (4, 3), (3, 8)]
@@ -65,7 +66,7 @@ def test_logits_in_chunks_give_the_same_gradient(folder: Path, monkeypatch: pyte
     batch = make_samples(LENGTHS, ADVANTAGES)
     config = make_config(grpo={"beta": 0.1})
     _, whole = Trainer(config, folder).gradients(batch)
-    monkeypatch.setattr(trainer_module, "LOGITS_ROWS", 5)
+    monkeypatch.setattr(backward_module, "LOGITS_ROWS", 5)
     _, chunked = Trainer(config, folder).gradients(batch)
     assert_same(chunked, whole)
 
@@ -154,8 +155,9 @@ def test_padding_is_counted_and_sorting_saves_it() -> None:
         pad_token_id=0,
         skip_zero_advantages=True,
     )
-    assert plan.num_padded == plan.num_real == 2 * 12 + 2 * 4
-    assert [part.input_ids.shape for part in plan.micro_batches] == [(2, 12), (2, 4)]
+    # The last token predicts nothing and does not go through the model.
+    assert plan.num_padded == plan.num_real == 2 * 11 + 2 * 3
+    assert [part.build().input_ids.shape for part in plan.micro_plans] == [(2, 11), (2, 3)]
 
 
 def test_masked_completions_change_nothing_but_the_denominator_of_grpo(folder: Path) -> None:
@@ -168,7 +170,8 @@ def test_masked_completions_change_nothing_but_the_denominator_of_grpo(folder: P
         pad_token_id=0,
         skip_zero_advantages=False,
     )
-    (part,) = plan.micro_batches
+    part = plan.micro_plans[0].build()
+    assert len(plan.micro_plans) == 1
     assert part.input_ids.shape[0] == 1
     assert part.weights.tolist() == pytest.approx([1 / 18] * 9)
 

@@ -11,11 +11,13 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from configs.schema import Config, GenerationConfig, RuntimeConfig
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightUpdate
 from pipeline.transformers_engine import TransformersEngine
+from tests.pipeline.adapter_files import publish_random_adapter
+from tests.pipeline.tiny_model import save_model
 
 T = TypeVar("T")
 PROMPT = (3, 4, 5)
@@ -82,7 +84,7 @@ def run(coroutine: Coroutine[object, object, T]) -> T:
 
 
 @torch.no_grad()
-def forward_logprobs(model: LlamaForCausalLM, completion: Completion, temperature: float) -> list[float]:
+def forward_logprobs(model: PreTrainedModel, completion: Completion, temperature: float) -> list[float]:
     tokens = torch.tensor([PROMPT + completion.token_ids])
     logprobs = torch.log_softmax(model(tokens).logits[0] / temperature, -1)
     start = len(PROMPT) - 1
@@ -191,6 +193,37 @@ def test_after_an_update_the_new_weights_write_and_are_stamped(
         assert completion.logprobs == pytest.approx(
             forward_logprobs(make_model(1), completion, 1.0), abs=1e-4
         )
+
+
+def test_after_an_adapter_update_the_adapted_model_writes(folder: Path, tmp_path: Path) -> None:
+    """The second adapter replaces the first: it is added to the base, not to what was there."""
+
+    async def body() -> tuple[list[Completion], list[PreTrainedModel]]:
+        engine = make_engine(folder)
+        adapted = []
+        for version in (1, 2):
+            model, update = publish_random_adapter(folder, tmp_path / f"{version}", version, seed=version)
+            await engine.update_weights(update)
+            adapted.append(model)
+        return await collect(engine, request()), adapted
+
+    after, (first, second) = run(body())
+    for completion in after:
+        assert (completion.min_policy_version, completion.max_policy_version) == (2, 2)
+        assert completion.logprobs == pytest.approx(forward_logprobs(second, completion, 1.0), abs=1e-4)
+        assert completion.logprobs != pytest.approx(forward_logprobs(first, completion, 1.0), abs=1e-2)
+
+
+def test_an_adapter_of_another_model_is_refused_and_changes_nothing(folder: Path, tmp_path: Path) -> None:
+    async def body() -> None:
+        engine = make_engine(folder)
+        before = await collect(engine, request())
+        _, update = publish_random_adapter(save_model(tmp_path / "other"), tmp_path / "adapter", 1)
+        with pytest.raises(ValueError, match="adapter"):
+            await engine.update_weights(update)
+        assert await collect(engine, request()) == before
+
+    run(body())
 
 
 def test_a_bad_weight_file_is_refused_and_changes_nothing(folder: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pipeline.messages import Completion, GenerationRequest, SamplingSettings, W
 from pipeline.models import load_model, load_tokenizer
 from pipeline.prompts import encode_prompt
 from pipeline.weights import write_weights
+from tests.pipeline.adapter_files import publish_random_adapter
 from tests.pipeline.conftest import RunningEngine
 
 pytestmark = pytest.mark.slow
@@ -116,6 +117,38 @@ def test_a_completion_in_flight_carries_both_versions(vllm_engine: RunningEngine
     version, completions = vllm_engine.loop.run_until_complete(scenario())
     assert all(completion.min_policy_version == version for completion in completions)
     assert any(completion.max_policy_version == version + 1 for completion in completions)
+
+
+def test_an_adapter_is_merged_into_the_running_engine_exactly(
+    vllm_engine: RunningEngine, tmp_path: Path
+) -> None:
+    loop, generator, base = vllm_engine.loop, vllm_engine.generator, vllm_engine.model_path
+
+    async def scenario() -> tuple[PreTrainedModel, list[Completion], list[Completion]]:
+        version = (await collect(vllm_engine, ask(vllm_engine, "now", 1, length=1)))[0].max_policy_version
+        model, update = publish_random_adapter(base, tmp_path / "adapter", version + 1, scale=0.05)
+        running = asyncio.create_task(collect(vllm_engine, ask(vllm_engine, "across", 4, length=128)))
+        await asyncio.sleep(0.3)
+        await generator.update_weights(update)
+        across = [c for c in await running if c.max_policy_version > version]
+        after = await collect(vllm_engine, ask(vllm_engine, "adapted", 4))
+        _, none = publish_random_adapter(base, tmp_path / "none", version + 2, scale=0.0)
+        await generator.update_weights(none)
+        return model, across, after
+
+    model, across, after = loop.run_until_complete(scenario())
+    assert worst_difference(vllm_engine, model, after) < 1e-3
+    assert worst_difference(vllm_engine, load_model(base), after) > 0.01
+    # Completions that were running go on under the adapter, over all that they had written before.
+    assert across
+    prompt = ask(vllm_engine, "prompt", 1).prompt_ids
+    for completion in across:
+        assert forward_logprobs(model, prompt, completion)[-1].item() == pytest.approx(
+            completion.logprobs[-1], abs=1e-3
+        )
+    # An adapter of zeros is the base again: nothing of the first one is left.
+    again = loop.run_until_complete(collect(vllm_engine, ask(vllm_engine, "base again", 4)))
+    assert worst_difference(vllm_engine, load_model(base), again) < 1e-3
 
 
 def test_an_update_that_is_not_newer_is_refused_by_name(vllm_engine: RunningEngine) -> None:

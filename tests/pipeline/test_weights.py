@@ -9,7 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipeline.weights import shared_folder, write_weights
+from pipeline.merging import read_adapter
+from pipeline.weight_folder import remove_weights, shared_folder
+from pipeline.weights import write_adapter, write_weights
 
 
 @contextmanager
@@ -94,3 +96,34 @@ def test_the_shared_folder_is_of_this_run_and_closed_to_others() -> None:
     finally:
         folder.rmdir()
         shared_folder("other-run-of-weights").rmdir()
+
+
+ADAPTER = {"peft_type": "LORA", "r": 2, "lora_alpha": 8, "base_model_name_or_path": "base"}
+FACTORS = [
+    ("base_model.model.up.lora_A.weight", torch.ones(2, 3)),
+    ("base_model.model.up.lora_B.weight", torch.ones(4, 2)),
+]
+
+
+def test_an_adapter_is_published_whole_in_pefts_layout_and_removed_again(tmp_path: Path) -> None:
+    update = write_adapter(FACTORS, ADAPTER, str(tmp_path / "adapter"), 3)
+    assert (update.kind, update.policy_version, update.num_bytes) == ("adapter", 3, 2 * (6 + 8))
+    adapter = read_adapter(update.path)
+    assert (adapter.base, adapter.scale, list(adapter.factors)) == ("base", 4.0, ["up.weight"])
+    assert adapter.factors["up.weight"][0].dtype is torch.bfloat16
+    torch.testing.assert_close(adapter.merged("up.weight", torch.zeros(4, 3)), torch.full((4, 3), 8.0))
+    assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
+    full = write_weights([("a", torch.ones(2))], str(tmp_path / "w"), 4)
+    for written in (update, full, update, full):
+        remove_weights(written)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_adapter_for_which_there_is_no_room_leaves_nothing(tmp_path: Path) -> None:
+    large = [(name, value.repeat(1, 100_000)) for name, value in FACTORS]
+    with (
+        largest_file(10_000),
+        pytest.raises(OSError, match=rf"cannot write 2800000 bytes of weights to {tmp_path}: .*too large"),
+    ):
+        write_adapter(large, ADAPTER, str(tmp_path / "adapter"), 1)
+    assert not list(tmp_path.iterdir())

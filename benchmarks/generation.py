@@ -1,0 +1,294 @@
+"""How fast completions are written: our engine with each way of drafting, vLLM's own defaults, Transformers.
+
+    python -m benchmarks.generation --threads 2 --repeats 5 --json benchmarks/results/generation_cpu.json
+
+Every contender is a process of its own, all pinned to the same cores; one works at a time. In each round
+all of them write the same number of completions for the same ladder tasks, twice: in the first pass the
+tasks are new to them (a cold history), in the second they have answered them before (a warm one). Rounds
+take new tasks. A pass is timed whole, its tail included. Figures are medians over the rounds; ratios are
+formed within a round, so that what else the machine does falls on both sides. Tokens are completion tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import hardware
+from benchmarks.report import add_output_options, publish
+from configs.schema import Config
+from curriculum.ladder.index import ladder_tasks
+from pipeline.engine_environment import engine_environment
+from pipeline.models import resolve_model
+
+_GENERATIONS_PER_TASK = 8
+_MIN_SEQUENCES = 16
+_START_TIMEOUT_S = 600.0
+_PASS_TIMEOUT_S = 900.0
+_PASSES = ("first", "second")
+_PLAIN = "plain"
+_OFF = {"speculative": {"enabled": False}}
+# What each contender changes in the acceleration section; rivals run as their kind says.
+_OWN: Mapping[str, Mapping[str, Any]] = {
+    _PLAIN: _OFF,
+    "ngram": {"speculative": {"enabled": True, "method": "ngram", "dynamic": False}},
+    "history": {"speculative": {"enabled": True, "method": "history", "dynamic": False}},
+    "draft": {"speculative": {"enabled": True, "method": "draft_model", "dynamic": False}},
+    "dynamic": {"speculative": {"enabled": True, "method": "history", "dynamic": True}},
+}
+_RIVALS = ("vllm_defaults", "transformers")
+
+
+class Process:
+    """A contender's process: one line of JSON to it, one from it."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+        self.name = name
+        self._process = process
+
+    async def ask(self, message: Mapping[str, Any], deadline_s: float) -> dict[str, Any]:
+        """Its answer. Raises RuntimeError that names it when none comes in time or at all."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write((json.dumps(message) + "\n").encode())
+        try:
+            line = await asyncio.wait_for(self._process.stdout.readline(), deadline_s)
+        except TimeoutError as error:
+            raise RuntimeError(f"{self.name} did not answer within {deadline_s:g} s") from error
+        if not line:
+            raise RuntimeError(f"{self.name} ended; what it said stands above")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    async def close(self) -> None:
+        """Let it end by itself; kill it where it does not."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), 30)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+
+async def start_contender(name: str, given: argparse.Namespace, model_path: str) -> Process:
+    """Start one; returns when its model is loaded."""
+    config = contender_config(name, given)
+    # One Python for all: the contender's libraries are those of this interpreter.
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "benchmarks.generation_contender"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, **contender_environment(name, config), "HF_HUB_OFFLINE": "1"},
+    )
+    started = Process(name, process)
+    spec = {
+        "kind": name if name in _RIVALS else "own",
+        "config": config.model_dump(),
+        "model_path": model_path,
+    }
+    await started.ask(spec, _START_TIMEOUT_S)
+    return started
+
+
+def contender_config(name: str, given: argparse.Namespace) -> Config:
+    """The defaults of the project, and what makes this contender."""
+    acceleration = {key: dict(value) for key, value in _OWN.get(name, _OFF).items()}
+    if name == "draft":
+        acceleration["speculative"]["draft_model"] = given.draft_model
+    return Config.model_validate(
+        {
+            "model": {"name": given.model},
+            "generation": {"max_completion_length": given.length},
+            "acceleration": acceleration,
+            "runtime": {"generator_threads": given.threads},
+        }
+    )
+
+
+def contender_environment(name: str, config: Config) -> dict[str, str]:
+    """Ours for ours; a rival is told nothing but the cores and to be quiet."""
+    if name not in _RIVALS:
+        return engine_environment(config, "cpu")
+    num_threads = config.runtime.generator_threads or 1
+    quiet = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    cores = f"0-{num_threads - 1}" if num_threads > 1 else "0"
+    return {**quiet, "VLLM_CPU_OMP_THREADS_BIND": cores, "OMP_NUM_THREADS": str(num_threads)}
+
+
+def task_slices(batches: Sequence[int], num_repeats: int) -> Iterator[tuple[int, int, list[str]]]:
+    """``(repeat, sequences in flight, task ids)`` of every round: no task is in two of them.
+
+    Raises ValueError when the ladder has too few tasks.
+    """
+    ids = [task.task_id for task in ladder_tasks("train")]
+    sizes = {batch: max(_MIN_SEQUENCES, 2 * batch) // _GENERATIONS_PER_TASK for batch in batches}
+    needed = num_repeats * sum(sizes.values())
+    if needed > len(ids):
+        raise ValueError(f"--repeats {num_repeats} needs {needed} tasks; the ladder has {len(ids)}")
+    # Neighbours in the ladder are variants of one idea.
+    order = iter([ids[(index * 97) % len(ids)] for index in range(len(ids))])
+    for repeat in range(num_repeats):
+        for batch in batches:
+            yield repeat, batch, [next(order) for _ in range(sizes[batch])]
+
+
+async def measure(given: argparse.Namespace) -> dict[str, Any]:
+    """Every pass of every contender, and what follows from them."""
+    config = contender_config(_PLAIN, given)
+    model_path = str(resolve_model(config.model))
+    rows = []
+    async with AsyncExitStack() as stack:
+        processes = []
+        for name in given.contenders:
+            processes.append(await start_contender(name, given, model_path))
+            stack.push_async_callback(processes[-1].close)
+        await _warm_up(processes)
+        for repeat, batch, tasks in task_slices(given.batch, given.repeats):
+            for which in _PASSES:
+                # Whoever comes first in every round might find another machine than the last.
+                turn = repeat % len(processes)
+                for process in processes[turn:] + processes[:turn]:
+                    order = {
+                        "name": f"{repeat}-{batch}-{which}",
+                        "tasks": tasks,
+                        "num_generations": _GENERATIONS_PER_TASK,
+                        "num_in_flight": batch,
+                    }
+                    answer = await process.ask(order, _PASS_TIMEOUT_S)
+                    row = {"contender": process.name, "repeat": repeat, "batch": batch, "pass": which}
+                    rows.append({**row, **answer})
+                    print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    return {
+        **summarise(rows),
+        "rounds": rows,
+        "settings": {
+            "threads": given.threads,
+            "repeats": given.repeats,
+            "max_completion_length": given.length,
+            "generations_per_task": _GENERATIONS_PER_TASK,
+            "model": given.model,
+            "draft_model": given.draft_model,
+        },
+        "hardware": hardware(),
+        # On CPU the distribution is named vllm-cpu.
+        "versions": {
+            one.name: one.version
+            for one in distributions()
+            if one.name in ("torch", "transformers", "vllm", "vllm-cpu")
+        },
+    }
+
+
+async def _warm_up(processes: Sequence[Process]) -> None:
+    """One pass that is not counted, over a task that no round takes: compilation, first allocations."""
+    task = ladder_tasks("heldout")[0].task_id
+    for process in processes:
+        order = {"name": "warm-up", "tasks": [task], "num_generations": 4, "num_in_flight": 4}
+        await process.ask(order, _PASS_TIMEOUT_S)
+
+
+def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """By sequences in flight, contender and pass: medians over the rounds, and ratios to plain.
+
+    ``acceptance`` is the share of drafted tokens that were kept; ``accepted_length`` the kept tokens a draft.
+    """
+    by_key: dict[tuple[int, str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_key.setdefault((row["batch"], row["contender"], row["pass"]), []).append(row)
+    figures: dict[str, dict[str, dict[str, Any]]] = {}
+    for (batch, contender, which), passes in by_key.items():
+        rates = [row["tokens"] / row["seconds"] for row in passes]
+        figure: dict[str, Any] = {"tokens_per_s": round(statistics.median(rates), 1)}
+        plain = by_key.get((batch, _PLAIN, which))
+        if plain is not None:
+            ratios = [
+                rate * base["seconds"] / base["tokens"] for rate, base in zip(rates, plain, strict=True)
+            ]
+            figure["times_plain"] = round(statistics.median(ratios), 3)
+            figure["rounds_times_plain"] = [round(ratio, 3) for ratio in ratios]
+        num_drafted = sum(row.get("drafted", 0) for row in passes)
+        if num_drafted:
+            num_accepted = sum(row["accepted"] for row in passes)
+            figure["acceptance"] = round(num_accepted / num_drafted, 3)
+            figure["accepted_length"] = round(num_accepted / sum(row["drafts"] for row in passes), 2)
+        figures.setdefault(str(batch), {}).setdefault(contender, {})[which] = figure
+    return {"in_flight": figures}
+
+
+def table(result: dict[str, Any]) -> str:
+    """What a reader wants to see, in Markdown: one row a contender, tok/s of both passes and the ratio."""
+    machine, settings = result["hardware"], result["settings"]
+    batches = list(result["in_flight"])
+    lines = [
+        f"{settings['model']}, at most {settings['max_completion_length']} tokens; {machine['cpu']}, "
+        f"{settings['threads']} cores; tok/s first pass, second pass (times plain in the second)",
+        "",
+        f"| sequences in flight | {' | '.join(batches)} | accepted of drafted, by sequences |",
+        f"|---|{'---|' * len(batches)}---|",
+    ]
+    for contender in next(iter(result["in_flight"].values())):
+        cells, kept = [], []
+        for batch in batches:
+            first, second = (result["in_flight"][batch][contender][which] for which in _PASSES)
+            ratio = f" ({second['times_plain']:.2f})" if "times_plain" in second else ""
+            cells.append(f"{first['tokens_per_s']:.0f}, {second['tokens_per_s']:.0f}{ratio}")
+            if "acceptance" in second:
+                kept.append(f"{100 * second['acceptance']:.0f} % ({second['accepted_length']:.1f} a draft)")
+        lines.append(f"| {' | '.join([contender, *cells, ', '.join(kept)])} |")
+    return "\n".join(lines)
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line; what cannot be is refused before anything starts."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    names = [*_OWN, *_RIVALS]
+    parser.add_argument("--threads", type=int, default=2, help="cores, the first of this machine")
+    parser.add_argument("--batch", type=_numbers, default=[1, 4, 16, 64], help="sequences in flight: 1,4")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds, each with new tasks")
+    parser.add_argument("--length", type=int, default=128, help="tokens of a completion at most")
+    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--draft-model", help="folder of a smaller model; without it draft is left out")
+    parser.add_argument("--contenders", type=lambda text: text.split(","), help=f"of {','.join(names)}")
+    add_output_options(parser)
+    parser.add_argument("--json", dest="output", type=Path, help="the same as --output")
+    given = parser.parse_args(arguments)
+    if given.contenders is None:
+        given.contenders = [name for name in names if name != "draft" or given.draft_model]
+    unknown = [name for name in given.contenders if name not in names]
+    if unknown:
+        parser.error(f"--contenders: {', '.join(unknown)}: choose from {', '.join(names)}")
+    if "draft" in given.contenders and not given.draft_model:
+        parser.error("--contenders: draft needs --draft-model")
+    if min(given.threads, given.repeats, given.length, *given.batch) < 1:
+        parser.error("--threads, --repeats, --length and --batch must be at least 1")
+    missing = set(range(given.threads)) - os.sched_getaffinity(0)
+    if missing:
+        parser.error(f"--threads {given.threads}: core {min(missing)} is not this process's to use")
+    return given
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def main() -> None:
+    """Measure what the command line says."""
+    given = parse_arguments()
+    os.sched_setaffinity(0, range(given.threads))
+    publish(asyncio.run(measure(given)), "generation", table, given)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""One contender of benchmarks.generation in a process of its own: passes over tasks in, figures out.
+
+Reads lines of JSON on stdin: first what to start, then one pass a line; answers each with one line of
+JSON. The pipeline's own engine runs as the pipeline runs it (pipeline.vllm_engine with the settings
+that pipeline.vllm_actor makes of a configuration). Its rivals are vLLM with its own defaults, and
+Transformers' ``generate`` on left-padded batches. Started by benchmarks.generation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TextIO
+
+import torch
+from transformers import GenerationConfig
+from vllm import SamplingParams
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from configs.schema import Config
+from curriculum.ladder.index import ladder_tasks
+from pipeline.messages import GenerationRequest
+from pipeline.models import load_model, load_tokenizer
+from pipeline.prompts import encode_prompt
+from pipeline.sampling import training_sampling
+from pipeline.vllm_actor import engine_settings
+from pipeline.vllm_engine import VllmEngine
+
+Prompts = Sequence[tuple[int, ...]]
+
+
+class Contender(Protocol):
+    """Writes one completion for each prompt, ``num_in_flight`` at once, in the order given."""
+
+    async def run(self, name: str, prompts: Prompts, num_in_flight: int) -> int:
+        """Returns the tokens written; ``name`` is unique to the pass."""
+        ...
+
+    async def stats(self) -> dict[str, float]:
+        """Counts of speculation since the start (see VllmEngine.stats); empty where nothing is drafted."""
+        ...
+
+    async def close(self) -> None:
+        """End what was started."""
+        ...
+
+
+class OwnEngine:
+    """The engine of the pipeline, as ``config`` says."""
+
+    def __init__(self, config: Config, model_path: str) -> None:
+        self._engine = VllmEngine(engine_settings(config, model_path, "cpu"))
+        self._sampling = training_sampling(config)
+
+    async def run(self, name: str, prompts: Prompts, num_in_flight: int) -> int:
+        async def write(index: int) -> int:
+            request = GenerationRequest(
+                request_id=f"{name}-{index}",
+                prompt_ids=prompts[index],
+                num_generations=1,
+                sampling=self._sampling,
+            )
+            return sum([len(completion.token_ids) async for completion in self._engine.generate(request)])
+
+        return await _at_once(write, len(prompts), num_in_flight)
+
+    async def stats(self) -> dict[str, float]:
+        return await self._engine.stats()
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+
+class VllmDefaults:
+    """vLLM as it comes: the model's name and nothing else; the same requests are asked of it."""
+
+    def __init__(self, config: Config, model_path: str) -> None:
+        self._engine = AsyncLLM.from_engine_args(AsyncEngineArgs(model=model_path))
+        sampling = training_sampling(config)
+        self._parameters = SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            max_tokens=sampling.max_completion_length,
+            stop=list(sampling.stop),
+            include_stop_str_in_output=True,
+            logprobs=0,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    async def run(self, name: str, prompts: Prompts, num_in_flight: int) -> int:
+        async def write(index: int) -> int:
+            num_tokens = 0
+            async for answer in self._engine.generate(
+                {"prompt_token_ids": list(prompts[index])}, self._parameters, f"{name}-{index}"
+            ):
+                num_tokens = len(answer.outputs[0].token_ids)
+            return num_tokens
+
+        return await _at_once(write, len(prompts), num_in_flight)
+
+    async def stats(self) -> dict[str, float]:
+        return {}
+
+    async def close(self) -> None:
+        self._engine.shutdown()
+
+
+class TransformersGenerate:
+    """Transformers' ``generate`` in bf16, one batch of ``num_in_flight`` prompts after another."""
+
+    def __init__(self, config: Config, model_path: str) -> None:
+        self._tokenizer = load_tokenizer(model_path, trust_remote_code=False)
+        self._model = load_model(model_path, dtype=torch.bfloat16, device="cpu", trust_remote_code=False)
+        self._sampling = training_sampling(config)
+
+    async def run(self, name: str, prompts: Prompts, num_in_flight: int) -> int:
+        starts = range(0, len(prompts), num_in_flight)
+        return sum(self._batch(prompts[start : start + num_in_flight]) for start in starts)
+
+    @torch.inference_mode()
+    def _batch(self, prompts: Prompts) -> int:
+        longest = max(map(len, prompts))
+        pad = self._tokenizer.pad_token_id
+        input_ids = torch.tensor([[pad] * (longest - len(ids)) + list(ids) for ids in prompts])  # [n, P]
+        mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts])
+        sampling = self._sampling
+        settings = GenerationConfig(  # type: ignore[no-untyped-call]
+            do_sample=True,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            max_new_tokens=sampling.max_completion_length,
+            pad_token_id=pad,
+            eos_token_id=self._tokenizer.eos_token_id,
+            stop_strings=list(sampling.stop) or None,
+        )
+        output = self._model.generate(  # type: ignore[operator]
+            input_ids, attention_mask=mask, generation_config=settings, tokenizer=self._tokenizer
+        )
+        return sum(self._length(row) for row in output[:, longest:].tolist())
+
+    def _length(self, row: list[int]) -> int:
+        """Tokens of a completion without what pads it; its own end token counts."""
+        ends = {self._tokenizer.pad_token_id, self._tokenizer.eos_token_id}
+        length = next((index for index, token in enumerate(row) if token in ends), len(row))
+        has_stop = any(stop in self._tokenizer.decode(row[:length]) for stop in self._sampling.stop)
+        return min(len(row), length if has_stop else length + 1)
+
+    async def stats(self) -> dict[str, float]:
+        return {}
+
+    async def close(self) -> None:
+        pass
+
+
+async def _at_once(write: Any, num_prompts: int, num_in_flight: int) -> int:
+    """Sum of ``write(index)`` over all indices in order, at most ``num_in_flight`` of them at work."""
+    left = iter(range(num_prompts))
+
+    async def worker() -> int:
+        return sum([await write(index) for index in left])
+
+    return sum(await asyncio.gather(*(worker() for _ in range(num_in_flight))))
+
+
+def start(spec: Mapping[str, Any]) -> tuple[Contender, dict[str, tuple[int, ...]]]:
+    """The contender that ``spec`` names, and the encoded prompt of every task by id."""
+    config, model_path = Config.model_validate(spec["config"]), spec["model_path"]
+    kinds: dict[str, type[OwnEngine] | type[VllmDefaults] | type[TransformersGenerate]] = {
+        "own": OwnEngine,
+        "vllm_defaults": VllmDefaults,
+        "transformers": TransformersGenerate,
+    }
+    tokenizer = load_tokenizer(model_path, trust_remote_code=False)
+    prefill = config.generation.assistant_prefill
+    prompts = {task.task_id: encode_prompt(tokenizer, task, prefill) for task in ladder_tasks("all")}
+    return kinds[spec["kind"]](config, model_path), prompts
+
+
+async def serve(replies: TextIO) -> None:
+    """Answer stdin line by line until it ends."""
+    contender, prompts = start(json.loads(sys.stdin.readline()))
+    print(json.dumps({"ready": True}), file=replies, flush=True)
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        order = json.loads(line)
+        wanted = [prompts[task_id] for task_id in order["tasks"] for _ in range(order["num_generations"])]
+        before, started = await contender.stats(), time.perf_counter()
+        num_tokens = await contender.run(order["name"], wanted, order["num_in_flight"])
+        seconds = time.perf_counter() - started
+        grown = {name: count - before[name] for name, count in (await contender.stats()).items()}
+        print(json.dumps({"tokens": num_tokens, "seconds": seconds, **grown}), file=replies, flush=True)
+    await contender.close()
+
+
+def main() -> None:
+    """Serve until stdin ends; what libraries print goes to stderr, the answers alone to stdout."""
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as replies:
+        os.dup2(2, 1)
+        asyncio.run(serve(replies))
+
+
+if __name__ == "__main__":
+    main()

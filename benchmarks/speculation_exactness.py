@@ -1,0 +1,192 @@
+"""Does speculative decoding write what plain decoding writes? Samples of both, compared.
+
+``python -m benchmarks.speculation_exactness`` starts vLLM with each method in turn (drafts in every step,
+fp32, the built-in model) and draws ``--samples`` completions of one task, with the model's weights and
+right after an update to shaken ones. It compares the distribution of the first tokens with that of plain
+decoding (chi-square tests of every place and of all places jointly, Holm's correction), and the
+log-probabilities with a Transformers forward of the accepted tokens. Two controls: plain decoding against
+itself must agree, and against the other weights must not. Exit code 1 when anything is not as it must be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from benchmarks.exactness import two_sample_p_values
+from benchmarks.machine import hardware
+from benchmarks.report import add_output_options, publish
+from configs.schema import Config
+from curriculum.ladder.index import ladder_tasks
+from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightUpdate
+from pipeline.models import load_model, load_tokenizer, resolve_model
+from pipeline.prompts import encode_prompt
+from pipeline.vllm_actor import start_vllm_generator
+from pipeline.weights import write_weights
+
+LENGTH = 8
+# After Holm's correction within a comparison; there are two comparisons a method.
+ALPHA = 0.001
+MAX_LOGPROB_DIFFERENCE = 1e-3
+_NUM_LOGPROB_SAMPLES = 64
+_SHAKE = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """Completions of one engine under one set of weights, and what was drafted for them."""
+
+    completions: tuple[Completion, ...]
+    counts: Mapping[str, float]
+    seconds: float
+
+    def tokens(self, half: slice = slice(None)) -> list[tuple[int, ...]]:
+        return [completion.token_ids for completion in self.completions[half]]
+
+
+def engine_config(method: str, given: argparse.Namespace) -> Config:
+    """Plain decoding, or one method of speculation that drafts in every step."""
+    speculative: dict[str, object] = {"enabled": False}
+    if method != "plain":
+        speculative = {"enabled": True, "method": method, "dynamic": False, "num_tokens": given.num_tokens}
+    if method == "draft_model":
+        speculative |= {"draft_model": Config().model.name}
+    return Config.model_validate(
+        {
+            "generation": {"dtype": "float32", "max_completion_length": LENGTH, "kv_cache_gb": 0.5},
+            "evaluation": {"max_completion_length": LENGTH},
+            "acceleration": {"speculative": speculative},
+        }
+    )
+
+
+def shaken(model: PreTrainedModel) -> PreTrainedModel:
+    """``model`` with noise on every weight, the same for each call."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.add_(noise * parameter.std() * _SHAKE)
+    return model
+
+
+async def draw(method: str, given: argparse.Namespace, prompt: tuple[int, ...], update: WeightUpdate,
+               folder: Path) -> tuple[Drawn, Drawn]:  # fmt: skip
+    """``--samples`` completions before and as many right after the update."""
+    config = engine_config(method, given)
+    generator = await start_vllm_generator(config, str(folder), "cpu")
+    sampling = SamplingSettings(temperature=given.temperature, max_completion_length=LENGTH)
+    drawn = []
+    try:
+        for name in ("before", "after"):
+            if name == "after":
+                await generator.update_weights(update)
+            counts, started = await generator.stats(), time.perf_counter()
+            request = GenerationRequest(
+                request_id=name, prompt_ids=prompt, num_generations=given.samples, sampling=sampling
+            )
+            completions = [completion async for completion in generator.generate(request)]
+            grown = {key: value - counts[key] for key, value in (await generator.stats()).items()}
+            drawn.append(
+                Drawn(completions=tuple(completions), counts=grown, seconds=time.perf_counter() - started)
+            )
+    finally:
+        await generator.close()
+    return drawn[0], drawn[1]
+
+
+def logprob_difference(
+    model: PreTrainedModel, prompt: Sequence[int], drawn: Drawn, temperature: float
+) -> float:
+    """The largest difference of a log-probability from a Transformers forward, over some completions."""
+    worst = 0.0
+    for completion in drawn.completions[:_NUM_LOGPROB_SAMPLES]:
+        with torch.no_grad():
+            logits = model(torch.tensor([[*prompt, *completion.token_ids]])).logits[0, len(prompt) - 1 : -1]
+        expected = torch.log_softmax(logits.float() / temperature, dim=-1)
+        picked = expected.gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
+        worst = max(worst, float((picked - torch.tensor(completion.logprobs)).abs().max()))
+    return worst
+
+
+async def compare(given: argparse.Namespace) -> dict[str, Any]:
+    """Draw with every method and compare."""
+    folder = resolve_model(Config().model)
+    task = ladder_tasks("train")[0]
+    prompt = encode_prompt(load_tokenizer(folder), task, "```python\n")
+    models = (load_model(folder), shaken(load_model(folder)))
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        path = str(Path(scratch) / "shaken.safetensors")
+        update = write_weights(models[1].named_parameters(), path, 1, torch.float32)
+        plain = await draw("plain", given, prompt, update, folder)
+        half = given.samples // 2
+        first, second = plain[0].tokens(slice(None, half)), plain[0].tokens(slice(half, None))
+        rows.append(row("plain", "itself", min(two_sample_p_values(first, second, LENGTH)), True))
+        other = min(two_sample_p_values(plain[0].tokens(), plain[1].tokens(), LENGTH))
+        rows.append(row("plain", "plain, other weights", other, False))
+        for method in given.methods:
+            drawn = await draw(method, given, prompt, update, folder)
+            for name, ours, theirs, model in zip(
+                ("before the update", "after the update"), drawn, plain, models, strict=True
+            ):
+                p_value = min(two_sample_p_values(ours.tokens(), theirs.tokens(), LENGTH))
+                difference = logprob_difference(model, prompt, ours, given.temperature)
+                rows.append(
+                    row(method, f"plain, {name}", p_value, True)
+                    | {
+                        "logprob_difference": difference,
+                        "acceptance": ours.counts["accepted"] / max(1.0, ours.counts["drafted"]),
+                        "drafted": ours.counts["drafted"],
+                        "seconds": ours.seconds,
+                    }
+                )
+                rows[-1]["ok"] &= difference <= MAX_LOGPROB_DIFFERENCE and ours.counts["accepted"] > 0
+    return {"samples": given.samples, "task": task.task_id, "rows": rows, "hardware": hardware()}
+
+
+def row(method: str, against: str, p_value: float, must_agree: bool) -> dict[str, Any]:
+    """One comparison, and whether it came out as it must."""
+    is_ok = p_value > ALPHA if must_agree else p_value < ALPHA
+    return {"method": method, "against": against, "p_value": p_value, "ok": is_ok}
+
+
+def table(result: dict[str, Any]) -> str:
+    """The comparisons as text."""
+    lines = [f"first {LENGTH} tokens of {result['samples']} completions of {result['task']}"]
+    lines.append(f"{'method':12} {'against':26} {'smallest p':>11} {'accepted':>9} {'logprobs':>9}")
+    for entry in result["rows"]:
+        line = f"{entry['method']:12} {entry['against']:26} {entry['p_value']:11.2e}"
+        if "acceptance" in entry:
+            line += f" {entry['acceptance']:9.1%} {entry['logprob_difference']:9.1e}"
+        lines.append(line if entry["ok"] else f"{line}  WRONG")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--samples", type=int, default=4096, help="completions a method and set of weights")
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--num-tokens", type=int, default=4, help="tokens drafted ahead")
+    methods = ("history", "ngram", "draft_model")
+    parser.add_argument("--methods", nargs="+", default=methods, choices=methods)
+    add_output_options(parser)
+    given = parser.parse_args()
+    result = asyncio.run(compare(given))
+    publish(result, "speculation_exactness", table, given)
+    sys.exit(0 if all(entry["ok"] for entry in result["rows"]) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""From process start to the first scored rollout: fresh, attached to a resident engine, and TRL's trainer.
+
+    python -m benchmarks.startup --output benchmarks/results/startup_cpu.json
+
+Each case is a command as a user types it, held to ``--cores`` cores, with the built-in model on disk:
+``train_accelerated --profile-startup``; the same with ``--attach``, against an engine that a run with
+``--keep-alive`` left (it ends one that is there already); and ``train_code_grpo``, which is ended when it has
+scored its first completions (its measurement before training is off: it would come first). Cases take turns;
+figures are medians over the rounds. The first round of each is not counted: it fills the caches that every
+later start finds, bytecode included. Prints a table and, last, one line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import hardware
+from benchmarks.report import add_output_options, publish
+from pipeline.startup import FIRST_SCORE, LOG_VARIABLE, Span, process_started_s, read_spans
+
+_DEADLINE_S = 900.0
+_LIMITS_S = {"default": 20.0, "attached": 4.0}
+_TRL_SETTINGS = ("--set", "evaluation.enabled=false", "--max-steps", "1")
+_NOTES = {
+    "default": "train_accelerated, vLLM",
+    "attached": "train_accelerated --attach, engine resident",
+    "trl": "train_code_grpo: its first batch is written whole before any of it is scored",
+}
+
+
+def measure(num_rounds: int, num_cores: int) -> dict[str, Any]:
+    """All cases in turn, ``num_rounds`` counted times."""
+    cores = set(sorted(os.sched_getaffinity(0))[:num_cores])
+    os.sched_setaffinity(0, cores)
+    figures: dict[str, list[float]] = {name: [] for name in _NOTES}
+    spans: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="code-grpo-startup-") as folder:
+        environment = _environment(Path(folder))
+        for number in range(num_rounds + 1):
+            for name in figures:
+                seconds, found = _case(name, Path(folder), environment)
+                if number > 0:
+                    figures[name].append(seconds)
+                if name == "default":
+                    spans = found
+    return {
+        "cases": {
+            name: {
+                "first_scored_rollout_s": round(statistics.median(seconds), 2),
+                "rounds_s": [round(one, 2) for one in seconds],
+                "limit_s": _LIMITS_S.get(name),
+            }
+            for name, seconds in figures.items()
+        },
+        "spans_of_the_last_default_start": spans,
+        "settings": {"rounds": num_rounds, "cores": len(cores)},
+        "hardware": hardware(),
+        "versions": {name: version(name) for name in ("torch", "transformers", "trl", "ray")},
+    }
+
+
+def _case(name: str, folder: Path, environment: Mapping[str, str]) -> tuple[float, list[dict[str, Any]]]:
+    """One start: seconds to the first score, and its spans after the process's start."""
+    if name != "attached":
+        return _start(name, (), folder, environment)
+    kept = _train("--profile-startup", "--keep-alive")
+    subprocess.run(kept, cwd=folder, env=environment, check=True, timeout=_DEADLINE_S, capture_output=True)
+    try:
+        return _start(name, ("--attach",), folder, environment)
+    finally:
+        subprocess.run(
+            _train("--stop-resident"), env=environment, check=True, timeout=60, capture_output=True
+        )
+
+
+def _start(
+    name: str, flags: tuple[str, ...], folder: Path, environment: Mapping[str, str]
+) -> tuple[float, list[dict[str, Any]]]:
+    log = folder / f"{name}.jsonl"
+    log.unlink(missing_ok=True)
+    command = (
+        _command("train_code_grpo", *_TRL_SETTINGS) if name == "trl" else _train("--profile-startup", *flags)
+    )
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**environment, LOG_VARIABLE: str(log)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    origin_s = process_started_s(process.pid)
+    try:
+        found = _wait_for_score(process, log)
+        if name != "trl":
+            process.wait(_DEADLINE_S)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    if name == "attached" and "no resident engine" in errors:
+        raise RuntimeError(f"the run was not attached: {errors.strip()}")
+    score = min(span.ended_s for span in found if span.name == FIRST_SCORE)
+    return score - origin_s, [_span(span, origin_s) for span in read_spans(log)]
+
+
+def _wait_for_score(process: subprocess.Popen[str], log: Path) -> tuple[Span, ...]:
+    deadline = time.monotonic() + _DEADLINE_S
+    while time.monotonic() < deadline:
+        spans = read_spans(log) if log.exists() else ()
+        if any(span.name == FIRST_SCORE for span in spans):
+            return spans
+        if process.poll() is not None:
+            assert process.stderr is not None
+            raise RuntimeError(f"the run ended without a score: {process.stderr.read()[-2000:]}")
+        time.sleep(0.1)
+    raise TimeoutError(f"no score within {_DEADLINE_S:.0f} s")
+
+
+def _span(span: Span, origin_s: float) -> dict[str, Any]:
+    return {
+        "process": span.process,
+        "name": span.name,
+        "start_s": round(span.started_s - origin_s, 2),
+        "end_s": round(span.ended_s - origin_s, 2),
+        "cpu_s": None if span.cpu_s is None else round(span.cpu_s, 2),
+    }
+
+
+def _train(*arguments: str) -> list[str]:
+    return _command("train_accelerated", *arguments)
+
+
+def _command(script: str, *arguments: str) -> list[str]:
+    program = f"import sys; from pipeline.cli import {script}; sys.exit({script}())"
+    return [sys.executable, "-c", program, *arguments]
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """As a user's, with bytecode kept: without, every start compiles every library again."""
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
+
+
+def table(result: dict[str, Any]) -> str:
+    """What a reader wants to see, in Markdown."""
+    lines = [
+        f"{result['hardware']['cpu']}, {result['settings']['cores']} cores, "
+        f"medians of {result['settings']['rounds']} rounds",
+        "",
+        "| | first scored rollout | rounds | note |",
+        "|---|---|---|---|",
+    ]
+    for name, case in result["cases"].items():
+        limit = f" (limit {case['limit_s']:g} s)" if case["limit_s"] else ""
+        rounds = ", ".join(f"{one:.1f}" for one in case["rounds_s"])
+        lines.append(
+            f"| {name} | {case['first_scored_rollout_s']:.1f} s{limit} | {rounds} | {_NOTES[name]} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure and publish."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="counted starts of each case")
+    parser.add_argument("--cores", type=int, default=2, help="cores that the commands may use")
+    add_output_options(parser)
+    given = parser.parse_args()
+    publish(measure(given.rounds, given.cores), "startup", table, given)
+
+
+if __name__ == "__main__":
+    main()

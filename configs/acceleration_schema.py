@@ -1,0 +1,150 @@
+"""The acceleration section: what makes a run fast. Called by configs.schema."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from configs.errors import ConfigError, wrong_value
+from configs.section import (
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Section,
+    Text,
+)
+
+
+class AsyncRewardsConfig(Section):
+    """Scoring beside generation."""
+
+    enabled: bool = Field(
+        default=True, description="score each completion as it finishes, not when its batch is done"
+    )
+    workers: PositiveInt = Field(default=1, description="reward worker processes")
+
+
+class RewardCacheConfig(Section):
+    """Cached verdicts."""
+
+    enabled: bool = Field(default=True, description="reuse verdicts of identical programs")
+    max_size: PositiveInt = Field(default=50_000, description="entries")
+    max_mb: PositiveFloat = Field(default=200.0, description="megabytes that the entries may take")
+    persist: bool = Field(
+        default=True, description="keep the verdicts in the run folder, so that a resumed run starts warm"
+    )
+
+
+class CurriculumConfig(Section):
+    """Which task is drawn next."""
+
+    enabled: bool = Field(default=False, description="draw by the strategy; otherwise uniformly")
+    strategy: Literal["length", "complexity", "success_rate"] = Field(
+        default="success_rate",
+        description="prefer tasks by measured pass rate p as p(1 - p), by complexity, or by length",
+    )
+    warmup_steps: NonNegativeInt = Field(
+        default=0, description="optimiser steps over which the whole difficulty range is opened"
+    )
+
+
+class SpeculativeConfig(Section):
+    """Speculative decoding: draft tokens ahead and verify them all in one forward; exact for any draft."""
+
+    enabled: bool = Field(default=False, description="draft tokens ahead and verify them")
+    method: Literal["history", "ngram", "draft_model"] = Field(
+        default="history",
+        description="history: from earlier completions of the same task and group; ngram: from the sequence "
+        "itself; draft_model: from a smaller model",
+    )
+    num_tokens: PositiveInt = Field(default=8, description="tokens drafted ahead at most")
+    dynamic: bool = Field(
+        default=True,
+        description="fit the number of drafted tokens to the sequences in flight, down to none; history and "
+        "ngram only",
+    )
+    draft_model: Text | None = Field(default=None, description="folder or hub id of the model that drafts")
+    history_mb: PositiveFloat = Field(default=64.0, description="megabytes that the history may take")
+
+    @model_validator(mode="after")
+    def _check_draft_model(self) -> SpeculativeConfig:
+        if self.enabled and (self.method == "draft_model") != (self.draft_model is not None):
+            allowed = "a model with method draft_model, and none with other methods"
+            raise ConfigError([wrong_value("draft_model", self.draft_model, allowed, "method")])
+        if self.enabled and self.method == "draft_model" and self.dynamic:
+            allowed = "false with method draft_model, which drafts the same number in every step"
+            raise ConfigError([wrong_value("dynamic", self.dynamic, allowed, "method")])
+        return self
+
+
+class EarlyAbortConfig(Section):
+    """End completions whose code can no longer compile; approximate (see SPEEDUP_GUIDE.md)."""
+
+    enabled: bool = Field(default=False, description="end hopeless completions while they are written")
+
+
+class LongTailConfig(Section):
+    """What keeps the last straggler from holding a step."""
+
+    longest_first: bool = Field(
+        default=True, description="within a step start the tasks first whose answers were long (exact)"
+    )
+    over_issue: NonNegativeFloat = Field(
+        default=0.0,
+        description="share of further groups to start in each step; the last to finish are cancelled and "
+        "their draws dropped (approximate: it favours short answers)",
+    )
+
+
+class TokenPackingConfig(Section):
+    """Packing without padding: several sequences in one row, each blind to the others."""
+
+    enabled: bool = Field(default=True, description="several sequences in one row (exact)")
+    max_tokens: PositiveInt = Field(default=4096, description="tokens of one row, the micro-batch")
+    min_pack_ratio: Fraction = Field(
+        default=0.0,
+        description="pack only if the rows would be filled to this share of max_tokens on average, otherwise "
+        "pad; 0 always packs",
+    )
+
+
+class AccelerationConfig(Section):
+    """What makes it fast. A mode (configs/modes/*.yaml) sets these."""
+
+    mode: Literal["conservative", "balanced", "aggressive"] = Field(
+        default="balanced", description="the file of configs/modes whose values are the defaults of this run"
+    )
+    max_staleness: Annotated[int, Field(ge=0, le=1)] = Field(
+        default=1, description="optimiser steps that the oldest trained token may lag behind"
+    )
+    skip_zero_advantages: bool = Field(
+        default=True,
+        description="leave groups without signal out of the forward; acts only when grpo.beta is 0, "
+        "where it is exact",
+    )
+    shared_prompt: bool = Field(
+        default=True,
+        description="compute the prompt of a group once in training (exact)",
+    )
+    async_rewards: AsyncRewardsConfig = Field(
+        default_factory=AsyncRewardsConfig, description="scoring beside generation"
+    )
+    reward_cache: RewardCacheConfig = Field(default_factory=RewardCacheConfig, description="cached verdicts")
+    curriculum: CurriculumConfig = Field(
+        default_factory=CurriculumConfig, description="which task is drawn next"
+    )
+    early_abort: EarlyAbortConfig = Field(
+        default_factory=EarlyAbortConfig, description="end hopeless completions while they are written"
+    )
+    long_tails: LongTailConfig = Field(
+        default_factory=LongTailConfig, description="what keeps stragglers from holding a step"
+    )
+    speculative: SpeculativeConfig = Field(
+        default_factory=SpeculativeConfig, description="speculative decoding"
+    )
+    token_packing: TokenPackingConfig = Field(
+        default_factory=TokenPackingConfig, description="packing without padding"
+    )

@@ -1,0 +1,167 @@
+"""The training sections: optimiser, objective, adapters. Called by configs.schema."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from configs.errors import ConfigError, Problem, wrong_value
+from configs.section import (
+    FractionBelowOne,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Section,
+    Text,
+)
+
+
+class TrainingConfig(Section):
+    """The optimiser and its schedule, in TRL's names.
+
+    One optimiser step trains on ``per_device_train_batch_size * gradient_accumulation_steps``
+    completions.
+    """
+
+    learning_rate: PositiveFloat = Field(
+        default=3e-5,
+        description="peak; the default suits the built-in 135M model, larger ones want 1e-6 to 5e-6",
+    )
+    max_steps: PositiveInt = Field(default=36, description="optimiser steps")
+    lr_scheduler_type: Literal["constant", "linear", "cosine"] = Field(
+        default="linear", description="schedule after warm-up"
+    )
+    warmup_steps: NonNegativeInt = Field(default=2, description="linear warm-up, in steps")
+    weight_decay: NonNegativeFloat = Field(default=0.0, description="AdamW weight decay")
+    adam_beta1: FractionBelowOne = Field(default=0.9, description="AdamW beta1")
+    adam_beta2: FractionBelowOne = Field(default=0.99, description="AdamW beta2")
+    adam_epsilon: PositiveFloat = Field(default=1e-8, description="AdamW epsilon")
+    max_grad_norm: PositiveFloat = Field(default=1.0, description="gradient clipping")
+    per_device_train_batch_size: PositiveInt = Field(default=8, description="completions per micro-batch")
+    gradient_accumulation_steps: PositiveInt = Field(
+        default=4, description="micro-batches per optimiser step"
+    )
+    bf16: bool = Field(
+        default=True, description="forward and backward in bf16; the weights and the optimiser stay fp32"
+    )
+    gradient_checkpointing: bool = Field(default=False, description="recompute activations in the backward")
+    torch_compile: bool = Field(
+        default=False,
+        description="compile the model's forward and backward (GPU of compute capability 7.0 or newer, or a "
+        "CPU with a C++ compiler); without one the run says so and goes on uncompiled",
+    )
+    tf32: bool = Field(default=True, description="TF32 matrix products where fp32 is asked for on a GPU")
+    auto_find_batch_size: bool = Field(
+        default=True,
+        description="on a GPU that runs out of memory halve the micro-batch and go on with the same step",
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
+        default=0, description="seed of sampling, order and evaluation"
+    )
+
+
+class GrpoConfig(Section):
+    """Group relative policy optimisation (arXiv:2402.03300), in TRL's names and defaults."""
+
+    num_generations: Annotated[int, Field(ge=2)] = Field(
+        default=8, description="completions per prompt; at least 2"
+    )
+    beta: NonNegativeFloat = Field(default=0.0, description="weight of the KL to the reference")
+    epsilon: PositiveFloat = Field(default=0.2, description="lower clipping range of the ratio")
+    epsilon_high: PositiveFloat | None = Field(
+        default=None,
+        description="upper clipping range; default: epsilon; with cispo the largest weight itself (5.0, say)",
+    )
+    delta: PositiveFloat | None = Field(
+        default=None,
+        description="two-sided clipping: the unclipped ratio is cut at this value (above 1 + epsilon_high)",
+    )
+    loss_type: Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo"] = Field(
+        default="dapo", description="how tokens are averaged; cispo clips the weight, not the gradient"
+    )
+    importance_sampling_level: Literal["token", "sequence"] = Field(
+        default="token", description="one ratio a token, or one a sequence (sequence is GSPO)"
+    )
+    importance_sampling_mode: Literal[
+        "none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
+    ] = Field(
+        default="none",
+        description="none: the ratio to the generator's policy is clipped; otherwise the ratio to the policy "
+        "at the start of the step is, and the loss is multiplied by that policy's ratio to the generator's, "
+        "truncated or masked above importance_sampling_cap",
+    )
+    importance_sampling_cap: PositiveFloat = Field(
+        default=3.0, description="largest importance weight; acts with importance_sampling_mode"
+    )
+    scale_rewards: Literal["group", "batch", "none"] = Field(
+        default="group", description="divide advantages by the group's or the batch's standard deviation"
+    )
+    mask_truncated_completions: bool = Field(
+        default=False, description="leave completions that hit the length limit out of the loss"
+    )
+
+    @model_validator(mode="after")
+    def _refuse_meaningless(self) -> GrpoConfig:
+        problems = [*self._cispo_problems(), *self._delta_problems(), *self._correction_problems()]
+        if problems:
+            raise ConfigError(problems)
+        return self
+
+    def _cispo_problems(self) -> list[Problem]:
+        if self.loss_type != "cispo":
+            return []
+        problems = []
+        if self.importance_sampling_level != "token":
+            allowed = "token (cispo weighs the gradient of each token)"
+            problems.append(
+                wrong_value("importance_sampling_level", self.importance_sampling_level, allowed, "loss_type")
+            )
+        if self.epsilon_high is None or self.epsilon_high < 1:
+            allowed = "a number >= 1 (with cispo it is the largest weight itself; 5.0, say)"
+            problems.append(wrong_value("epsilon_high", self.epsilon_high, allowed, "loss_type"))
+        return problems
+
+    def _delta_problems(self) -> list[Problem]:
+        if self.delta is None:
+            return []
+        if self.loss_type == "cispo":
+            allowed = "null (cispo has no second bound)"
+            return [wrong_value("delta", self.delta, allowed, "loss_type")]
+        if self.importance_sampling_mode != "none":
+            allowed = "null (the ratio to the policy at the start of the step is 1; there is nothing to cut)"
+            return [wrong_value("delta", self.delta, allowed, "importance_sampling_mode")]
+        field = "epsilon" if self.epsilon_high is None else "epsilon_high"
+        bound = 1 + (self.epsilon if self.epsilon_high is None else self.epsilon_high)
+        if self.delta <= bound:
+            return [wrong_value("delta", self.delta, f"a number > 1 + {field} = {bound:g}, or null", field)]
+        return []
+
+    def _correction_problems(self) -> list[Problem]:
+        if self.importance_sampling_mode == "none" or self.importance_sampling_cap >= 1:
+            return []
+        allowed = "a number >= 1 (below it tokens of an unchanged policy would be cut)"
+        return [
+            wrong_value(
+                "importance_sampling_cap", self.importance_sampling_cap, allowed, "importance_sampling_mode"
+            )
+        ]
+
+
+class LoraConfig(Section):
+    """Low-rank adapters (arXiv:2106.09685), trained by PEFT."""
+
+    enabled: bool = Field(default=False, description="train adapters instead of all weights")
+    r: PositiveInt = Field(default=16, description="rank")
+    alpha: PositiveFloat = Field(default=32.0, description="scale: adapters count alpha / r")
+    dropout: Annotated[float, Field(ge=0, le=0)] = Field(
+        default=0.0,
+        description="must stay 0: the ratio compares this policy with the generator's, which drops nothing",
+    )
+    target_modules: Text | list[str] = Field(
+        default="all-linear", description="names of the layers that get adapters, or all-linear"
+    )
+    load_in_4bit: bool = Field(
+        default=False, description="frozen weights in 4 bits (QLoRA, arXiv:2305.14314); needs a GPU"
+    )

@@ -1,0 +1,151 @@
+"""The flags of the console scripts, in hyphens and underscores alike, and their help.
+
+Knows no configuration field: pipeline.cli says what each flag sets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+USER_ERROR = 2
+LATEST = "latest"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong command line in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USER_ERROR, f"error: command line: {message}; see {self.prog} --help\n")
+
+
+def make_parser(program: str, description: str) -> _Parser:
+    parser = _Parser(
+        prog=program,
+        description=description,
+        epilog="Flags may be written with hyphens or underscores.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--verbose", action="store_true", help="say more; show tracebacks of user errors")
+    return parser
+
+
+def add_run_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", metavar="FILE", help="YAML file; see configs/ for examples")
+    parser.add_argument("--model", metavar="NAME", help="built-in name, local folder, or hub id")
+    parser.add_argument(
+        "--dataset",
+        metavar="NAME",
+        help="ladder, codeio, humaneval, mbpp, FILE.jsonl, or OWNER/NAME on the hub",
+    )
+    parser.add_argument("--max-samples", metavar="N", help="use at most N tasks")
+    parser.add_argument("--output-dir", metavar="DIR", help="folder of run folders")
+    parser.add_argument("--run-name", metavar="NAME", help="name of the run folder; default: date and time")
+    parser.add_argument("--max-steps", metavar="N", help="optimiser steps")
+    parser.add_argument("--seed", metavar="N", help="seed of sampling, order and evaluation")
+    parser.add_argument("--no-execution", action="store_true", help="do not run the tests")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="set any field, such as training.learning_rate=1e-6; may be repeated",
+    )
+    parser.add_argument(
+        "--show-config", action="store_true", help="print the configuration, with who set what, and stop"
+    )
+
+
+def add_acceleration_flags(parser: argparse.ArgumentParser, *, shown: bool) -> None:
+    def text(words: str) -> str:
+        return words if shown else argparse.SUPPRESS
+
+    parser.add_argument(
+        "--speedup-mode",
+        choices=("conservative", "balanced", "aggressive") if shown else None,
+        help=text("which techniques may be used; default: balanced"),
+    )
+    parser.add_argument("--async-workers", metavar="N", help=text("reward worker processes"))
+    parser.add_argument(
+        "--curriculum-warmup", metavar="N", help=text("steps over which the difficulty range is opened")
+    )
+    parser.add_argument("--no-cache", action="store_true", help=text("score identical programs again"))
+    parser.add_argument(
+        "--resume",
+        metavar="RUN_DIR",
+        nargs="?",
+        const=LATEST,
+        help=text("continue that run, or the latest; its own config.yaml is used unless --config is given"),
+    )
+
+
+def add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", metavar="NAME", help="built-in name, local folder, or hub id")
+    parser.add_argument(
+        "--tasks", metavar="SET", help="humaneval (default), ladder-heldout, ladder, mbpp, or FILE.jsonl"
+    )
+    parser.add_argument("-n", metavar="N", help="completions per task; default: 10")
+    parser.add_argument(
+        "-k",
+        metavar="K",
+        action="append",
+        help="report pass@K; may be repeated; default: 1, and N if it is larger",
+    )
+    parser.add_argument("--samples", metavar="FILE", help="score these samples instead of sampling")
+    parser.add_argument("--output", metavar="FILE", help="write samples and verdicts there")
+    parser.add_argument("--temperature", metavar="T", help="default: 0.6; 0 is greedy")
+    parser.add_argument("--top-p", metavar="P", help="default: 1")
+    parser.add_argument("--max-completion-length", metavar="N", help="tokens per completion; default: 512")
+    parser.add_argument("--limit", metavar="N", help="only the first N tasks")
+    parser.add_argument("--engine", metavar="ENGINE", help="vllm (default) or transformers")
+    parser.add_argument("--seed", metavar="N", help="default: 0; without effect with vLLM on a CPU")
+    parser.add_argument(
+        "--module",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="an installed package that programs may import, such as numpy; may be repeated",
+    )
+    parser.add_argument(
+        "--allow-unsafe",
+        action="store_true",
+        help="run model code even where the sandbox is weaker than level L2",
+    )
+
+
+def add_resident_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags about how a run starts, and what it leaves running."""
+    parser.add_argument(
+        "--keep-alive", action="store_true", help="leave the engine running at the end, for --attach"
+    )
+    parser.add_argument(
+        "--attach",
+        action="store_true",
+        help="use the engine that a run with --keep-alive left, if model, versions and settings are the "
+        "same; otherwise say what differs and start one",
+    )
+    parser.add_argument(
+        "--stop-resident", action="store_true", help="end the engine that was left running, and stop"
+    )
+    parser.add_argument(
+        "--profile-startup",
+        action="store_true",
+        help="measure the start up to the first scored rollout, print and draw it, and stop",
+    )
+
+
+def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    return parser.parse_args([_hyphenated(word) for word in (sys.argv[1:] if argv is None else argv)])
+
+
+def _hyphenated(word: str) -> str:
+    if not word.startswith("--"):
+        return word
+    flag, equals, value = word.partition("=")
+    return flag.replace("_", "-") + equals + value
+
+
+def spelt(flag: str) -> str:
+    return f"-{flag}" if len(flag) == 1 else f"--{flag.replace('_', '-')}"

@@ -1,0 +1,238 @@
+"""Start an engine host, or connect to one, and call its engine. Light: imports no model library.
+
+``launch`` starts the process and returns at once, so that it imports vLLM while the caller goes on;
+``EngineClient`` is the connection in an event loop. Called by pipeline.launch, pipeline.vllm_actor and
+pipeline.resident.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.engine_wire import Call, Cancel, Done, Failed, Hello, Item, Start, Welcome, receive, send
+from pipeline.errors import StageError
+
+HOST_MODULE = "pipeline.engine_host"
+_CLOSE_TIMEOUT_S = 15.0
+_CONNECT_TIMEOUT_S = 5.0
+_LAST_LINES = 12
+
+
+class EngineGoneError(StageError):
+    """The engine's process is gone, or refused; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchedHost:
+    """A host that was started; ``log`` takes what it prints and is deleted when it ends well."""
+
+    process: subprocess.Popen[bytes]
+    connection: socket.socket
+    log: Path
+    environment: Mapping[str, str]
+
+    def end(self) -> None:
+        """Give the host, whose connection is closed, time to end in good order; then kill it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_CLOSE_TIMEOUT_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the host and all its processes at once, whatever they are doing."""
+        self.connection.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.log.unlink(missing_ok=True)
+
+    def last_words(self) -> str:
+        """The end of what the host printed."""
+        try:
+            lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return ""
+        return "\n".join(lines[-_LAST_LINES:])
+
+
+def launch(
+    environment: Mapping[str, str], folder: Path, command: Sequence[str] = ("-m", HOST_MODULE)
+) -> LaunchedHost:
+    """Start a host with ``environment`` added to this process's; it waits for Start (``EngineClient.start``).
+
+    Its log is in ``folder``. It has a process group of its own: a Ctrl-C in the terminal is for the run,
+    which then ends it. ``command`` is what the interpreter runs, with a descriptor's number appended.
+    """
+    ours, theirs = socket.socketpair()
+    log = folder / f"engine-{os.getpid()}-{time.monotonic_ns()}.log"
+    with theirs, log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, *command, str(theirs.fileno())],
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+    return LaunchedHost(process=process, connection=ours, log=log, environment=dict(environment))
+
+
+class EngineClient:
+    """A connection to a host, with the lease of its engine. Belongs to one event loop."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: LaunchedHost | None
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._host = host
+        self._numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Queue[Item | Done | Failed]] = {}
+        self._listening: asyncio.Task[None] | None = None
+        self._gone: str | None = None
+        self.pid = 0
+        self.is_kept = False
+
+    @classmethod
+    async def start(cls, host: LaunchedHost, start: Start) -> EngineClient:
+        """Have a launched host load its engine; with a deadline of the caller's.
+
+        Raises EngineGoneError, with the end of the host's log, when it dies instead.
+        """
+        reader, writer = await asyncio.open_unix_connection(sock=host.connection)
+        client = cls(reader, writer, host)
+        send(writer, start)
+        try:
+            await client._be_welcomed()
+        except EOFError as error:
+            host.process.wait()
+            raise EngineGoneError(
+                f"the engine's process ended (status {host.process.returncode}):\n{host.last_words()}"
+            ) from error
+        client.is_kept = start.socket_path is not None
+        return client
+
+    @classmethod
+    async def connect(cls, path: Path) -> EngineClient:
+        """Take the lease of a host found at ``path``; its engine is at its base weights then.
+
+        Raises EngineGoneError where nobody listens there or the host refuses.
+        """
+        reader, writer = await _open(path)
+        client = cls(reader, writer, None)
+        send(writer, Hello(wants="lease", client_pid=os.getpid()))
+        try:
+            await client._be_welcomed()
+        except EOFError as error:
+            raise EngineGoneError("the resident engine's process ended") from error
+        client.is_kept = True
+        return client
+
+    async def _be_welcomed(self) -> None:
+        welcome = await receive(self._reader)
+        assert isinstance(welcome, Welcome)
+        if welcome.refusal is not None:
+            self._writer.close()
+            raise EngineGoneError(welcome.refusal)
+        self.pid = welcome.pid
+        self._listening = asyncio.create_task(self._listen())
+
+    async def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
+        """The items that ``method`` of the engine yields; to leave the loop early cancels it there.
+
+        Raises EngineGoneError when the engine's process is gone, StageError when the method raised.
+        """
+        call_id, answers = self._send_call(method, arguments, is_stream=True)
+        is_done = False
+        try:
+            while True:
+                answer = await answers.get()
+                if isinstance(answer, Item):
+                    yield answer.value
+                    continue
+                is_done = True
+                self._raise_failure(answer)
+                return
+        finally:
+            del self._waiting[call_id]
+            if not is_done and self._gone is None:
+                send(self._writer, Cancel(call_id=call_id))
+
+    async def call(self, method: str, *arguments: object) -> Any:
+        """What ``method`` of the engine returns. Raises as ``stream``."""
+        call_id, answers = self._send_call(method, arguments, is_stream=False)
+        try:
+            answer = await answers.get()
+        finally:
+            del self._waiting[call_id]
+        self._raise_failure(answer)
+        assert isinstance(answer, Done)
+        return answer.value
+
+    async def close(self) -> None:
+        """Give the lease back; the host ends unless it is kept."""
+        if self._listening is not None:
+            self._listening.cancel()
+        self._writer.close()
+        if self._host is not None and not self.is_kept:
+            await asyncio.to_thread(self._host.end)
+
+    def _send_call(
+        self, method: str, arguments: tuple[object, ...], *, is_stream: bool
+    ) -> tuple[int, asyncio.Queue[Item | Done | Failed]]:
+        if self._gone is not None:
+            raise EngineGoneError(self._gone)
+        call_id = next(self._numbers)
+        answers = self._waiting[call_id] = asyncio.Queue()
+        send(self._writer, Call(call_id=call_id, method=method, arguments=arguments, is_stream=is_stream))
+        return call_id, answers
+
+    def _raise_failure(self, answer: Item | Done | Failed) -> None:
+        if isinstance(answer, Failed):
+            raise EngineGoneError(answer.reason) if self._gone is not None else StageError(answer.reason)
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                message = await receive(self._reader)
+                # What comes for a call that was cancelled is let go.
+                if (answers := self._waiting.get(message.call_id)) is not None:
+                    answers.put_nowait(message)
+        except EOFError:
+            words = self._host.last_words() if self._host is not None else ""
+            self._gone = f"the engine's process {self.pid} died" + (f":\n{words}" if words else "")
+            for call_id, answers in self._waiting.items():
+                answers.put_nowait(Failed(call_id=call_id, reason=self._gone))
+
+
+async def ask(path: Path, wants: str) -> Welcome:
+    """Ask the host at ``path`` for its "identity", or to "stop"; EngineGoneError where none listens."""
+    reader, writer = await _open(path)
+    try:
+        send(writer, Hello(wants=wants, client_pid=os.getpid()))
+        welcome = await asyncio.wait_for(receive(reader), _CONNECT_TIMEOUT_S)
+    except (EOFError, TimeoutError) as error:
+        raise EngineGoneError(f"nobody answers at {path}") from error
+    finally:
+        writer.close()
+    assert isinstance(welcome, Welcome)
+    return welcome
+
+
+async def _open(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    try:
+        return await asyncio.wait_for(asyncio.open_unix_connection(path), _CONNECT_TIMEOUT_S)
+    except (OSError, TimeoutError) as error:
+        raise EngineGoneError(f"nobody listens at {path}") from error

@@ -1,0 +1,114 @@
+"""The first thing a run does: start what takes long, then import the rest of the run beside it.
+
+The engine's process imports vLLM, and Ray starts its servers, while this process imports, reads its
+configuration's tasks and looks at the sandbox. Nothing of it holds a model yet: a run that is refused costs
+no more than before. Called by pipeline.cli.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from configs.schema import Config
+from pipeline import startup
+from pipeline.engine_client import LaunchedHost, launch
+from pipeline.engine_environment import engine_environment, may_have_gpu
+from pipeline.resident import runtime_folder, socket_path
+
+
+class Launched:
+    """What was started early: the engine's host (None where it is Ray's or resident), and Ray."""
+
+    def __init__(self, host: LaunchedHost | None) -> None:
+        self._host = host
+        self._fault: BaseException | None = None
+        self._is_up, self._is_over = threading.Event(), threading.Event()
+        # Ray's servers die with the thread that started them, so it lives as long as the run.
+        self._ray = threading.Thread(target=self._hold_ray, name="Ray")
+        self._ray.start()
+
+    def take_host(self) -> LaunchedHost | None:
+        """The host, for the caller to use or to kill."""
+        host, self._host = self._host, None
+        return host
+
+    def wait_for_ray(self) -> None:
+        """Return when Ray runs; raises what its start raised."""
+        self._is_up.wait()
+        if self._fault is not None:
+            raise self._fault
+
+    def close(self) -> None:
+        """End Ray, and the host if nobody has taken it."""
+        if (host := self.take_host()) is not None:
+            host.kill()
+        self._is_over.set()
+        self._ray.join()
+
+    def _hold_ray(self) -> None:
+        try:
+            # Imported here, beside the imports of the main thread.
+            from pipeline.ray_start import running_ray
+
+            with ExitStack() as stack:
+                with startup.span("driver", "start Ray"):
+                    stack.enter_context(running_ray())
+                self._is_up.set()
+                self._is_over.wait()
+        except BaseException as error:
+            self._fault = error
+        finally:
+            self._is_up.set()
+
+
+@contextmanager
+def launched(config: Config) -> Iterator[Launched]:
+    """Start early what ``config`` needs; what is not taken is ended on the way out."""
+    # Ray does this where it is started by the main thread: leave in good order.
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    early = Launched(_launch_host(config))
+    try:
+        yield early
+    finally:
+        early.close()
+        signal.signal(signal.SIGTERM, before)
+
+
+def run_training(config: Config, resume: str | None, verbose: bool) -> int:
+    """Run the whole job; returns the exit status. Raises as pipeline.orchestrator.run_training."""
+    with launched(config) as early:
+        with startup.span("driver", "import the run"):
+            # Imported here: the engine's process and Ray are starting meanwhile.
+            from pipeline.orchestrator import run_training as run
+
+        return run(config, resume, verbose, early)
+
+
+def run_profile(config: Config) -> int:
+    """Measure a start; returns the exit status. See pipeline.startup_profile."""
+    from pipeline.startup_profile import profiled
+
+    with profiled(config) as profile:
+        with launched(config) as early:
+            with startup.span("driver", "import the run"):
+                from pipeline.first_score import run_until_first_score as run
+
+            run(config, profile.folder, early)
+        profile.publish()
+    return 0
+
+
+def _launch_host(config: Config) -> LaunchedHost | None:
+    """A host that imports vLLM, where this run will surely want one and it can be known without torch."""
+    runtime = config.runtime
+    is_cpu = runtime.device == "cpu" or (runtime.device == "auto" and not may_have_gpu())
+    if config.generation.engine != "vllm" or not is_cpu:
+        return None
+    if runtime.attach and socket_path(0).exists():
+        return None
+    with startup.span("driver", "launch the engine's process"):
+        return launch(engine_environment(config, "cpu"), runtime_folder())

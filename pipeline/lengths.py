@@ -1,0 +1,84 @@
+"""How long answers are: expected by task, for the order of dispatch, and what early abort saved.
+
+Pure counting; decides nothing. Called by pipeline.rollouts.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.messages import Completion
+
+# A task's newest group counts this much in its mean: answers change as the policy learns.
+_NEWEST = 0.5
+_NUM_REMEMBERED = 512
+
+
+class ExpectedLengths:
+    """The running mean length of each task's answers, in tokens.
+
+    A task without answers is expected at the mean of all others, scaled by the length of its prompt; before
+    there is any answer, long prompts stand for long answers.
+    """
+
+    def __init__(self) -> None:
+        self._means: dict[str, float] = {}
+        self._num_prompt_tokens = 0  # of all groups
+        self._num_answer_tokens = 0.0  # of a mean answer of each group
+
+    def record(self, task_id: str, num_prompt_tokens: int, lengths: Sequence[int]) -> None:
+        """Count the answers of one group."""
+        mean = statistics.fmean(lengths)
+        self._means[task_id] = (1 - _NEWEST) * self._means.get(task_id, mean) + _NEWEST * mean
+        self._num_prompt_tokens += num_prompt_tokens
+        self._num_answer_tokens += mean
+
+    def expect(self, task_id: str, num_prompt_tokens: int) -> float:
+        """Tokens that an answer of the task is expected to have; a prior where it never had one."""
+        mean = self._means.get(task_id)
+        if mean is not None:
+            return mean
+        if not self._num_prompt_tokens:
+            return float(num_prompt_tokens)
+        return num_prompt_tokens * self._num_answer_tokens / self._num_prompt_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortCounts:
+    """Completions that were ended early, and the tokens that they did not write: an estimate."""
+
+    num_aborted: int
+    num_tokens_saved: float
+
+
+class AbortAccount:
+    """Counts what early abort ended and estimates what it saved.
+
+    What an aborted completion would still have written nobody knows. It is taken to be what completions
+    that were not aborted had left at that length, on average over the last few hundred that got that
+    far; nothing, if none did.
+    """
+
+    def __init__(self) -> None:
+        self._lengths: deque[int] = deque(maxlen=_NUM_REMEMBERED)
+        self._num_aborted = 0
+        self._num_tokens_saved = 0.0
+
+    def record(self, completion: Completion) -> None:
+        """Count one completion."""
+        length = len(completion.token_ids)
+        if completion.finish_reason != "abort":
+            self._lengths.append(length)
+            return
+        self._num_aborted += 1
+        left = [other - length for other in self._lengths if other > length]
+        self._num_tokens_saved += statistics.fmean(left) if left else 0.0
+
+    def drain(self) -> AbortCounts:
+        """Since the last ``drain()``."""
+        counts = AbortCounts(num_aborted=self._num_aborted, num_tokens_saved=self._num_tokens_saved)
+        self._num_aborted, self._num_tokens_saved = 0, 0.0
+        return counts

@@ -1,0 +1,72 @@
+"""Rows of several sequences without padding: which samples share a row, and who sees whom in it.
+
+A row is a list of trees: the prompt of a group once, then its completions, each of which sees the prompt
+and itself. Pure planning on lengths; the attention over a row is in pipeline.attention. Called by
+pipeline.batching.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """One prompt and what follows it: token counts of the prompt and of each completion in a row."""
+
+    num_prompt: int
+    completions: tuple[int, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the tree takes in its row."""
+        return self.num_prompt + sum(self.completions)
+
+
+def pack(sizes: Sequence[int], *, max_tokens: int, min_rows: int = 1) -> list[list[int]]:
+    """Indices of ``sizes`` in rows of at most ``max_tokens``, as equal as may be; a larger item gets its own.
+
+    The largest item goes to the emptiest row first (longest processing time, Graham 1969). Rows come the
+    fullest first, so that what does not fit into memory fails at once; none is empty.
+    """
+    num_rows = max(min_rows, -(-sum(min(size, max_tokens) for size in sizes) // max_tokens), 1)
+    rows: list[list[int]] = [[] for _ in range(num_rows)]
+    loads = [0] * num_rows
+    for index in sorted(range(len(sizes)), key=lambda index: (-sizes[index], index)):
+        row = min(range(len(rows)), key=lambda row: (loads[row], row))
+        if rows[row] and loads[row] + sizes[index] > max_tokens:
+            row = len(rows)
+            rows.append([])
+            loads.append(0)
+        rows[row].append(index)
+        loads[row] += sizes[index]
+    order = sorted(range(len(rows)), key=lambda row: (-loads[row], row))
+    return [rows[row] for row in order if rows[row]]
+
+
+def position_ids(trees: Sequence[Tree]) -> list[int]:
+    """The position of every token of a row: a completion goes on where its prompt ends."""
+    positions: list[int] = []
+    for tree in trees:
+        positions += range(tree.num_prompt)
+        for length in tree.completions:
+            positions += range(tree.num_prompt, tree.num_prompt + length)
+    return positions
+
+
+def segments(trees: Sequence[Tree]) -> tuple[list[int], list[int]]:
+    """For every token of a row its segment, and the segment of its prompt.
+
+    A token sees those before it in the row that are of its own segment or of its prompt's.
+    """
+    own: list[int] = []
+    prompts: list[int] = []
+    num = 0
+    for tree in trees:
+        prompt = num
+        for length in (tree.num_prompt, *tree.completions):
+            own += [num] * length
+            prompts += [prompt] * length
+            num += 1
+    return own, prompts

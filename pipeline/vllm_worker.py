@@ -1,0 +1,85 @@
+"""Methods that vLLM adds to its worker, in the engine's process; called through ``collective_rpc``.
+
+pipeline.vllm_engine names the class and calls the methods once, before the first request.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from pipeline.draft_length import DraftPlanner, StepCosts, peak_capacity
+from pipeline.vllm_cpu_sampler import CpuTokenSampler
+from pipeline.vllm_draft_sampler import DeterministicDraftSampler
+from pipeline.vllm_sampler_check import draft_sampler_fault, token_sampler_fault
+
+_MAX_MEASURED_TOKENS = 256
+_REPEATS = 3
+
+
+class WorkerMethods:
+    """A part of vLLM's worker: ``self.model_runner`` is its model runner."""
+
+    def use_cpu_sampler(self) -> str:
+        """On a CPU draw tokens with pipeline.vllm_cpu_sampler; returns why not, or an empty string."""
+        runner: Any = self.model_runner  # type: ignore[attr-defined]
+        if runner.device.type != "cpu":
+            return ""
+        sampler = CpuTokenSampler(runner.sampler.logprobs_mode)
+        fault = token_sampler_fault(sampler)
+        if not fault:
+            runner.sampler.topk_topp_sampler = sampler
+        return fault
+
+    def begin_speculation(
+        self, method: str, num_tokens: int, dynamic: bool, history_bytes: int
+    ) -> dict[str, float | str]:
+        """Put in the exact sampler, test it, measure forwards, let the drafter begin.
+
+        Returns ``fault``, empty or why speculation stays off, and ``capacity``, tokens.
+        """
+        runner: Any = self.model_runner  # type: ignore[attr-defined]
+        sampler = DeterministicDraftSampler(runner.sampler, runner.speculative_config, runner.device)
+        fault = draft_sampler_fault(sampler, runner.device)
+        if fault:
+            return {"fault": fault, "capacity": 0.0}
+        runner.rejection_sampler = sampler
+        forward_s = measure_forwards(runner, _MAX_MEASURED_TOKENS) if dynamic else {}
+        capacity = peak_capacity(forward_s) if dynamic else 0
+        if method != "draft_model":
+            # The drafter knows how long a sequence may get; vLLM would draft zeros near the end.
+            runner.effective_drafter_max_model_len = runner.max_model_len + num_tokens + 1
+            planner = DraftPlanner(StepCosts(forward_s), capacity, num_tokens) if dynamic else None
+            runner.drafter.begin(
+                runner,
+                planner,
+                num_tokens=num_tokens,
+                history_bytes=history_bytes,
+                shares_tasks=method == "history",
+            )
+        return {"fault": "", "capacity": float(capacity)}
+
+    def speculation_counts(self) -> dict[str, float]:
+        """See DeterministicDraftSampler.counts."""
+        counts: dict[str, float] = self.model_runner.rejection_sampler.counts()  # type: ignore[attr-defined]
+        return counts
+
+
+def measure_forwards(runner: Any, max_tokens: int) -> dict[int, float]:
+    """Seconds of forwards of 1, 2, 4, ... tokens up to ``max_tokens``, the best of a few each."""
+    measured: dict[int, float] = {}
+    num_tokens = 1
+    while num_tokens <= min(max_tokens, runner.max_num_tokens):
+        best = float("inf")
+        for _ in range(_REPEATS):
+            started = time.perf_counter()
+            hidden, _ = runner._dummy_run(num_tokens)
+            runner.model.compute_logits(hidden[:num_tokens])
+            if runner.device.type == "cuda":
+                torch.cuda.synchronize(runner.device)
+            best = min(best, time.perf_counter() - started)
+        measured[num_tokens] = best
+        num_tokens *= 2
+    return measured

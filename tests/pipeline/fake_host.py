@@ -1,0 +1,80 @@
+"""An engine host without a model: the real host, socket and client, and an engine that counts.
+
+    python -m tests.pipeline.fake_host FD      (as pipeline.engine_host; tests start it by ``launch``)
+
+Used by test_engine_host and test_resident.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+
+from pipeline.engine_host import die_with_parent, serve
+from pipeline.engine_settings import EngineSettings
+
+COMMAND = ("-m", "tests.pipeline.fake_host")
+
+
+def settings(model: str = "m") -> EngineSettings:
+    """Settings of a fake engine; a model called "broken" does not load."""
+    return EngineSettings(
+        model=model,
+        dtype="float32",
+        max_model_len=1,
+        max_num_seqs=1,
+        enforce_eager=True,
+        gpu_memory_utilization=0.1,
+        enable_prefix_caching=False,
+        kv_cache_memory_bytes=None,
+        seed=0,
+        per_request_seeds=False,
+    )
+
+
+class FakeEngine:
+    """Has a version, a child process as vLLM has, and streams that can be cut off."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        if settings.model == "broken":
+            raise ValueError("no such weights")
+        self._version = 0
+        self._num_running = 0
+        self._child = os.fork()
+        if self._child == 0:
+            while True:  # until the kernel ends it with its parent
+                time.sleep(1)
+
+    async def count(self, number: int, delay_s: float) -> AsyncIterator[int]:
+        self._num_running += 1
+        try:
+            for item in range(number):
+                await asyncio.sleep(delay_s)
+                yield item
+        finally:
+            self._num_running -= 1
+
+    async def state(self) -> tuple[int, int, int]:
+        """Version, streams that run, process id of the child."""
+        return self._version, self._num_running, self._child
+
+    async def update(self, version: int) -> None:
+        self._version = version
+
+    async def fail(self) -> None:
+        raise KeyError("wrong")
+
+    async def reset(self) -> None:
+        self._version = 0
+
+    async def close(self) -> None:
+        os.kill(self._child, 9)
+        os.waitpid(self._child, 0)
+
+
+if __name__ == "__main__":
+    die_with_parent(15)
+    serve(int(sys.argv[1]), FakeEngine)

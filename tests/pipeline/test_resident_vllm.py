@@ -1,0 +1,76 @@
+"""A real vLLM that outlives its run: the next run gets the base weights, exactly, and no process is left."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from configs.schema import Config
+from pipeline import resident
+from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightUpdate
+from pipeline.models import load_model, resolve_model
+from pipeline.vllm_actor import start_vllm_generator
+from pipeline.weights import write_weights
+from tests.pipeline.test_engine_host import wait_until_gone
+from tests.pipeline.test_vllm_engine import shaken
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+REQUEST = GenerationRequest(
+    request_id="r",
+    prompt_ids=tuple(range(300, 340)),
+    num_generations=4,
+    sampling=SamplingSettings(max_completion_length=12),
+)
+
+
+def config_of(**runtime: bool) -> Config:
+    generation = {"dtype": "float32", "max_completion_length": 16, "max_num_seqs": 8, "kv_cache_gb": 0.25}
+    evaluation = {"max_completion_length": 16}
+    return Config.model_validate({"generation": generation, "evaluation": evaluation, "runtime": runtime})
+
+
+def test_the_next_run_draws_what_a_fresh_engine_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model_path = resolve_model(config_of().model)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    update = write_weights(
+        shaken(load_model(model_path), seed=1).named_parameters(),
+        str(tmp_path / "new.safetensors"),
+        policy_version=3,
+    )
+
+    async def run(config: Config, update: WeightUpdate | None) -> tuple[int, list[Completion]]:
+        generator = await start_vllm_generator(config, str(model_path), "cpu")
+        completions = [completion async for completion in generator.generate(REQUEST)]
+        if update is not None:
+            await generator.update_weights(update)
+            async for completion in generator.generate(REQUEST):
+                assert completion.min_policy_version == 3
+        await generator.close()
+        return generator.pid, sorted(completions, key=lambda completion: completion.index)
+
+    first_pid, first = asyncio.run(run(config_of(keep_alive=True), update))
+    second_pid, second = asyncio.run(run(config_of(attach=True), None))
+    assert first_pid == second_pid
+    assert {completion.min_policy_version for completion in second} == {0}
+    # The same weights, and the same seed: the very same draws.
+    assert [completion.token_ids for completion in second] == [completion.token_ids for completion in first]
+    for one, other in zip(first, second, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+    assert asyncio.run(resident.stop(0)) is None
+    wait_until_gone(first_pid)
+    left = [path for path in Path("/proc").glob("[0-9]*/environ") if _holds(path, str(tmp_path))]
+    assert left == [], f"processes of the engine are left: {left}"
+    assert "--stop-resident" in capsys.readouterr().err
+
+
+def _holds(environ: Path, text: str) -> bool:
+    """Whether a process other than this one was started with ``text`` in its environment."""
+    try:
+        return text.encode() in environ.read_bytes()
+    except OSError:
+        return False
