@@ -121,8 +121,13 @@ def contender_environment(name: str, config: Config) -> dict[str, str]:
         return engine_environment(config, "cpu")
     num_threads = config.runtime.generator_threads or 1
     quiet = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    cores = f"0-{num_threads - 1}" if num_threads > 1 else "0"
+    cores = ",".join(map(str, own_cores(num_threads)))
     return {**quiet, "VLLM_CPU_OMP_THREADS_BIND": cores, "OMP_NUM_THREADS": str(num_threads)}
+
+
+def own_cores(num_threads: int) -> list[int]:
+    """The first ``num_threads`` cores that this process may use."""
+    return sorted(os.sched_getaffinity(0))[:num_threads]
 
 
 def task_slices(batches: Sequence[int], num_repeats: int) -> Iterator[tuple[int, int, list[str]]]:
@@ -254,7 +259,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     names = [*_OWN, *_RIVALS]
-    parser.add_argument("--threads", type=int, default=2, help="cores, the first of this machine")
+    parser.add_argument("--threads", type=int, default=2, help="cores, the first that this process may use")
     parser.add_argument("--batch", type=_numbers, default=[1, 4, 16, 64], help="sequences in flight: 1,4")
     parser.add_argument("--repeats", type=int, default=3, help="rounds, each with new tasks")
     parser.add_argument("--length", type=int, default=128, help="tokens of a completion at most")
@@ -273,9 +278,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         parser.error("--contenders: draft needs --draft-model")
     if min(given.threads, given.repeats, given.length, *given.batch) < 1:
         parser.error("--threads, --repeats, --length and --batch must be at least 1")
-    missing = set(range(given.threads)) - os.sched_getaffinity(0)
-    if missing:
-        parser.error(f"--threads {given.threads}: core {min(missing)} is not this process's to use")
+    num_cores = len(os.sched_getaffinity(0))
+    if given.threads > num_cores:
+        parser.error(f"--threads {given.threads}: this process may use {num_cores} cores")
     return given
 
 
@@ -286,7 +291,7 @@ def _numbers(text: str) -> list[int]:
 def main() -> None:
     """Measure what the command line says."""
     given = parse_arguments()
-    os.sched_setaffinity(0, range(given.threads))
+    os.sched_setaffinity(0, own_cores(given.threads))
     publish(asyncio.run(measure(given)), "generation", table, given)
 
 

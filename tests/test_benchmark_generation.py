@@ -39,7 +39,7 @@ def test_every_contender_runs_but_draft_without_a_model() -> None:
         (["--contenders", "plain,magic"], "magic: choose from plain"),
         (["--contenders", "draft"], "draft needs --draft-model"),
         (["--batch", "0"], "at least 1"),
-        (["--threads", "4096"], "not this process's to use"),
+        (["--threads", "4096"], "this process may use"),
     ],
 )
 def test_what_cannot_be_is_refused(

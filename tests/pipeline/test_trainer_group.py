@@ -99,7 +99,8 @@ def test_two_ranks_do_as_one_does_until_one_dies_which_ends_the_step_at_once(
             assert result.metrics["train/loss"] == pytest.approx(expected.metrics["train/loss"], rel=1e-5)
             assert published.keys() == {name for name, _ in one.named_weights()}
             for name, weight in one.named_weights():
-                torch.testing.assert_close(published[name], weight.detach(), atol=1e-6, rtol=1e-5)
+                # Adam's first step is nearly the gradient's sign, whatever its size: a hundredth of a step.
+                torch.testing.assert_close(published[name], weight.detach(), atol=2e-5, rtol=1e-5)
             await rank_1_dies_in_a_step(trainer)
 
     asyncio.run(run())

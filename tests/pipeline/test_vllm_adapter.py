@@ -61,7 +61,7 @@ def generator(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running
             "generation": {
                 "dtype": "float32",
                 "max_prompt_length": 32,
-                "max_completion_length": 256,
+                "max_completion_length": 460,
                 "kv_cache_gb": 0.1,
             },
         }
@@ -102,8 +102,8 @@ def test_every_adapter_reaches_running_and_new_requests_exactly(
         assert worst(models[0], await collect("base", 4, 16)) < 1e-3
         for version in (1, 2):
             model, update = publish_random_adapter(folder, tmp_path / f"{version}", version, seed=version)
-            running = asyncio.create_task(collect(f"running {version}", 8, 256))
-            await asyncio.sleep(0.5)
+            running = asyncio.create_task(collect(f"running {version}", 8, 460))
+            await asyncio.sleep(0.15)
             assert await engine.update_weights(update) > 0
             across = [c for c in await running if c.max_policy_version == version]
             assert across

@@ -158,7 +158,8 @@ def test_weights_that_change_under_running_drafts_leave_both_versions(
         request = GenerationRequest(
             request_id="in-flight",
             prompt_ids=PROMPT,
-            num_generations=64,
+            # More than run at once, and each of them is short.
+            num_generations=400,
             sampling=replace(SAMPLING, max_completion_length=96),
         )
 
@@ -172,7 +173,7 @@ def test_weights_that_change_under_running_drafts_leave_both_versions(
         return await running
 
     completions = engine.loop.run_until_complete(scenario())
-    assert len(completions) == 64
+    assert len(completions) == 400
     assert any(completion.max_policy_version == 7 for completion in completions)
     for completion in completions:
         assert len(completion.logprobs) == len(completion.token_ids)
