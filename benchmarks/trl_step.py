@@ -3,7 +3,7 @@
 The installed GRPOTrainer runs ``train()`` unchanged, but gets the recorded rollouts where it would generate
 and score; what is timed is the time between the start and the end of an optimiser step as its own callbacks
 tell it. Nothing is patched; on a CPU the trainer is pipeline.trl_setup.CpuGRPOTrainer. Called by
-``train_step_worker.py`` and ``train_step_check.py``.
+``step_worker.py``.
 """
 
 from __future__ import annotations

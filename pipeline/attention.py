@@ -67,7 +67,7 @@ def row_attention(
 ) -> tuple[Tensor, None]:
     """Transformers' attention interface: ``query`` (1, H, T, D), ``key`` and ``value`` (1, K, T, D).
 
-    Returns (1, T, H, D). Raises ValueError for attention that a layout cannot express (see ``row_obstacle``).
+    Returns (1, T, H, D). A model that ``row_obstacle`` names must not be given a layout.
     """
     if layout is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)

@@ -24,6 +24,7 @@ from pipeline.forward import States, completion_states
 from pipeline.logprobs import logits_gradient_, logprobs_to_probabilities_
 from pipeline.loss import LossTokens, needs_whole_sequences, policy_loss
 from pipeline.loss_sums import LossSums
+from pipeline.models import head_of
 
 # Tokens whose logits exist at a time: 1024 x 49,152 in bf16 are 96 MiB.
 LOGITS_ROWS = 1024
@@ -68,7 +69,7 @@ class LossBackward:
         self._temperature = temperature
         self._states = states
         self._reference_states = reference_states
-        self._gradient_of = gradient_of if _is_one_trained_weight(_head(model)) else None
+        self._gradient_of = gradient_of if _is_one_trained_weight(head_of(model)) else None
 
     def accumulate(self, part: MicroBatch) -> LossSums:
         """Add the gradient of ``part`` to the parameters of the model; returns its sums.
@@ -98,7 +99,7 @@ class LossBackward:
         self, states: Tensor, part: MicroBatch, reference: Tensor | None, rows: slice, known: Tensor | None
     ) -> tuple[Tensor, LossSums]:
         """The gradient to ``states``, and the sums; ``known`` is that to all log-probabilities, if any."""
-        head, targets = _head(self._model), part.target_ids[rows]
+        head, targets = head_of(self._model), part.target_ids[rows]
         has_graph = self._gradient_of is None
         states.requires_grad_(has_graph)
         with torch.set_grad_enabled(has_graph):
@@ -149,7 +150,7 @@ class LossBackward:
     @torch.no_grad()
     def _logprobs(self, model: PreTrainedModel, states: Tensor, targets: Tensor) -> Tensor:
         """The log-probabilities of ``targets`` (N,) at ``states`` (N, H), without a gradient: (N,)."""
-        head = _head(model)
+        head = head_of(model)
         chunks = zip(torch.split(states, LOGITS_ROWS), torch.split(targets, LOGITS_ROWS), strict=True)
         return torch.cat(
             [
@@ -192,7 +193,3 @@ def _is_one_trained_weight(head: nn.Module) -> bool:
     if type(head) is not nn.Linear or head.bias is not None:
         return False
     return type(head.weight) is nn.Parameter and head.weight.requires_grad
-
-
-def _head(model: PreTrainedModel) -> nn.Module:
-    return cast(nn.Module, model.get_output_embeddings())  # type: ignore[no-untyped-call]
