@@ -73,6 +73,11 @@ def relative_error(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -
     return float((a - b).norm() / b.norm())
 
 
+def assert_close(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> None:
+    """Adam takes a full step even where the gradient is all rounding, so one part in 1,000 may differ."""
+    assert relative_error(ours, expected) < 1e-3 * relative_error(start, expected)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -157,9 +162,10 @@ def test_weights_and_metrics_agree_after_three_steps_one_without_signal(pair: Tw
     ]
     config = make_config(training={"max_grad_norm": 0.5}, acceleration=PADDED)
     metrics, expected = three_steps(OneRank(), config, folder, batches)
+    start = weights(Trainer(config, folder))
     assert metrics[1]["train/grad_norm"] == 0.0
     for ours_metrics, ours in pair.run(three_steps, config, folder, batches):
-        assert relative_error(ours, expected) < 1e-6
+        assert_close(ours, expected, start)
         for ours_step, step in zip(ours_metrics, metrics, strict=True):
             # How full the micro-batches are depends on how many there are.
             same = step.keys() - {"train/padding_share", "train/pack_ratio"}
@@ -194,7 +200,7 @@ def test_a_checkpoint_of_adapters_goes_on_with_one_and_with_two(
     expected = load_and_step(OneRank(), config, folder, tmp_path / "by-two")
     for _, loaded, after in [expected, *pair.run(load_and_step, config, folder, tmp_path / "by-two")]:
         assert all(torch.equal(loaded[name], left[name]) for name in left)
-        assert relative_error(after, expected[2]) < 1e-6
+        assert_close(after, expected[2], loaded)
 
 
 def test_a_checkpoint_of_two_ranks_goes_on_with_one_and_with_two_and_back(
@@ -214,7 +220,7 @@ def test_a_checkpoint_of_two_ranks_goes_on_with_one_and_with_two_and_back(
         for step, loaded, after in [expected, *pair.run(load_and_step, config, folder, saved)]:
             assert step == 1
             assert all(torch.equal(loaded[name], written[name]) for name in written)
-            assert relative_error(after, expected[2]) < 1e-6
+            assert_close(after, expected[2], loaded)
     assert all(torch.equal(on_disk[name], left[name]) for name in left)
 
 
