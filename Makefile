@@ -26,7 +26,7 @@ $(INSTALLED): pyproject.toml requirements/$(DEVICE).txt
 	@$(PYTHON) -c 'import sys; sys.exit("code-grpo needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python $(TORCH_SOURCE) $(OVERRIDES) \
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(TORCH_SOURCE) $(OVERRIDES) \
 		--constraint requirements/$(DEVICE).txt --editable '.[$(DEVICE),dev]'
 	@touch $@
 

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from pipeline.startup import FIRST_SCORE, LOG_VARIABLE, Span, process_started_s,
 _DEADLINE_S = 900.0
 _LIMITS_S = {"default": 20.0, "attached": 4.0}
 _TRL_SETTINGS = ("--set", "evaluation.enabled=false", "--max-steps", "1")
+_PACKAGES = ("torch", "transformers", "trl", "ray")
 _NOTES = {
     "default": "train_accelerated, vLLM",
     "attached": "train_accelerated --attach, engine resident",
@@ -39,34 +40,33 @@ _NOTES = {
 }
 
 
-def measure(num_rounds: int, num_cores: int) -> dict[str, Any]:
-    """All cases in turn, ``num_rounds`` counted times."""
+def measure(cases: Sequence[str], num_rounds: int, num_cores: int) -> dict[str, Any]:
+    """``cases`` in turn, ``num_rounds`` counted times."""
     cores = set(sorted(os.sched_getaffinity(0))[:num_cores])
     os.sched_setaffinity(0, cores)
-    figures: dict[str, list[float]] = {name: [] for name in _NOTES}
-    spans: list[dict[str, Any]] = []
+    figures: dict[str, list[float]] = {name: [] for name in cases}
+    spans: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory(prefix="code-grpo-startup-") as folder:
         environment = _environment(Path(folder))
         for number in range(num_rounds + 1):
             for name in figures:
-                seconds, found = _case(name, Path(folder), environment)
+                seconds, spans[name] = _case(name, Path(folder), environment)
+                print(f"round {number} of {num_rounds}: {name} {seconds:.1f} s", file=sys.stderr, flush=True)
                 if number > 0:
                     figures[name].append(seconds)
-                if name == "default":
-                    spans = found
     return {
         "cases": {
             name: {
                 "first_scored_rollout_s": round(statistics.median(seconds), 2),
                 "rounds_s": [round(one, 2) for one in seconds],
                 "limit_s": _LIMITS_S.get(name),
+                "spans_of_the_last_round": spans[name],
             }
             for name, seconds in figures.items()
         },
-        "spans_of_the_last_default_start": spans,
         "settings": {"rounds": num_rounds, "cores": len(cores)},
         "hardware": hardware(),
-        "versions": {name: version(name) for name in ("torch", "transformers", "trl", "ray")},
+        "versions": {name: version(name) for name in _PACKAGES},
     }
 
 
@@ -87,44 +87,44 @@ def _case(name: str, folder: Path, environment: Mapping[str, str]) -> tuple[floa
 def _start(
     name: str, flags: tuple[str, ...], folder: Path, environment: Mapping[str, str]
 ) -> tuple[float, list[dict[str, Any]]]:
-    log = folder / f"{name}.jsonl"
+    log, said = folder / f"{name}.jsonl", folder / f"{name}.err"
     log.unlink(missing_ok=True)
     command = (
         _command("train_code_grpo", *_TRL_SETTINGS) if name == "trl" else _train("--profile-startup", *flags)
     )
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        env={**environment, LOG_VARIABLE: str(log)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    with said.open("wb") as errors:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**environment, LOG_VARIABLE: str(log)},
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        )
     origin_s = process_started_s(process.pid)
     try:
-        found = _wait_for_score(process, log)
+        found = _wait_for_score(process, log, said)
         if name != "trl":
             process.wait(_DEADLINE_S)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
-    if name == "attached" and "no resident engine" in errors:
-        raise RuntimeError(f"the run was not attached: {errors.strip()}")
+        process.wait(timeout=60)
+    if name == "attached" and "no resident engine" in said.read_text(encoding="utf-8"):
+        raise RuntimeError(f"the run was not attached: {said.read_text(encoding='utf-8').strip()}")
     score = min(span.ended_s for span in found if span.name == FIRST_SCORE)
     return score - origin_s, [_span(span, origin_s) for span in read_spans(log)]
 
 
-def _wait_for_score(process: subprocess.Popen[str], log: Path) -> tuple[Span, ...]:
+def _wait_for_score(process: subprocess.Popen[bytes], log: Path, said: Path) -> tuple[Span, ...]:
     deadline = time.monotonic() + _DEADLINE_S
     while time.monotonic() < deadline:
         spans = read_spans(log) if log.exists() else ()
         if any(span.name == FIRST_SCORE for span in spans):
             return spans
         if process.poll() is not None:
-            assert process.stderr is not None
-            raise RuntimeError(f"the run ended without a score: {process.stderr.read()[-2000:]}")
+            words = said.read_text(encoding="utf-8")[-2000:]
+            raise RuntimeError(f"the run ended without a score: {words}")
         time.sleep(0.1)
     raise TimeoutError(f"no score within {_DEADLINE_S:.0f} s")
 
@@ -179,10 +179,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=3, help="counted starts of each case")
+    parser.add_argument("--cases", nargs="+", choices=tuple(_NOTES), default=tuple(_NOTES))
     parser.add_argument("--cores", type=int, default=2, help="cores that the commands may use")
     add_output_options(parser)
     given = parser.parse_args()
-    publish(measure(given.rounds, given.cores), "startup", table, given)
+    # What it has started is ended on the way out.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    publish(measure(given.cases, given.rounds, given.cores), "startup", table, given)
 
 
 if __name__ == "__main__":

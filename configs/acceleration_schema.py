@@ -51,6 +51,22 @@ class CurriculumConfig(Section):
     )
 
 
+class DraftLearningConfig(Section):
+    """The draft model learns from the run's completions, on the trainer's device and beside it."""
+
+    enabled: bool = Field(
+        default=False,
+        description="keep the draft model close to the policy (exact); meant for a GPU with room for it: 16 "
+        "bytes a parameter. On a CPU it takes cores from the step",
+    )
+    rate: PositiveFloat = Field(
+        default=1e-5, description="learning rate of AdamW, one update an optimiser step at most"
+    )
+    max_tokens: PositiveInt = Field(
+        default=8192, description="tokens of a step to learn from at most, prompts included"
+    )
+
+
 class SpeculativeConfig(Section):
     """Speculative decoding: draft tokens ahead and verify them all in one forward; exact for any draft."""
 
@@ -67,6 +83,9 @@ class SpeculativeConfig(Section):
         "ngram only",
     )
     draft_model: Text | None = Field(default=None, description="folder or hub id of the model that drafts")
+    draft_learning: DraftLearningConfig = Field(
+        default_factory=DraftLearningConfig, description="online learning of the draft model"
+    )
     history_mb: PositiveFloat = Field(default=64.0, description="megabytes that the history may take")
 
     @model_validator(mode="after")
@@ -77,6 +96,11 @@ class SpeculativeConfig(Section):
         if self.enabled and self.method == "draft_model" and self.dynamic:
             allowed = "false with method draft_model, which drafts the same number in every step"
             raise ConfigError([wrong_value("dynamic", self.dynamic, allowed, "method")])
+        if self.enabled and self.draft_learning.enabled and self.method != "draft_model":
+            allowed = (
+                f"false with method {self.method}, or true with method draft_model: no other one has a model"
+            )
+            raise ConfigError([wrong_value("draft_learning.enabled", True, allowed, "method")])
         return self
 
 
@@ -117,8 +141,15 @@ class AccelerationConfig(Section):
     mode: Literal["conservative", "balanced", "aggressive"] = Field(
         default="balanced", description="the file of configs/modes whose values are the defaults of this run"
     )
-    max_staleness: Annotated[int, Field(ge=0, le=1)] = Field(
-        default=1, description="optimiser steps that the oldest trained token may lag behind"
+    max_staleness: Annotated[int, Field(ge=0, le=8)] = Field(
+        default=1,
+        description="optimiser steps that the oldest trained token may lag behind; 0 is on policy; above 1 "
+        "consider grpo.importance_sampling_mode",
+    )
+    stream_steps: bool = Field(
+        default=True,
+        description="train on the groups of a step as they come (exact); off, and always with "
+        "grpo.scale_rewards batch or grpo.loss_type bnpo, when all are there",
     )
     skip_zero_advantages: bool = Field(
         default=True,

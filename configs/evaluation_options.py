@@ -28,8 +28,9 @@ class EvaluationOptions:
     settings only count when sampling. ``limit`` evaluates the first so many tasks. ``output`` is the file for
     samples and verdicts. ``seed`` makes each task's samples repeatable with the Transformers engine, and with
     vLLM on a GPU; vLLM 0.31 on a CPU ends on some seeded batches, so none are sent to it there.
-    ``allow_unsafe`` and ``modules`` are as in ``execution`` of a configuration. Raises ConfigError that
-    names each wrong option by its flag.
+    ``allow_unsafe`` and ``modules`` are as in ``execution`` of a configuration, ``attach`` and ``keep_alive``
+    as in ``runtime``, but any engine with this model's layers will do. Raises ConfigError that names each
+    wrong option by its flag.
     """
 
     model: str | None = None
@@ -46,6 +47,8 @@ class EvaluationOptions:
     seed: int = 0
     allow_unsafe: bool = False
     modules: tuple[str, ...] = ()
+    attach: bool = False
+    keep_alive: bool = False
 
     def __post_init__(self) -> None:
         problems = list(self._problems())
@@ -73,6 +76,8 @@ class EvaluationOptions:
         yield from module_name_problems("--module", self.modules)
         if self.engine not in ENGINES:
             yield wrong_value("--engine", self.engine, f"one of: {', '.join(ENGINES)}")
+        if self.engine != "vllm" and (self.attach or self.keep_alive):
+            yield wrong_value("--engine", self.engine, "vllm with --attach or --keep-alive")
         if self.temperature == 0 and self.num_samples != 1 and self.samples is None:
             yield wrong_value(
                 "-n", self.num_samples, "1 with --temperature 0, where all samples are the same"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from configs.errors import ConfigError, wrong_value
 from configs.section import (
     NonNegativeInt,
     PositiveFloat,
@@ -35,9 +36,38 @@ class GenerationConfig(Section):
     gpu_memory_utilization: PositiveFraction = Field(default=0.4, description="share of the GPU for vLLM")
     dtype: Literal["bfloat16", "float32", "float16"] = Field(default="bfloat16", description="engine weights")
     enable_prefix_caching: bool = Field(default=True, description="share the prompt of a group")
+    weight_update_mode: Literal["keep", "drain", "abort"] = Field(
+        default="keep",
+        description="completions that are being written when new weights come: keep pauses them between two "
+        "tokens and goes on; drain lets them end first, while new ones wait; abort writes them anew from the "
+        "prompt, which favours short answers",
+    )
+    recompute_kv_cache: bool = Field(
+        default=True,
+        description="with keep: compute the KV cache anew under the new weights, or go on over the old one",
+    )
+    seed_requests: bool = Field(
+        default=False,
+        description="a seed of its own for each training request, from training.seed and the draw: with "
+        "max_staleness 0 a run can be repeated, and resumed, sample by sample; costs vLLM its fast sampler",
+    )
+    adaptive_concurrency: bool = Field(
+        default=False,
+        description="hold groups back while vLLM's KV cache is full, instead of having it write them twice",
+    )
     num_engines: PositiveInt = Field(default=1, description="generators that run beside each other")
     tensor_parallel_size: PositiveInt = Field(default=1, description="GPUs that one generator is split over")
     tune: bool = Field(
         default=False,
         description="measure threads, sequences in flight and compilation once, keep what is fastest here",
     )
+
+    @model_validator(mode="after")
+    def _check_kv_cache(self) -> GenerationConfig:
+        if not self.recompute_kv_cache and self.weight_update_mode != "keep":
+            allowed = "true (only keep has completions that could go on over the old KV cache)"
+            raise ConfigError([wrong_value("recompute_kv_cache", False, allowed, "weight_update_mode")])
+        if self.adaptive_concurrency and self.engine != "vllm":
+            allowed = "false with this engine, which has no KV cache to run out of"
+            raise ConfigError([wrong_value("adaptive_concurrency", True, allowed, "engine")])
+        return self

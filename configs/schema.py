@@ -15,11 +15,13 @@ from configs.acceleration_schema import AccelerationConfig as AccelerationConfig
 from configs.acceleration_schema import CurriculumConfig as CurriculumConfig
 from configs.acceleration_schema import RewardCacheConfig as RewardCacheConfig
 from configs.acceleration_schema import SpeculativeConfig as SpeculativeConfig
+from configs.cluster_schema import ClusterConfig as ClusterConfig
 from configs.errors import ConfigError, Problem, wrong_value
 from configs.generation_schema import GenerationConfig as GenerationConfig
 from configs.rewards_schema import RewardsConfig as RewardsConfig
 from configs.rewards_schema import RewardWeights as RewardWeights
 from configs.section import (
+    NonNegativeInt,
     PositiveFloat,
     PositiveFraction,
     PositiveInt,
@@ -144,13 +146,21 @@ class RuntimeConfig(Section):
     device: Literal["auto", "cpu", "cuda"] = Field(
         default="auto", description="where the model lives; auto: a GPU if there is one"
     )
+    placement: Literal["auto", "colocated", "split"] = Field(
+        default="auto",
+        description="split: generators and trainer have GPUs (on a CPU: cores) of their own; colocated: they "
+        "share them; auto: split where there are GPUs enough, otherwise shared, at once or in turn, as the "
+        "first steps show to be faster",
+    )
     trainer_ranks: PositiveInt = Field(
         default=1, description="trainer processes that share a step (FSDP2); on GPUs one each"
     )
     trainer_threads: PositiveInt | None = Field(
-        default=None, description="of all trainer ranks together; default: all cores"
+        default=None, description="of all trainer ranks together; default: all cores, half if split"
     )
-    generator_threads: PositiveInt | None = Field(default=None, description="default: all cores")
+    generator_threads: PositiveInt | None = Field(
+        default=None, description="of all generators together; default: all cores, half if split"
+    )
     progress: Literal["auto", "rich", "plain"] = Field(
         default="auto", description="live display or plain lines; auto: live on a terminal"
     )
@@ -169,6 +179,10 @@ class RuntimeConfig(Section):
     weight_update_timeout_s: PositiveFloat = Field(
         default=120.0, description="for the engine to take new weights"
     )
+    max_restarts: NonNegativeInt = Field(
+        default=3, description="a generator or trainer that died is started again so often within the window"
+    )
+    restart_window_s: PositiveFloat = Field(default=600.0, description="in which max_restarts are counted")
 
 
 class Config(Section):
@@ -198,6 +212,9 @@ class Config(Section):
     runtime: RuntimeConfig = Field(
         default_factory=RuntimeConfig, description="processes, devices and deadlines"
     )
+    cluster: ClusterConfig = Field(
+        default_factory=ClusterConfig, description="a Ray cluster of several nodes"
+    )
 
     @property
     def completions_per_step(self) -> int:
@@ -215,6 +232,8 @@ class Config(Section):
             *self._name_problems(),
             *self._batch_problems(),
             *self._rank_problems(),
+            *self._cluster_problems(),
+            *self._draft_problems(),
             *self._reward_problems(),
         ]
         if problems:
@@ -245,6 +264,35 @@ class Config(Section):
         if self.model.loader != "transformers":
             allowed = "1 with this model.loader"
             problems.append(wrong_value("runtime.trainer_ranks", num_ranks, allowed, "model.loader"))
+        return problems
+
+    def _cluster_problems(self) -> list[Problem]:
+        runtime = self.runtime
+        if self.cluster.address is None:
+            return []
+        problems = []
+        if runtime.device == "auto":
+            allowed = '"cuda" or "cpu" (the node of the driver cannot tell what the others have)'
+            problems.append(wrong_value("runtime.device", runtime.device, allowed, "cluster.address"))
+        kept = {"runtime.keep_alive": runtime.keep_alive, "runtime.attach": runtime.attach}
+        for field, value in (kept | {"generation.tune": self.generation.tune}).items():
+            if value:
+                allowed = "false on a cluster: it is about engines of the driver's own node"
+                problems.append(wrong_value(field, value, allowed, "cluster.address"))
+        return problems
+
+    def _draft_problems(self) -> list[Problem]:
+        speculative = self.acceleration.speculative
+        if not (speculative.enabled and speculative.draft_learning.enabled):
+            return []
+        field = "acceleration.speculative.draft_learning.enabled"
+        problems = []
+        if self.generation.engine != "vllm":
+            allowed = "false, or true with generation.engine: vllm (no other one drafts)"
+            problems.append(wrong_value(field, True, allowed, "generation.engine"))
+        if self.cluster.address is not None:
+            allowed = "false on a cluster: the draft model's weights stay on the driver's own node"
+            problems.append(wrong_value(field, True, allowed, "cluster.address"))
         return problems
 
     def _batch_problems(self) -> list[Problem]:

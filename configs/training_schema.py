@@ -95,6 +95,11 @@ class GrpoConfig(Section):
     importance_sampling_cap: PositiveFloat = Field(
         default=3.0, description="largest importance weight; acts with importance_sampling_mode"
     )
+    mismatch_kl_warning: PositiveFloat = Field(
+        default=0.005,
+        description="warn, once, when train/mismatch_kl exceeds this: generator and trainer then disagree on "
+        "the same weights by more than rounding explains (bf16 gives 0.001)",
+    )
     scale_rewards: Literal["group", "batch", "none"] = Field(
         default="group", description="divide advantages by the group's or the batch's standard deviation"
     )

@@ -70,19 +70,26 @@ class Sampler:
 
     def draw(self, step: int) -> Task:
         """The next task, for optimiser step ``step`` (from 0); steps never go back."""
-        if step != self._step:
-            self._step = step
-            self._drawn_in_step.clear()
+        self._begin(step)
         # A fresh generator for each draw: its state is then one number, and a resume is exact.
         rng = random.Random(f"{self._seed}/{self._num_draws}")
         pool = self._open_pool(step)
-        if self._curriculum.enabled and self._curriculum.strategy == "success_rate":
+        if self._draws_by_pass_rate:
             task = self._draw_by_pass_rate(pool, rng)
         else:
             task = self._draw_in_epochs(pool, rng)
         self._num_draws += 1
         self._drawn_in_step.add(task.task_id)
         return task
+
+    def repeat(self, task_id: str, step: int) -> None:
+        """Account for a ``draw`` that was made in this state by an earlier process, and gave ``task_id``."""
+        self._begin(step)
+        if not self._draws_by_pass_rate:
+            self._left_in_epoch(self._open_pool(step))
+            self._drawn_in_epoch.add(task_id)
+        self._num_draws += 1
+        self._drawn_in_step.add(task_id)
 
     def put_back(self, task_id: str) -> None:
         """Take a draw back that came to nothing: where tasks come in epochs, this one is still to come."""
@@ -162,17 +169,29 @@ class Sampler:
         share = _FIRST_WINDOW + (1 - _FIRST_WINDOW) * step / self._curriculum.warmup_steps
         return self._order[: math.ceil(share * len(self._order))]
 
+    @property
+    def _draws_by_pass_rate(self) -> bool:
+        return self._curriculum.enabled and self._curriculum.strategy == "success_rate"
+
+    def _begin(self, step: int) -> None:
+        if step != self._step:
+            self._step = step
+            self._drawn_in_step.clear()
+
     def _not_in_step(self, pool: Sequence[Task]) -> Sequence[Task]:
         return [task for task in pool if task.task_id not in self._drawn_in_step] or pool
 
     def _draw_in_epochs(self, pool: Sequence[Task], rng: random.Random) -> Task:
+        task = rng.choice(self._not_in_step(self._left_in_epoch(pool)))
+        self._drawn_in_epoch.add(task.task_id)
+        return task
+
+    def _left_in_epoch(self, pool: Sequence[Task]) -> Sequence[Task]:
+        """What of ``pool`` is still to come; where there is nothing, another epoch begins."""
         left = [task for task in pool if task.task_id not in self._drawn_in_epoch]
         if not left:
             self._drawn_in_epoch.clear()
-            left = list(pool)
-        task = rng.choice(self._not_in_step(left))
-        self._drawn_in_epoch.add(task.task_id)
-        return task
+        return left or list(pool)
 
     def _draw_by_pass_rate(self, pool: Sequence[Task], rng: random.Random) -> Task:
         candidates = self._not_in_step(pool)

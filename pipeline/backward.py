@@ -130,6 +130,7 @@ class LossBackward:
             old_logprobs=part.old_logprobs[rows],
             advantages=part.advantages[rows],
             weights=part.weights[rows],
+            on_policy=part.on_policy[rows],
             sequence_ids=part.sequence_ids[rows],
             num_sequences=part.num_sequences,
             ref_logprobs=None if reference is None else reference[rows],

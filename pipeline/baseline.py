@@ -69,7 +69,7 @@ def run_baseline(config: Config, verbose: bool) -> int:
     load_custom(config.rewards.custom)
     if config.execution.enabled or heldout:
         check_sandbox(config.execution)
-    with RunFolder.create(config.output, render(config)) as folder:
+    with RunFolder.create(config.output, render(config), is_baseline=True) as folder:
         progress = make_progress(config.runtime.progress, title=folder.name)
         try:
             _Baseline(config, folder, progress, tasks, heldout, device).run(verbose=verbose)

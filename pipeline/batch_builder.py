@@ -35,7 +35,7 @@ def make_batch(
     rewards = [[rollout.result.reward for rollout in group.rollouts] for group in groups]
     advantages = group_advantages(rewards, scale_rewards=grpo.scale_rewards)
     samples = [
-        _sample(rollout, advantage, grpo)
+        _sample(rollout, advantage, grpo, policy_version)
         for group, values in zip(groups, advantages, strict=True)
         for rollout, advantage in zip(group.rollouts, values, strict=True)
         if not math.isnan(advantage)
@@ -43,12 +43,14 @@ def make_batch(
     batch = TrainBatch(
         step=step, samples=tuple(samples), num_tokens=sum(sum(sample.loss_mask) for sample in samples)
     )
-    return batch, BatchReport(
-        metrics=_rollout_metrics(groups, samples, policy_version), num_samples=len(samples)
-    )
+    metrics = {
+        **_rollout_metrics(groups),
+        **_staleness_metrics(groups, policy_version),
+    }
+    return batch, BatchReport(metrics=metrics, num_samples=len(samples))
 
 
-def _sample(rollout: Rollout, advantage: float, grpo: GrpoConfig) -> TrainingSample:
+def _sample(rollout: Rollout, advantage: float, grpo: GrpoConfig, policy_version: int) -> TrainingSample:
     completion = rollout.completion
     num_prompt_tokens = len(rollout.prompt_ids)
     is_masked = grpo.mask_truncated_completions and completion.finish_reason == "length"
@@ -59,16 +61,15 @@ def _sample(rollout: Rollout, advantage: float, grpo: GrpoConfig) -> TrainingSam
         old_logprobs=(0.0,) * num_prompt_tokens + completion.logprobs,
         advantage=advantage,
         policy_version=completion.min_policy_version,
+        on_policy=(0,) * num_prompt_tokens
+        + tuple(int(version == policy_version) for version in completion.token_versions),
     )
 
 
-def _rollout_metrics(
-    groups: Sequence[RolloutGroup], samples: Sequence[TrainingSample], policy_version: int
-) -> dict[str, float]:
+def _rollout_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     scored = [rollout for rollout in rollouts if not rollout.result.is_infra_error]
     rewards = [rollout.result.reward for rollout in scored]
-    staleness = [policy_version - sample.policy_version for sample in samples]
     num_flat = sum(_has_no_signal(group) for group in groups)
     return {
         "rollout/reward_mean": statistics.fmean(rewards),
@@ -81,8 +82,26 @@ def _rollout_metrics(
         ),
         "rollout/zero_signal_share": num_flat / len(groups),
         "rollout/infra_error_share": 1 - len(scored) / len(rollouts),
-        "train/staleness_mean": statistics.fmean(staleness),
-        "train/staleness_max": float(max(staleness)),
+    }
+
+
+def _staleness_metrics(groups: Sequence[RolloutGroup], policy_version: int) -> dict[str, float]:
+    """How old what is trained on is, by completion (its oldest token) and by token."""
+    completions = [
+        rollout.completion
+        for group in groups
+        for rollout in group.rollouts
+        if not rollout.result.is_infra_error
+    ]
+    oldest = [policy_version - completion.min_policy_version for completion in completions]
+    ages = [policy_version - version for completion in completions for version in completion.token_versions]
+    return {
+        "train/staleness_mean": statistics.fmean(oldest),
+        "train/staleness_max": float(max(oldest)),
+        "train/token_staleness_mean": statistics.fmean(ages) if ages else 0.0,
+        "rollout/mixed_version_share": statistics.fmean(
+            completion.min_policy_version < completion.max_policy_version for completion in completions
+        ),
     }
 
 

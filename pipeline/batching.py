@@ -1,8 +1,8 @@
-"""From training samples to the micro-batches of one optimiser step, with the denominators of the whole step.
+"""From training samples to micro-batches, of a whole optimiser step or a part of it.
 
 Packs sequences into rows, computes a group's prompt once and leaves out samples without signal, as asked;
-none of it changes the gradient, because every token carries its final weight (pipeline/loss.py). Does not
-make the samples (pipeline/batch_builder.py). Called by the trainer.
+none of it changes the gradient, because every token carries its weight (pipeline/loss.py). Does not make the
+samples (pipeline/batch_builder.py). Called by pipeline.trainer.
 
 Shapes: B sequences, T tokens of a row or of the longest sequence, N loss tokens of the micro-batch.
 """
@@ -29,8 +29,8 @@ class MicroBatch:
     ``input_ids`` (B, T) int64, left-aligned, the padding on the right, where under a causal mask no real
     token sees it; ``position_ids`` and ``layout`` are None. ``source_rows`` (N,) int64 index the flattened
     positions whose output predicts ``target_ids`` (N,) int64; ``old_logprobs``, ``advantages`` and
-    ``weights`` are (N,) fp32; ``sequence_ids`` (N,) int64 say which of the ``num_sequences`` sequences a
-    token is of.
+    ``weights`` are (N,) fp32, as is ``on_policy``, 1 where the version to be trained wrote the token, else 0;
+    ``sequence_ids`` (N,) int64 say which of the ``num_sequences`` sequences a token is of.
     """
 
     input_ids: Tensor
@@ -41,13 +41,14 @@ class MicroBatch:
     old_logprobs: Tensor
     advantages: Tensor
     weights: Tensor
+    on_policy: Tensor
     sequence_ids: Tensor
     num_sequences: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedSample:
-    """A sample with the weight of each of its loss tokens in the step."""
+    """A sample with the weight of each of its loss tokens, as of ``loss.sequence_weights``."""
 
     sample: TrainingSample
     weight: float
@@ -63,7 +64,8 @@ class WeightedSample:
 class MicroPlan:
     """The samples of a micro-batch, by prompt; ``build`` makes its tensors.
 
-    ``num_tokens`` go through the model, ``num_padding`` of them for nothing.
+    ``num_tokens`` go through the model, ``num_padding`` of them for nothing. ``capacity`` is how many a
+    packed row may have, 0 where nothing is packed.
     """
 
     groups: tuple[tuple[WeightedSample, ...], ...]
@@ -72,91 +74,74 @@ class MicroPlan:
     pad_token_id: int
     num_tokens: int
     num_padding: int
+    capacity: int = 0
 
     @property
     def num_sequences(self) -> int:
         """Sequences in it."""
         return sum(len(group) for group in self.groups)
 
+    @property
+    def samples(self) -> list[WeightedSample]:
+        """Its sequences."""
+        return [item for group in self.groups for item in group]
+
     def build(self, device: torch.device | str = "cpu") -> MicroBatch:
         """The tensors, built on the host and moved once. Raises ValueError when a sample is malformed."""
         return _Builder(self).micro_batch(device)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepPlan:
-    """The micro-batches of one optimiser step, and what of the step is in them.
-
-    ``num_real`` tokens and their padding, ``num_padded`` together, go through the model; ``num_shared``
-    prompt tokens need not, because another sequence of the group computes them. ``pack_ratio`` is the share
-    of ``max_tokens`` that the rows hold on average, 0 where nothing is packed.
-    """
-
-    micro_plans: tuple[MicroPlan, ...]
-    num_skipped: int
-    num_trained_tokens: int
-    num_real: int
-    num_padded: int
-    num_shared: int
-    pack_ratio: float
-
-
-def plan_step(
+def weigh(
     samples: Sequence[TrainingSample],
     *,
     loss_type: LossType,
     batch_size: int,
     max_completion_length: int,
-    pad_token_id: int,
     skip_zero_advantages: bool,
-    share_prompts: bool = False,
-    max_sequences: int | None = None,
-    max_tokens: int | None = None,
-    min_pack_ratio: float = 0.0,
-    min_parts: int = 1,
-) -> StepPlan:
-    """Micro-batches for the step, the largest first.
-
-    With ``max_tokens`` samples are packed into rows of at most so many tokens (one sequence may exceed it),
-    unless that would fill less than ``min_pack_ratio`` of them; otherwise a micro-batch is at most
-    ``max_sequences`` sequences (``batch_size`` unless given; the weights depend on ``batch_size`` only).
-    ``share_prompts`` computes a prompt once for all its sequences in a micro-batch. At least ``min_parts``
-    micro-batches are made where the samples suffice.
+) -> list[WeightedSample]:
+    """The samples to train on, with the weights of their tokens.
 
     ``skip_zero_advantages`` leaves out the samples whose advantage is zero; that is exact as long as the loss
     has no KL and no entropy term, which the caller answers for. The weights are computed before anything is
-    left out or sorted, so no denominator changes. A sample without loss tokens is always left out.
+    left out, so no denominator changes. A sample without loss tokens is always left out.
     """
     lengths = [sum(sample.loss_mask) for sample in samples]
     weights = sequence_weights(
         lengths, loss_type=loss_type, batch_size=batch_size, max_completion_length=max_completion_length
     )
-    kept = [
+    return [
         WeightedSample(sample=sample, weight=weight)
         for sample, weight, length in zip(samples, weights, lengths, strict=True)
         if length > 0 and not (skip_zero_advantages and sample.advantage == 0.0)
     ]
-    groups = _by_prompt(kept) if share_prompts else [[item] for item in kept]
-    rows, pack_ratio = _rows(groups, share_prompts, max_tokens, min_pack_ratio, min_parts)
-    if not rows and kept:
-        rows = _batches(
-            groups, kept, share_prompts, min(max_sequences or batch_size, max(len(kept) // min_parts, 1))
-        )
-    is_packed = pack_ratio > 0
-    plans = [_micro_plan(row, is_packed, share_prompts, pad_token_id) for row in rows]
+
+
+def plan_micro_batches(
+    samples: Sequence[WeightedSample],
+    *,
+    pad_token_id: int,
+    max_sequences: int,
+    share_prompts: bool = False,
+    max_tokens: int | None = None,
+    min_pack_ratio: float = 0.0,
+    min_parts: int = 1,
+) -> list[MicroPlan]:
+    """Micro-batches for ``samples``, the largest first.
+
+    With ``max_tokens`` samples are packed into rows of at most so many tokens (one sequence may exceed it),
+    unless that would fill less than ``min_pack_ratio`` of them; otherwise a micro-batch is at most
+    ``max_sequences`` sequences. ``share_prompts`` computes a prompt once for all its sequences in a
+    micro-batch. At least ``min_parts`` micro-batches are made where the samples suffice.
+    """
+    groups = _by_prompt(samples) if share_prompts else [[item] for item in samples]
+    rows = _rows(groups, share_prompts, max_tokens, min_pack_ratio, min_parts)
+    capacity = max_tokens if rows and max_tokens is not None else 0
+    if not rows and samples:
+        size = min(max_sequences, max(len(samples) // min_parts, 1))
+        rows = _batches(groups, samples, share_prompts, size)
+    plans = [_micro_plan(row, capacity, share_prompts, pad_token_id) for row in rows]
     plans.sort(key=lambda plan: -plan.num_tokens)
-    num_inputs = sum(item.num_inputs for item in kept)
-    num_padded = sum(plan.num_tokens for plan in plans)
-    num_real = num_padded - sum(plan.num_padding for plan in plans)
-    return StepPlan(
-        micro_plans=tuple(plans),
-        num_skipped=len(samples) - len(kept),
-        num_trained_tokens=sum(sum(item.sample.loss_mask) for item in kept),
-        num_real=num_real,
-        num_padded=num_padded,
-        num_shared=num_inputs - num_real,
-        pack_ratio=pack_ratio,
-    )
+    return plans
 
 
 def _prompt(item: WeightedSample) -> tuple[int, ...]:
@@ -184,10 +169,10 @@ def _rows(
     max_tokens: int | None,
     min_pack_ratio: float,
     min_parts: int,
-) -> tuple[list[list[Sequence[WeightedSample]]], float]:
-    """The groups of every row and the share of it that they fill on average; nothing and 0 if not packed."""
+) -> list[list[Sequence[WeightedSample]]]:
+    """The groups of every row; nothing if they are not to be packed."""
     if max_tokens is None or not groups:
-        return [], 0.0
+        return []
     units = [unit for group in groups for unit in _cut_group(group, share_prompts, max_tokens)]
     # A row that must be shared out has to be cut finer than its groups.
     while share_prompts and len(units) < min_parts and max(len(unit) for unit in units) > 1:
@@ -197,7 +182,7 @@ def _rows(
     sizes = [_tree(unit, share_prompts).num_tokens for unit in units]
     rows = [[units[index] for index in row] for row in pack(sizes, max_tokens=max_tokens, min_rows=min_parts)]
     ratio = sum(sizes) / (len(rows) * max_tokens)
-    return ([], 0.0) if ratio < min_pack_ratio else (rows, ratio)
+    return [] if ratio < min_pack_ratio else rows
 
 
 def _cut_group(
@@ -233,10 +218,10 @@ def _batches(
 
 
 def _micro_plan(
-    row: Sequence[Sequence[WeightedSample]], is_packed: bool, share_prompts: bool, pad_token_id: int
+    row: Sequence[Sequence[WeightedSample]], capacity: int, share_prompts: bool, pad_token_id: int
 ) -> MicroPlan:
     # A group behind its shared prompt is a row even where rows hold one group.
-    is_row = is_packed or share_prompts
+    is_row = capacity > 0 or share_prompts
     lengths = [_tree(group, share_prompts).num_tokens for group in row]
     num_tokens = sum(lengths) if is_row else max(lengths) * len(lengths)
     return MicroPlan(
@@ -246,6 +231,7 @@ def _micro_plan(
         pad_token_id=pad_token_id,
         num_tokens=num_tokens,
         num_padding=num_tokens - sum(lengths),
+        capacity=capacity,
     )
 
 
@@ -260,6 +246,7 @@ class _Builder:
         self._old: list[float] = []
         self._advantages: list[float] = []
         self._weights: list[float] = []
+        self._on_policy: list[int] = []
         self._sequences: list[int] = []
         self._num_sequences = 0
 
@@ -288,6 +275,7 @@ class _Builder:
             old_logprobs=_moved(torch.tensor(self._old, dtype=torch.float32), device),
             advantages=_moved(torch.tensor(self._advantages, dtype=torch.float32), device),
             weights=_moved(torch.tensor(self._weights, dtype=torch.float32), device),
+            on_policy=_moved(torch.tensor(self._on_policy, dtype=torch.float32), device),
             sequence_ids=_moved(torch.tensor(self._sequences), device),
             num_sequences=plan.num_sequences,
         )
@@ -316,6 +304,8 @@ class _Builder:
         self._old += [sample.old_logprobs[position] for position in positions]
         self._advantages += [sample.advantage] * len(positions)
         self._weights += [item.weight] * len(positions)
+        on_policy = sample.on_policy or (0,) * len(sample.token_ids)
+        self._on_policy += [on_policy[position] for position in positions]
         self._sequences += [self._num_sequences] * len(positions)
         self._num_sequences += 1
 

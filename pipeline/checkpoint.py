@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -123,25 +123,37 @@ def find_fault(folder: Path | str) -> str | None:
     return None
 
 
-def latest_checkpoint(run_dir: Path | str) -> Path | None:
-    """The newest whole checkpoint of a run, or None; damaged ones are passed over with a warning."""
+def latest_checkpoint(
+    run_dir: Path | str,
+    committed: Collection[str] | None = None,
+    tell: Callable[[str], None] = _log.warning,
+) -> Path | None:
+    """The newest whole checkpoint of a run, or None; ``tell`` hears of each that is passed over, and why.
+
+    ``committed`` names those whose step the ledger knows. Another one was written by a process that was
+    killed before it could commit that step, or before the run went back behind it: it is of no step of
+    this run.
+    """
     for folder in reversed(_checkpoints(run_dir)):
         fault = find_fault(folder)
+        if fault is None and committed is not None and folder.name not in committed:
+            fault = "run.db knows of no step that ended with it"
         if fault is None:
             return folder
-        _log.warning("checkpoint %s is passed over: %s", folder, fault)
+        tell(f"checkpoint {folder} is passed over: {fault}")
     return None
 
 
-def prune_checkpoints(run_dir: Path | str, save_total_limit: int) -> None:
-    """Keep the newest ``save_total_limit`` whole checkpoints; remove older ones and leftovers.
+def prune_checkpoints(run_dir: Path | str, save_total_limit: int, newest_step: int) -> None:
+    """Keep the newest ``save_total_limit`` whole checkpoints up to ``newest_step``; remove older ones.
 
-    A damaged folder that is newer than a kept one stays: it may be evidence, and it does no harm.
-    Half-made folders that a crash left behind go too.
+    What lies above ``newest_step``, the run's last one, is of steps that were lost: it takes the place of
+    none that is kept, and the run replaces it. A damaged folder that is newer than a kept one stays: it may
+    be evidence, and it does no harm. Half-made folders that a crash left behind go too.
     """
     if save_total_limit < 1:
         raise ValueError(f"output.save_total_limit: value {save_total_limit}: must be at least 1")
-    folders = _checkpoints(run_dir)
+    folders = [folder for folder in _checkpoints(run_dir) if _step_of(folder) <= newest_step]
     whole = [folder for folder in folders if find_fault(folder) is None]
     if len(whole) > save_total_limit:
         oldest_kept = whole[-save_total_limit]
@@ -156,8 +168,13 @@ def _checkpoints(run_dir: Path | str) -> list[Path]:
     parent = Path(run_dir) / "checkpoints"
     if not parent.is_dir():
         return []
-    found = [(int(match[1]), path) for path in parent.iterdir() if (match := _NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(found)]
+    return sorted((path for path in parent.iterdir() if _NAME.fullmatch(path.name)), key=_step_of)
+
+
+def _step_of(folder: Path) -> int:
+    match = _NAME.fullmatch(folder.name)
+    assert match is not None
+    return int(match[1])
 
 
 def _replace(partial: Path, folder: Path) -> None:

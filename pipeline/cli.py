@@ -1,13 +1,15 @@
 """The console scripts: train_accelerated, train_code_grpo and evaluate_humaneval.
 
 Reads flags, checks the whole configuration, and only then imports what is heavy. Every flag of several
-words may be written with hyphens or underscores. Exit status: 0 done, 2 a user's mistake (one line a
-problem on standard error), 130 interrupted. Decides nothing about training itself.
+words may be written with hyphens or underscores. Exit status: 0 done, 1 a stage failed for good, 2 a user's
+mistake (one line a problem on standard error), 130 interrupted, 143 terminated. Decides nothing about
+training itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -15,16 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.cli_flags import (
     LATEST,
+    RECORDED,
     USER_ERROR,
     add_acceleration_flags,
     add_evaluation_flags,
+    add_plan_flags,
     add_resident_flags,
     add_run_flags,
     make_parser,
     parse,
     spelt,
 )
-from pipeline.errors import StageError
+from pipeline.errors import RunStoppedError, StageError
 
 if TYPE_CHECKING:
     from configs.evaluation_options import EvaluationOptions
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 STAGE_FAILED = 1
 INTERRUPTED = 130
 RUN_CONFIG_NAME = "config.yaml"
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # Flags whose value is taken as it stands, and flags whose value is a YAML scalar: flag -> field.
 _TEXT_FLAGS = {
@@ -51,7 +56,16 @@ _NUMBER_FLAGS = {
 _OFF_FLAGS = {"no_cache": "acceleration.reward_cache.enabled", "no_execution": "execution.enabled"}
 _ON_FLAGS = {"keep_alive": "runtime.keep_alive", "attach": "runtime.attach"}
 _ACCELERATION_FLAGS = ("speedup_mode", "async_workers", "curriculum_warmup", "no_cache", "resume")
-_SAMPLING_FLAGS = ("n", "temperature", "top_p", "max_completion_length", "engine", "seed")
+_SAMPLING_FLAGS = (
+    "n",
+    "temperature",
+    "top_p",
+    "max_completion_length",
+    "engine",
+    "seed",
+    "attach",
+    "keep_alive",
+)
 
 
 def train_accelerated(argv: Sequence[str] | None = None) -> int:
@@ -60,6 +74,7 @@ def train_accelerated(argv: Sequence[str] | None = None) -> int:
     add_run_flags(parser)
     add_acceleration_flags(parser, shown=True)
     add_resident_flags(parser)
+    add_plan_flags(parser)
     arguments = parse(parser, argv)
     return _guarded(lambda: _train_accelerated(arguments), arguments.verbose)
 
@@ -90,6 +105,9 @@ def _train_accelerated(arguments: argparse.Namespace) -> int:
         from pipeline.resident import stop_all
 
         return stop_all()
+    if arguments.plan is not None:
+        return _plan(arguments)
+    _refuse_plan_flags(arguments)
     resume = _find_run(arguments) if arguments.resume is not None else None
     file = arguments.config
     if resume is not None and file is None:
@@ -105,6 +123,31 @@ def _train_accelerated(arguments: argparse.Namespace) -> int:
     from pipeline.launch import run_training
 
     return run_training(resolved.config, resume, arguments.verbose)
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    """A plan for the configuration of the command line, or of the run whose costs it is made from."""
+    from os.path import isfile
+
+    folder = None if arguments.plan == RECORDED else arguments.plan
+    file = arguments.config
+    if file is None and folder is not None and isfile(f"{folder}/{RUN_CONFIG_NAME}"):
+        file = f"{folder}/{RUN_CONFIG_NAME}"
+    resolved = _resolve(arguments, file, arguments.speedup_mode)
+    from pipeline.plan import run_plan
+
+    return run_plan(resolved.config, folder, arguments.gpus, arguments.assume)
+
+
+def _refuse_plan_flags(arguments: argparse.Namespace) -> None:
+    from configs.errors import ConfigError, Problem
+
+    given = [flag for flag in ("gpus", "assume") if vars(arguments)[flag]]
+    fault, allowed = "used by --plan only", "with --plan"
+    if given:
+        raise ConfigError(
+            [Problem(where="command line", field=spelt(flag), fault=fault, allowed=allowed) for flag in given]
+        )
 
 
 def _train_code_grpo(arguments: argparse.Namespace) -> int:
@@ -160,20 +203,26 @@ def _find_run(arguments: argparse.Namespace) -> str:
     from pathlib import Path
 
     from configs.errors import ConfigError, Problem
+    from pipeline.run_folder import BASELINE_MARK
 
     if arguments.resume != LATEST:
         run = Path(arguments.resume).expanduser()
+        allowed = "the folder of an earlier run of train_accelerated"
+        fault = None
         if not isfile(run / RUN_CONFIG_NAME):
             fault = f"{run} holds no {RUN_CONFIG_NAME}" if isdir(run) else f"no such folder: {run}"
-            allowed = "the folder of an earlier run"
+        elif isfile(run / BASELINE_MARK):
+            fault = f"{run} is a run of train_code_grpo, which cannot be resumed"
+        if fault is not None:
             raise ConfigError([Problem(where="command line", field="--resume", fault=fault, allowed=allowed)])
         return str(run)
     folder = Path(
         _resolve(arguments, arguments.config, arguments.speedup_mode).config.output.dir
     ).expanduser()
-    runs = sorted(folder.glob(f"*/{RUN_CONFIG_NAME}"), key=lambda file: file.stat().st_mtime_ns)
+    found = sorted(folder.glob(f"*/{RUN_CONFIG_NAME}"), key=lambda file: file.stat().st_mtime_ns)
+    runs = [file for file in found if not isfile(file.parent / BASELINE_MARK)]
     if not runs:
-        fault = f"no run in {folder}"
+        fault = f"no run in {folder}" + (" but those of train_code_grpo" if found else "")
         allowed = "a folder with an earlier run in it (--output_dir), or --resume RUN_DIR"
         raise ConfigError([Problem(where="command line", field="--resume", fault=fault, allowed=allowed)])
     return str(runs[-1].parent)
@@ -250,6 +299,8 @@ def _evaluation_options(arguments: argparse.Namespace) -> EvaluationOptions:
         seed=number("seed", 0),
         allow_unsafe=arguments.allow_unsafe,
         modules=tuple(arguments.module),
+        attach="attach" in given,
+        keep_alive="keep_alive" in given,
     )
 
 
@@ -263,10 +314,18 @@ def _guarded(command: Callable[[], int], verbose: bool) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
+    except RunStoppedError as stopped:
+        print(stopped, file=sys.stderr)
+        return stopped.status
     except (StageError, TimeoutError) as error:
         return _report(error, STAGE_FAILED, verbose)
     except ValueError as error:
         return _report(error, USER_ERROR, verbose)
+    except OSError as error:
+        if error.errno not in _DISK_FULL:
+            raise
+        print("error: what was committed before is kept: free some space, then --resume", file=sys.stderr)
+        return _report(error, STAGE_FAILED, verbose)
 
 
 def _report(error: Exception, status: int, verbose: bool) -> int:

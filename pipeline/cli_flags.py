@@ -12,6 +12,7 @@ from typing import NoReturn
 
 USER_ERROR = 2
 LATEST = "latest"
+RECORDED = "recorded"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -113,6 +114,19 @@ def add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run model code even where the sandbox is weaker than level L2",
     )
+    parser.add_argument(
+        "--keep-alive",
+        action="store_const",
+        const=True,
+        help="leave the engine running at the end, for --attach",
+    )
+    parser.add_argument(
+        "--attach",
+        action="store_const",
+        const=True,
+        help="use the engine that was left running, if this model's weights fit it; otherwise say what "
+        "differs and start one",
+    )
 
 
 def add_resident_flags(parser: argparse.ArgumentParser) -> None:
@@ -133,6 +147,28 @@ def add_resident_flags(parser: argparse.ArgumentParser) -> None:
         "--profile-startup",
         action="store_true",
         help="measure the start up to the first scored rollout, print and draw it, and stop",
+    )
+
+
+def add_plan_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags of a plan, which trains nothing."""
+    parser.add_argument(
+        "--plan",
+        metavar="RUN_DIR",
+        nargs="?",
+        const=RECORDED,
+        help="print how many generators, trainer ranks and reward workers to take of 8, 64 and 1,024 GPUs, "
+        "from what that run measured (without a name: from a recorded run), and stop",
+    )
+    parser.add_argument(
+        "--gpus", metavar="N", action="append", default=[], help="plan for N GPUs instead; may be repeated"
+    )
+    parser.add_argument(
+        "--assume",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="change an assumption of the plan, which names them all; may be repeated",
     )
 
 

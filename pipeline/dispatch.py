@@ -13,8 +13,8 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
-from pipeline.generator import Generator, GeneratorError
-from pipeline.messages import Completion, GenerationRequest, WeightUpdate
+from pipeline.generator import Generator, GeneratorError, require_version
+from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 
 _MAX_REMEMBERED = 65_536
 
@@ -68,14 +68,16 @@ class Dispatcher:
             self._last_of.popitem(last=False)
         return index
 
-    async def update_weights(self, update: WeightUpdate) -> float:
-        """Load ``update`` in all generators at once; returns the longest of their pauses.
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
+        """Load ``update`` in all generators at once; the pause is the longest of theirs.
 
         Raises:
-            GeneratorError: not all of them have it in time; the message names those and says why. The
-                versions then differ, so nothing more may be generated.
+            GeneratorError: not all of them have it in time, or one holds another version; the message names
+                those and says why. The versions then differ, so nothing more may be generated.
         """
-        tasks = [asyncio.create_task(generator.update_weights(update)) for generator in self._generators]
+        tasks = [
+            asyncio.create_task(self._update_one(index, update)) for index in range(len(self._generators))
+        ]
         _, late = await asyncio.wait(tasks, timeout=self._update_timeout_s)
         for task in late:
             task.cancel()
@@ -91,9 +93,17 @@ class Dispatcher:
                 f"weights {update.policy_version} are in {num_updated} of {len(tasks)} generators, and their "
                 f"versions must agree: {'; '.join(faults)}"
             )
-        return max(task.result() for task in tasks)
+        pause_s = max(task.result().pause_s for task in tasks)
+        return WeightsLoaded(policy_version=update.policy_version, pause_s=pause_s)
 
-    def _fault(self, task: asyncio.Task[float], *, is_late: bool) -> str:
+    async def reset(self) -> None:
+        """See pipeline.generator.Generator; raises what one of them raised."""
+        await asyncio.gather(*(generator.reset() for generator in self._generators))
+
+    async def _update_one(self, index: int, update: WeightUpdate) -> WeightsLoaded:
+        return require_version(await self._generators[index].update_weights(update), update, "it")
+
+    def _fault(self, task: asyncio.Task[WeightsLoaded], *, is_late: bool) -> str:
         if is_late:
             return f"did not load them within {self._update_timeout_s:g} s (runtime.weight_update_timeout_s)"
         error = task.exception()

@@ -4,7 +4,8 @@ Pure: times come in as numbers. A draft token pays when the tokens it is expecte
 time that the longer forward takes; when none pays, nothing is drafted. Called by
 pipeline.vllm_speculation, once a step.
 
-Source of the limit: FastGRPO (arXiv 2509.21792), concurrency-aware draft length.
+Source of the limit: FastGRPO (arXiv:2509.21792), whose rule for the depth of its draft trees is here that
+for the length of a chain; what is drafted within the limit is chosen by expected throughput.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ _RATIO_WEIGHT = 0.1
 
 
 def draft_limit(capacity: int, num_sequences: int, most: int, alpha: float = 1.0) -> int:
-    """FastGRPO's rule: min(floor(log2(N / alpha)), most) with N = capacity / num_sequences, at least 0."""
+    """FastGRPO's rule: min(floor(log2(N / alpha)), most) with N = capacity / num_sequences, at least 0.
+
+    ``alpha`` stands for the drafter: the better it is, the smaller.
+    """
     share = capacity / num_sequences / alpha
     return max(0, min(most, math.floor(math.log2(share)))) if share >= 1 else 0
 

@@ -23,15 +23,23 @@ from typing import Any
 
 from pipeline.engine_wire import Call, Cancel, Done, Failed, Hello, Item, Start, Welcome, receive, send
 from pipeline.errors import StageError
+from pipeline.memory_pressure import num_oom_kills, why_killed
+from pipeline.orphan_guard import MARK
 
 HOST_MODULE = "pipeline.engine_host"
 _CLOSE_TIMEOUT_S = 15.0
 _CONNECT_TIMEOUT_S = 5.0
+# From the end of the connection to the end of the process.
+_END_TIMEOUT_S = 2.0
 _LAST_LINES = 12
 
 
 class EngineGoneError(StageError):
     """The engine's process is gone, or refused; the message says why."""
+
+
+class EngineKilledError(EngineGoneError):
+    """The engine's process got a SIGKILL that this run did not send; another try may well succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +62,8 @@ class LaunchedHost:
         self.connection.close()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_CLOSE_TIMEOUT_S)
         self.log.unlink(missing_ok=True)
 
     def last_words(self) -> str:
@@ -65,6 +74,19 @@ class LaunchedHost:
             return ""
         return "\n".join(lines[-_LAST_LINES:])
 
+    def obituary(self, num_oom_kills_before: int) -> EngineGoneError:
+        """How the host, which has closed its connection, ended, and its last words."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_END_TIMEOUT_S)
+        status = self.process.returncode
+        if status == -signal.SIGKILL:
+            how = f"was killed by SIGKILL: {why_killed(num_oom_kills_before)}"
+        else:
+            how = f"ended (status {status})" if status is not None else "closed its connection"
+        words = self.last_words()
+        text = f"the engine's process {self.process.pid} {how}" + (f":\n{words}" if words else "")
+        return EngineKilledError(text) if status == -signal.SIGKILL else EngineGoneError(text)
+
 
 def launch(
     environment: Mapping[str, str], folder: Path, command: Sequence[str] = ("-m", HOST_MODULE)
@@ -74,12 +96,14 @@ def launch(
     Its log is in ``folder``. It has a process group of its own: a Ctrl-C in the terminal is for the run,
     which then ends it. ``command`` is what the interpreter runs, with a descriptor's number appended.
     """
+    _delete_old_logs(folder)
     ours, theirs = socket.socketpair()
     log = folder / f"engine-{os.getpid()}-{time.monotonic_ns()}.log"
     with theirs, log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, *command, str(theirs.fileno())],
-            env={**os.environ, **environment},
+            # It dies with its parent, or shall outlive it: the run's guard is not for it.
+            env={name: value for name, value in os.environ.items() if name != MARK} | dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -87,6 +111,15 @@ def launch(
             start_new_session=True,
         )
     return LaunchedHost(process=process, connection=ours, log=log, environment=dict(environment))
+
+
+def _delete_old_logs(folder: Path) -> None:
+    """Delete what hosts of killed runs left; the log of a resident one is its own."""
+    if any(folder.glob("engine-*.sock")):
+        return
+    for log in folder.glob("engine-*-*.log"):
+        if not Path(f"/proc/{log.name.split('-')[1]}").exists():
+            log.unlink(missing_ok=True)
 
 
 class EngineClient:
@@ -102,6 +135,7 @@ class EngineClient:
         self._waiting: dict[int, asyncio.Queue[Item | Done | Failed]] = {}
         self._listening: asyncio.Task[None] | None = None
         self._gone: str | None = None
+        self._num_oom_kills = num_oom_kills()
         self.pid = 0
         self.is_kept = False
 
@@ -117,10 +151,7 @@ class EngineClient:
         try:
             await client._be_welcomed()
         except EOFError as error:
-            host.process.wait()
-            raise EngineGoneError(
-                f"the engine's process ended (status {host.process.returncode}):\n{host.last_words()}"
-            ) from error
+            raise await asyncio.to_thread(host.obituary, client._num_oom_kills) from error
         client.is_kept = start.socket_path is not None
         return client
 
@@ -189,6 +220,17 @@ class EngineClient:
         if self._host is not None and not self.is_kept:
             await asyncio.to_thread(self._host.end)
 
+    async def kill(self) -> None:
+        """End the host, whatever it is doing; a resident one too, whose lease this is."""
+        if self._listening is not None:
+            self._listening.cancel()
+        self._writer.close()
+        if self._host is not None:
+            await asyncio.to_thread(self._host.kill)
+        elif self._gone is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
     def _send_call(
         self, method: str, arguments: tuple[object, ...], *, is_stream: bool
     ) -> tuple[int, asyncio.Queue[Item | Done | Failed]]:
@@ -211,8 +253,10 @@ class EngineClient:
                 if (answers := self._waiting.get(message.call_id)) is not None:
                     answers.put_nowait(message)
         except EOFError:
-            words = self._host.last_words() if self._host is not None else ""
-            self._gone = f"the engine's process {self.pid} died" + (f":\n{words}" if words else "")
+            if self._host is None:
+                self._gone = f"the engine's process {self.pid} died"
+            else:
+                self._gone = str(await asyncio.to_thread(self._host.obituary, self._num_oom_kills))
             for call_id, answers in self._waiting.items():
                 answers.put_nowait(Failed(call_id=call_id, reason=self._gone))
 

@@ -6,8 +6,9 @@ It imports vLLM once, and vLLM's own processes are forked from it instead of imp
 lives as long as its first client, unless Start gives it a path: then it stays when the client leaves, and a
 later run finds it there (pipeline.resident). Whoever holds the lease has the engine to itself; the lease is
 the connection, so it ends with the client however that dies. Everything that a client left running is
-aborted, and the base weights are loaded again before the next one gets its first token. Without a client for
-``idle_s`` seconds the host ends itself. The engine's processes die with the host. Knows nothing of Ray.
+aborted, and the base weights are loaded again at once, so that the next one need not wait for them. Without a
+client for ``idle_s`` seconds the host ends itself. The engine's processes die with the host. Knows nothing
+of Ray.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 import socket
@@ -38,6 +40,10 @@ class Engine(Protocol):
 
     async def reset(self) -> None:
         """Go back to the base weights and policy version 0."""
+        ...
+
+    async def failure(self) -> str:
+        """Return, with the reason, when the engine can no longer work; not before."""
         ...
 
     async def close(self) -> None:
@@ -75,7 +81,7 @@ class EngineHost:
         self._engine: Engine | None = None
         self._start: Start | None = None
         self._client_pid: int | None = None
-        self._is_used = False  # whether a client has had the engine since it was last as it started
+        self._resetting: asyncio.Task[None] | None = None  # back to how it started, after a client
         self._idle_since_s = time.monotonic()
         self._end = asyncio.Event()
         self._calls: dict[int, asyncio.Task[None]] = {}
@@ -92,10 +98,27 @@ class EngineHost:
         self._client_pid = os.getppid()
         with startup.span(PROCESS, "engine: load, KV cache, warm-up"):
             self._engine = self._make_engine(start.settings)
+        watch = asyncio.create_task(self._end_with_engine(start, self._engine))
         try:
             await self._serve_all(start, reader, writer)
         finally:
+            watch.cancel()
+            if self._resetting is not None:
+                self._resetting.cancel()
             await self._engine.close()
+            if start.socket_path is not None and start.log is not None:
+                Path(start.log).unlink(missing_ok=True)
+
+    async def _end_with_engine(self, start: Start, engine: Engine) -> None:
+        """End this process when the engine has: calls to a dead engine may never return, a client that finds
+        its connection closed knows at once.
+        """
+        reason = await engine.failure()
+        print(f"the engine is gone: {reason}", file=sys.stderr, flush=True)
+        if start.socket_path is not None:
+            Path(start.socket_path).unlink(missing_ok=True)
+        # Not in good order: that would wait for the engine's processes.
+        os._exit(1)
 
     async def _serve_all(
         self, start: Start, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -149,9 +172,8 @@ class EngineHost:
     async def _lease(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert self._engine is not None
         try:
-            if self._is_used:
-                await self._engine.reset()
-                self._is_used = False
+            if self._resetting is not None:
+                await self._resetting
         except Exception as error:
             # An engine in an unknown state serves nobody.
             self._end.set()
@@ -164,7 +186,6 @@ class EngineHost:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the client's calls until it leaves; then nothing of it is left running."""
-        self._is_used = True
         try:
             while True:
                 message = await receive(reader)
@@ -184,6 +205,9 @@ class EngineHost:
             writer.close()
             self._client_pid = None
             self._idle_since_s = time.monotonic()
+            if self._start is not None and self._start.socket_path is not None:
+                assert self._engine is not None
+                self._resetting = asyncio.create_task(self._engine.reset())
 
     async def _answer(self, call: Call, writer: asyncio.StreamWriter) -> None:
         assert not call.method.startswith("_")
@@ -234,11 +258,16 @@ def _reason(error: BaseException) -> str:
 def main() -> None:
     """The process: import vLLM beside whatever the client does, then serve."""
     # Until Start says that the engine may outlive its client.
-    die_with_parent(signal.SIGTERM)
+    die_with_parent()
     startup.note(PROCESS, "interpreter", startup.process_started_s(), time.time(), cpu_s=time.process_time())
+    # What is imported stays: to look through it for garbage takes a quarter of the time. Frozen it also
+    # stays shared with the engine's processes, which are forked from this one.
+    gc.disable()
     with startup.span(PROCESS, "import vllm"):
         # Imported here: a span is measured, and tests run a host without vLLM.
         from pipeline.vllm_engine import VllmEngine
+    gc.freeze()
+    gc.enable()
     serve(int(sys.argv[1]), VllmEngine)
 
 

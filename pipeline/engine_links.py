@@ -15,17 +15,18 @@ from typing import Any, Protocol
 
 import ray
 
-from pipeline.engine_client import EngineClient
+from pipeline.engine_client import EngineClient, EngineGoneError
 from pipeline.engine_settings import EngineSettings
 from pipeline.errors import StageError
-from pipeline.messages import Completion, GenerationRequest, WeightUpdate
+from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.resident import IDLE_DEADLINE_S
 
 _CLOSE_TIMEOUT_S = 15.0
+_CAUSE_LINES, _CAUSE_LENGTH = 8, 500
 
 
 class EngineLink(Protocol):
-    """A way to an engine; every method raises StageError when the engine failed or is gone."""
+    """A way to an engine; a method raises StageError when it failed, EngineGoneError when the engine did."""
 
     pid: int
 
@@ -33,7 +34,7 @@ class EngineLink(Protocol):
         """See VllmEngine.generate."""
         ...
 
-    async def update_weights(self, update: WeightUpdate) -> float:
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         """See VllmEngine.update_weights."""
         ...
 
@@ -45,8 +46,16 @@ class EngineLink(Protocol):
         """See VllmEngine.stats."""
         ...
 
+    async def reset(self) -> None:
+        """See VllmEngine.reset."""
+        ...
+
     async def close(self) -> None:
         """End the engine, or leave it to a later run."""
+        ...
+
+    async def kill(self) -> None:
+        """End the engine at once, without its help."""
         ...
 
 
@@ -56,6 +65,7 @@ class VllmActor:
 
     def __init__(self) -> None:
         self._engine: Any = None
+        self._watch: asyncio.Task[None] | None = None
 
     async def start(self, settings: EngineSettings) -> int:
         """Load the model; returns the actor's process id."""
@@ -63,7 +73,14 @@ class VllmActor:
         from pipeline.vllm_engine import VllmEngine
 
         self._engine = VllmEngine(settings)
+        self._watch = asyncio.create_task(self._end_with_engine())
         return os.getpid()
+
+    async def _end_with_engine(self) -> None:
+        """What waits for a dead engine would wait for ever; without this process its callers are told."""
+        reason = await self._engine.failure()
+        print(f"the engine of process {os.getpid()} is gone: {reason}", file=sys.stderr, flush=True)
+        os._exit(1)
 
     @ray.method(num_returns="streaming")  # type: ignore[untyped-decorator]
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
@@ -71,9 +88,10 @@ class VllmActor:
         async for completion in self._engine.generate(request):
             yield completion
 
-    async def update_weights(self, update: WeightUpdate) -> float:
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         """See VllmEngine.update_weights."""
-        return float(await self._engine.update_weights(update))
+        loaded: WeightsLoaded = await self._engine.update_weights(update)
+        return loaded
 
     async def prepare(self) -> str:
         """See VllmEngine.prepare."""
@@ -83,8 +101,14 @@ class VllmActor:
         """See VllmEngine.stats."""
         return dict(await self._engine.stats())
 
+    async def reset(self) -> None:
+        """See VllmEngine.reset."""
+        await self._engine.reset()
+
     async def close(self) -> None:
         """End the engine's child process."""
+        if self._watch is not None:
+            self._watch.cancel()
         if self._engine is not None:
             await self._engine.close()
 
@@ -103,38 +127,44 @@ class ActorLink:
             async for reference in stream:
                 yield await reference
         except ray.exceptions.RayError as error:
-            raise StageError(_reason(error)) from error
+            raise fault_of(error) from error
         except (asyncio.CancelledError, GeneratorExit):
             # A stream that nobody reads goes on in the actor.
             ray.cancel(stream)
             raise
 
-    async def update_weights(self, update: WeightUpdate) -> float:
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         """See EngineLink."""
-        try:
-            return float(await self._actor.update_weights.remote(update))
-        except ray.exceptions.RayError as error:
-            raise StageError(_reason(error)) from error
+        loaded: WeightsLoaded = await self._call("update_weights", update)
+        return loaded
 
     async def prepare(self) -> str:
         """See EngineLink."""
-        try:
-            return str(await self._actor.prepare.remote())
-        except ray.exceptions.RayError as error:
-            raise StageError(_reason(error)) from error
+        return str(await self._call("prepare"))
 
     async def stats(self) -> dict[str, float]:
         """See EngineLink."""
-        try:
-            return dict(await self._actor.stats.remote())
-        except ray.exceptions.RayError as error:
-            raise StageError(_reason(error)) from error
+        return dict(await self._call("stats"))
+
+    async def reset(self) -> None:
+        """See EngineLink."""
+        await self._call("reset")
 
     async def close(self) -> None:
         """End the engine, then the actor."""
         with contextlib.suppress(TimeoutError, ray.exceptions.RayError):
             await asyncio.wait_for(self._actor.close.remote(), _CLOSE_TIMEOUT_S)
         ray.kill(self._actor)
+
+    async def kill(self) -> None:
+        """See EngineLink; the engine's processes die with the actor."""
+        ray.kill(self._actor)
+
+    async def _call(self, method: str, *arguments: object) -> Any:
+        try:
+            return await getattr(self._actor, method).remote(*arguments)
+        except ray.exceptions.RayError as error:
+            raise fault_of(error) from error
 
 
 class HostLink:
@@ -148,9 +178,10 @@ class HostLink:
         """See EngineLink."""
         return self._client.stream("generate", request)
 
-    async def update_weights(self, update: WeightUpdate) -> float:
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         """See EngineLink."""
-        return float(await self._client.call("update_weights", update))
+        loaded: WeightsLoaded = await self._client.call("update_weights", update)
+        return loaded
 
     async def prepare(self) -> str:
         """See EngineLink."""
@@ -159,6 +190,10 @@ class HostLink:
     async def stats(self) -> dict[str, float]:
         """See EngineLink."""
         return dict(await self._client.call("stats"))
+
+    async def reset(self) -> None:
+        """See EngineLink."""
+        await self._client.call("reset")
 
     async def close(self) -> None:
         """See EngineLink."""
@@ -170,14 +205,20 @@ class HostLink:
             )
         await self._client.close()
 
+    async def kill(self) -> None:
+        """See EngineLink."""
+        await self._client.kill()
 
-async def start_actor(settings: EngineSettings, environment: Mapping[str, str]) -> ActorLink:
+
+def num_ray_gpus() -> int:
+    """The GPUs that Ray gives out."""
+    return int(ray.cluster_resources().get("GPU", 0))
+
+
+async def start_actor(settings: EngineSettings, environment: Mapping[str, str], num_gpus: float) -> ActorLink:
     """Start an actor with its share of a GPU and load the engine there; raises StageError when that fails."""
     # Ray's decorator makes a class of its own, which type checkers do not see.
     actor_class: Any = VllmActor
-    # A model that is split has its GPUs to itself; a whole one may share its GPU with the trainer.
-    is_split = settings.tensor_parallel_size > 1
-    num_gpus = settings.tensor_parallel_size if is_split else settings.gpu_memory_utilization
     options = {"runtime_env": {"env_vars": dict(environment)}, "num_gpus": num_gpus}
     actor = actor_class.options(**options).remote()
     try:
@@ -185,11 +226,14 @@ async def start_actor(settings: EngineSettings, environment: Mapping[str, str]) 
     except BaseException as error:
         ray.kill(actor)
         if isinstance(error, ray.exceptions.RayError):
-            raise StageError(_reason(error)) from error
+            raise fault_of(error) from error
         raise
 
 
-def _reason(error: ray.exceptions.RayError) -> str:
-    """What happened in the actor; Ray's own text is its whole traceback."""
-    cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
-    return f"{type(cause).__name__}: {cause}"
+def fault_of(error: ray.exceptions.RayError) -> StageError:
+    """What happened in the actor, or to it or its node; Ray's own text is its whole traceback."""
+    if isinstance(error, ray.exceptions.RayTaskError):
+        return StageError(f"{type(error.cause).__name__}: {error.cause}")
+    # What follows the first lines is the log of the node.
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()][:_CAUSE_LINES]
+    return EngineGoneError(f"{type(error).__name__}: {'; '.join(lines)}"[:_CAUSE_LENGTH])

@@ -28,8 +28,9 @@ class EngineSettings:
 
     ``kv_cache_memory_bytes`` is for CPU. Without ``per_request_seeds`` only ``seed`` rules what is drawn.
     With ``lora_rank`` adapters of that rank run beside the weights; without, they are merged into them.
-    ``fork_processes`` forks the engine's processes from the caller's instead of starting interpreters; its
-    OpenMP variables must be set already.
+    ``on_cpu`` forks the engine's process from the caller's instead of starting an interpreter (its OpenMP
+    variables must be set already) and has the model in it too; its threads are bound to ``cores``, one each,
+    unless there are none. ``reports_pressure`` has it say how full its KV cache is.
     """
 
     model: str
@@ -44,5 +45,7 @@ class EngineSettings:
     per_request_seeds: bool
     tensor_parallel_size: int = 1
     lora_rank: int | None = None
-    fork_processes: bool = False
+    on_cpu: bool = False
+    cores: tuple[int, ...] = ()
+    reports_pressure: bool = False
     speculation: SpeculationSettings | None = None

@@ -6,24 +6,37 @@ Called by pipeline.orchestrator and pipeline.evaluate; the only place that knows
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from configs.schema import Config
+from pipeline.concurrency import PacedEngine
 from pipeline.dispatch import Dispatcher
 from pipeline.engine_client import LaunchedHost
 from pipeline.engine_environment import may_have_gpu
-from pipeline.generator import Generator
+from pipeline.generator import Generator, GeneratorLostError
 from pipeline.ray_start import start_ray as start_ray
-from pipeline.vllm_actor import start_vllm_generator
+from pipeline.supervised_generator import Engine, SupervisedGenerator
+from pipeline.supervision import RestartLimit
+from pipeline.vllm_actor import VllmGenerator, start_vllm_generator
+
+if TYPE_CHECKING:
+    from pipeline.cluster import ClusterPlaces
+
+_UPDATES_IN_A_ROW = 3
 
 
 def choose_device(config: Config) -> str:
     """Return "cpu" or "cuda" for ``runtime.device``.
 
+    On a cluster it is what the setting says: the other nodes may have what this one has not.
+
     Raises:
         ValueError: "cuda" is asked for on a machine without a CUDA device.
     """
+    if config.cluster.address is not None:
+        return config.runtime.device
     available = may_have_gpu() and torch_sees_gpu()
     if config.runtime.device == "cuda" and not available:
         raise ValueError("runtime.device: 'cuda' was asked for, but torch sees no CUDA device; use 'cpu'")
@@ -40,7 +53,10 @@ def torch_sees_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def _num_gpus() -> int:
+def num_gpus(device: str) -> int:
+    """The GPUs of this machine for ``device``; none on a CPU."""
+    if device == "cpu":
+        return 0
     # As above.
     import torch
 
@@ -49,23 +65,33 @@ def _num_gpus() -> int:
 
 @asynccontextmanager
 async def running_generator(
-    config: Config, model_path: str, device: str, launched: LaunchedHost | None = None
+    config: Config,
+    model_path: str,
+    device: str,
+    launched: LaunchedHost | None = None,
+    restarts: RestartLimit | None = None,
+    places: ClusterPlaces | None = None,
 ) -> AsyncIterator[Generator]:
     """A started generator, closed on the way out; ``launched`` is a host that may be used for it.
 
-    Several engines (``generation.num_engines``) start at once and stand behind a Dispatcher.
+    Several engines (``generation.num_engines``) start at once and stand behind a Dispatcher. An engine in a
+    process of its own that dies later is started again, as often as ``restarts`` allows; without it never.
+    With ``places`` the engines run there, on the nodes of a cluster.
 
     Raises:
         ValueError: ``generation.tensor_parallel_size`` does not suit the device or the engine.
         GeneratorError: an engine did not start within ``runtime.startup_timeout_s``.
     """
-    check_tensor_parallel(config, device)
+    if places is None:
+        check_tensor_parallel(config, device)
     if config.generation.engine == "vllm" and device == "cuda":
         start_ray()
-    generators = await _start_all(config, model_path, device, launched)
+    generators = await _start_all(config, model_path, device, launched, restarts, places)
     generator: Generator = generators[0]
     if len(generators) > 1:
-        generator = Dispatcher(generators, update_timeout_s=config.runtime.weight_update_timeout_s)
+        # Each has its own deadline, and one that is being started again loads its earlier weights first.
+        timeout_s = _UPDATES_IN_A_ROW * config.runtime.weight_update_timeout_s
+        generator = Dispatcher(generators, update_timeout_s=timeout_s)
     try:
         yield generator
     finally:
@@ -73,12 +99,17 @@ async def running_generator(
 
 
 async def _start_all(
-    config: Config, model_path: str, device: str, launched: LaunchedHost | None
+    config: Config,
+    model_path: str,
+    device: str,
+    launched: LaunchedHost | None,
+    restarts: RestartLimit | None,
+    places: ClusterPlaces | None,
 ) -> list[Generator]:
     """All engines or none: if one does not start, the others are closed and its error is raised."""
     started = await asyncio.gather(
         *(
-            _start_one(config, model_path, device, index, launched if index == 0 else None)
+            _start_one(config, model_path, device, index, launched if index == 0 else None, restarts, places)
             for index in range(config.generation.num_engines)
         ),
         return_exceptions=True,
@@ -92,14 +123,44 @@ async def _start_all(
 
 
 async def _start_one(
-    config: Config, model_path: str, device: str, index: int, launched: LaunchedHost | None
+    config: Config,
+    model_path: str,
+    device: str,
+    index: int,
+    launched: LaunchedHost | None,
+    restarts: RestartLimit | None,
+    places: ClusterPlaces | None,
 ) -> Generator:
-    if config.generation.engine == "vllm":
-        return await start_vllm_generator(config, model_path, device, index=index, launched=launched)
-    # Imported here: the vLLM path never needs it.
-    from pipeline.transformers_engine import TransformersEngine
+    if config.generation.engine != "vllm" and places is None:
+        # Imported here: the vLLM path never needs it.
+        from pipeline.transformers_engine import TransformersEngine
 
-    return TransformersEngine(config, model_path, device)
+        return TransformersEngine(config, model_path, device)
+
+    def begin(launched: LaunchedHost | None) -> Awaitable[VllmGenerator]:
+        if places is None:
+            return start_vllm_generator(config, model_path, device, index=index, launched=launched)
+        # Imported here: most runs know no other node.
+        from pipeline.node_actor import start_node_generator
+
+        return start_node_generator(config, model_path, device, index=index, places=places)
+
+    async def start(launched: LaunchedHost | None = None) -> Engine:
+        engine = await begin(launched)
+        if not config.generation.adaptive_concurrency:
+            return engine
+        most = config.generation.max_num_seqs
+        return PacedEngine(engine, group_size=config.grpo.num_generations, most=most)
+
+    if restarts is None:
+        return await start(launched)
+    name = f"generator {index}"
+    while True:
+        try:
+            return SupervisedGenerator(await start(launched), start, limit=restarts, name=name)
+        except GeneratorLostError as error:
+            restarts.admit(name, str(error))
+            launched = None
 
 
 def check_tensor_parallel(config: Config, device: str) -> None:
@@ -113,10 +174,10 @@ def check_tensor_parallel(config: Config, device: str) -> None:
         raise ValueError(f"{field} 1 on a CPU: a model is split over GPUs only")
     if generation.engine != "vllm":
         raise ValueError(f"{field} 1 with generation.engine {generation.engine!r}: only vllm splits a model")
-    num_gpus = _num_gpus()
-    if size * generation.num_engines > num_gpus:
-        allowed = num_gpus // generation.num_engines
+    num_there = num_gpus(device)
+    if size * generation.num_engines > num_there:
+        allowed = num_there // generation.num_engines
         raise ValueError(
-            f"{field} at most {max(1, allowed)}: this machine has {num_gpus} GPUs for "
+            f"{field} at most {max(1, allowed)}: this machine has {num_there} GPUs for "
             f"{generation.num_engines} engines (generation.num_engines)"
         )

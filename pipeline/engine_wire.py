@@ -21,14 +21,15 @@ _LENGTH_BYTES = 8
 class Start:
     """First message to a new host: load this. ``socket_path`` is where it may be found by a later run.
 
-    With a path the host outlives its client, for ``idle_s`` seconds without a client at most. ``identity``
-    is what a later run must agree with.
+    With a path the host outlives its client, for ``idle_s`` seconds without a client at most, and deletes the
+    file ``log``, which takes what it prints, when it ends. ``identity`` is what a later run must agree with.
     """
 
     settings: EngineSettings
     identity: Mapping[str, str]
     socket_path: str | None
     idle_s: float
+    log: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

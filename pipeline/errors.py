@@ -1,4 +1,5 @@
-"""The error of a stage: a process or a loop of the run failed, and the message says which and why.
+"""The error of a stage (a process or a loop of the run failed, and the message says which and why), and the
+end of a run by a signal.
 
 Users see the message without a traceback, and exit status 1. Raised by generators, the trainer's handle,
 the rollout buffer and the producer.
@@ -9,3 +10,11 @@ from __future__ import annotations
 
 class StageError(RuntimeError):
     """A stage of a run failed for good, or did not answer in time."""
+
+
+class RunStoppedError(Exception):
+    """The run was asked to end by a signal, and has; the message says what is saved."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.status = 128 + signal_number

@@ -25,11 +25,11 @@ from configs.evaluation_options import EvaluationOptions
 from configs.schema import Config, ExecutionConfig, RuntimeConfig
 from curriculum.sources import load_named_tasks
 from curriculum.task import Task
-from pipeline.engine_start import choose_device, running_generator
 from pipeline.generator import Generator, GeneratorError
 from pipeline.messages import GenerationRequest, SamplingSettings
 from pipeline.passk import Estimate, TaskCount, mean_pass_at_k, paired_difference
 from pipeline.prompts import encode_prompt
+from pipeline.resident_evaluation import evaluation_generator
 from pipeline.samples import read_samples, sample_completion, sample_program, write_results, write_samples
 from pipeline.sampling import stop_strings
 from pipeline.sandbox_check import check_sandbox
@@ -269,7 +269,7 @@ async def _sample_and_score(
     longest = max(len(encode_prompt(tokenizer, task, prefill)) for task in tasks)
     generation = config.generation.model_copy(update={"max_prompt_length": longest})
     config = config.model_copy(update={"generation": generation})
-    async with running_generator(config, str(model_path), choose_device(config)) as generator:
+    async with evaluation_generator(config, str(model_path)) as generator:
         return await evaluate_tasks(
             generator,
             tokenizer,
@@ -298,6 +298,7 @@ def _config_of(options: EvaluationOptions) -> Config:
                 "max_completion_length": options.max_completion_length,
             },
             "training": {"seed": options.seed},
+            "runtime": {"attach": options.attach, "keep_alive": options.keep_alive},
         }
     )
 

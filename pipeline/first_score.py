@@ -18,12 +18,16 @@ from pipeline.prompts import encode_prompt
 from pipeline.run_folder import RunFolder
 from pipeline.sampling import training_sampling
 from pipeline.stages import Stages, prepare, running_stages
+from pipeline.supervision import RestartLimit
 
 
 def run_until_first_score(config: Config, folder: RunFolder, early: Launched) -> None:
     """Start all stages and have one group scored, noting spans; raises as pipeline.orchestrator does."""
     tasks, heldout, device = prepare(config)
     progress = make_progress(config.runtime.progress, title=folder.name)
+
+    def note(kind: str, text: str) -> None:
+        progress.message(f"{kind}: {text}")
 
     async def start() -> None:
         async with running_stages(
@@ -33,6 +37,10 @@ def run_until_first_score(config: Config, folder: RunFolder, early: Launched) ->
             early,
             reward_cache=folder.reward_cache,
             activity=progress.activity,
+            note=note,
+            restarts=RestartLimit(0, config.runtime.restart_window_s, note),
+            after_ray=lambda: None,
+            is_trainer_first=False,
         ) as stages:
             task = Sampler(tasks, config.acceleration.curriculum, config.training.seed).draw(0)
             progress.activity("writing and scoring the first group")

@@ -1,14 +1,16 @@
 """The GRPO losses on a flat list of completion tokens.
 
-Every loss is one formula, ``sum_n weight[n] * loss[n]``. The weights come from the whole optimiser step
-(pipeline/batching.py), so how the step is split into micro-batches changes nothing. Pure: no model, no
-optimiser. Called by pipeline.backward.
+Every loss is one formula, ``step_scale * sum_n weight[n] * loss[n]``. The weights do not depend on how the
+step is split into micro-batches, and ``step_scale``, which depends on the whole step, is a factor of its
+gradient: that can be summed up before the step is complete. Pure: no model, no optimiser. Called by
+pipeline.backward, pipeline.batching and pipeline.step_gradient.
 
 Shapes: N completion tokens of a micro-batch, in S whole sequences.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -28,7 +30,8 @@ class LossTokens:
     """What the loss reads of N tokens; all tensors are (N,), fp32 but ``sequence_ids``.
 
     The log-probabilities of the trained policy, of the behaviour policy (the generator's) and of the
-    reference model, if any; the advantage of each token's sequence and its weight (``sequence_weights``).
+    reference model, if any; the advantage of each token's sequence and its weight (``sequence_weights``);
+    ``on_policy`` is 1 where the trained policy is the one that wrote the token, else 0.
     ``sequence_ids`` int64 are below ``num_sequences``. Tokens need not be of whole sequences unless
     ``needs_whole_sequences`` says so.
     """
@@ -37,6 +40,7 @@ class LossTokens:
     old_logprobs: Tensor
     advantages: Tensor
     weights: Tensor
+    on_policy: Tensor
     sequence_ids: Tensor
     num_sequences: int
     ref_logprobs: Tensor | None = None
@@ -45,7 +49,9 @@ class LossTokens:
 def sequence_weights(
     lengths: Sequence[int], *, loss_type: LossType, batch_size: int, max_completion_length: int
 ) -> list[float]:
-    """The weight of each token of sequence i, given every sequence's number of loss tokens, in step order.
+    """The weight of each token of sequence i, given the sequences' numbers of loss tokens, in step order.
+
+    Times ``step_scale`` of the whole step it is the loss's:
 
     - grpo: mean over sequences of the mean over tokens (arXiv:2402.03300)
     - dr_grpo: sum over tokens, divided by sequences * ``max_completion_length`` (arXiv:2503.20783)
@@ -53,18 +59,28 @@ def sequence_weights(
     - bnpo: mean over micro-batches of the mean over their tokens (arXiv:2506.02864); a micro-batch is
       ``batch_size`` consecutive sequences here, whatever the trainer runs at a time
 
-    Each equals what TRL's GRPOTrainer accumulates over an optimiser step of equal micro-batches.
+    Each equals what TRL's GRPOTrainer accumulates over an optimiser step of equal micro-batches. Of a part of
+    a step the weights are those of the whole; for bnpo only if it begins at a multiple of ``batch_size``.
     """
-    num = len(lengths)
     if loss_type == "grpo":
-        return [1.0 / (max(length, 1) * num) for length in lengths]
+        return [1.0 / max(length, 1) for length in lengths]
     if loss_type == "dr_grpo":
-        return [1.0 / (num * max_completion_length)] * num
+        return [1.0 / max_completion_length] * len(lengths)
     if loss_type in ("dapo", "cispo"):
-        return [1.0 / max(sum(lengths), 1)] * num
-    starts = range(0, num, batch_size)
-    totals = [max(sum(lengths[start : start + batch_size]), 1) for start in starts]
-    return [1.0 / (totals[index // batch_size] * len(totals)) for index in range(num)]
+        return [1.0] * len(lengths)
+    totals = [
+        max(sum(lengths[start : start + batch_size]), 1) for start in range(0, len(lengths), batch_size)
+    ]
+    return [1.0 / totals[index // batch_size] for index in range(len(lengths))]
+
+
+def step_scale(*, num_sequences: int, num_tokens: int, loss_type: LossType, batch_size: int) -> float:
+    """The factor of every token's weight, given the sequences and loss tokens of the whole step."""
+    if loss_type in ("dapo", "cispo"):
+        return 1.0 / max(num_tokens, 1)
+    if loss_type == "bnpo":
+        return 1.0 / max(math.ceil(num_sequences / batch_size), 1)
+    return 1.0 / max(num_sequences, 1)
 
 
 def needs_whole_sequences(grpo: GrpoConfig) -> bool:
@@ -98,7 +114,8 @@ def policy_loss(tokens: LossTokens, grpo: GrpoConfig) -> tuple[Tensor, LossSums]
             epsilon_high=grpo.epsilon if grpo.epsilon_high is None else grpo.epsilon_high,
             delta=grpo.delta,
         )
-    behaviour_ratio = torch.exp(current.detach() - tokens.old_logprobs)
+    behaviour_log_ratio = current.detach() - tokens.old_logprobs
+    behaviour_ratio = torch.exp(behaviour_log_ratio)
     capped = torch.zeros_like(behaviour_ratio, dtype=torch.bool)
     if is_corrected:
         correction, capped = importance_weights(
@@ -111,15 +128,20 @@ def policy_loss(tokens: LossTokens, grpo: GrpoConfig) -> tuple[Tensor, LossSums]
         kl = reference_kl(current, tokens.ref_logprobs, ratio)
         losses = losses + grpo.beta * kl
     loss = (losses * tokens.weights).sum()
+    behaviour_kl = k3(behaviour_log_ratio)
     return loss, LossSums(
         loss=loss.detach(),
         ratio=behaviour_ratio.sum(),
         clipped=is_clipped(ratio.detach(), tokens.advantages, grpo).sum(),
         capped=capped.sum(),
         reference_kl=kl.detach().sum(),
-        mismatch_kl=k3(current.detach() - tokens.old_logprobs).sum(),
+        behaviour_kl=behaviour_kl.sum(),
         entropy=torch.zeros_like(loss.detach()),
+        on_policy=tokens.on_policy.sum(),
+        mismatch_k1=-(behaviour_log_ratio * tokens.on_policy).sum(),
+        mismatch_k3=(behaviour_kl * tokens.on_policy).sum(),
         ratio_max=behaviour_ratio.max(),
+        log_ratios=behaviour_log_ratio,
     )
 
 
@@ -184,7 +206,8 @@ def reference_kl(logprobs: Tensor, ref_logprobs: Tensor, ratio: Tensor) -> Tenso
 
 def k3(difference: Tensor) -> Tensor:
     """``exp(d) - d - 1`` for d = log q - log p: unbiased for KL(p || q) under p, never negative."""
-    return torch.exp(difference) - difference - 1
+    # Not exp(d) - 1 - d, which is all rounding where d is small.
+    return torch.expm1(difference) - difference
 
 
 def is_clipped(ratio: Tensor, advantages: Tensor, grpo: GrpoConfig) -> Tensor:

@@ -41,13 +41,22 @@ class GenerationRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRun:
+    """``num_tokens`` tokens in a row that one policy version wrote."""
+
+    policy_version: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """What a generator wrote.
 
     ``token_ids`` and ``logprobs`` have length C; a log-probability is the sampled token's under the
     distribution it was drawn from (after temperature). ``finish_reason`` is "stop", "length", or
     "abort": ended early, because no continuation of it compiles. The policy versions are those of the oldest
-    and newest weights that wrote a token of it.
+    and newest weights that wrote a token of it. ``version_runs`` says which wrote which, in order; it is
+    empty where one version wrote all, and where more is not known than the two.
     """
 
     index: int
@@ -57,6 +66,20 @@ class Completion:
     finish_reason: str
     min_policy_version: int
     max_policy_version: int
+    version_runs: tuple[VersionRun, ...] = ()
+
+    def __post_init__(self) -> None:
+        versions = [run.policy_version for run in self.version_runs]
+        if versions:
+            assert sum(run.num_tokens for run in self.version_runs) == len(self.token_ids)
+            assert (min(versions), max(versions)) == (self.min_policy_version, self.max_policy_version)
+
+    @property
+    def token_versions(self) -> tuple[int, ...]:
+        """The version that wrote each token, length C; where that is not known, the oldest it can be."""
+        if not self.version_runs:
+            return (self.min_policy_version,) * len(self.token_ids)
+        return tuple(run.policy_version for run in self.version_runs for _ in range(run.num_tokens))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +108,8 @@ class TrainingSample:
 
     ``token_ids`` has length T; ``loss_mask``, length T, is 1 on completion tokens; ``old_logprobs``,
     length T, holds the behaviour policy's log-probabilities there and 0 elsewhere.
-    ``num_prompt_tokens`` is P. ``policy_version`` is the oldest that wrote a token of it.
+    ``num_prompt_tokens`` is P. ``policy_version`` is the oldest that wrote a token of it. ``on_policy``,
+    length T, is 1 on the completion tokens that the version to be trained wrote; empty where there are none.
     """
 
     token_ids: tuple[int, ...]
@@ -94,15 +118,20 @@ class TrainingSample:
     old_logprobs: tuple[float, ...]
     advantage: float
     policy_version: int
+    on_policy: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainBatch:
-    """The samples of one optimiser step and the number of loss tokens in them."""
+    """The samples of one optimiser step, or of a part of it, and the number of loss tokens in them.
+
+    ``part`` counts the parts of the step that the trainer has had before this one.
+    """
 
     step: int
     samples: tuple[TrainingSample, ...]
     num_tokens: int
+    part: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +151,27 @@ class WeightUpdate:
 
     ``kind`` says what ``path`` is: "full", a safetensors file with all weights; "adapter", a folder in
     PEFT's layout whose base is the model that the generator was started with; or "base", that model's folder.
+    ``mode`` and ``recompute_kv_cache`` say what becomes of completions in flight: see
+    ``generation.weight_update_mode``. ``draft_path`` is a safetensors file with new weights of the draft
+    model, where there are any (pipeline.draft_learning).
     """
 
     policy_version: int
     path: str
     num_bytes: int
     kind: Literal["full", "adapter", "base"] = "full"
+    mode: Literal["keep", "drain", "abort"] = "keep"
+    recompute_kv_cache: bool = True
+    draft_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsLoaded:
+    """A generator's answer to a WeightUpdate: the version it writes with, and how long it stood still for it.
+
+    ``pause_s`` counts from the word to stop to the leave to go on; what it then takes to compute a dropped KV
+    cache anew comes on top. Where running requests end first, they do so in it.
+    """
+
+    policy_version: int
+    pause_s: float

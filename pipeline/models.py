@@ -34,7 +34,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from configs.schema import ModelConfig
+from configs.schema import Config, ModelConfig
 from pipeline.merging import is_adapter_folder, merge_adapter, read_adapter
 
 DOWNLOAD_TIMEOUT_S = 900.0
@@ -86,6 +86,19 @@ def resolve_model(model: ModelConfig) -> Path:
     if folder.is_absolute() or model.name.startswith((".", "~")):
         raise ValueError(f"model.name: no such folder: {model.name!r}")
     return _from_hub(model)
+
+
+def resolve_draft_model(config: Config) -> Path:
+    """The local folder of ``acceleration.speculative.draft_model``, which must be set.
+
+    Raises ValueError when it can be had neither from a folder nor from the hub.
+    """
+    name = config.acceleration.speculative.draft_model
+    try:
+        return resolve_model(config.model.model_copy(update={"name": name, "revision": None}))
+    except ValueError as error:
+        message = str(error).removeprefix("model.name: ")
+        raise ValueError(f"acceleration.speculative.draft_model: {message}") from error
 
 
 def load_tokenizer(path: Path | str, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:

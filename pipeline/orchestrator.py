@@ -8,8 +8,10 @@
 Two loops share one event loop. The producer consumes free slots and produces scored groups; it waits
 for slots, which the training loop frees. The training loop consumes groups and produces weights; it
 waits for groups, which the producer delivers. Each wait has a deadline that names who held it up.
-The heavy work happens in other processes: generators, reward workers, the trainer. Called by
-pipeline.cli.
+The heavy work happens in other processes: generators, reward workers, the trainer. Each of them is started
+again when it dies, within limits (pipeline.supervision); with the trainer the whole run goes back to its last
+checkpoint, as a resume does. A signal ends the run after the last finished step is saved
+(pipeline.stopping). Called by pipeline.cli.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import sqlite3
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -25,24 +29,30 @@ from configs.schema import Config
 from curriculum.sampler import Sampler
 from curriculum.task import Task
 from pipeline.checkpoint import latest_checkpoint
-from pipeline.errors import StageError
+from pipeline.disk_space import explain_full_disk
+from pipeline.engine_start import num_gpus
+from pipeline.errors import RunStoppedError, StageError
 from pipeline.evaluate import EvaluationReport
 from pipeline.generator import Generator
 from pipeline.heldout import earlier_measurement, measure
 from pipeline.launch import Launched
 from pipeline.ledger import Ledger
 from pipeline.metrics import MetricsWriter
+from pipeline.placement import OverlapTrial
 from pipeline.progress import Progress, make_progress
 from pipeline.prompt_tokenizer import PromptTokenizer, find_model
 from pipeline.prompts import encode_prompt
+from pipeline.resume import GroupBasis, find_checkpoint, restore, terms_of
 from pipeline.rollout_buffer import RolloutBuffer
 from pipeline.rollouts import RolloutProducer, num_extra_groups
 from pipeline.run_folder import RunFolder
-from pipeline.sampling import training_sampling
+from pipeline.sampling import refuse_useless_seeds, training_sampling
 from pipeline.stages import Stages, prepare, running_stages
+from pipeline.stopping import StoppedError, StopRequest, stop_on_signals
 from pipeline.stopwatch import Stopwatch
 from pipeline.summary import print_summary, write_summary
-from pipeline.trainer_group import TrainerHandle
+from pipeline.supervision import RestartLimit
+from pipeline.trainer_group import TrainerHandle, TrainerLostError
 from pipeline.training_loop import TrainingLoop
 from pipeline.weight_folder import shared_folder
 from rewards.breaker import RewardsBrokenError
@@ -56,8 +66,10 @@ def run_training(config: Config, resume: str | None, verbose: bool, early: Launc
         ValueError: the configuration cannot be run (no such model, data set, run folder or custom reward,
             too weak a sandbox), before any model is loaded where that can be known.
         StageError, TimeoutError: a stage failed; the message names it.
+        RunStoppedError: a signal ended the run.
     """
     tasks, heldout, device = prepare(config)
+    refuse_useless_seeds(config, device)
     folder = RunFolder.open(resume) if resume else RunFolder.create(config.output, render(config))
     with folder:
         progress = make_progress(config.runtime.progress, title=folder.name)
@@ -69,6 +81,11 @@ def run_training(config: Config, resume: str | None, verbose: bool, early: Launc
             )
         except RewardsBrokenError as error:
             raise StageError(str(error)) from error
+        except (OSError, sqlite3.OperationalError) as error:
+            text = explain_full_disk(error, folder.path)
+            if text is None:
+                raise
+            raise StageError(text) from error
         finally:
             progress.close()
         print_summary(folder.path)
@@ -96,16 +113,45 @@ class _Run:
         self._heldout = heldout
         self._device = device
         self._stopwatch = Stopwatch()
+        self._stop = StopRequest()
+        self._arm: Callable[[], None] = lambda: None  # sets the signal handlers once more
+        self._loop: TrainingLoop | None = None  # while it trains
+        self._ledger: Ledger
 
     async def run(self, *, is_resumed: bool) -> None:
+        """Run until the end, or until a signal."""
+        job = asyncio.create_task(self._run(is_resumed=is_resumed), name="run")
+
+        def leave() -> None:
+            # The training loop ends by itself, with what it has done saved.
+            if self._loop is None:
+                job.cancel()
+
+        with stop_on_signals(self._stop, leave) as self._arm:
+            try:
+                await job
+            except (asyncio.CancelledError, StoppedError, StageError):
+                # What fails because a terminal's Ctrl-C reached other processes as well is no fault.
+                if self._stop.signal is None:
+                    raise
+                raise RunStoppedError(self._resume_hint(), self._stop.signal) from None
+
+    async def _run(self, *, is_resumed: bool) -> None:
         if self._config.generation.tune:
             self._config = await self._tuned()
         config = self._config
         async with AsyncExitStack() as stack:
             weights_folder = shared_folder(self._folder.name)
             stack.callback(shutil.rmtree, weights_folder, ignore_errors=True)
-            ledger = Ledger(self._folder.db)
-            stack.callback(ledger.close)
+            self._ledger = Ledger(self._folder.db, terms_of(config))
+            stack.callback(lambda: self._ledger.close())
+
+            def note(kind: str, text: str) -> None:
+                self._ledger.event(kind, text)
+                self._progress.message(f"{kind}: {text}")
+
+            runtime = config.runtime
+            restarts = RestartLimit(runtime.max_restarts, runtime.restart_window_s, note)
             stages = await stack.enter_async_context(
                 running_stages(
                     config,
@@ -114,13 +160,16 @@ class _Run:
                     self._early,
                     reward_cache=self._folder.reward_cache,
                     activity=self._progress.activity,
+                    note=note,
+                    restarts=restarts,
+                    # Ray has handlers of its own.
+                    after_ray=self._arm,
+                    is_trainer_first=is_resumed or not self._heldout,
                 )
             )
-            ledger.event("isolation", f"sandbox level {stages.scorer.level}")
-            sampler = Sampler(self._tasks, config.acceleration.curriculum, config.training.seed)
+            self._ledger.event("isolation", f"sandbox level {stages.scorer.level}")
             self._stopwatch.note("startup")
-            step = await self._resume(ledger, sampler, await stages.trainer) if is_resumed else 0
-            await self._train_and_measure(stages, sampler, ledger, weights_folder, step)
+            await self._train_and_measure(stages, weights_folder, restarts, is_resumed=is_resumed)
 
     async def _tuned(self) -> Config:
         """The configuration with the engine settings that are fastest here; nothing else runs yet."""
@@ -131,33 +180,85 @@ class _Run:
         model_path = str(await asyncio.to_thread(find_model, self._config.model))
         return await tuned(self._config, model_path, self._device, self._progress.message)
 
-    async def _resume(self, ledger: Ledger, sampler: Sampler, trainer: TrainerHandle) -> int:
+    def _sampler(self) -> Sampler:
+        return Sampler(self._tasks, self._config.acceleration.curriculum, self._config.training.seed)
+
+    async def _resume(self, sampler: Sampler, trainer: TrainerHandle, tokenizer: PromptTokenizer) -> int:
         """Go back to the last whole checkpoint; returns its step."""
-        checkpoint = latest_checkpoint(self._folder.path)
+        ledger = self._ledger
+        checkpoint = find_checkpoint(self._folder.path, ledger, self._progress.message)
         step = 0
         if checkpoint is not None:
             step = await trainer.load(checkpoint)
-        ledger.rewind(step)
-        state = ledger.load_state(step)
-        if state:
-            sampler.load_state_dict(state["sampler"])
-        self._progress.message(f"resumed from step {step}")
+        prefill = self._config.generation.assistant_prefill
+        resumed = restore(
+            ledger,
+            sampler,
+            step,
+            max_staleness=self._config.acceleration.max_staleness,
+            tasks=self._tasks,
+            prompt_ids=lambda task: encode_prompt(tokenizer, task, prefill),
+            basis=GroupBasis(self._config).digest,
+        )
+        ledger.event("resume", str(resumed))
+        self._progress.message(str(resumed))
         return step
 
     async def _train_and_measure(
         self,
         stages: Stages,
-        sampler: Sampler,
-        ledger: Ledger,
         weights_folder: Path,
-        step: int,
+        restarts: RestartLimit,
+        *,
+        is_resumed: bool,
     ) -> None:
         tokenizer, generator, scorer = stages.tokenizer, stages.generator, stages.scorer
+        sampler = self._sampler()
+        step = await self._resume(sampler, await stages.trainer, tokenizer) if is_resumed else 0
         before = earlier_measurement("before", self._folder)
         if before is None and step == 0:
             # Nothing of it needs the trainer, which may still be loading its model.
             before = await stages.beside_trainer(self._evaluate("before", tokenizer, generator, scorer))
         trainer = await stages.trainer
+        while True:
+            try:
+                await self._train(stages, trainer, sampler, weights_folder, step)
+                break
+            except TrainerLostError as error:
+                await self._stop.guard(self._bring_back(trainer, error, restarts))
+            await generator.reset()
+            # What follows is a run of its own to the ledger, as after --resume.
+            self._ledger.close()
+            self._ledger = Ledger(self._folder.db, terms_of(self._config))
+            sampler = self._sampler()
+            step = await self._resume(sampler, trainer, tokenizer)
+        after = await self._stop.guard(self._evaluate("after", tokenizer, generator, scorer))
+        self._stopwatch.note("total")
+        write_summary(
+            self._folder, self._config, self._device, scorer.level, before, after, self._stopwatch.seconds
+        )
+
+    async def _bring_back(self, trainer: TrainerHandle, lost: TrainerLostError, limit: RestartLimit) -> None:
+        """Start the trainer again; raises TooManyRestartsError."""
+        while True:
+            limit.admit("the trainer", str(lost))
+            self._progress.activity("starting the trainer again")
+            try:
+                await trainer.start()
+                return
+            except TrainerLostError as error:
+                lost = error
+
+    async def _train(
+        self,
+        stages: Stages,
+        trainer: TrainerHandle,
+        sampler: Sampler,
+        weights_folder: Path,
+        step: int,
+    ) -> None:
+        """Train from ``step`` on to the end; raises TrainerLostError where the trainer has to be replaced."""
+        tokenizer, generator, scorer = stages.tokenizer, stages.generator, stages.scorer
         buffer = RolloutBuffer(
             groups_per_step=self._config.prompts_per_step,
             max_staleness=self._config.acceleration.max_staleness,
@@ -165,7 +266,7 @@ class _Run:
             num_extra=num_extra_groups(self._config),
         )
         metrics = MetricsWriter(self._folder.path)
-        producer = self._producer(tokenizer, generator, scorer, buffer, sampler, ledger, step)
+        producer = self._producer(tokenizer, generator, scorer, buffer, sampler, step)
         loop = TrainingLoop(
             config=self._config,
             folder=self._folder,
@@ -174,11 +275,13 @@ class _Run:
             scorer=scorer,
             buffer=buffer,
             sampler=sampler,
-            ledger=ledger,
+            ledger=self._ledger,
             metrics=metrics,
             progress=self._progress,
             producer=producer,
             weights_folder=weights_folder,
+            stop=self._stop,
+            trial=OverlapTrial.of_run(self._config, self._device, num_gpus(self._device)),
         )
         try:
             if step > 0:
@@ -186,19 +289,25 @@ class _Run:
             self._progress.start(self._config.training.max_steps, step)
             with self._stopwatch.timed("training"):
                 producing = asyncio.create_task(producer.run(), name="producer")
+                self._loop = loop
                 try:
                     await loop.run(step)
+                except StoppedError:
+                    await loop.save_last()
+                    raise
                 finally:
+                    self._loop = None
                     producing.cancel()
                     with contextlib.suppress(asyncio.CancelledError):
                         await producing
         finally:
             metrics.close()
-        after = await self._evaluate("after", tokenizer, generator, scorer)
-        self._stopwatch.note("total")
-        write_summary(
-            self._folder, self._config, self._device, scorer.level, before, after, self._stopwatch.seconds
-        )
+
+    def _resume_hint(self) -> str:
+        """What is saved, and the command that goes on from there."""
+        checkpoint = latest_checkpoint(self._folder.path)
+        saved = "nothing is saved yet" if checkpoint is None else f"{checkpoint.name} is saved"
+        return f"stopped: {saved}; go on with: train_accelerated --resume {self._folder.path}"
 
     def _producer(
         self,
@@ -207,7 +316,6 @@ class _Run:
         scorer: RewardPool,
         buffer: RolloutBuffer,
         sampler: Sampler,
-        ledger: Ledger,
         step: int,
     ) -> RolloutProducer:
         config = self._config
@@ -217,9 +325,11 @@ class _Run:
             scorer=scorer,
             buffer=buffer,
             sampler=sampler,
-            ledger=ledger,
+            ledger=self._ledger,
             prompt_ids=lambda task: encode_prompt(tokenizer, task, prefill),
             tasks=self._tasks,
+            basis=GroupBasis(config).digest,
+            seed=config.training.seed if config.generation.seed_requests else None,
             sampling=training_sampling(config),
             num_generations=config.grpo.num_generations,
             groups_per_step=config.prompts_per_step,
@@ -227,7 +337,7 @@ class _Run:
             num_steps=config.training.max_steps - step,
             prefill=prefill,
             score_each=config.acceleration.async_rewards.enabled,
-            slot_deadline_s=config.runtime.train_step_timeout_s + config.runtime.weight_update_timeout_s,
+            slot_deadline_s=_slot_deadline_s(config),
             aborts_early=config.acceleration.early_abort.enabled,
             long_tails=config.acceleration.long_tails,
             num_extra=num_extra_groups(config),
@@ -250,3 +360,9 @@ class _Run:
             progress=self._progress,
             stopwatch=self._stopwatch,
         )
+
+
+def _slot_deadline_s(config: Config) -> float:
+    """For the next slot: a step, its weights, and the restart of a generator in between."""
+    runtime = config.runtime
+    return runtime.train_step_timeout_s + runtime.weight_update_timeout_s + runtime.startup_timeout_s

@@ -56,9 +56,21 @@ class MasterWeights:
             if master.grad is None:
                 master.grad = torch.zeros_like(master)
 
-    def clip_gradients(self, max_norm: float) -> Tensor:
-        """Scale the gradient down to ``max_norm``; returns its norm before, a scalar on the device."""
-        return nn.utils.clip_grad_norm_(self.trained, max_norm)
+    @torch.no_grad()
+    def clip_gradients(self, max_norm: float, *, scale: float = 1.0) -> Tensor:
+        """Multiply the gradient by ``scale`` and cut it down to ``max_norm``, in one pass.
+
+        Returns the norm of the scaled gradient before it was cut, a scalar on the device.
+        """
+        gradients = [master.grad for master in self.trained if master.grad is not None]
+        norm = nn.utils.get_total_norm(gradients) * scale
+        # As in torch's clip_grad_norm_.
+        torch._foreach_mul_(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0) * scale)
+        return norm
+
+    def gradient_marks(self) -> tuple[int, ...]:
+        """What is another tuple after anything was added to a gradient; it waits for no device."""
+        return tuple(-1 if master.grad is None else master.grad._version for master in self.trained)
 
     @torch.no_grad()
     def refresh(self) -> None:

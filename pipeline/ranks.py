@@ -7,7 +7,10 @@ Knows no optimiser and no loss. Called by pipeline.trainer; several ranks are in
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol, TypedDict
 
 import torch
@@ -16,6 +19,7 @@ from transformers import PreTrainedModel
 
 from pipeline.batching import MicroBatch, MicroPlan
 from pipeline.forward import States, completion_states
+from pipeline.loss_sums import LossSums
 
 
 class OptimizerState(TypedDict):
@@ -129,9 +133,21 @@ def empty_micro_batch(device: torch.device | str) -> MicroBatch:
         old_logprobs=none,
         advantages=none,
         weights=none,
+        on_policy=none,
         sequence_ids=none.long(),
         num_sequences=1,
     )
+
+
+def sums_of_all(ranks: Ranks, sums: LossSums, num_tokens: int) -> LossSums:
+    """The sums of all ranks together, on every rank; ``num_tokens`` is how many loss tokens they have had."""
+    # Ranks have different numbers of tokens, and gather tensors of one shape; what is added sorts last.
+    padded = sums.log_ratios.new_full((num_tokens,), torch.inf)
+    padded[: sums.log_ratios.shape[0]] = sums.log_ratios
+    log_ratios = torch.cat(ranks.gather(padded)).sort().values[:num_tokens]
+    none = log_ratios[:0]
+    first, *others = [LossSums.from_stacked(values, none) for values in ranks.gather(sums.stacked())]
+    return replace(functools.reduce(operator.add, others, first), log_ratios=log_ratios)
 
 
 def gathered_state(ranks: Ranks, state: object) -> object:

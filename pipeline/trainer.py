@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -22,7 +23,7 @@ from configs.schema import Config, TrainingConfig
 from pipeline.adapters import adapter_config, full_weights, load_policy, published_weights, saved_adapter
 from pipeline.attention import row_obstacle
 from pipeline.backward import LossBackward, refuse_logit_transforms
-from pipeline.batching import StepPlan, plan_step
+from pipeline.batching import MicroPlan, WeightedSample, plan_micro_batches, weigh
 from pipeline.checkpoint import load_state, save_checkpoint
 from pipeline.compilation import compile_layers, why_not_compile
 from pipeline.forward import States, completion_states, use_row_attention
@@ -32,7 +33,8 @@ from pipeline.models import load_model, load_tokenizer
 from pipeline.precision import MasterWeights, make_optimizer, set_gpu_arithmetic
 from pipeline.ranks import OneRank, OptimizerState, Ranks, gathered_state, own_optimizer_state
 from pipeline.schedule import learning_rate_factor
-from pipeline.step_gradient import MicroBatchLimit, StepGradient
+from pipeline.step_gradient import MicroBatchLimit, StepGradient, StepRules
+from pipeline.step_totals import StepTotals
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +94,12 @@ class Trainer:
                 states=states,
                 reference_states=reference_states,
             ),
-            self._plan,
+            StepRules(
+                weigh=self._weigh,
+                plan=self._plan,
+                loss_type=config.grpo.loss_type,
+                batch_size=training.per_device_train_batch_size,
+            ),
             self._ranks,
             limit=MicroBatchLimit(
                 max_sequences=training.per_device_train_batch_size,
@@ -102,18 +109,35 @@ class Trainer:
             is_compiled=_prepare_layers(self._weights.computed, training, self.device),
         )
         self._optimizer = make_optimizer(self._weights.trained, training)
+        self._changing = threading.Lock()
+        self._is_changed = False  # whether the weights are newer than policy_version
+        self._earlier_s = 0.0  # spent on the earlier parts of the step that is open
 
-    def step(self, batch: TrainBatch) -> StepResult:
-        """Train on ``batch``; the version rises by one, also when no sample of it has any signal.
+    def accumulate(self, batch: TrainBatch) -> None:
+        """Add the gradient of ``batch``, a part of a step but not its last; the weights stay as they are.
 
-        The device is waited for once, at the end. Raises FloatingPointError when the gradient is not
-        finite: the weights are spoilt then, and the run goes on from its last checkpoint. Raises MemoryError
-        when a single sequence does not fit into memory.
+        The device is waited for at the end: who calls wants to know when it has nothing to do. After an error
+        the step is forgotten, and may begin again at its part 0. Raises as ``step`` does, and ValueError for
+        a part that does not follow the last one.
         """
         started = time.perf_counter()
+        self._gradient.add(batch)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self._earlier_s = time.perf_counter() - started + (self._earlier_s if batch.part else 0.0)
+
+    def step(self, batch: TrainBatch) -> StepResult:
+        """Train on ``batch``, a whole step or the last part of one, and on the parts before it.
+
+        The version rises by one, also when no sample has any signal. The device is waited for once, at the
+        end. Raises FloatingPointError when the gradient is not finite: the weights are spoilt then, and the
+        run goes on from its last checkpoint. Raises MemoryError when a single sequence does not fit into
+        memory.
+        """
+        started = time.perf_counter() - (self._earlier_s if batch.part else 0.0)
         training = self.config.training
         learning_rate = training.learning_rate * learning_rate_factor(self.policy_version, training)
-        plan, sums = self.update(batch, learning_rate)
+        totals, sums = self.update(batch, learning_rate)
         values = sums.tolist()
         if not math.isfinite(values[-1]):
             raise FloatingPointError(
@@ -121,41 +145,50 @@ class Trainer:
                 "lower training.learning_rate, or look at the step's data"
             )
         self.policy_version += 1
-        metrics = _metrics(
-            values, plan, num_samples=len(batch.samples), has_reference=self._reference is not None
-        )
+        self._is_changed = False
+        has_reference = self._reference is not None
         return StepResult(
             step=batch.step,
             policy_version=self.policy_version,
             metrics={
-                **metrics,
+                **loss_metrics(
+                    values[:-1], num_tokens=totals.num_trained_tokens, has_reference=has_reference
+                ),
+                **totals.metrics(),
+                "train/grad_norm": values[-1],
                 "train/learning_rate": learning_rate,
-                "train/num_tokens": float(batch.num_tokens),
+                "train/num_tokens": float(totals.num_tokens),
             },
             seconds=time.perf_counter() - started,
-            num_tokens=batch.num_tokens,
+            num_tokens=totals.num_tokens,
         )
 
-    def update(self, batch: TrainBatch, learning_rate: float) -> tuple[StepPlan, Tensor]:
+    def update(self, batch: TrainBatch, learning_rate: float) -> tuple[StepTotals, Tensor]:
         """The part of ``step`` that changes the weights; it never waits for the device.
 
-        Returns the plan and, on the device, the sums of the loss (pipeline.loss_sums) and the norm of the
-        gradient: (K + 1,).
+        Returns what the step was made of and, on the device, the sums of the loss (pipeline.loss_sums) and
+        the norm of the gradient, in one tensor.
         """
-        plan, sums = self._gradient.compute(batch)
-        grad_norm = self._ranks.full(self._weights.clip_gradients(self.config.training.max_grad_norm))
+        self._gradient.add(batch)
+        found = self._gradient.finish()
+        max_norm = self.config.training.max_grad_norm
+        grad_norm = self._ranks.full(self._weights.clip_gradients(max_norm, scale=found.scale))
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
-        self._optimizer.step()
-        self._weights.refresh()
-        return plan, torch.cat([sums.stacked(), grad_norm.detach().float().reshape(1)])
+        with self._changing:
+            self._is_changed = True
+            self._optimizer.step()
+            self._weights.refresh()
+        return found.totals, torch.cat([found.sums.reported(), grad_norm.detach().float().reshape(1)])
 
-    def gradients(self, batch: TrainBatch) -> tuple[float, dict[str, Tensor]]:
-        """The loss of ``batch`` and the gradient by parameter name, without a step (for tests)."""
-        _, sums = self._gradient.compute(batch)
+    def gradients(self, *parts: TrainBatch) -> tuple[float, dict[str, Tensor]]:
+        """The loss of a step of ``parts`` and the gradient by parameter name, without a step (for tests)."""
+        for part in parts:
+            self._gradient.add(part)
+        found = self._gradient.finish()
         named = [(name, master) for name, master in self.model.named_parameters() if master.requires_grad]
-        return float(sums.loss), {
-            name: self._ranks.full(cast(Tensor, master.grad)).clone() for name, master in named
+        return float(found.sums.loss), {
+            name: self._ranks.full(cast(Tensor, master.grad)) * found.scale for name, master in named
         }
 
     def named_weights(self) -> Iterable[tuple[str, Tensor]]:
@@ -187,12 +220,23 @@ class Trainer:
             folder, self.model, self.tokenizer, state, extra, weights=weights, adapter=self._adapter
         )
 
+    def save_beside(self, folder: Path | str, step: int) -> Path:
+        """As ``save``, from another thread beside ``step`` or ``accumulate``; with one rank only.
+
+        Raises RuntimeError when the weights are those of another step.
+        """
+        with self._changing:
+            if self._is_changed or self.policy_version != step:
+                raise RuntimeError(f"the weights are past step {step}")
+            return self.save(folder, step)
+
     def load(self, folder: Path | str) -> int:
         """Go on from the checkpoint in ``folder``; returns its step. Raises ValueError when it is not whole.
 
         The reference model stays the one that the run began with.
         """
         state, extra = load_state(folder)
+        self._gradient.forget()
         self._load_weights(folder)
         self._weights.refresh()
         optimizer = cast(OptimizerState, state["optimizer"])
@@ -224,17 +268,23 @@ class Trainer:
             {name: self._ranks.own(value, present[name]) for name, value in saved.state_dict().items()}
         )
 
-    def _plan(self, batch: TrainBatch, limit: MicroBatchLimit) -> StepPlan:
-        training, grpo, acceleration = self.config.training, self.config.grpo, self.config.acceleration
-        token_packing = acceleration.token_packing
-        return plan_step(
+    def _weigh(self, batch: TrainBatch) -> list[WeightedSample]:
+        grpo = self.config.grpo
+        return weigh(
             batch.samples,
             loss_type=grpo.loss_type,
-            batch_size=training.per_device_train_batch_size,
+            batch_size=self.config.training.per_device_train_batch_size,
             max_completion_length=self.config.generation.max_completion_length,
-            pad_token_id=cast(int, self.tokenizer.pad_token_id),
             # The KL term has a gradient where the advantage is zero.
-            skip_zero_advantages=acceleration.skip_zero_advantages and grpo.beta == 0,
+            skip_zero_advantages=self.config.acceleration.skip_zero_advantages and grpo.beta == 0,
+        )
+
+    def _plan(self, samples: Sequence[WeightedSample], limit: MicroBatchLimit) -> list[MicroPlan]:
+        acceleration = self.config.acceleration
+        token_packing = acceleration.token_packing
+        return plan_micro_batches(
+            samples,
+            pad_token_id=cast(int, self.tokenizer.pad_token_id),
             share_prompts=acceleration.shared_prompt and self._takes_rows,
             max_sequences=limit.max_sequences,
             max_tokens=limit.max_tokens if token_packing.enabled and self._takes_rows else None,
@@ -280,19 +330,3 @@ def _prepare_layers(model: PreTrainedModel, training: TrainingConfig, device: to
         return compile_layers(model) > 0
     _log.warning("training.torch_compile: the run goes on uncompiled: %s", reason)
     return False
-
-
-def _metrics(
-    values: list[float], plan: StepPlan, *, num_samples: int, has_reference: bool
-) -> dict[str, float]:
-    """What the step says of itself; see pipeline/metrics.py for the names."""
-    *sums, grad_norm = values
-    return {
-        **loss_metrics(sums, num_tokens=plan.num_trained_tokens, has_reference=has_reference),
-        "train/grad_norm": grad_norm,
-        "train/padding_share": 1.0 - plan.num_real / max(plan.num_padded, 1) if plan.num_padded else 0.0,
-        "train/pack_ratio": plan.pack_ratio,
-        "train/shared_prompt_tokens": float(plan.num_shared),
-        "train/skipped_samples": float(plan.num_skipped),
-        "train/skipped_share": plan.num_skipped / max(num_samples, 1),
-    }

@@ -1,12 +1,13 @@
 """One rank of the trainer in a process of its own.
 
-The actor dies with the driver that made it; it is not restarted, because its weights would be lost: the run
-resumes from a checkpoint. Started and called by pipeline.trainer_group.
+The actor dies with the driver that made it. Ray does not restart it, because its weights would be lost: the
+run goes back to a checkpoint with new ranks. Started and called by pipeline.trainer_group.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,17 @@ from pipeline.messages import StepResult, TrainBatch, WeightUpdate
 
 # What needs torch is imported where it is used: the driver, which only names the actor, does not wait for it.
 if TYPE_CHECKING:
+    from pipeline.draft_learning import DraftLearner
     from pipeline.ranks import Ranks
     from pipeline.trainer import Trainer
 
 
 @ray.remote(num_cpus=0, max_restarts=0, concurrency_groups={"probe": 1})
 class TrainerActor:
-    """One Trainer; calls run one after another, but for ``answer``. Every rank gets the same calls."""
+    """One Trainer; calls run one after another, but for ``answer`` and ``save_beside``.
+
+    Every rank gets the same calls.
+    """
 
     def __init__(
         self, config: Config, model_path: str, device: str, num_threads: int, rank: int, num_ranks: int
@@ -39,6 +44,7 @@ class TrainerActor:
         self._dtype: torch.dtype = getattr(torch, config.generation.dtype)
         self._store: Any = None
         self._trainer: Trainer | None = None
+        self._draft: DraftLearner | None = None
 
     def open(self) -> tuple[str, int]:
         """Open the meeting point of the ranks; returns its host and port."""
@@ -50,11 +56,19 @@ class TrainerActor:
 
     def start(self, meeting_point: tuple[str, int] | None) -> int:
         """Meet the other ranks, if there are any, and load the model; returns the process id."""
+        from pipeline.prompt_tokenizer import find_model
         from pipeline.ranks import OneRank
         from pipeline.trainer import Trainer
 
         ranks: Ranks = OneRank() if meeting_point is None else self._join(*meeting_point)
-        self._trainer = Trainer(self._config, self._model_path, self._device, ranks=ranks)
+        model_path = self._model_path
+        if not Path(model_path).is_dir():
+            # The driver's folder is the driver's node's.
+            model_path = str(find_model(self._config.model))
+        self._trainer = Trainer(self._config, model_path, self._device, ranks=ranks)
+        speculative = self._config.acceleration.speculative
+        if speculative.enabled and speculative.draft_learning.enabled and self._rank == 0:
+            self._draft = self._load_draft()
         return os.getpid()
 
     @ray.method(concurrency_group="probe")  # type: ignore[untyped-decorator]
@@ -62,12 +76,25 @@ class TrainerActor:
         """Answer beside whatever call is running: the process is there and is not stopped."""
         return True
 
+    def accumulate(self, batch: TrainBatch) -> None:
+        """See Trainer.accumulate."""
+        self._loaded.accumulate(batch)
+        if self._draft is not None:
+            self._draft.take(batch)
+
     def step(self, batch: TrainBatch) -> StepResult:
         """See Trainer.step."""
-        return self._loaded.step(batch)
+        result = self._loaded.step(batch)
+        if self._draft is None:
+            return result
+        self._draft.take(batch)
+        return replace(result, metrics={**result.metrics, **self._draft.metrics()})
 
     def publish(self, directory: str) -> WeightUpdate | None:
-        """Write the current weights into ``directory``; the first rank does, the others take part."""
+        """Write the current weights into ``directory``; the first rank does, the others take part.
+
+        A draft model that learns begins its next step of learning here, beside whatever follows.
+        """
         from pipeline.weights import write_adapter, write_weights
 
         version = self._loaded.policy_version
@@ -81,12 +108,21 @@ class TrainerActor:
         name = str(Path(directory) / f"policy-{version:06d}")
         adapter = self._loaded.published_adapter
         if adapter is not None:
-            return write_adapter(on_host, adapter, name, version, self._dtype)
-        return write_weights(on_host, f"{name}.safetensors", version, self._dtype)
+            update = write_adapter(on_host, adapter, name, version, self._dtype)
+        else:
+            update = write_weights(on_host, f"{name}.safetensors", version, self._dtype)
+        if self._draft is None:
+            return update
+        return replace(update, draft_path=self._draft.exchange(directory, version))
 
     def save(self, folder: str, step: int) -> str:
         """See Trainer.save."""
         return str(self._loaded.save(folder, step))
+
+    @ray.method(concurrency_group="probe")  # type: ignore[untyped-decorator]
+    def save_beside(self, folder: str, step: int) -> str:
+        """See Trainer.save_beside."""
+        return str(self._loaded.save_beside(folder, step))
 
     def load(self, folder: str) -> int:
         """See Trainer.load."""
@@ -96,6 +132,19 @@ class TrainerActor:
     def _loaded(self) -> Trainer:
         assert self._trainer is not None, "start comes first"
         return self._trainer
+
+    def _load_draft(self) -> DraftLearner:
+        from pipeline.draft_learning import DraftLearner, DraftModel
+        from pipeline.models import resolve_draft_model
+
+        model = DraftModel(
+            resolve_draft_model(self._config),
+            self._config.acceleration.speculative.draft_learning,
+            self._device,
+            bf16=self._config.training.bf16,
+            trust_remote_code=self._config.model.trust_remote_code,
+        )
+        return DraftLearner(model, self._dtype)
 
     def _join(self, host: str, port: int) -> Ranks:
         from pipeline.sharding import find_store, join

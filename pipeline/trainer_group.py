@@ -3,8 +3,9 @@
     TrainerHandle.step ─► rank 0, rank 1, … (pipeline.trainer_actor) ─► the first rank's answer
 
 A step is one collective after the other, so a rank that fails or falls silent holds up all of them: the
-call ends at once then, with an error that names the rank, and all ranks are ended. ``start_trainer`` is
-called by pipeline.orchestrator, the handle by pipeline.training_loop.
+call ends at once then, with an error that names the rank, and all ranks are ended. They can be started again,
+and are then as at the start of the run, until ``load``. ``start_trainer`` is called by pipeline.stages, the
+handle by pipeline.orchestrator and pipeline.training_loop.
 """
 
 from __future__ import annotations
@@ -14,14 +15,19 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
 from configs.schema import Config
 from pipeline.errors import StageError
+from pipeline.memory_pressure import num_oom_kills, why_killed
 from pipeline.messages import StepResult, TrainBatch, WeightUpdate
+from pipeline.placement import cpu_threads, gpu_shares
 from pipeline.trainer_actor import TrainerActor
+
+if TYPE_CHECKING:
+    from pipeline.cluster import ClusterPlaces
 
 _SAVE_TIMEOUT_S = 600.0
 # After the first error of a rank: a rank that died makes the others' collectives fail, sometimes sooner
@@ -34,27 +40,67 @@ class TrainerError(StageError):
     """The trainer failed or did not answer in time; the message says in which call, and which rank."""
 
 
-class TrainerHandle:
-    """The driver's side of the ranks. Every call has a deadline and raises TrainerError past it.
+class TrainerLostError(TrainerError):
+    """A rank's process is gone, or silent past its deadline: only new ranks can go on."""
 
-    ``pids`` are the ranks' processes, in order. After an error the ranks are gone.
+
+class TrainerDiedError(TrainerLostError):
+    """A rank's process died under a call."""
+
+
+class TrainerHandle:
+    """The driver's side of the ranks. Every call has a deadline and raises TrainerLostError past it.
+
+    ``pids`` are the ranks' processes, in order. After an error the ranks are gone, until ``start``.
     """
 
-    def __init__(self, actors: Sequence[Any], config: Config) -> None:
-        self._actors = list(actors)
+    def __init__(
+        self, config: Config, model_path: str, device: str, places: ClusterPlaces | None = None
+    ) -> None:
+        self._config = config
+        self._places = places
         self._runtime = config.runtime
+        self._model_path = model_path
+        self._device = device
+        self._actors: list[Any] = []
+        self._num_oom_kills = 0
         self.pids: tuple[int, ...] = ()
 
     async def start(self) -> None:
-        """Have the ranks meet and load the model, within ``runtime.startup_timeout_s``."""
+        """Start the ranks' processes, have them meet and load the model.
+
+        All of it within ``runtime.startup_timeout_s``; when it fails nothing of it is left. Raises ValueError
+        when there are fewer GPUs than ranks.
+        """
+        self.close()
+        self.pids = ()
+        self._num_oom_kills = num_oom_kills()
+        self._actors = _make_actors(self._config, self._model_path, self._device, self._places)
+        try:
+            await self._meet_and_load()
+        except BaseException:
+            self.close()
+            raise
+
+    async def _meet_and_load(self) -> None:
         limit = (self._runtime.startup_timeout_s, "runtime.startup_timeout_s")
         meeting_point: tuple[str, int] | None = None
         if len(self._actors) > 1:
             meeting_point = await self._one(self._actors[0].open.remote(), "start", *limit)
         self.pids = tuple(await self._all(lambda actor: actor.start.remote(meeting_point), "start", *limit))
 
+    async def accumulate(self, batch: TrainBatch) -> None:
+        """Add the gradient of an earlier part of a step, within ``runtime.train_step_timeout_s``."""
+        shared = ray.put(batch)
+        await self._all(
+            lambda actor: actor.accumulate.remote(shared),
+            f"part {batch.part} of step {batch.step}",
+            self._runtime.train_step_timeout_s,
+            "runtime.train_step_timeout_s",
+        )
+
     async def step(self, batch: TrainBatch) -> StepResult:
-        """Train on ``batch``, within ``runtime.train_step_timeout_s``."""
+        """Train on ``batch``, a step or its last part, within ``runtime.train_step_timeout_s``."""
         shared = ray.put(batch)
         results: list[StepResult] = await self._all(
             lambda actor: actor.step.remote(shared),
@@ -82,6 +128,18 @@ class TrainerHandle:
         )
         return Path(paths[0])
 
+    async def save_beside(self, folder: Path, step: int) -> Path:
+        """As ``save``, at once: beside a step that is being computed, which has changed no weights yet.
+
+        With several ranks it waits for what they are doing, since they save together. Raises TrainerError
+        where the weights are those of another step by then.
+        """
+        if len(self._actors) != 1:
+            return await self.save(folder, step)
+        what = f"save of step {step}"
+        call = self._actors[0].save_beside.remote(str(folder), step)
+        return Path(await self._one(call, what, _SAVE_TIMEOUT_S, "fixed"))
+
     async def load(self, folder: Path) -> int:
         """Go on from the checkpoint in ``folder``; returns its step."""
         what = f"load of {folder}"
@@ -92,6 +150,7 @@ class TrainerHandle:
         """End the ranks' processes."""
         for actor in self._actors:
             ray.kill(actor)
+        self._actors = []
 
     async def _one(self, call: Awaitable[Any], what: str, timeout_s: float, setting: str) -> Any:
         (result,) = await self._wait([call], what, timeout_s, setting)
@@ -104,18 +163,21 @@ class TrainerHandle:
 
     async def _wait(self, calls: Sequence[Awaitable[Any]], what: str, timeout_s: float, setting: str) -> Any:
         """The answers to ``calls``, the first of them to rank 0 and so on."""
+        if not calls:
+            raise TrainerLostError(f"the trainer: {what}: its processes have ended")
         tasks = [asyncio.ensure_future(call) for call in calls]
         try:
             done, pending = await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_EXCEPTION)
             if any(task.exception() for task in done):
                 await asyncio.wait(tasks, timeout=_GRACE_S)
                 rank, error = _culprit(tasks)
-                cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
-                raise TrainerError(f"{self._name(rank)}: {what}: {cause}") from error
+                if isinstance(error, ray.exceptions.RayTaskError):
+                    raise TrainerError(f"{self._name(rank)}: {what}: {error.cause}") from error
+                raise TrainerDiedError(f"{self._name(rank)}: {what}: {self._obituary(error)}") from error
             if pending:
                 late = [rank for rank, task in enumerate(tasks) if not task.done()]
                 names = ", ".join([self._name(rank) for rank in await self._silent(late)])
-                raise TrainerError(f"{names}: {what}: no answer within {timeout_s:.0f} s ({setting})")
+                raise TrainerLostError(f"{names}: {what}: no answer within {timeout_s:.0f} s ({setting})")
         except TrainerError:
             self.close()
             raise
@@ -138,60 +200,50 @@ class TrainerHandle:
         answered = await asyncio.gather(*[answers(rank) for rank in late])
         return [rank for rank, is_alive in zip(late, answered, strict=True) if not is_alive] or list(late)
 
+    def _obituary(self, error: BaseException) -> str:
+        """Why a rank is gone. Ray knows whether it was its own memory monitor, and little else."""
+        if isinstance(error, ray.exceptions.OutOfMemoryError):
+            return f"Ray has ended its process for want of memory: {str(error).splitlines()[0]}"
+        return f"its process died: {why_killed(self._num_oom_kills)}"
+
     def _name(self, rank: int) -> str:
         of = f"rank {rank} of {len(self._actors)}, " if len(self._actors) > 1 else ""
         return f"the trainer ({of}process {self.pids[rank]})" if self.pids else f"the trainer ({of}starting)"
 
 
-async def start_trainer(config: Config, model_path: str, device: str) -> TrainerHandle:
+async def start_trainer(
+    config: Config, model_path: str, device: str, places: ClusterPlaces | None = None
+) -> TrainerHandle:
     """Start ``runtime.trainer_ranks`` processes and load the model on ``device`` ("cpu" or "cuda").
+
+    With ``places`` they are there, on the nodes of a cluster.
 
     Raises ValueError when there are fewer GPUs than ranks; TrainerError when the start fails or takes longer
     than ``runtime.startup_timeout_s``.
     """
-    num_ranks = config.runtime.trainer_ranks
-    options = _options(config, device, num_ranks)
-    num_threads = int(options["runtime_env"]["env_vars"]["OMP_NUM_THREADS"])
-    # Ray's decorator makes a class of its own, which type checkers do not see.
-    actor_class: Any = TrainerActor
-    actors = [
-        actor_class.options(**options).remote(config, model_path, device, num_threads, rank, num_ranks)
-        for rank in range(num_ranks)
-    ]
-    handle = TrainerHandle(actors, config)
-    try:
-        await handle.start()
-    except BaseException:
-        handle.close()
-        raise
+    handle = TrainerHandle(config, model_path, device, places)
+    await handle.start()
     return handle
 
 
-def gpu_share(num_ranks: int, num_gpus: int, generator_share: float) -> float:
-    """The share of a GPU that each rank takes, such that no two ranks ever share one.
-
-    ``generator_share`` is ``generation.gpu_memory_utilization``. Raises ValueError where that cannot be.
-    """
-    if num_ranks > num_gpus:
-        raise ValueError(
-            f"runtime.trainer_ranks: value {num_ranks}: there are {num_gpus} GPUs, and every rank needs one "
-            f"of its own; set it to at most {num_gpus}"
+def _make_actors(config: Config, model_path: str, device: str, places: ClusterPlaces | None) -> list[Any]:
+    num_ranks = config.runtime.trainer_ranks
+    options = _options(config, device, num_ranks, shares_gpus=places is None)
+    of_place = [{} if places is None else places.rank_options(rank) for rank in range(num_ranks)]
+    num_threads = int(options["runtime_env"]["env_vars"]["OMP_NUM_THREADS"])
+    # Ray's decorator makes a class of its own, which type checkers do not see.
+    actor_class: Any = TrainerActor
+    return [
+        actor_class.options(**options, **of_place[rank]).remote(
+            config, model_path, device, num_threads, rank, num_ranks
         )
-    if num_ranks == 1:
-        return 1.0 - generator_share
-    if num_ranks < num_gpus:
-        return 1.0
-    if generator_share >= 0.5:
-        raise ValueError(
-            f"generation.gpu_memory_utilization: value {generator_share}: every GPU has a trainer rank, "
-            "which needs more than half of it; set it below 0.5, or runtime.trainer_ranks lower"
-        )
-    return 1.0 - generator_share
+        for rank in range(num_ranks)
+    ]
 
 
-def _options(config: Config, device: str, num_ranks: int) -> dict[str, Any]:
-    """Ray's options for a rank: its threads, and its GPU if any."""
-    num_threads = config.runtime.trainer_threads or len(os.sched_getaffinity(0))
+def _options(config: Config, device: str, num_ranks: int, *, shares_gpus: bool) -> dict[str, Any]:
+    """Ray's options for a rank: its threads, and where ``shares_gpus`` what it takes of one."""
+    num_threads = cpu_threads(config, len(os.sched_getaffinity(0))).trainer
     # Ray sets OMP_NUM_THREADS to 1 for actors without CPUs, and OpenMP reads it before any code of ours.
     environment = {
         "OMP_NUM_THREADS": str(max(num_threads // num_ranks, 1)),
@@ -203,9 +255,9 @@ def _options(config: Config, device: str, num_ranks: int) -> dict[str, Any]:
         # PyTorch asks for huge pages: the step's large tensors are new at every micro-batch.
         environment["THP_MEM_ALLOC_ENABLE"] = "1"
     options: dict[str, Any] = {"runtime_env": {"env_vars": environment}}
-    if device == "cuda":
+    if device == "cuda" and shares_gpus:
         num_gpus = int(ray.cluster_resources().get("GPU", 0))
-        options["num_gpus"] = gpu_share(num_ranks, num_gpus, config.generation.gpu_memory_utilization)
+        options["num_gpus"] = gpu_shares(config, num_gpus).rank
     return options
 
 

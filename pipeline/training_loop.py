@@ -1,36 +1,43 @@
-"""The training side of a run: take groups, train a step, publish the weights, account for it.
+"""The training side of a run: train a step, publish the weights, account for it.
 
-    buffer.take ─► make_batch ─► trainer.step ─► trainer.publish ─► generator.update_weights
-                                                        └─► ledger.commit_step, metrics, checkpoint
+    StepFeed.train ─► trainer.publish ┬─► StepFeed.train of the next step ─► …
+                                      └─► generator.update_weights ─► checkpoint ─► ledger, metrics
 
-Consumes scored groups, which the producer delivers; produces policy versions, which free the
-producer's slots. Called by pipeline.orchestrator.
+Consumes scored groups, which the producer delivers; produces policy versions, which free the producer's
+slots. A step is closed while the next one is trained: it is waited for only before the weights change again.
+Called by pipeline.orchestrator.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from configs.schema import Config
 from curriculum.sampler import Sampler
-from pipeline.batch_builder import make_batch
 from pipeline.checkpoint import prune_checkpoints
 from pipeline.generator import Generator
 from pipeline.ledger import Ledger
-from pipeline.messages import RolloutGroup, StepResult
+from pipeline.messages import RolloutGroup, StepResult, WeightUpdate
 from pipeline.metrics import MetricsWriter, StepRate
+from pipeline.mismatch import MismatchWatch
+from pipeline.placement import OverlapTrial
 from pipeline.progress import Progress
-from pipeline.rollout_buffer import RolloutBuffer, Taken
+from pipeline.rollout_buffer import RolloutBuffer
 from pipeline.rollouts import RolloutProducer
 from pipeline.run_folder import RunFolder
 from pipeline.sample_log import log_samples
+from pipeline.step_feed import FedStep, StepFeed, why_not_streamed
+from pipeline.stopping import StoppedError, StopRequest
 from pipeline.trainer_group import TrainerHandle
 from pipeline.weight_folder import remove_weights
 from rewards.pool import RewardPool
-from rewards.workers import scoring_deadline_s
+
+T = TypeVar("T")
 
 # What the reward pool counts up from the start, and what it has at a moment.
 _REWARD_COUNTS = (
@@ -63,7 +70,10 @@ class TrainingLoop:
         progress: Progress,
         producer: RolloutProducer,
         weights_folder: Path,
+        stop: StopRequest,
+        trial: OverlapTrial | None = None,
     ) -> None:
+        """``trial`` decides over the first steps whether generation goes on while the trainer computes."""
         self._config = config
         self._folder = folder
         self._trainer = trainer
@@ -76,7 +86,19 @@ class TrainingLoop:
         self._progress = progress
         self._producer = producer
         self._weights_folder = weights_folder
+        self._stop = stop
+        self._trial = trial
+        self._published: WeightUpdate | None = None  # kept until superseded: a generator may start again
+        self._last_step = 0  # committed
+        self._last_saved = 0
         self._last_scores = scorer.metrics()
+        self._mismatch = MismatchWatch(config.grpo.mismatch_kl_warning)
+        self._feed = StepFeed(
+            config=config, trainer=trainer, buffer=buffer, producer=producer, progress=progress, stop=stop
+        )
+        self._closing: asyncio.Task[None] | None = None
+        self._rate = StepRate()
+        self._closed_s = time.perf_counter()  # when the last step was closed
 
     async def run(self, done_steps: int) -> None:
         """Train from ``done_steps`` to the end, and leave a checkpoint of the last step.
@@ -84,79 +106,159 @@ class TrainingLoop:
         Raises:
             TimeoutError: rollouts or a step took too long; the message says whose.
             RuntimeError: the producer failed; the message says why.
+            StoppedError: the run was asked to end; ``save_last`` saves what is done.
         """
-        output, max_steps = self._config.output, self._config.training.max_steps
-        rate = StepRate()
-        for step in range(done_steps + 1, max_steps + 1):
-            await self._step(step, rate)
-            if step % output.save_steps == 0 or step == max_steps:
-                self._progress.activity(f"saving checkpoint {step}")
-                await self._trainer.save(self._folder.checkpoint(step), step)
-                prune_checkpoints(self._folder.path, output.save_total_limit)
+        self._last_step = self._last_saved = done_steps
+        self._rate, self._closed_s = StepRate(), time.perf_counter()
+        max_steps = self._config.training.max_steps
+        reason = why_not_streamed(self._config)
+        if self._config.acceleration.stream_steps and reason is not None:
+            self._progress.message(f"a step is trained on when all its groups are there: {reason}")
+        try:
+            for step in range(done_steps + 1, max_steps + 1):
+                await self._step(step)
+            await self._closed()
+        except StoppedError:
+            # ``save_last`` waits for the step that is being closed.
+            raise
+        except BaseException:
+            await self._give_up_closing()
+            raise
+        self._ledger.event("finished", f"{max_steps} steps")
+
+    async def save_last(self) -> int:
+        """Save the last committed step, unless it is saved; returns its number. For a run that is stopped."""
+        await self._closed()
+        if self._last_step > self._last_saved:
+            folder = self._folder.checkpoint(self._last_step)
+            await self._trainer.save_beside(folder, self._last_step)
+            self._ledger.note_checkpoint(self._last_step, folder.name)
+            await self._saved(self._last_step)
+        return self._last_step
+
+    async def _save_if_due(self, step: int) -> str | None:
+        """Save the checkpoint of ``step`` if it is to have one; returns its folder's name."""
+        if step % self._config.output.save_steps and step != self._config.training.max_steps:
+            return None
+        self._progress.activity(f"saving checkpoint {step}")
+        folder = self._folder.checkpoint(step)
+        await self._trainer.save_beside(folder, step)
+        return folder.name
+
+    async def _saved(self, step: int) -> None:
+        self._last_saved = step
+        # Gigabytes are removed: the event loop goes on meanwhile.
+        limit = self._config.output.save_total_limit
+        await asyncio.to_thread(prune_checkpoints, self._folder.path, limit, step)
 
     async def publish(self, version: int) -> tuple[float, float]:
         """Bring the trainer's weights to the generator; returns the seconds in all and of its pause."""
         started = time.perf_counter()
+        pause_s = await self._load(await self._write(version))
+        return time.perf_counter() - started, pause_s
+
+    async def _write(self, version: int) -> WeightUpdate:
         update = await self._trainer.publish(str(self._weights_folder))
         assert update.policy_version == version, (
             f"the trainer published {update.policy_version}, not {version}"
         )
-        pause_s = await self._generator.update_weights(update)
-        remove_weights(update)
-        return time.perf_counter() - started, pause_s
+        generation = self._config.generation
+        return replace(
+            update,
+            mode=generation.weight_update_mode,
+            recompute_kv_cache=generation.recompute_kv_cache,
+        )
 
-    async def _step(self, step: int, rate: StepRate) -> None:
-        """One optimiser step and everything that follows from it."""
-        started = time.perf_counter()
-        taken = await self._take(step)
-        groups = taken.groups
-        waited_s = time.perf_counter() - started
-        self._progress.activity(f"step {step}: training")
-        batch, report = make_batch(step, groups, self._config.grpo, policy_version=step - 1)
-        result = await self._trainer.step(batch)
+    async def _load(self, update: WeightUpdate) -> float:
+        loaded = await self._generator.update_weights(update)
+        if self._published is not None:
+            await asyncio.to_thread(remove_weights, self._published)
+        self._published = update
+        return loaded.pause_s
+
+    async def _step(self, step: int) -> None:
+        """Train one step and begin to close it."""
+        fed = await self._beside_closing(self._feed.train(step, after=self._closing))
         self._buffer.trained(step)
-        update_s, pause_s = await self.publish(step)
+        started = time.perf_counter()
+        update = await self._write(step)
+        self._closing = asyncio.create_task(
+            self._close(step, fed, update, started), name=f"close step {step}"
+        )
+
+    async def _close(self, step: int, fed: FedStep, update: WeightUpdate, started: float) -> None:
+        """What follows from a step: the generator's weights, the checkpoint if it is due, the account."""
+        pause_s = await self._load(update)
+        update_s = time.perf_counter() - started
         self._buffer.weights_loaded(step)
-        elapsed_s = time.perf_counter() - started
+        checkpoint = await self._save_if_due(step)
+        elapsed_s, self._closed_s = time.perf_counter() - self._closed_s, time.perf_counter()
         metrics = {
-            **report.metrics,
-            **self._stage_metrics(result),
-            **result.metrics,
-            "rollout/dropped_groups": float(len(taken.dropped)),
-            "rollout/cancelled_groups": float(len(taken.cancelled) + len(taken.surplus)),
-            "rollout/wait_s": waited_s,
+            **fed.report.metrics,
+            **self._stage_metrics(fed.result),
+            **fed.result.metrics,
+            "rollout/dropped_groups": float(fed.num_dropped),
+            "rollout/cancelled_groups": float(fed.num_cancelled),
+            "rollout/wait_s": fed.waited_s,
             "weights/update_s": update_s,
             "weights/pause_s": pause_s,
             "step/seconds": elapsed_s,
-            "step/samples_per_s": report.num_samples / elapsed_s,
-            **rate.step(),
+            "step/samples_per_s": fed.report.num_samples / elapsed_s,
+            **self._rate.step(),
         }
-        self._account(replace(result, metrics=metrics), groups)
-        log_samples(self._folder.samples, step, groups[0])
+        self._account(replace(fed.result, metrics=metrics), fed.groups, checkpoint)
+        self._decide_order(elapsed_s, fed.groups)
+        log_samples(self._folder.samples, step, fed.groups[0])
+        if checkpoint is not None:
+            await self._saved(step)
 
-    async def _take(self, step: int) -> Taken:
-        """Wait for the step's groups; the ones found too old are dropped, the ones in excess withdrawn."""
-        runtime = self._config.runtime
-        self._progress.activity(f"step {step}: waiting for rollouts")
-        scoring_s = scoring_deadline_s(runtime.reward_timeout_s, self._config.rewards, self._config.execution)
-        taken = await self._buffer.take(
-            self._config.prompts_per_step, step - 1, runtime.generation_timeout_s + scoring_s
-        )
-        for group in taken.dropped:
-            self._ledger.drop_draw(group.draw_id, f"older than max_staleness when step {step} began")
-        self._producer.replace(len(taken.dropped))
-        self._producer.withdraw(taken.cancelled, taken.surplus, f"over-issued: step {step} had its groups")
-        if step == self._config.training.max_steps:
-            self._producer.finish()
-        return taken
+    def _decide_order(self, step_s: float, groups: Sequence[RolloutGroup]) -> None:
+        """Tell the trial of a step, and do as it says."""
+        if self._trial is None:
+            return
+        num_tokens = sum(len(one.completion.token_ids) for group in groups for one in group.rollouts)
+        verdict = self._trial.record(step_s, num_tokens)
+        self._buffer.alternate(not self._trial.overlaps)
+        self._feed.alternate(not self._trial.overlaps)
+        if verdict is not None:
+            self._ledger.event("placement", str(verdict))
+            self._progress.message(str(verdict))
 
-    def _account(self, result: StepResult, groups: Sequence[RolloutGroup]) -> None:
+    async def _closed(self) -> None:
+        """Wait until the last step that was trained is closed; raises what closing it raised."""
+        if self._closing is not None:
+            # Who waits may be cancelled; the close goes on.
+            await asyncio.shield(self._closing)
+
+    async def _beside_closing(self, work: Awaitable[T]) -> T:
+        """The result of ``work``, given up at once when the step before cannot be closed."""
+        job = asyncio.ensure_future(work)
+        try:
+            if self._closing is not None:
+                await asyncio.wait({job, self._closing}, return_when=asyncio.FIRST_COMPLETED)
+                if self._closing.done():
+                    self._closing.result()
+            return await job
+        finally:
+            if not job.done():
+                job.cancel()
+                await asyncio.gather(job, return_exceptions=True)
+
+    async def _give_up_closing(self) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
+            await asyncio.gather(self._closing, return_exceptions=True)
+
+    def _account(self, result: StepResult, groups: Sequence[RolloutGroup], checkpoint: str | None) -> None:
         """Commit the step; no await between taking the sampler's state and the commit."""
         state = {"sampler": self._sampler.state_dict()}
-        self._ledger.commit_step(result, [group.draw_id for group in groups], state)
+        self._ledger.commit_step(result, [group.draw_id for group in groups], state, checkpoint)
+        self._last_step = result.step
         if result.step % self._config.output.logging_steps == 0:
             self._metrics.log(result.step, result.metrics)
         self._progress.step(result.step, result.metrics)
+        if (warning := self._mismatch.warning(result.step, result.metrics)) is not None:
+            self._progress.message(warning)
 
     def _stage_metrics(self, result: StepResult) -> dict[str, float]:
         """What each stage did since the last step."""

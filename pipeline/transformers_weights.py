@@ -37,6 +37,15 @@ def load_weights(model: PreTrainedModel, path: str) -> None:
 
 
 @torch.no_grad()
+def load_base(model: PreTrainedModel, model_path: str) -> None:
+    """Set all weights to those of the base in ``model_path``."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    for name, weight in base_weights(model_path):
+        if name in parameters:
+            parameters[name].copy_(weight)
+
+
+@torch.no_grad()
 def load_adapter(model: PreTrainedModel, model_path: str, path: str) -> None:
     """Set the adapted weights to those of the base in ``model_path`` with the adapter in ``path`` added."""
     parameters = dict(model.named_parameters(remove_duplicate=False))

@@ -10,25 +10,30 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
+from typing import TypeVar
 
 from configs.schema import Config
 from pipeline import resident, startup
-from pipeline.engine_client import EngineClient, EngineGoneError, LaunchedHost, launch
-from pipeline.engine_environment import engine_environment
-from pipeline.engine_links import EngineLink, HostLink, start_actor
+from pipeline.engine_client import EngineClient, EngineGoneError, EngineKilledError, LaunchedHost, launch
+from pipeline.engine_environment import engine_cores, engine_environment
+from pipeline.engine_links import EngineLink, HostLink, num_ray_gpus, start_actor
 from pipeline.engine_settings import LARGEST_LORA_RANK, EngineSettings, SpeculationSettings
 from pipeline.engine_wire import Start
 from pipeline.errors import StageError
-from pipeline.generator import GeneratorError
-from pipeline.messages import Completion, GenerationRequest, WeightUpdate
+from pipeline.generator import GeneratorError, GeneratorLostError, require_version
+from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+from pipeline.placement import gpu_shares
+
+T = TypeVar("T")
 
 
 class VllmGenerator:
-    """The driver's side of an engine; see pipeline.generator.Generator."""
+    """The driver's side of an engine; see pipeline.generator.Generator. ``name`` is for messages."""
 
-    def __init__(self, link: EngineLink, config: Config) -> None:
+    def __init__(self, link: EngineLink, config: Config, name: str = "the vLLM generator") -> None:
         self._link = link
+        self._name = f"{name} (process {link.pid})"
         self._generation_timeout_s = config.runtime.generation_timeout_s
         self._update_timeout_s = config.runtime.weight_update_timeout_s
         self.pid = link.pid
@@ -37,7 +42,8 @@ class VllmGenerator:
         """Yield completions as they finish; to leave the loop early ends the rest.
 
         Raises:
-            GeneratorError: no completion came within ``runtime.generation_timeout_s``, or the engine died.
+            GeneratorLostError: no completion within ``runtime.generation_timeout_s``, or the engine died.
+            GeneratorError: the engine refused the request.
         """
         stream = self._link.generate(request)
         try:
@@ -47,36 +53,43 @@ class VllmGenerator:
                 except StopAsyncIteration:
                     return
                 except TimeoutError as error:
-                    raise GeneratorError(
-                        f"the vLLM generator (process {self.pid}) sent {received} of "
+                    raise GeneratorLostError(
+                        f"{self._name} sent {received} of "
                         f"{request.num_generations} completions of {request.request_id} and then nothing for "
                         f"{self._generation_timeout_s:.0f} s (runtime.generation_timeout_s)"
                     ) from error
                 except StageError as error:
-                    raise GeneratorError(
-                        f"the vLLM generator (process {self.pid}) failed: {error}"
-                    ) from error
+                    raise self._fault("failed", error) from error
         finally:
             await stream.aclose()  # type: ignore[attr-defined]
 
-    async def update_weights(self, update: WeightUpdate) -> float:
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         """See pipeline.generator.Generator.
 
         Raises:
-            GeneratorError: the update took longer than ``runtime.weight_update_timeout_s``, or failed.
+            GeneratorLostError: the update took longer than ``runtime.weight_update_timeout_s``, or the engine
+                died.
+            GeneratorError: the engine could not load these weights, or holds others afterwards.
         """
+        loaded = await self._change(
+            self._link.update_weights(update), f"load weights {update.policy_version}"
+        )
+        return require_version(loaded, update, self._name)
+
+    async def reset(self) -> None:
+        """See pipeline.generator.Generator. Raises as ``update_weights``."""
+        await self._change(self._link.reset(), "load its base weights again")
+
+    async def _change(self, change: Awaitable[T], what: str) -> T:
         try:
-            return await asyncio.wait_for(self._link.update_weights(update), self._update_timeout_s)
+            return await asyncio.wait_for(change, self._update_timeout_s)
         except TimeoutError as error:
-            raise GeneratorError(
-                f"the vLLM generator (process {self.pid}) did not load weights {update.policy_version} "
+            raise GeneratorLostError(
+                f"{self._name} did not {what} "
                 f"within {self._update_timeout_s:.0f} s (runtime.weight_update_timeout_s)"
             ) from error
         except StageError as error:
-            raise GeneratorError(
-                f"the vLLM generator (process {self.pid}) failed to load weights "
-                f"{update.policy_version}: {error}"
-            ) from error
+            raise self._fault(f"failed to {what}", error) from error
 
     async def stats(self) -> dict[str, float]:
         """Drafting since the engine's start, see VllmEngine.stats; empty without speculation.
@@ -84,23 +97,35 @@ class VllmGenerator:
         Raises:
             GeneratorError: the engine failed or is gone.
         """
-        try:
-            return await self._link.stats()
-        except StageError as error:
-            raise GeneratorError(f"the vLLM generator (process {self.pid}) failed: {error}") from error
+        return await self._change(self._link.stats(), "say what it drafted")
 
     async def close(self) -> None:
         """End the engine, or leave it to a later run (``runtime.keep_alive``)."""
         await self._link.close()
 
+    async def kill(self) -> None:
+        """End every process of the engine at once, whatever they are doing."""
+        await self._link.kill()
+
+    def _fault(self, what: str, error: StageError) -> GeneratorError:
+        kind = GeneratorLostError if isinstance(error, EngineGoneError) else GeneratorError
+        return kind(f"{self._name} {what}: {error}")
+
 
 async def start_vllm_generator(
-    config: Config, model_path: str, device: str, *, index: int = 0, launched: LaunchedHost | None = None
+    config: Config,
+    model_path: str,
+    device: str,
+    *,
+    index: int = 0,
+    launched: LaunchedHost | None = None,
+    has_place: bool = False,
 ) -> VllmGenerator:
     """Engine number ``index`` of this run: the resident one, the one ``launched``, or one started here.
 
+    With ``has_place`` this process holds the GPUs that the engine is to take, so it runs as a child of it.
     A ``launched`` host that is of no use is ended. Raises GeneratorError when the engine did not start within
-    ``runtime.startup_timeout_s``, or failed.
+    ``runtime.startup_timeout_s``, or failed; GeneratorLostError when its process was killed meanwhile.
     """
     runtime = config.runtime
     settings = engine_settings(config, model_path, device, index)
@@ -110,8 +135,8 @@ async def start_vllm_generator(
         launched = None
     try:
         async with asyncio.timeout(runtime.startup_timeout_s):
-            if device == "cuda" and not (runtime.keep_alive or runtime.attach):
-                link: EngineLink = await start_actor(settings, environment)
+            if device == "cuda" and not (runtime.keep_alive or runtime.attach or has_place):
+                link: EngineLink = await start_actor(settings, environment, _gpu_share(config))
             else:
                 client = await _attached(settings, environment, index) if runtime.attach else None
                 if client is None:
@@ -130,9 +155,16 @@ async def start_vllm_generator(
         raise GeneratorError(
             f"vLLM did not start within {runtime.startup_timeout_s:.0f} s (runtime.startup_timeout_s)"
         ) from error
+    except EngineKilledError as error:
+        raise GeneratorLostError(f"vLLM did not start: {error}") from error
     except StageError as error:
         raise GeneratorError(f"vLLM failed to start: {error}") from error
     return VllmGenerator(link, config)
+
+
+def _gpu_share(config: Config) -> float:
+    """What an engine takes of a GPU; a run that only generates has no trainer to leave room for."""
+    return gpu_shares(config, num_ray_gpus()).generator
 
 
 async def _attached(settings: EngineSettings, environment: dict[str, str], index: int) -> EngineClient | None:
@@ -171,6 +203,7 @@ async def _started(
         identity=resident.engine_identity(settings, environment),
         socket_path=str(resident.socket_path(index)) if is_kept else None,
         idle_s=resident.IDLE_DEADLINE_S,
+        log=str(host.log),
     )
     try:
         return await EngineClient.start(host, start)
@@ -200,7 +233,9 @@ def engine_settings(config: Config, model_path: str, device: str, index: int = 0
         # vLLM's LoRA kernels for a CPU copy the factors once a token; its ranks end at 512.
         lora_rank=config.lora.r if _serves_adapters(config, device) else None,
         # The host's environment has the OpenMP variables that a CPU's processes need.
-        fork_processes=device == "cpu",
+        on_cpu=device == "cpu",
+        cores=engine_cores(config, index) if device == "cpu" else (),
+        reports_pressure=generation.adaptive_concurrency,
         speculation=speculation_settings(config),
     )
 
@@ -223,14 +258,9 @@ def speculation_settings(config: Config) -> SpeculationSettings | None:
     folder = None
     if speculative.draft_model is not None:
         # Imported here: only a draft model needs torch in the driver.
-        from pipeline.models import resolve_model
+        from pipeline.models import resolve_draft_model
 
-        draft = config.model.model_copy(update={"name": speculative.draft_model, "revision": None})
-        try:
-            folder = str(resolve_model(draft))
-        except ValueError as error:
-            message = str(error).removeprefix("model.name: ")
-            raise ValueError(f"acceleration.speculative.draft_model: {message}") from error
+        folder = str(resolve_draft_model(config))
     return SpeculationSettings(
         method=speculative.method,
         num_tokens=speculative.num_tokens,

@@ -2,7 +2,8 @@
 
 The deterministic-draft rule: a drafted token d is accepted with probability p(d); at the first refusal
 the token is drawn from p without d, and after the last acceptance from p. Whatever d was and however it
-was chosen, the tokens follow p. Takes the place of vLLM's rejection sampler (see
+was chosen, the tokens follow p: speculative sampling (arXiv:2211.17192, arXiv:2302.01318) for a drafter that
+puts all its probability on d. Takes the place of vLLM's rejection sampler (see
 pipeline.vllm_speculation), which on CPU follows another distribution (vLLM 0.31.0 leaves the
 temperatures of drafted rows uninitialised) and draws two vocabularies of random numbers a sequence.
 Plain torch without host synchronisation, for CPU and GPU.

@@ -8,26 +8,32 @@ light.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
-import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from vllm import SamplingParams
 from vllm.config import WeightTransferConfig
-from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
 from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.inputs import TokensPrompt
 from vllm.outputs import CompletionOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from pipeline.early_abort import AnswerWatch
 from pipeline.engine_settings import EngineSettings
-from pipeline.messages import Completion, GenerationRequest, WeightUpdate
+from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+from pipeline.version_marks import VersionMarks
 from pipeline.vllm_adapter import ServedAdapter, room_for
+from pipeline.vllm_pressure import PressureLog
+from pipeline.vllm_updates import WeightUpdates
 from pipeline.vllm_weights import BACKEND
 
 _WORKER_METHODS = "pipeline.vllm_worker.WorkerMethods"
+_ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+# How often to look whether the engine's processes are there.
+_WATCH_S = 0.2
 _PROPOSER = "pipeline.vllm_speculation.HistoryProposer"
 
 
@@ -56,25 +62,33 @@ class VllmEngine:
             speculative_config=_speculative_config(settings),
             worker_extension_cls=_WORKER_METHODS,
         )
+        if settings.on_cpu:
+            _suit_cpu(arguments)
         if settings.speculation is not None:
             # The runner whose sampler pipeline.vllm_worker knows; it is the only one for our own drafter.
             os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
         engine_config = arguments.create_engine_config()
-        if settings.fork_processes:
+        if settings.on_cpu:
             # vLLM asks for fresh interpreters on a CPU, only to set their OpenMP variables; the host has set
             # them before it started, so its children need not import everything again.
             os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
-        self._engine = AsyncLLM.from_vllm_config(engine_config, disable_log_stats=True)
-        self._model = settings.model
+        # Without a log vLLM keeps no statistics at all.
+        self._logs = [PressureLog(engine_config)] if settings.reports_pressure else []
+        self._engine = AsyncLLM.from_vllm_config(
+            engine_config,
+            stat_loggers=[lambda config, index, log=log: log for log in self._logs],
+            disable_log_stats=True,
+        )
         self._per_request_seeds = settings.per_request_seeds
-        self._policy_version = 0
-        self._updates = asyncio.Lock()
+        self._numbers = itertools.count()
         self._speculation = settings.speculation
         self._preparation: asyncio.Task[str] | None = None
-        self._transfer_ready = False
+        self._cores = settings.cores
         self._adapter = (
             None if settings.lora_rank is None else ServedAdapter(settings.model, settings.lora_rank)
         )
+        draft_base = None if settings.speculation is None else settings.speculation.draft_model
+        self._updates = WeightUpdates(self._engine, settings.model, self._adapter, draft_base)
 
     async def prepare(self) -> str:
         """Get sampling and speculation ready, once; returns a note on what stays off, or an empty string.
@@ -87,6 +101,10 @@ class VllmEngine:
 
     async def _prepare(self) -> str:
         notes = []
+        if self._cores:
+            answers = await self._engine.collective_rpc("bind_threads", args=(self._cores,))
+            if fault := answers[0]:
+                notes.append(f"the engine's threads are not bound to cores: {fault}")
         if fault := (await self._engine.collective_rpc("use_cpu_sampler"))[0]:
             notes.append(f"vLLM's own sampler stays: {fault}")
         if (wanted := self._speculation) is not None:
@@ -100,12 +118,16 @@ class VllmEngine:
         return "; ".join(notes)
 
     async def stats(self) -> dict[str, float]:
-        """Counts since the start: ``steps`` that verified drafts, tokens ``drafted`` and ``accepted``."""
+        """Counts since the start: ``steps`` that verified drafts, tokens ``drafted`` and ``accepted``.
+
+        With ``reports_pressure`` also ``kv_cache_usage``, 0 to 1, and ``preemptions`` since the start.
+        """
         await self.prepare()
+        pressure = self._logs[0].stats() if self._logs else {}
         if self._speculation is None:
-            return {}
+            return pressure
         answers = await self._engine.collective_rpc("speculation_counts")
-        return dict(answers[0])
+        return {**answers[0], **pressure}
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Yield the request's completions as they finish; abandoning the iterator aborts the rest."""
@@ -122,6 +144,24 @@ class VllmEngine:
                 task.cancel()
 
     async def _generate_one(self, request: GenerationRequest, index: int) -> Completion:
+        """Write a completion; what a weight update or a want of memory ended in the engine begins again."""
+        updates = self._updates
+        while True:
+            name = f"{request.request_id}/{index}/{next(self._numbers)}"
+            was_busy, num_begun, num_resets = updates.is_busy, updates.num_begun, updates.num_resets
+            with updates.writing(name) as marks:
+                pieces, finish_reason = await self._write(request, index, name)
+            if finish_reason is not None:
+                return _completion(index, pieces, finish_reason, marks)
+            if updates.num_resets > num_resets:
+                raise RuntimeError(f"request {name} was ended: the engine has gone back to its base weights")
+            if updates.num_begun == num_begun and not was_busy:
+                raise RuntimeError(f"request {name} was ended by vLLM, for no reason that is known here")
+
+    async def _write(
+        self, request: GenerationRequest, index: int, name: str
+    ) -> tuple[list[CompletionOutput], str | None]:
+        """What vLLM writes, and why it ended; None where vLLM has ended it before its time."""
         sampling = request.sampling
         watch = None if request.abort_prefill is None else AnswerWatch(request.abort_prefill)
         parameters = SamplingParams(
@@ -135,94 +175,73 @@ class VllmEngine:
             seed=request.seed + index if self._per_request_seeds and request.seed is not None else None,
             output_kind=RequestOutputKind.FINAL_ONLY if watch is None else RequestOutputKind.DELTA,
         )
-        first_version = self._policy_version
         pieces: list[CompletionOutput] = []
-        finish_reason = "stop"
+        prompt = TokensPrompt(prompt_token_ids=list(request.prompt_ids), cache_salt=self._updates.cache_salt)
         answers = self._engine.generate(
-            {"prompt_token_ids": list(request.prompt_ids)},
-            parameters,
-            f"{request.request_id}/{index}",
-            lora_request=None if self._adapter is None else self._adapter.request,
+            prompt, parameters, name, lora_request=None if self._adapter is None else self._adapter.request
         )
         # To leave the loop early ends the request in the engine.
         async with aclosing(answers):
             async for answer in answers:
                 piece = answer.outputs[0]
                 pieces.append(piece)
-                finish_reason = piece.finish_reason or "stop"
-                if watch is not None and not answer.finished and watch.feed(piece.text):
-                    finish_reason = "abort"
-                    break
-        return Completion(
-            index=index,
-            token_ids=tuple(token for piece in pieces for token in piece.token_ids),
-            logprobs=tuple(
-                position[token].logprob
-                for piece in pieces
-                for token, position in zip(piece.token_ids, piece.logprobs or (), strict=True)
-            ),
-            text="".join(piece.text for piece in pieces),
-            finish_reason=finish_reason,
-            min_policy_version=first_version,
-            max_policy_version=self._policy_version,
-        )
+                if answer.finished:
+                    return pieces, None if piece.finish_reason == "abort" else piece.finish_reason or "stop"
+                if watch is not None and watch.feed(piece.text):
+                    return pieces, "abort"
+        return pieces, None
 
-    async def update_weights(self, update: WeightUpdate) -> float:
-        """Pause between two tokens, load the file, go on; returns the seconds of the pause.
-
-        The KV cache is dropped, so that running requests are computed anew under the new weights.
-
-        Raises:
-            ValueError: the update is not newer than what the engine holds.
-        """
-        async with self._updates:
-            if update.policy_version <= self._policy_version:
-                raise ValueError(
-                    f"weight update {update.policy_version} is not newer than {self._policy_version}"
-                )
-            await self._prepare_transfer()
-            started = time.perf_counter()
-            await self._engine.pause_generation(mode="keep", clear_cache=True)
-            try:
-                if update.kind == "adapter" and self._adapter is not None:
-                    await self._adapter.replace(self._engine, update.path)
-                else:
-                    await self._load(update)
-                self._policy_version = update.policy_version
-            finally:
-                await self._engine.resume_generation()
-            return time.perf_counter() - started
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
+        """Load ``update`` while requests run; see pipeline.vllm_updates."""
+        return await self._updates.update(update)
 
     async def reset(self) -> None:
-        """Be as after the start, for the next run: base weights, policy version 0, no cache, same seed."""
-        async with self._updates:
-            await self._prepare_transfer()
-            await self._engine.pause_generation(mode="abort", clear_cache=True)
-            try:
-                if self._adapter is not None:
-                    await self._adapter.replace(self._engine, self._adapter.request.lora_path)
-                await self._load(WeightUpdate(policy_version=0, path=self._model, num_bytes=0, kind="base"))
-                self._policy_version = 0
-            finally:
-                await self._engine.resume_generation()
+        """Be as after the start, for the next run; requests that run are ended."""
+        await self._updates.reset()
 
-    async def _prepare_transfer(self) -> None:
-        if not self._transfer_ready:
-            await self._engine.init_weight_transfer_engine(WeightTransferInitRequest(init_info={}))
-            self._transfer_ready = True
-
-    async def _load(self, update: WeightUpdate) -> None:
-        await self._engine.start_weight_update()
-        await self._engine.update_weights(
-            WeightTransferUpdateRequest(update_info={"path": update.path, "kind": update.kind})
-        )
-        await self._engine.finish_weight_update(str(update.policy_version))
+    async def failure(self) -> str:
+        """Return, with the reason, when an engine process has died; what was asked of it never ends then."""
+        while not self._engine.errored:
+            await asyncio.sleep(_WATCH_S)
+        return f"{type(self._engine.dead_error).__name__}: {self._engine.dead_error}"
 
     async def close(self) -> None:
         """End the engine's child process."""
         self._engine.shutdown()
         if self._adapter is not None:
             self._adapter.close()
+
+
+def _suit_cpu(arguments: AsyncEngineArgs) -> None:
+    # Imported here: it registers kernels, which other devices have already.
+    from pipeline.vllm_cpu_kernels import kernel_priority
+
+    arguments.ir_op_priority = kernel_priority()
+    # vLLM puts the model into a process of its own on a CPU, only to set that one's OpenMP variables; between
+    # the two each waits for the other in a loop that takes a core.
+    arguments.distributed_executor_backend = _ONE_PROCESS
+
+
+def _completion(
+    index: int, pieces: list[CompletionOutput], finish_reason: str, marks: VersionMarks
+) -> Completion:
+    token_ids = tuple(token for piece in pieces for token in piece.token_ids)
+    runs = marks.runs(len(token_ids))
+    versions = [run.policy_version for run in runs]
+    return Completion(
+        index=index,
+        token_ids=token_ids,
+        logprobs=tuple(
+            position[token].logprob
+            for piece in pieces
+            for token, position in zip(piece.token_ids, piece.logprobs or (), strict=True)
+        ),
+        text="".join(piece.text for piece in pieces),
+        finish_reason=finish_reason,
+        min_policy_version=min(versions),
+        max_policy_version=max(versions),
+        version_runs=runs,
+    )
 
 
 def _speculative_config(settings: EngineSettings) -> dict[str, object] | None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from pipeline.draft_length import DraftPlanner, StepCosts, peak_capacity
+from pipeline.engine_threads import bind_threads
 from pipeline.vllm_cpu_sampler import CpuTokenSampler
 from pipeline.vllm_draft_sampler import DeterministicDraftSampler
 from pipeline.vllm_sampler_check import draft_sampler_fault, token_sampler_fault
@@ -21,6 +22,10 @@ _REPEATS = 3
 
 class WorkerMethods:
     """A part of vLLM's worker: ``self.model_runner`` is its model runner."""
+
+    def bind_threads(self, cores: tuple[int, ...]) -> str:
+        """See pipeline.engine_threads.bind_threads."""
+        return bind_threads(cores)
 
     def use_cpu_sampler(self) -> str:
         """On a CPU draw tokens with pipeline.vllm_cpu_sampler; returns why not, or an empty string."""
@@ -38,11 +43,18 @@ class WorkerMethods:
     ) -> dict[str, float | str]:
         """Put in the exact sampler, test it, measure forwards, let the drafter begin.
 
-        Returns ``fault``, empty or why speculation stays off, and ``capacity``, tokens.
+        Returns ``fault``, empty or why speculation stays off, and ``capacity``, tokens. Raises RuntimeError
+        where it has to stay off and cannot.
         """
         runner: Any = self.model_runner  # type: ignore[attr-defined]
         sampler = DeterministicDraftSampler(runner.sampler, runner.speculative_config, runner.device)
         fault = draft_sampler_fault(sampler, runner.device)
+        if fault and method == "draft_model":
+            # Our own drafter stays idle; vLLM's goes on, and vLLM's own sampler would verify.
+            raise RuntimeError(
+                f"acceleration.speculative.method: draft_model cannot be used, and vLLM cannot stop it: the "
+                f"sampler that verifies drafts has failed its self-test: {fault}"
+            )
         if fault:
             return {"fault": fault, "capacity": 0.0}
         runner.rejection_sampler = sampler

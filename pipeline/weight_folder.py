@@ -15,11 +15,13 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 def remove_weights(update: WeightUpdate) -> None:
-    """Remove what ``write_weights`` or ``write_adapter`` wrote; it may be gone already."""
+    """Remove the files of ``update``; they may be gone already."""
     if update.kind == "adapter":
         shutil.rmtree(update.path, ignore_errors=True)
     else:
         Path(update.path).unlink(missing_ok=True)
+    if update.draft_path is not None:
+        Path(update.draft_path).unlink(missing_ok=True)
 
 
 def shared_folder(run_name: str) -> Path:

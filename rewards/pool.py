@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,8 +25,10 @@ from rewards.cache import MB, REPRODUCIBLE_PARTS, CacheCounts, KeyMaker, RewardC
 from rewards.cache_file import CacheFile
 from rewards.extract import extract_code
 from rewards.flight import SingleFlight
+from rewards.local_worker import LocalWorker
 from rewards.result import RewardResult
 from rewards.rubric import Rubric
+from rewards.worker import StartWorker
 from rewards.workers import WorkerGroup, scoring_deadline_s
 
 _logger = logging.getLogger(__name__)
@@ -34,8 +37,10 @@ _logger = logging.getLogger(__name__)
 class RewardPool:
     """``num_workers`` reward workers behind one awaitable ``score``; see ``WorkerGroup`` for its terms.
 
+    ``start_worker`` starts each: by default a process of this machine, or rewards.ray_worker.RayWorker.
     ``cache_file`` is where verdicts are stored, if ``reward_cache.persist`` is set. ``timeout_s`` is an
     item's deadline; None is what the limits of ``execution`` allow at most, see ``scoring_deadline_s``.
+    ``on_restart`` is called, in the event loop, with a line on each worker or sandbox that was replaced.
     Raises RewardsBrokenError when a worker does not start; the message carries its reason.
     """
 
@@ -46,9 +51,11 @@ class RewardPool:
         reward_cache: RewardCacheConfig,
         num_workers: int = 1,
         *,
+        start_worker: StartWorker = LocalWorker,
         cache_file: Path | None = None,
         timeout_s: float | None = None,
         startup_timeout_s: float = 120.0,
+        on_restart: Callable[[str], None] | None = None,
     ) -> None:
         if num_workers < 1:
             raise ValueError(
@@ -68,8 +75,10 @@ class RewardPool:
             rewards,
             execution,
             num_workers,
+            start_worker=start_worker,
             timeout_s=self._timeout_s,
             startup_timeout_s=startup_timeout_s,
+            on_restart=on_restart,
         )
         self.level = ",".join(sorted({info.level for info in self._workers.infos}))
         configurations = {info.configuration for info in self._workers.infos}

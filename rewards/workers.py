@@ -1,4 +1,4 @@
-"""The WorkerGroup: Scorers in Ray actors, each with its own sandbox, and who gets which completion.
+"""The WorkerGroup: Scorers in processes, each with its own sandbox, and who gets which completion.
 
 Gives each item to the least loaded worker that is ready, with a deadline, and replaces workers that
 die or are late. Knows no cache and keeps no results: an item that cannot be scored comes back as an
@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from typing import Any
-
-import ray
-from ray.exceptions import GetTimeoutError, RayError, RayTaskError, TaskCancelledError
 
 from configs.schema import ExecutionConfig, RewardsConfig
 from curriculum.task import Task
 from rewards.breaker import RewardsBrokenError
-from rewards.execution import longest_run_s, start_sandbox
+from rewards.execution import longest_run_s
 from rewards.result import RewardResult, infra_error
-from rewards.scorer import Scorer
+from rewards.worker import (
+    CallCancelledError,
+    Scored,
+    StartWorker,
+    WorkerCallError,
+    WorkerInfo,
+    WorkerLink,
+    WorkerLostError,
+)
 
 _logger = logging.getLogger(__name__)
 # One item runs and one waits in each worker: enough that a worker never idles for a message.
@@ -44,44 +49,16 @@ def scoring_deadline_s(timeout_s: float | None, rewards: RewardsConfig, executio
     return IN_FLIGHT_PER_WORKER * longest_s if timeout_s is None else timeout_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerInfo:
-    """What a worker says of itself once it is up; ``level`` is "none" where nothing is executed."""
-
-    level: str
-    configuration: tuple[str, ...]
-    pid: int
-
-
-class RewardWorker:
-    """One Scorer with one sandbox; runs as a Ray actor, and its processes die with it."""
-
-    def __init__(self, rewards: RewardsConfig, execution: ExecutionConfig) -> None:
-        self._sandbox = start_sandbox(execution) if execution.enabled else None
-        self._scorer = Scorer(rewards, execution, None, self._sandbox)
-
-    def describe(self) -> WorkerInfo:
-        """The isolation in force, and all else that verdicts of this worker depend on."""
-        return WorkerInfo(
-            level="none" if self._sandbox is None else self._sandbox.level,
-            configuration=self._scorer.configuration,
-            pid=os.getpid(),
-        )
-
-    def score(self, task: Task, text: str) -> RewardResult:
-        """Score one answer."""
-        return self._scorer.score(task, text)
-
-
 class _Worker:
-    """One actor, from its start to its end: its place among the workers, and its load."""
+    """One worker, from its start to its end: its place among the workers, and its load."""
 
-    def __init__(self, index: int, handle: Any) -> None:
+    def __init__(self, index: int, link: WorkerLink) -> None:
         self.index = index
-        self.handle = handle
+        self.link = link
         self.info: WorkerInfo | None = None  # None until it is ready
         self.is_dead = False
         self.num_in_flight = 0
+        self.num_sandbox_failures = 0
 
     @property
     def has_room(self) -> bool:
@@ -90,12 +67,10 @@ class _Worker:
 
 
 class WorkerGroup:
-    """``num_workers`` reward workers.
+    """``num_workers`` reward workers, each as ``start_worker`` starts it.
 
-    Needs a running Ray. The workers take no CPU of Ray's count (``num_cpus=0``): on a small machine
-    they share the cores with the trainer instead of waiting for it for ever. The constructor blocks
-    until every worker is up, at most ``startup_timeout_s``; RewardsBrokenError, with the reason, where
-    one is not. ``timeout_s`` is an item's deadline from its dispatch on.
+    The constructor blocks until every worker is up, at most ``startup_timeout_s``; RewardsBrokenError,
+    with the reason, where one is not. ``timeout_s`` is an item's deadline from its dispatch on.
     """
 
     def __init__(
@@ -104,10 +79,14 @@ class WorkerGroup:
         execution: ExecutionConfig,
         num_workers: int,
         *,
+        start_worker: StartWorker,
         timeout_s: float,
         startup_timeout_s: float,
+        on_restart: Callable[[str], None] | None = None,
     ) -> None:
+        self._on_restart = on_restart
         self._sections = (rewards, execution)
+        self._start_worker = start_worker
         self._timeout_s = timeout_s
         self._startup_timeout_s = startup_timeout_s
         self._is_closed = False
@@ -116,7 +95,7 @@ class WorkerGroup:
         # Held here, since the event loop holds its tasks weakly.
         self._jobs: set[asyncio.Task[Any]] = set()
         self.num_restarts = 0
-        self._workers = [_Worker(index, self._start_actor()) for index in range(num_workers)]
+        self._workers = [_Worker(index, self._start_worker(*self._sections)) for index in range(num_workers)]
         self._wait_until_up()
 
     @property
@@ -146,16 +125,16 @@ class WorkerGroup:
         detail = ""
         for num_deaths in range(_MAX_DEATHS_PER_ITEM):
             worker = await self._acquire(is_first_in_line=num_deaths > 0)
-            ref = worker.handle.score.remote(task, text)
+            score = worker.link.score(task, text)
             # In a task of its own: the place is taken until the worker is done, whoever still waits.
-            attempt = asyncio.create_task(self._attempt(worker, ref, task.task_id))
+            attempt = asyncio.create_task(self._attempt(worker, score, task.task_id))
             self._hold(attempt)
             try:
                 return await asyncio.shield(attempt)
             except asyncio.CancelledError:
-                ray.cancel(ref)
+                worker.link.cancel(score)
                 raise
-            except RayError as error:
+            except WorkerLostError as error:
                 detail = f"reward worker {worker.index} died while it scored {task.task_id}: {_short(error)}"
         detail = f"{_MAX_DEATHS_PER_ITEM} reward workers died with this item; the last: {detail}"
         return infra_error(detail, time.perf_counter() - start)
@@ -164,47 +143,45 @@ class WorkerGroup:
         """End every worker, and with them their sandboxes and linters. Safe to call twice."""
         self._is_closed = True
         for worker in self._workers:
-            ray.kill(worker.handle, no_restart=True)
-
-    def _start_actor(self) -> Any:
-        worker_class = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(RewardWorker)
-        return worker_class.options(scheduling_strategy="SPREAD").remote(*self._sections)
+            worker.link.kill()
 
     def _wait_until_up(self) -> None:
-        asked = [worker.handle.describe.remote() for worker in self._workers]
-        try:
-            infos = ray.get(asked, timeout=self._startup_timeout_s)
-        except GetTimeoutError as error:
+        asked = [worker.link.describe() for worker in self._workers]
+        done, late = wait(asked, self._startup_timeout_s, FIRST_EXCEPTION)
+        errors = [error for one in done if (error := one.exception()) is not None]
+        if errors:
+            self.close()
+            raise RewardsBrokenError(f"a reward worker did not start: {_short(errors[0])}") from errors[0]
+        if late:
             self.close()
             raise RewardsBrokenError(
                 f"reward workers: not all {len(self._workers)} were up after {self._startup_timeout_s:g} s "
                 "(runtime.startup_timeout_s)"
-            ) from error
-        except RayError as error:
-            self.close()
-            raise RewardsBrokenError(f"a reward worker did not start: {_short(error)}") from error
+            )
+        infos = [one.result() for one in asked]
         for worker, info in zip(self._workers, infos, strict=True):
             worker.info = info
 
-    async def _attempt(self, worker: _Worker, ref: Any, task_id: str) -> RewardResult:
+    async def _attempt(self, worker: _Worker, score: Future[Scored], task_id: str) -> RewardResult:
         """Wait for the score that ``worker`` was asked for; its place is free when this ends.
 
-        Raises RayError when the worker died.
+        Raises WorkerLostError when the worker died.
         """
         start = time.perf_counter()
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(ref.future()), self._timeout_s)
-        except TaskCancelledError:
+            scored: Scored = await asyncio.wait_for(asyncio.wrap_future(score), self._timeout_s)
+            self._note_sandbox(worker, scored.num_sandbox_failures)
+            return scored.result
+        except CallCancelledError:
             detail = "nobody waits for it any more"
-        except RayTaskError as error:
-            # A fault of the scorer, not of the answer; the worker itself is well. Before TimeoutError: it
-            # is an instance of its cause's class too.
+        except WorkerCallError as error:
+            # A fault of the scorer, not of the answer; the worker itself is well.
             detail = f"reward worker {worker.index} failed on {task_id}: {_short(error)}"
             _logger.warning("%s", detail)
         except TimeoutError:
             detail = f"reward worker {worker.index}: no score for {task_id} in {self._timeout_s:g} s"
             self._replace(worker, detail)
-        except RayError as error:
+        except WorkerLostError as error:
             self._replace(worker, f"reward worker {worker.index} died: {_short(error)}")
             raise
         finally:
@@ -259,19 +236,30 @@ class WorkerGroup:
         if dead.is_dead or self._is_closed:
             return
         dead.is_dead = True
-        _logger.warning("%s; the worker is replaced", reason)
         self.num_restarts += 1
-        ray.kill(dead.handle, no_restart=True)
-        self._workers[dead.index] = fresh = _Worker(dead.index, self._start_actor())
+        self._note(f"{reason}; the worker is replaced")
+        dead.link.kill()
+        self._workers[dead.index] = fresh = _Worker(dead.index, self._start_worker(*self._sections))
         self._hold(asyncio.create_task(self._bring_up(fresh)))
+
+    def _note_sandbox(self, worker: _Worker, num_failures: int) -> None:
+        if num_failures > worker.num_sandbox_failures:
+            worker.num_sandbox_failures = num_failures
+            self._note(f"the sandbox of reward worker {worker.index} failed; it is replaced")
+
+    def _note(self, text: str) -> None:
+        if self._on_restart is None:
+            _logger.warning("%s", text)
+        else:
+            self._on_restart(text)
 
     async def _bring_up(self, worker: _Worker) -> None:
         """Wait until ``worker`` is ready for items; start it again if it does not come up."""
         for _ in range(_MAX_STARTS):
             try:
-                future = asyncio.wrap_future(worker.handle.describe.remote().future())
+                future = asyncio.wrap_future(worker.link.describe())
                 worker.info = await asyncio.wait_for(future, self._startup_timeout_s)
-            except RayError as error:
+            except (WorkerLostError, WorkerCallError) as error:
                 reason = _short(error)
             except TimeoutError:
                 reason = f"not up after {self._startup_timeout_s:g} s (runtime.startup_timeout_s)"
@@ -281,8 +269,8 @@ class WorkerGroup:
             if self._is_closed:
                 return
             _logger.warning("reward worker %d did not start: %s", worker.index, reason)
-            ray.kill(worker.handle, no_restart=True)
-            worker.handle = self._start_actor()
+            worker.link.kill()
+            worker.link = self._start_worker(*self._sections)
         worker.is_dead = True
         _logger.error("reward worker %d is given up after %d starts", worker.index, _MAX_STARTS)
         if all(other.is_dead for other in self._workers):
@@ -313,9 +301,5 @@ class WorkerGroup:
 
 
 def _short(error: BaseException) -> str:
-    """The cause in one short line; Ray's own text carries the worker's whole traceback."""
-    if isinstance(error, RayTaskError):
-        return f"{type(error.cause).__name__}: {error.cause}".strip().splitlines()[0][:_MAX_DETAIL]
-    # The last line is the one that says why the worker died, or what its constructor raised.
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[-1].strip()}"[:_MAX_DETAIL]
+    """The error's text as one line of bounded length."""
+    return " ".join(str(error).split())[:_MAX_DETAIL]

@@ -53,6 +53,7 @@ class SandboxPool:
         self._without = without
         self._modules = modules
         self._closed = threading.Event()
+        self._num_failures = 0
         # None is a free place whose worker could not be started or was ended: start one on use.
         self._free: queue.LifoQueue[Worker | None] = queue.LifoQueue(num_workers)
         self._lock = threading.Lock()
@@ -85,6 +86,11 @@ class SandboxPool:
         return self._walls
 
     @property
+    def num_failures(self) -> int:
+        """Zygotes that failed or died, so far; each was replaced."""
+        return self._num_failures
+
+    @property
     def worker_pids(self) -> list[int]:
         """Process ids of the zygotes' launchers, for monitoring and for tests that kill them."""
         with self._lock:
@@ -112,6 +118,7 @@ class SandboxPool:
                 kept = worker
             except SandboxError as error:
                 reason = str(error)
+                self._count_failure()
             else:
                 return result
             finally:
@@ -158,6 +165,8 @@ class SandboxPool:
         if worker is not None and worker.num_runs < self._recycle_after and worker.is_alive():
             return worker
         if worker is not None:
+            if not worker.is_alive():
+                self._count_failure()
             self._end(worker)
         fresh = self._start()
         try:
@@ -172,6 +181,10 @@ class SandboxPool:
         if used is not None and kept is None:
             self._end(used)
         self._free.put(kept)
+
+    def _count_failure(self) -> None:
+        with self._lock:
+            self._num_failures += 1
 
     def _end(self, worker: Worker) -> None:
         with self._lock:

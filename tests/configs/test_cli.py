@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from configs.evaluation_options import EvaluationOptions
 from configs.load import load_config, render
 from configs.schema import Config
 from pipeline.cli import evaluate_humaneval, train_accelerated, train_code_grpo
+from pipeline.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 # What the driver of a run imports before its engine is up; on two cores each second counts twice.
@@ -191,6 +193,33 @@ def test_resume_uses_the_configuration_of_the_run(tmp_path: Path, stages: _Stage
     assert _config(stages).training.seed == 1
 
 
+def test_resume_passes_runs_of_the_baseline_over_and_refuses_them_by_name(
+    tmp_path: Path, stages: _Stages, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("mine", "baseline"):
+        output = load_config(overrides=[f"output.dir={tmp_path}", f"output.name={name}"])
+        RunFolder.create(output.output, render(output), is_baseline=name == "baseline").close()
+    assert train_accelerated(["--resume", "--output-dir", str(tmp_path)]) == 0
+    assert stages.calls[-1][1] == str(tmp_path / "mine")
+    assert train_accelerated(["--resume", str(tmp_path / "baseline")]) == 2
+    assert "baseline is a run of train_code_grpo, which cannot be resumed" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="was made by train_code_grpo"):
+        RunFolder.open(tmp_path / "baseline")
+    (tmp_path / "mine" / "config.yaml").unlink()
+    assert train_accelerated(["--resume", "--output-dir", str(tmp_path)]) == 2
+    assert f"no run in {tmp_path} but those of train_code_grpo" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_a_message_and_status_1(stages: _Stages, capsys: pytest.CaptureFixture[str]) -> None:
+    stages.fault = OSError(errno.ENOSPC, "No space left on device", "runs/x/metrics.jsonl")
+    assert train_accelerated([]) == 1
+    written = capsys.readouterr().err
+    assert "No space left on device: 'runs/x/metrics.jsonl'" in written and "free some space" in written
+    stages.fault = OSError(errno.EIO, "Input/output error")
+    with pytest.raises(OSError, match="Input/output"):
+        train_accelerated([])
+
+
 def test_the_baseline_is_synchronous_and_says_which_settings_it_leaves_unused(
     tmp_path: Path, stages: _Stages, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,6 +261,18 @@ def test_evaluation_hands_on_what_was_asked(stages: _Stages) -> None:
 def test_evaluation_without_options_has_the_defaults_of_its_options(stages: _Stages) -> None:
     assert evaluate_humaneval(["--model", "m"]) == 0
     assert stages.calls == [(EvaluationOptions(model="m"),)]
+
+
+@pytest.mark.parametrize("spelling", ["--keep-alive", "--keep_alive"])
+def test_evaluation_keeps_an_engine_and_attaches_to_one(
+    spelling: str, stages: _Stages, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate_humaneval(["--model", "m", "--attach", spelling]) == 0
+    assert stages.calls == [(EvaluationOptions(model="m", attach=True, keep_alive=True),)]
+    assert evaluate_humaneval(["--model", "m", "--engine", "transformers", "--attach"]) == 2
+    assert "vllm with --attach or --keep-alive" in capsys.readouterr().err
+    assert evaluate_humaneval(["--samples", __file__, "--attach"]) == 2
+    assert "--attach: not used with --samples" in capsys.readouterr().err
 
 
 def test_a_user_error_of_a_stage_is_a_message_and_status_2(

@@ -16,7 +16,7 @@ from configs.schema import Config
 from configs.yaml_text import dump_value, parse_value
 
 FOLDER = Path(configs.__file__).parent
-EXAMPLES = ("quickstart.yaml", "code_config.yaml", "gpu.yaml")
+EXAMPLES = ("quickstart.yaml", "code_config.yaml", "gpu.yaml", "cluster.yaml")
 
 
 def _file(folder: Path, text: str) -> Path:
@@ -52,7 +52,7 @@ def test_the_mode_is_taken_from_flag_then_set_then_file(tmp_path: Path) -> None:
     from_file = load_config(file)
     assert (from_file.acceleration.mode, from_file.acceleration.max_staleness) == ("conservative", 0)
     from_set = load_config(file, overrides=["acceleration.mode=aggressive"])
-    assert (from_set.acceleration.mode, from_set.acceleration.max_staleness) == ("aggressive", 1)
+    assert (from_set.acceleration.mode, from_set.acceleration.max_staleness) == ("aggressive", 2)
     from_flag = load_config(file, "balanced", ["acceleration.mode=aggressive"])
     assert (from_flag.acceleration.mode, from_flag.acceleration.max_staleness) == ("balanced", 1)
 
@@ -102,7 +102,7 @@ def test_a_mode_loads_and_a_mode_is_named_after_its_file(mode: str) -> None:
     assert config.acceleration.mode == mode
     assert (FOLDER / "modes" / f"{mode}.yaml").is_file()
     exact_only = mode == "conservative"
-    assert config.acceleration.max_staleness == (0 if exact_only else 1)
+    assert config.acceleration.max_staleness == {"conservative": 0, "balanced": 1, "aggressive": 2}[mode]
     assert config.acceleration.curriculum.enabled is not exact_only
 
 

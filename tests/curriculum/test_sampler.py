@@ -61,6 +61,27 @@ def test_a_resumed_sampler_goes_on_as_if_it_had_never_stopped(
     assert head + _play(after, range(stop, 20)) == whole
 
 
+@pytest.mark.parametrize("curriculum", [_UNIFORM, _LENGTH, _PASS_RATE])
+def test_a_sampler_that_is_told_of_its_draws_is_as_the_one_that_made_them(
+    curriculum: CurriculumConfig,
+) -> None:
+    """From any earlier state, over the end of epochs and with draws put back."""
+    first = Sampler(_TASKS[:10], curriculum, 0)
+    _play(first, range(3))
+    second = Sampler(_TASKS[:10], curriculum, 0)
+    second.load_state_dict(first.state_dict())
+    for step in range(3, 12):
+        drawn = [first.draw(step).task_id for _ in range(4)]
+        first.put_back(drawn[0])
+        first.record(drawn[1], 1, 2)
+        for task_id in drawn:
+            second.repeat(task_id, step)
+        second.put_back(drawn[0])
+        second.record(drawn[1], 1, 2)
+        assert second.state_dict() == first.state_dict()
+    assert second.draw(12) == first.draw(12)
+
+
 def test_a_sampler_stopped_within_a_step_does_not_draw_that_steps_tasks_again() -> None:
     before = Sampler(_TASKS[:6], _PASS_RATE, 0)
     head = [before.draw(5).task_id for _ in range(3)]

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator
 
 from pipeline.engine_host import die_with_parent, serve
 from pipeline.engine_settings import EngineSettings
+from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 
 COMMAND = ("-m", "tests.pipeline.fake_host")
 
@@ -64,11 +65,35 @@ class FakeEngine:
     async def update(self, version: int) -> None:
         self._version = version
 
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        """Completions of one token, which is the version that wrote it."""
+        for index in range(request.num_generations):
+            await asyncio.sleep(0.02)
+            yield Completion(
+                index=index,
+                token_ids=(self._version,),
+                logprobs=(0.0,),
+                text="",
+                finish_reason="stop",
+                min_policy_version=self._version,
+                max_policy_version=self._version,
+            )
+
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
+        self._version = update.policy_version
+        return WeightsLoaded(policy_version=self._version, pause_s=0.0)
+
     async def fail(self) -> None:
         raise KeyError("wrong")
 
     async def reset(self) -> None:
         self._version = 0
+
+    async def failure(self) -> str:
+        """When the child has died."""
+        while os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            await asyncio.sleep(0.02)
+        return "its child died"
 
     async def close(self) -> None:
         os.kill(self._child, 9)

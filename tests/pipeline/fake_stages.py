@@ -12,20 +12,32 @@ import io
 import math
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from configs.schema import Config, CurriculumConfig, OutputConfig
+from configs.schema import Config, OutputConfig
 from curriculum.sampler import Sampler
 from curriculum.task import Task
+from pipeline.errors import StageError
 from pipeline.ledger import Ledger
-from pipeline.messages import Completion, GenerationRequest, StepResult, TrainBatch, WeightUpdate
+from pipeline.messages import (
+    Completion,
+    GenerationRequest,
+    StepResult,
+    TrainBatch,
+    WeightsLoaded,
+    WeightUpdate,
+)
 from pipeline.metrics import MetricsWriter
+from pipeline.placement import OverlapTrial
 from pipeline.progress import make_progress
+from pipeline.resume import GroupBasis, restore, terms_of
 from pipeline.rollout_buffer import RolloutBuffer
 from pipeline.rollouts import RolloutProducer, num_extra_groups
 from pipeline.run_folder import RunFolder
 from pipeline.sampling import training_sampling
+from pipeline.stopping import StopRequest
 from pipeline.trainer_group import TrainerHandle
 from pipeline.training_loop import TrainingLoop
 from rewards.pool import RewardPool
@@ -71,6 +83,17 @@ def by_index(task: Task, index: int) -> RewardResult:
     return scored(float(index % 2))
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait, as a stage that is slow; the run's deadline ends it."""
+    while not condition():
+        await asyncio.sleep(0)
+
+
+def at_once() -> bool:
+    """The condition of what does not wait."""
+    return True
+
+
 async def let_others_run(num_turns: int = 20) -> None:
     """Give every other task of the event loop this many turns."""
     for _ in range(num_turns):
@@ -86,11 +109,14 @@ class FakeGenerator:
         self.policy_version = 0
         self.num_missing = 0
         self.version_lag: dict[str, int] = {}  # request_id -> how much too old its tokens are
+        self.held: dict[str, Callable[[], bool]] = {}  # request_id -> what its completions wait for
+        self.update_held: Callable[[], bool] = at_once
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         self._log.append(f"generate {request.request_id}")
         self._fault(request)
         version = self.policy_version - self.version_lag.get(request.request_id, 0)
+        await until(self.held.get(request.request_id, at_once))
         for index in range(request.num_generations - self.num_missing):
             await let_others_run(3)
             self._log.append(f"completion {request.request_id} {index}")
@@ -105,12 +131,13 @@ class FakeGenerator:
             )
         await let_others_run(3)
 
-    async def update_weights(self, update: WeightUpdate) -> float:
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         assert Path(update.path).is_file()
         await let_others_run()
+        await until(self.update_held)
         self.policy_version = update.policy_version
         self._log.append(f"weights {update.policy_version}")
-        return 0.0
+        return WeightsLoaded(policy_version=self.policy_version, pause_s=0.0)
 
     async def close(self) -> None:
         pass
@@ -142,18 +169,34 @@ class FakeScorer:
 
 
 class FakeTrainer:
-    """Makes version after version, and keeps the batches and the age of every sample."""
+    """Makes version after version, and keeps the batches of whole steps and the age of every sample."""
 
     def __init__(self, log: list[str], version: int) -> None:
         self._log = log
         self._version = version
+        self._parts: list[TrainBatch] = []  # of the step that is open
         self.batches: list[TrainBatch] = []
         self.staleness: list[int] = []
         self.saved: list[int] = []
+        self.dies_in_step = 0
+        self.save_held: Callable[[], bool] = at_once
+
+    async def accumulate(self, batch: TrainBatch) -> None:
+        await self._add(batch)
+
+    async def _add(self, batch: TrainBatch) -> None:
+        self._log.append(f"train {batch.step} {batch.part}")
+        await let_others_run(60)
+        assert batch.part == len(self._parts) and batch.step == self._version + 1
+        self._parts.append(batch)
 
     async def step(self, batch: TrainBatch) -> StepResult:
-        self._log.append(f"train {batch.step}")
-        await let_others_run(60)
+        await self._add(batch)
+        if batch.step == self.dies_in_step:
+            raise StageError("the trainer died")
+        parts, self._parts = self._parts, []
+        samples = tuple(sample for part in parts for sample in part.samples)
+        batch = replace(batch, samples=samples, num_tokens=sum(part.num_tokens for part in parts))
         self.batches.append(batch)
         self.staleness += [self._version - sample.policy_version for sample in batch.samples]
         self._version += 1
@@ -161,7 +204,7 @@ class FakeTrainer:
         return StepResult(
             step=batch.step,
             policy_version=self._version,
-            metrics={"train/loss": 0.5},
+            metrics={"train/loss": 0.5, "train/parts": float(sum(bool(part.samples) for part in parts))},
             seconds=1.0,
             num_tokens=batch.num_tokens,
         )
@@ -171,8 +214,11 @@ class FakeTrainer:
         path.write_bytes(b"weights")
         return WeightUpdate(policy_version=self._version, path=str(path), num_bytes=7)
 
-    async def save(self, folder: Path, step: int) -> Path:
+    async def save_beside(self, folder: Path, step: int) -> Path:
+        await until(self.save_held)
+        assert step == self._version
         self.saved.append(step)
+        self._log.append(f"saved {step}")
         return folder
 
 
@@ -189,21 +235,33 @@ class FakeRun:
         tasks: Sequence[Task] = TASKS,
         done_steps: int = 0,
         open_tasks: Sequence[str] = (),
+        trial: OverlapTrial | None = None,
     ) -> None:
         """``open_tasks`` are the tasks of draws that the ledger holds open before the run begins."""
         self.log: list[str] = []
+        self.stop = StopRequest()
+        self.output = io.StringIO()
         self.done_steps = done_steps
         self.weights_folder = path / "weights"
         self.weights_folder.mkdir(exist_ok=True)
         is_new = not (path / "run").exists()
         output = OutputConfig(dir=str(path), name="run")
         self.folder = RunFolder.create(output, "{}") if is_new else RunFolder.open(path / "run")
-        self.ledger = Ledger(self.folder.db)
+        self.ledger = Ledger(self.folder.db, terms_of(config))
+        self.sampler = Sampler(tasks, config.acceleration.curriculum, 0)
+        basis = GroupBasis(config).digest
         if not is_new:
-            self.ledger.rewind(done_steps)
+            restore(
+                self.ledger,
+                self.sampler,
+                done_steps,
+                max_staleness=config.acceleration.max_staleness,
+                tasks=tasks,
+                prompt_ids=lambda task: (1, 2, 3),
+                basis=basis,
+            )
         for task_id in open_tasks:
             self.ledger.record_draw(task_id, 0, 0)
-        self.sampler = Sampler(tasks, CurriculumConfig(), 0)
         self.generator = FakeGenerator(self.log, fault)
         self.generator.policy_version = done_steps
         self.scorer = FakeScorer(self.log, score_of)
@@ -223,6 +281,8 @@ class FakeRun:
             ledger=self.ledger,
             prompt_ids=lambda task: (1, 2, 3),
             tasks=tasks,
+            basis=basis,
+            seed=config.training.seed if config.generation.seed_requests else None,
             sampling=training_sampling(config),
             num_generations=NUM_GENERATIONS,
             groups_per_step=config.prompts_per_step,
@@ -245,9 +305,11 @@ class FakeRun:
             sampler=self.sampler,
             ledger=self.ledger,
             metrics=self.metrics,
-            progress=make_progress("plain", title="run", stream=io.StringIO()),
+            progress=make_progress("plain", title="run", stream=self.output),
             producer=self.producer,
             weights_folder=self.weights_folder,
+            stop=self.stop,
+            trial=trial,
         )
 
     def train(self) -> None:

@@ -28,6 +28,7 @@ LENGTHS = [(5, 9), (5, 16), (5, 1), (5, 4), (2, 12), (2, 6), (2, 3), (2, 8)]
 ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.0, 0.3, -0.2]
 Sections = dict[str, Mapping[str, object]]
 PLAIN: Mapping[str, object] = {"shared_prompt": False, "token_packing": {"enabled": False}}
+PACKED: Mapping[str, object] = {"enabled": True, "min_pack_ratio": 0.0}
 LORA: Mapping[str, object] = {"enabled": True, "r": 4, "alpha": 6.0}
 
 
@@ -93,9 +94,7 @@ def test_gradients_are_those_of_the_merged_weights_by_the_chain_rule(
     "sections",
     [
         pytest.param({"acceleration": {**PLAIN, "shared_prompt": True}}, id="shared prompt"),
-        pytest.param(
-            {"acceleration": {**PLAIN, "token_packing": {"enabled": True, "min_pack_ratio": 0.0}}}, id="packed"
-        ),
+        pytest.param({"acceleration": {**PLAIN, "token_packing": PACKED}}, id="packed"),
         pytest.param({"training": {"gradient_checkpointing": True}}, id="checkpointed"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,10 +114,11 @@ def test_slices_of_the_vocabulary_add_up_to_the_whole_gradient(monkeypatch: pyte
 
 
 def test_sums_add_up_and_keep_the_largest_ratio() -> None:
-    one, two = (LossSums.from_stacked(torch.arange(8.0) * sign) for sign in (1, -1))
-    assert (one + two).stacked().tolist() == [0.0] * 7 + [7.0]
-    assert float((one + two).ratio_max) == 7.0
-    assert LossSums.zeros("cpu").stacked().tolist() == [0.0] * 8
+    one, two = (LossSums.from_stacked(torch.arange(11.0) * sign, torch.ones(2) * sign) for sign in (1, -1))
+    assert (one + two).stacked().tolist() == [0.0] * 10 + [10.0]
+    assert float((one + two).ratio_max) == 10.0
+    assert (one + two).log_ratios.tolist() == [1.0, 1.0, -1.0, -1.0]
+    assert LossSums.zeros("cpu").stacked().tolist() == [0.0] * 11
 
 
 def test_metrics_are_means_over_the_tokens() -> None:
@@ -126,26 +128,48 @@ def test_metrics_are_means_over_the_tokens() -> None:
         clipped=torch.tensor(1),
         capped=torch.tensor(2),
         reference_kl=torch.tensor(0.8),
-        mismatch_kl=torch.tensor(0.4),
+        behaviour_kl=torch.tensor(0.4),
         entropy=torch.tensor(12.0),
+        on_policy=torch.tensor(2.0),
+        mismatch_k1=torch.tensor(0.3),
+        mismatch_k3=torch.tensor(0.5),
         ratio_max=torch.tensor(1.7),
+        log_ratios=torch.tensor([1.1, 0.9, 0.7, 1.7]).log(),
     )
-    metrics = loss_metrics(sums.stacked().tolist(), num_tokens=4, has_reference=True)
+    metrics = loss_metrics(sums.reported().tolist(), num_tokens=4, has_reference=True)
     assert metrics == pytest.approx(
         {
             "train/loss": 0.5,
             "train/ratio_mean": 1.1,
             "train/ratio_max": 1.7,
+            "train/ratio_p01": 0.7,
+            "train/ratio_p50": 0.9,
+            "train/ratio_p99": 1.7,
             "train/clipped_share": 0.25,
             "train/capped_share": 0.5,
             "train/kl": 0.1,
+            "train/on_policy_share": 0.5,
+            "train/mismatch_kl": 0.25,
+            "train/mismatch_kl_k1": 0.15,
             "train/entropy": 3.0,
             "train/reference_kl": 0.2,
         }
     )
-    empty = loss_metrics(LossSums.zeros("cpu").stacked().tolist(), num_tokens=0, has_reference=False)
+    empty = loss_metrics(LossSums.zeros("cpu").reported().tolist(), num_tokens=0, has_reference=False)
     assert empty["train/ratio_mean"] == empty["train/ratio_max"] == 1.0
-    assert "train/reference_kl" not in empty
+    assert empty["train/ratio_p50"] == 1.0
+    assert not {"train/reference_kl", "train/mismatch_kl", "train/mismatch_kl_k1"} & set(empty)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 2, 99, 100, 101, 1000])
+def test_quantiles_are_the_tokens_of_that_rank(num_tokens: int) -> None:
+    values = torch.randn(num_tokens, generator=torch.Generator().manual_seed(num_tokens))
+    sums = replace(LossSums.zeros("cpu"), log_ratios=values)
+    found = sums.reported()[-3:].log()
+    for share, value in zip((0.01, 0.5, 0.99), found, strict=True):
+        num_below = int((values < value - 1e-5).sum())
+        num_up_to = int((values <= value + 1e-5).sum())
+        assert num_below < share * num_tokens + 1e-9 and num_up_to >= share * num_tokens - 1e-9
 
 
 def test_a_model_that_changes_its_logits_is_refused() -> None:
@@ -189,6 +213,7 @@ def make_part() -> MicroBatch:
         old_logprobs=old[loss],
         advantages=torch.tensor(ADVANTAGES)[owners],
         weights=torch.full((len(owners),), 0.1),
+        on_policy=torch.zeros(len(owners)),
         sequence_ids=owners,
         num_sequences=len(samples),
     )

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from configs.schema import GrpoConfig
 from curriculum.task import Task
 from pipeline.batch_builder import make_batch
-from pipeline.messages import Completion, Rollout, RolloutGroup
+from pipeline.messages import Completion, Rollout, RolloutGroup, VersionRun
 from rewards.result import RewardResult
 from sandbox.result import Outcome
 
@@ -109,3 +110,29 @@ def test_staleness_is_the_age_of_a_samples_oldest_token() -> None:
     _, report = make_batch(5, groups, GRPO, policy_version=4)
     assert report.metrics["train/staleness_mean"] == 0.5
     assert report.metrics["train/staleness_max"] == 1.0
+
+
+def test_tokens_count_by_the_version_that_wrote_them() -> None:
+    runs = (VersionRun(policy_version=3, num_tokens=1), VersionRun(policy_version=4, num_tokens=1))
+    mixed = rollout(1.0, version=3)
+    mixed = replace(mixed, completion=replace(mixed.completion, version_runs=runs))
+    whole = rollout(0.0, version=4)
+    whole = replace(whole, completion=replace(whole.completion, max_policy_version=4))
+    unknown = rollout(0.5, version=3)  # 3 or 4: the oldest that it can be
+    batch, report = make_batch(5, [group(mixed, whole, unknown)], GRPO, 4)
+    assert [sample.on_policy for sample in batch.samples] == [(0, 0, 0, 0, 1), (0, 0, 0, 1, 1), (0,) * 5]
+    assert [sample.policy_version for sample in batch.samples] == [3, 4, 3]
+    assert report.metrics["train/token_staleness_mean"] == pytest.approx(3 / 6)
+    assert report.metrics["rollout/mixed_version_share"] == pytest.approx(2 / 3)
+    assert report.metrics["train/staleness_max"] == 1
+
+
+def test_runs_that_do_not_fit_the_tokens_are_no_completion() -> None:
+    completion = rollout(1.0, version=3).completion
+    for num_tokens, newest in ((1, 4), (2, 3)):
+        runs = (
+            VersionRun(policy_version=3, num_tokens=1),
+            VersionRun(policy_version=newest, num_tokens=num_tokens - 1),
+        )
+        with pytest.raises(AssertionError):
+            replace(completion, version_runs=runs)

@@ -59,11 +59,21 @@ def test_pruning_keeps_the_newest_whole_ones_and_clears_leftovers(tmp_path: Path
     folders = [save(tmp_path, step) for step in (1, 2, 3, 4)]
     (folders[3] / "trainer.pt").unlink()
     (tmp_path / "checkpoints" / ".partial-step-000005-dead").mkdir()
-    prune_checkpoints(tmp_path, 2)
+    prune_checkpoints(tmp_path, 2, newest_step=4)
     left = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert left == ["step-000002", "step-000003", "step-000004"]
     with pytest.raises(ValueError, match="save_total_limit"):
-        prune_checkpoints(tmp_path, 0)
+        prune_checkpoints(tmp_path, 0, newest_step=4)
+
+
+def test_checkpoints_of_lost_steps_are_no_ones_and_take_no_place(tmp_path: Path) -> None:
+    """The process was killed between saving step 9 and committing it; it goes on from step 3."""
+    older, good, lost = save(tmp_path, 2), save(tmp_path, 3), save(tmp_path, 9)
+    told: list[str] = []
+    assert latest_checkpoint(tmp_path, {"step-000002", "step-000003"}, told.append) == good
+    assert told == [f"checkpoint {lost} is passed over: run.db knows of no step that ended with it"]
+    prune_checkpoints(tmp_path, 1, newest_step=3)
+    assert not older.exists() and good.exists() and lost.exists()
 
 
 def test_saving_a_step_again_replaces_it_whole(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from configs.schema import Config
 from pipeline.dispatch import Dispatcher
 from pipeline.engine_start import running_generator
 from pipeline.generator import GeneratorError
-from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightUpdate
+from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightsLoaded, WeightUpdate
 from pipeline.weights import write_weights
 from tests.pipeline.tiny_model import make_config, make_model, save_model
 
@@ -23,7 +23,10 @@ UPDATE = WeightUpdate(policy_version=3, path="unused", num_bytes=0)
 class FakeEngine:
     """Hands out one completion for each ``permit``; takes weights after ``update_s``."""
 
-    def __init__(self, *, update_s: float = 0.0, fault: Exception | None = None) -> None:
+    def __init__(
+        self, *, update_s: float = 0.0, fault: Exception | None = None, version_lag: int = 0
+    ) -> None:
+        self._version_lag = version_lag
         self.asked: list[str] = []
         self.permits = asyncio.Semaphore(0)
         self.is_closed = False
@@ -52,12 +55,12 @@ class FakeEngine:
             self.num_abandoned += 1
             raise
 
-    async def update_weights(self, update: WeightUpdate) -> float:
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         await asyncio.sleep(self._update_s)
         if self._fault is not None:
             raise self._fault
-        self.version = update.policy_version
-        return self._update_s
+        self.version = update.policy_version - self._version_lag
+        return WeightsLoaded(policy_version=self.version, pause_s=self._update_s)
 
     async def close(self) -> None:
         self.is_closed = True
@@ -152,7 +155,8 @@ def test_new_weights_go_to_all_at_once() -> None:
     async def body() -> None:
         engines = [FakeEngine(update_s=0.2) for _ in range(4)]
         dispatcher = Dispatcher(engines, update_timeout_s=0.7)
-        assert await dispatcher.update_weights(UPDATE) == 0.2, "one after another would be too late"
+        loaded = await dispatcher.update_weights(UPDATE)
+        assert loaded == WeightsLoaded(policy_version=3, pause_s=0.2), "one after another would be too late"
         assert [engine.version for engine in engines] == [3] * 4
 
     asyncio.run(asyncio.wait_for(body(), 20))
@@ -166,6 +170,7 @@ def test_new_weights_go_to_all_at_once() -> None:
             r"generator 1 did not load them within 0\.3 s \(runtime\.weight_update_timeout_s\)",
         ),
         ({"fault": GeneratorError("no memory left")}, "generator 1 failed: no memory left"),
+        ({"version_lag": 1}, "generator 1 failed: it holds weights 2 after the update to 3"),
     ],
 )
 def test_versions_that_do_not_agree_are_an_error_that_names_who(bad: dict[str, object], reason: str) -> None:

@@ -17,7 +17,13 @@ from curriculum.ladder.index import ladder_tasks
 from curriculum.task import Task
 from pipeline.evaluate import EvaluationReport, difference, evaluate_tasks, run_evaluation
 from pipeline.generator import GeneratorError
-from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightUpdate
+from pipeline.messages import (
+    Completion,
+    GenerationRequest,
+    SamplingSettings,
+    WeightsLoaded,
+    WeightUpdate,
+)
 from pipeline.samples import read_samples, sample_completion, sample_program, write_samples
 from pipeline.sandbox_scorer import SandboxScorer
 from rewards.result import RewardResult
@@ -70,7 +76,7 @@ class _ScriptedGenerator:
             )
         self._num_in_flight -= 1
 
-    async def update_weights(self, update: WeightUpdate) -> float:
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         raise NotImplementedError
 
     async def close(self) -> None:

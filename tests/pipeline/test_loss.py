@@ -21,6 +21,7 @@ from pipeline.loss import (
     policy_loss,
     sequence_means,
     sequence_weights,
+    step_scale,
 )
 
 LENGTHS = [3, 1, 4, 2]
@@ -40,6 +41,7 @@ def make_tokens(*, spread: float = 0.6, seed: int = 0) -> LossTokens:
         old_logprobs=current.detach() + spread * noise[0],
         advantages=torch.tensor(ADVANTAGES, dtype=torch.float64)[owners],
         weights=torch.tensor([0.05, 0.2, 0.1, 0.15], dtype=torch.float64)[owners],
+        on_policy=torch.tensor([1.0, 0.0, 1.0, 1.0], dtype=torch.float64)[owners],
         sequence_ids=owners,
         num_sequences=len(LENGTHS),
         ref_logprobs=current.detach() + 0.3 * noise[1],
@@ -220,7 +222,11 @@ def test_sums_tell_the_ratio_to_the_behaviour_policy_in_every_mode() -> None:
         _, sums = policy_loss(tokens, make_grpo(importance_sampling_mode=mode))
         assert float(sums.ratio) == pytest.approx(2.5)
         assert float(sums.ratio_max) == pytest.approx(2.0)
-        assert float(sums.mismatch_kl) == pytest.approx(1 - math.log(2) + math.log(2) - 0.5)
+        assert float(sums.behaviour_kl) == pytest.approx(1 - math.log(2) + math.log(2) - 0.5)
+        # Of the first token alone: the second was written by an older version.
+        assert int(sums.on_policy) == 1
+        assert float(sums.mismatch_k3) == pytest.approx(1 - math.log(2))
+        assert float(sums.mismatch_k1) == pytest.approx(-math.log(2))
 
 
 @pytest.mark.parametrize(
@@ -234,8 +240,18 @@ def test_sums_tell_the_ratio_to_the_behaviour_policy_in_every_mode() -> None:
     ],
 )
 def test_token_weights_follow_each_papers_denominator(loss_type: LossType, expected: list[float]) -> None:
-    weights = sequence_weights([2, 4, 1], loss_type=loss_type, batch_size=2, max_completion_length=10)
-    assert weights == pytest.approx(expected)
+    lengths = [2, 4, 1]
+    weights = sequence_weights(lengths, loss_type=loss_type, batch_size=2, max_completion_length=10)
+    scale = step_scale(num_sequences=3, num_tokens=sum(lengths), loss_type=loss_type, batch_size=2)
+    assert [weight * scale for weight in weights] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo", "cispo", "bnpo"])
+def test_the_weights_of_a_steps_parts_are_those_of_the_step(loss_type: LossType) -> None:
+    lengths = [2, 4, 1, 3, 5]
+    settings: dict[str, Any] = {"loss_type": loss_type, "batch_size": 2, "max_completion_length": 10}
+    parts = [sequence_weights(part, **settings) for part in (lengths[:2], lengths[2:4], lengths[4:])]
+    assert [weight for part in parts for weight in part] == sequence_weights(lengths, **settings)
 
 
 def make_grpo(**settings: Any) -> GrpoConfig:
@@ -254,6 +270,7 @@ def simple_tokens(
         old_logprobs=torch.zeros(num),
         advantages=torch.tensor(advantages),
         weights=torch.ones(num),
+        on_policy=torch.tensor([1.0] + [0.0] * (num - 1)),
         sequence_ids=torch.tensor(ids),
         num_sequences=max(ids) + 1,
     )
@@ -265,6 +282,7 @@ def cut(tokens: LossTokens, rows: slice) -> LossTokens:
         old_logprobs=tokens.old_logprobs[rows],
         advantages=tokens.advantages[rows],
         weights=tokens.weights[rows],
+        on_policy=tokens.on_policy[rows],
         sequence_ids=tokens.sequence_ids[rows],
         num_sequences=tokens.num_sequences,
         ref_logprobs=None if tokens.ref_logprobs is None else tokens.ref_logprobs[rows],

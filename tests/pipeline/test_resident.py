@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline import resident
 from pipeline.engine_client import EngineClient, EngineGoneError, launch
+from pipeline.resident_evaluation import obstacles
 from tests.pipeline.fake_host import COMMAND, settings
 from tests.pipeline.test_engine_host import ROOT, is_alive, start_message, wait_until_gone
 
@@ -28,7 +31,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def keep_one(idle_s: float = 30.0) -> tuple[int, int]:
     """Start a resident host as a run with --keep-alive would, and leave it: its process, its child."""
     host = launch({}, resident.runtime_folder(), COMMAND)
-    client = await EngineClient.start(host, start_message(resident.socket_path(0), idle_s=idle_s))
+    start = start_message(resident.socket_path(0), idle_s=idle_s)
+    client = await EngineClient.start(host, dataclasses.replace(start, log=str(host.log)))
     child = (await client.call("state"))[2]
     await client.call("update", 7)
     await client.close()
@@ -50,7 +54,7 @@ def test_a_second_run_gets_the_same_process_with_its_base_weights() -> None:
 
     pids = asyncio.run(scenario())
     wait_until_gone(*pids)
-    assert not resident.socket_path(0).exists()
+    assert list(resident.runtime_folder().iterdir()) == [], "a socket or a log is left"
 
 
 def test_one_engine_is_never_leased_to_two_runs() -> None:
@@ -149,6 +153,48 @@ def test_the_identity_tells_settings_environment_and_model_files_apart(tmp_path:
     (model / "model.safetensors").write_bytes(b"two!")
     (difference,) = resident.differences(resident.engine_identity(mine, {"OMP_NUM_THREADS": "2"}), before)
     assert difference.startswith("model files: ")
+
+
+def test_what_hosts_of_killed_runs_printed_is_deleted_by_a_later_start() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    folder = resident.runtime_folder()
+    old, own = folder / f"engine-{ended.pid}-1.log", folder / f"engine-{os.getpid()}-1.log"
+    for log in (old, own):
+        log.touch()
+    launch({}, folder, COMMAND).kill()
+    assert list(folder.iterdir()) == [own]
+    old.touch()
+    resident.socket_path(0).touch()
+    launch({}, folder, COMMAND).kill()
+    assert old.exists(), "it may be the log of the engine that is resident"
+
+
+def test_an_evaluation_takes_any_engine_with_its_layers_and_enough_room(tmp_path: Path) -> None:
+    for name, layers, temperature in (("one", 2, 0.5), ("two", 2, 0.7), ("three", 3, 0.5)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(name.encode())
+        (folder / "tokenizer.json").write_text("{}")
+        config = {"layers": layers, "dtype": str(temperature), "transformers_version": name}
+        (folder / "config.json").write_text(json.dumps(config))
+
+    def identity(name: str, **changes: Any) -> dict[str, str]:
+        mine = dataclasses.replace(settings(str(tmp_path / name)), max_model_len=64)
+        return resident.engine_identity(dataclasses.replace(mine, **changes), {"OMP_NUM_THREADS": "2"})
+
+    found = identity("one", max_num_seqs=9, seed=7)
+    assert obstacles(identity("one"), found) == obstacles(identity("two"), found) == []
+    assert resident.differences(identity("two"), found), "a training run must not take it"
+    (reason,) = obstacles(identity("three"), found)
+    assert reason.startswith("architecture: ")
+    (reason,) = obstacles(identity("two", max_model_len=80), found)
+    assert "64 tokens there, 80 needed: give 16 less of --max-completion-length" in reason
+    (reason,) = obstacles(identity("two", dtype="bfloat16"), found)
+    assert reason.startswith("engine.dtype: ")
+    (tmp_path / "two" / "tokenizer.json").write_text('{"other": 1}')
+    (reason,) = obstacles(identity("two"), found)
+    assert reason.startswith("tokenizer: ")
 
 
 def test_nobody_else_can_enter_the_folder_of_the_sockets() -> None:

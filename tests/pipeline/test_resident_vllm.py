@@ -12,8 +12,9 @@ from transformers import PreTrainedModel
 from configs.schema import Config
 from pipeline import resident
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightUpdate
-from pipeline.models import load_model, resolve_model
-from pipeline.vllm_actor import start_vllm_generator
+from pipeline.models import load_model, load_tokenizer, resolve_model
+from pipeline.resident_evaluation import evaluation_generator
+from pipeline.vllm_actor import VllmGenerator, start_vllm_generator
 from pipeline.weights import write_weights
 from tests.pipeline.test_engine_host import wait_until_gone
 from tests.pipeline.test_vllm_engine import forward_logprobs, shaken
@@ -63,11 +64,31 @@ def test_the_next_run_draws_from_the_base_weights(
     for completions in (first, second):
         assert worst_error(base, completions) < 1e-3
         assert worst_error(trained, completions) > 0.01
+    third_pid, third = asyncio.run(evaluate(saved(trained, model_path, tmp_path / "trained")))
+    assert third_pid == first_pid
+    assert worst_error(trained, third) < 1e-3
+    assert worst_error(base, third) > 0.01
     assert asyncio.run(resident.stop(0)) is None
     wait_until_gone(first_pid)
     left = [path for path in Path("/proc").glob("[0-9]*/environ") if _holds(path, str(tmp_path))]
     assert left == [], f"processes of the engine are left: {left}"
     assert "--stop-resident" in capsys.readouterr().err
+
+
+def saved(model: PreTrainedModel, tokenizer_of: Path, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    load_tokenizer(tokenizer_of).save_pretrained(folder)
+    return folder
+
+
+async def evaluate(model: Path) -> tuple[int, list[Completion]]:
+    """As evaluate_humaneval --attach does, with fewer tokens than the engine has room for."""
+    config = config_of(attach=True)
+    generation = config.generation.model_copy(update={"max_prompt_length": 64})
+    config = config.model_copy(update={"generation": generation})
+    async with evaluation_generator(config, str(model)) as generator:
+        assert isinstance(generator, VllmGenerator)
+        return generator.pid, [completion async for completion in generator.generate(REQUEST)]
 
 
 def worst_error(model: PreTrainedModel, completions: list[Completion]) -> float:

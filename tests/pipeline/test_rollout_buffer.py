@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Coroutine
 from typing import Any
 
@@ -209,60 +208,36 @@ def test_a_released_slot_can_be_taken_again() -> None:
     run(body())
 
 
-def test_a_resumed_buffer_starts_at_its_version_with_all_slots() -> None:
+def test_groups_of_before_a_resume_are_taken_back_while_all_can_be_trained_in_time() -> None:
     async def body() -> None:
-        buffer = RolloutBuffer(groups_per_step=2, max_staleness=1, version=3)
-        await issue(buffer, 7, 8)
-        state = buffer.state()
-        assert state == {"version": 3, "open_draws": [7, 8]}
-        resumed = RolloutBuffer.from_state(state, groups_per_step=2, max_staleness=1)
-        assert len(await slots(resumed)) == 4
-        with pytest.raises(ValueError, match="version"):
-            RolloutBuffer.from_state({"version": "x"}, groups_per_step=2, max_staleness=1)
+        buffer = RolloutBuffer(groups_per_step=2, max_staleness=1, version=5)
+        assert not buffer.take_back(group(1, version=3)), "too old for step 6"
+        assert buffer.take_back(group(2, version=4)) and buffer.take_back(group(3, version=4))
+        assert not buffer.take_back(group(4, version=4)), "step 6 takes two, and step 7 takes none of 4"
+        assert buffer.take_back(group(5, version=5)) and buffer.take_back(group(6, version=5))
+        assert not buffer.take_back(group(7, version=5)), "there are no more slots"
+        assert buffer.counts.in_use == buffer.num_slots == 4
+        assert [g.draw_id for g in (await buffer.take(2, 5, 1)).groups] == [2, 3]
 
     run(body())
 
 
-@pytest.mark.parametrize("max_staleness", [0, 1, 2, 4])
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_no_sample_is_ever_too_old_nor_dropped_whatever_the_delays(max_staleness: int, seed: int) -> None:
-    """Groups finish in any order and weights arrive late; every draw is trained on once, in time."""
-
+def test_who_makes_draws_again_hears_of_a_group_at_once() -> None:
     async def body() -> None:
-        rng = random.Random(seed)
-        buffer = RolloutBuffer(groups_per_step=3, max_staleness=max_staleness)
-        num_steps, generator_version, trained, running = 12, 0, [], set()
-
-        async def work(draw_id: int) -> None:
-            version = generator_version
-            for _ in range(rng.choice((0, 1, 5, 40))):
-                await asyncio.sleep(0)
-            buffer.put(group(draw_id, version))
-
-        async def produce() -> None:
-            for draw_id in range(10_000):
-                buffer.issue(await buffer.acquire_slot(10), draw_id)
-                task = asyncio.create_task(work(draw_id))
-                running.add(task)
-                task.add_done_callback(running.discard)
-
-        producer = asyncio.create_task(produce())
-        for step in range(num_steps):
-            taken = await buffer.take(2, step, 10)
-            taken_later = await buffer.take(1, step, 10)
-            assert not taken.dropped and not taken_later.dropped
-            for g in (*taken.groups, *taken_later.groups):
-                age = step - g.rollouts[0].completion.min_policy_version
-                assert 0 <= age <= max_staleness
-                trained.append(g.draw_id)
-            for _ in range(rng.choice((0, 20))):
-                await asyncio.sleep(0)
-            buffer.trained(step + 1)
-            for _ in range(rng.choice((0, 20))):
-                await asyncio.sleep(0)
-            generator_version = step + 1
-            buffer.weights_loaded(step + 1)
-        producer.cancel()
-        assert len(trained) == len(set(trained)) == 3 * num_steps
+        buffer = RolloutBuffer(groups_per_step=2, max_staleness=1, version=5)
+        heard: list[int] = []
+        buffer.when_too_old(lambda one: heard.append(one.draw_id))
+        await issue(buffer, 1, 2, 3, 4)
+        buffer.put(group(1, version=3))
+        assert heard == [1] and buffer.counts.in_use == 3
+        buffer.put(group(2, version=5))
+        buffer.put(group(3, version=5))
+        buffer.put(group(4, version=4))  # older than its slot: it is not first in line
+        assert [g.draw_id for g in (await buffer.take(2, 5, 1)).groups] == [2, 3]
+        assert heard == [1], "step 6 could take it"
+        buffer.trained(6)
+        assert heard == [1, 4]
+        with pytest.raises(TimeoutError, match="draws 4 came too old and are made again"):
+            await buffer.take(1, 6, 0.01)
 
     run(body())

@@ -18,7 +18,14 @@ from pipeline.messages import TrainBatch
 from pipeline.models import load_model
 from pipeline.ranks import OneRank, Ranks, assign_micro_batches
 from pipeline.trainer import Trainer
-from tests.pipeline.tiny_model import make_config, make_model, make_samples, make_tokenizer, save_model
+from tests.pipeline.tiny_model import (
+    make_config,
+    make_model,
+    make_samples,
+    make_tokenizer,
+    parts_of,
+    save_model,
+)
 from tests.pipeline.two_ranks import TwoRanks, two_ranks
 
 LENGTHS = [(5, 9), (3, 16), (7, 1), (5, 4), (2, 12), (6, 6), (4, 3), (3, 8)]
@@ -73,7 +80,9 @@ def relative_error(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -
     return float((a - b).norm() / b.norm())
 
 
-def assert_close(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> None:
+def assert_close(
+    ours: Mapping[str, Tensor], expected: Mapping[str, Tensor], start: Mapping[str, Tensor]
+) -> None:
     """Adam takes a full step even where the gradient is all rounding, so one part in 1,000 may differ."""
     assert relative_error(ours, expected) < 1e-3 * relative_error(start, expected)
 
@@ -118,6 +127,49 @@ def test_two_ranks_have_the_gradient_of_one(
     for ours_loss, ours in pair.run(gradients, config, folder, batch):
         assert ours_loss == pytest.approx(loss, abs=1e-5)
         assert relative_error(ours, expected) <= 1e-5
+
+
+def gradients_of_parts(
+    ranks: Ranks, config: Config, folder: Path, parts: Sequence[TrainBatch]
+) -> tuple[float, dict[str, Tensor]]:
+    return Trainer(config, folder, ranks=ranks).gradients(*parts)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="packed"),
+        pytest.param({"acceleration": PADDED, "grpo": {"loss_type": "grpo"}}, id="padded"),
+        pytest.param({"lora": {"enabled": True, "r": 4}}, id="adapters"),
+        pytest.param({"grpo": {"importance_sampling_level": "sequence"}}, id="sequence ratios"),
+    ],
+)
+def test_two_ranks_have_the_gradient_of_one_part_by_part(
+    pair: TwoRanks, folder: Path, settings: Mapping[str, Mapping[str, object]]
+) -> None:
+    config, batch = make_config(**settings), groups()
+    loss, expected = gradients(OneRank(), config, folder, batch)
+    for ours_loss, ours in pair.run(gradients_of_parts, config, folder, parts_of(batch, (4, 1, 3))):
+        assert ours_loss == pytest.approx(loss, abs=1e-5)
+        assert relative_error(ours, expected) <= 1e-5
+
+
+def step_part_by_part(ranks: Ranks, config: Config, folder: Path) -> dict[str, float]:
+    trainer = Trainer(config, folder, ranks=ranks)
+    *earlier, last = parts_of(groups(), (4, 1, 3))
+    for part in earlier:
+        trainer.accumulate(part)
+    return dict(trainer.step(last).metrics)
+
+
+def test_two_ranks_report_of_a_step_in_parts_what_one_does(pair: TwoRanks, folder: Path) -> None:
+    config = make_config(acceleration=PADDED)
+    expected = step_part_by_part(OneRank(), config, folder)
+    for ours in pair.run(step_part_by_part, config, folder):
+        same = expected.keys() - {"train/micro_batches", "train/padding_share"}
+        assert {name: ours[name] for name in same} == pytest.approx(
+            {name: expected[name] for name in same}, rel=1e-4, abs=1e-6
+        )
 
 
 @pytest.mark.parametrize("num_samples", [1, 2, 3, 5])
@@ -168,7 +220,7 @@ def test_weights_and_metrics_agree_after_three_steps_one_without_signal(pair: Tw
         assert_close(ours, expected, start)
         for ours_step, step in zip(ours_metrics, metrics, strict=True):
             # How full the micro-batches are depends on how many there are.
-            same = step.keys() - {"train/padding_share", "train/pack_ratio"}
+            same = step.keys() - {"train/padding_share", "train/pack_ratio", "train/micro_batches"}
             assert {name: ours_step[name] for name in same} == pytest.approx(
                 {name: step[name] for name in same}, rel=1e-4, abs=1e-6
             )

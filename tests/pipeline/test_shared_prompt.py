@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from pipeline.batching import plan_step
-from pipeline.messages import TrainBatch
+from pipeline.batching import plan_micro_batches, weigh
+from pipeline.step_totals import StepTotals
 from pipeline.trainer import Trainer
-from tests.pipeline.tiny_model import make_config, make_samples, save_model
+from tests.pipeline.tiny_model import make_config, make_groups, save_model
 
 
 @pytest.fixture(scope="module")
@@ -19,20 +18,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("policy"))
 
 
-def grouped(prompt_lengths: tuple[int, ...], completion_lengths: list[list[int]]) -> TrainBatch:
-    """Groups whose samples begin with the same prompt, as rollouts of one task do."""
-    samples = []
-    for group, (num_prompt, lengths) in enumerate(zip(prompt_lengths, completion_lengths, strict=True)):
-        advantages = [0.7 - 0.4 * index for index in range(len(lengths))]
-        batch = make_samples([(num_prompt, length) for length in lengths], advantages, seed=group + 1)
-        prompt = batch.samples[0].token_ids[:num_prompt]
-        samples += [
-            replace(sample, token_ids=prompt + sample.token_ids[num_prompt:]) for sample in batch.samples
-        ]
-    return TrainBatch(step=1, samples=tuple(samples), num_tokens=sum(sum(s.loss_mask) for s in samples))
-
-
-BATCH = grouped((7, 1, 4), [[3, 9, 1, 6], [5, 2, 8, 4], [1, 1, 12, 7]])
+BATCH = make_groups((7, 1, 4), [[3, 9, 1, 6], [5, 2, 8, 4], [1, 1, 12, 7]])
 
 
 @pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo", "bnpo"])
@@ -57,21 +43,16 @@ def test_a_shared_prompt_keeps_loss_and_gradient(
 
 
 def test_the_prompt_goes_through_the_model_once_a_group() -> None:
-    plan = plan_step(
-        BATCH.samples,
-        loss_type="dapo",
-        batch_size=4,
-        max_completion_length=16,
-        pad_token_id=0,
-        skip_zero_advantages=True,
-        share_prompts=True,
+    kept = weigh(
+        BATCH.samples, loss_type="dapo", batch_size=4, max_completion_length=16, skip_zero_advantages=True
     )
+    plans = plan_micro_batches(kept, max_sequences=4, pad_token_id=0, share_prompts=True)
+    totals = StepTotals(num_samples=12, num_tokens=BATCH.num_tokens, num_parts=1, micro_plans=tuple(plans))
     # The last token of a completion predicts nothing and stays outside.
     num_inputs = sum(sum(sample.loss_mask) - 1 for sample in BATCH.samples)
-    assert plan.num_shared == 3 * (7 + 1 + 4)
-    assert plan.num_real == 7 + 1 + 4 + num_inputs
-    parts = [micro_plan.build() for micro_plan in plan.micro_plans]
-    assert len(parts) == 3 and sum(part.input_ids.numel() for part in parts) == plan.num_real
+    assert totals.num_shared_tokens == 3 * (7 + 1 + 4)
+    parts = [plan.build() for plan in plans]
+    assert len(parts) == 3 and sum(part.input_ids.numel() for part in parts) == 7 + 1 + 4 + num_inputs
 
 
 def test_checkpointing_computes_every_prompt_and_gives_the_same_gradient(folder: Path) -> None:

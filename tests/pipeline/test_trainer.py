@@ -9,7 +9,8 @@ from torch import Tensor
 
 from configs.schema import TrainingConfig
 from pipeline import backward as backward_module
-from pipeline.batching import plan_step
+from pipeline.batching import plan_micro_batches, weigh
+from pipeline.loss import step_scale
 from pipeline.messages import TrainingSample
 from pipeline.models import load_model
 from pipeline.schedule import learning_rate_factor
@@ -147,33 +148,27 @@ def test_published_names_leave_out_the_tied_head(folder: Path) -> None:
 
 def test_padding_is_counted_and_sorting_saves_it() -> None:
     batch = make_samples([(2, 2), (2, 10), (2, 2), (2, 10)], [1.0] * 4)
-    plan = plan_step(
-        batch.samples,
-        loss_type="dapo",
-        batch_size=2,
-        max_completion_length=16,
-        pad_token_id=0,
-        skip_zero_advantages=True,
+    kept = weigh(
+        batch.samples, loss_type="dapo", batch_size=2, max_completion_length=16, skip_zero_advantages=True
     )
+    plans = plan_micro_batches(kept, max_sequences=2, pad_token_id=0)
     # The last token predicts nothing and does not go through the model.
-    assert plan.num_padded == plan.num_real == 2 * 11 + 2 * 3
-    assert [part.build().input_ids.shape for part in plan.micro_plans] == [(2, 11), (2, 3)]
+    assert [plan.num_tokens for plan in plans] == [2 * 11, 2 * 3]
+    assert [plan.num_padding for plan in plans] == [0, 0]
+    assert [plan.build().input_ids.shape for plan in plans] == [(2, 11), (2, 3)]
 
 
 def test_masked_completions_change_nothing_but_the_denominator_of_grpo(folder: Path) -> None:
     batch = make_samples(LENGTHS, ADVANTAGES)
-    plan = plan_step(
-        [*batch.samples[:1], _masked(batch.samples[1])],
-        loss_type="grpo",
-        batch_size=2,
-        max_completion_length=16,
-        pad_token_id=0,
-        skip_zero_advantages=False,
+    samples = [*batch.samples[:1], _masked(batch.samples[1])]
+    kept = weigh(
+        samples, loss_type="grpo", batch_size=2, max_completion_length=16, skip_zero_advantages=False
     )
-    part = plan.micro_plans[0].build()
-    assert len(plan.micro_plans) == 1
+    (plan,) = plan_micro_batches(kept, max_sequences=2, pad_token_id=0)
+    part = plan.build()
     assert part.input_ids.shape[0] == 1
-    assert part.weights.tolist() == pytest.approx([1 / 18] * 9)
+    scale = step_scale(num_sequences=2, num_tokens=9, loss_type="grpo", batch_size=2)
+    assert (part.weights * scale).tolist() == pytest.approx([1 / 18] * 9)
 
 
 def test_the_schedule_warms_up_and_falls() -> None:

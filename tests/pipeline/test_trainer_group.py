@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from configs.schema import Config
 from pipeline.engine_start import start_ray
 from pipeline.trainer import Trainer
-from pipeline.trainer_group import TrainerError, TrainerHandle, gpu_share, start_trainer
-from tests.pipeline.tiny_model import make_config, make_samples, save_model
+from pipeline.trainer_group import TrainerError, TrainerHandle, start_trainer
+from tests.pipeline.tiny_model import make_config, make_samples, parts_of, save_model
 
 LENGTHS = [(5, 9), (3, 16), (7, 1), (5, 4), (2, 12), (6, 6), (4, 3), (3, 8)]
 ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.0, 0.3, -0.2]
@@ -84,8 +84,10 @@ def test_two_ranks_do_as_one_does_until_one_dies_which_ends_the_step_at_once(
     async def run() -> None:
         async with started(two_ranks(), folder) as trainer:
             assert len(set(trainer.pids)) == 2
-            result = await trainer.step(BATCH)
-            assert result.policy_version == 1
+            first, last = parts_of(BATCH, (5, 3))
+            await trainer.accumulate(first)
+            result = await trainer.step(last)
+            assert result.policy_version == 1 and result.num_tokens == BATCH.num_tokens
             update = await trainer.publish(str(tmp_path))
             published = load_file(update.path)
             assert update.policy_version == 1
@@ -123,13 +125,3 @@ def test_a_rank_that_hangs_is_named_at_the_deadline_and_none_stays_behind(folder
 def test_a_model_that_cannot_be_loaded_is_said_once(tmp_path: Path) -> None:
     with pytest.raises(TrainerError, match=r"the trainer \(starting\): start: .*none"):
         asyncio.run(start_trainer(make_config(), str(tmp_path / "none"), "cpu"))
-
-
-def test_every_rank_gets_a_gpu_of_its_own_or_the_run_is_refused() -> None:
-    assert gpu_share(1, 1, 0.3) == pytest.approx(0.7)
-    assert gpu_share(2, 3, 0.9) == 1.0
-    assert gpu_share(2, 2, 0.3) > 0.5
-    with pytest.raises(ValueError, match=r"runtime.trainer_ranks: value 3: there are 2 GPUs"):
-        gpu_share(3, 2, 0.3)
-    with pytest.raises(ValueError, match=r"generation.gpu_memory_utilization: value 0.5"):
-        gpu_share(2, 2, 0.5)

@@ -15,13 +15,13 @@ from rewards.result import RewardResult
 from tests.pipeline.fake_stages import GROUPS_PER_STEP, NUM_GENERATIONS, FakeRun, make_config, scored
 
 
-def num_generations_begun_while_training(log: list[str]) -> int:
-    """Requests that began between the start of a step and the arrival of its weights."""
+def num_while_training(log: list[str], what: str, *, until: str) -> int:
+    """Lines of ``what`` between the start of a step and its end, the line ``until``."""
     is_training, count = False, 0
     for line in log:
         kind = line.split()[0]
-        is_training = kind == "train" or (is_training and kind != "weights")
-        count += is_training and kind == "generate"
+        is_training = kind == "train" or (is_training and kind != until)
+        count += is_training and kind == what
     return count
 
 
@@ -34,7 +34,7 @@ def test_without_staleness_steps_never_overlap_and_every_sample_is_on_policy(tmp
     run.train()
     assert len(run.trainer.staleness) == 6 * GROUPS_PER_STEP * NUM_GENERATIONS
     assert set(run.trainer.staleness) == {0}
-    assert num_generations_begun_while_training(run.log) == 0
+    assert num_while_training(run.log, "generate", until="weights") == 0
 
 
 def test_with_staleness_of_one_steps_overlap_and_no_sample_is_older(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_with_staleness_of_one_steps_overlap_and_no_sample_is_older(tmp_path: Pa
     run.train()
     assert len(run.trainer.staleness) == 6 * GROUPS_PER_STEP * NUM_GENERATIONS
     assert max(run.trainer.staleness) == 1
-    assert num_generations_begun_while_training(run.log) > 0
+    assert num_while_training(run.log, "completion", until="trained") > 0
 
 
 @pytest.mark.parametrize("max_staleness", [0, 1])
@@ -67,9 +67,10 @@ def test_every_draw_is_accounted_for(tmp_path: Path, max_staleness: int) -> None
 def test_weights_follow_each_step_and_their_files_do_not_stay(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, make_config())
     run.train()
-    order = [line for line in run.log if line.split()[0] in ("train", "trained", "weights")]
-    assert order == [f"{kind} {step}" for step in (1, 2, 3) for kind in ("train", "trained", "weights")]
-    assert list(run.weights_folder.iterdir()) == []
+    order = [line for line in run.log if line.split()[0] in ("trained", "weights")]
+    assert order == [f"{kind} {step}" for step in (1, 2, 3) for kind in ("trained", "weights")]
+    kept = [path.name for path in run.weights_folder.iterdir()]
+    assert kept == ["3.safetensors"], "the newest stay, for a generator that is started again"
 
 
 def test_an_infrastructure_error_is_never_trained_on_as_a_zero(tmp_path: Path) -> None:
@@ -87,16 +88,22 @@ def test_an_infrastructure_error_is_never_trained_on_as_a_zero(tmp_path: Path) -
     assert line["rollout/infra_error_share"] == 1 / NUM_GENERATIONS
 
 
-def test_groups_that_are_too_old_are_dropped_with_the_reason_and_replaced(tmp_path: Path) -> None:
+def test_a_group_that_is_too_old_is_made_again_with_the_same_task(tmp_path: Path) -> None:
+    """Also in the last step, where nothing else is issued that could take its place."""
     run = FakeRun(tmp_path, make_config())
-    # As of a generator that restarted with the weights before.
-    run.generator.version_lag["draw-3"] = 1
+    # As of a generator that went on with the weights before.
+    run.generator.version_lag |= {"draw-3": 1, "draw-6": 1}
     run.train()
-    assert run.rows("SELECT draw_id, reason FROM draws WHERE status = 'dropped'") == [
-        (3, "older than max_staleness when step 2 began")
+    assert run.rows("SELECT text FROM events WHERE kind = 'made again' ORDER BY text") == [
+        ("draw 3: its tokens are older than max_staleness allows",),
+        ("draw 6: its tokens are older than max_staleness allows",),
     ]
+    assert run.rows("SELECT draw_id, attempt FROM draws WHERE attempt > 0") == [(3, 1), (6, 1)]
+    assert run.rows("SELECT COUNT(*) FROM draws") == [(3 * GROUPS_PER_STEP,)], "no task in their place"
+    assert run.sampler.state_dict()["num_draws"] == 3 * GROUPS_PER_STEP
+    assert run.rows("SELECT COUNT(DISTINCT task_id) FROM draws WHERE status = 'trained'") == [(6,)]
     assert set(run.trainer.staleness) == {0}
-    assert [line["rollout/dropped_groups"] for line in read_metrics(run.folder.metrics)] == [0, 1, 0]
+    assert [line["rollout/dropped_groups"] for line in read_metrics(run.folder.metrics)] == [0, 1, 1]
     assert len(run.trainer.batches[1].samples) == GROUPS_PER_STEP * NUM_GENERATIONS
 
 
@@ -162,9 +169,7 @@ def test_broken_rewards_end_training_with_the_pools_reason_and_a_resume_loses_no
     resumed.train()
     assert resumed.rows("SELECT step FROM steps ORDER BY step") == [(1,), (2,), (3,), (4,)]
     assert resumed.rows("SELECT COUNT(*) FROM draws WHERE status = 'trained'") == [(4 * GROUPS_PER_STEP,)]
-    # The draws that were open are drawn again, and the ledger says so.
-    reasons = resumed.rows("SELECT DISTINCT reason FROM draws WHERE status != 'trained'")
-    assert reasons == [("rewound to step 2: the restored sampler draws again",)]
+    assert resumed.rows("SELECT draw_id FROM draws WHERE status != 'trained'") == []
 
 
 def test_a_resume_issues_open_draws_first_and_trains_each_draw_once(tmp_path: Path) -> None:
@@ -180,8 +185,8 @@ def test_a_resume_issues_open_draws_first_and_trains_each_draw_once(tmp_path: Pa
     assert isinstance(last_step, int) and 0 < last_step < 5
 
     resumed = FakeRun(tmp_path, config, done_steps=last_step)
-    resumed.sampler.load_state_dict(resumed.ledger.load_state(last_step)["sampler"])
-    opened = [f"generate draw-{draw.draw_id}" for draw in resumed.ledger.unfinished_draws()]
+    draws = resumed.ledger.unfinished_draws()
+    opened = [f"generate draw-{draw.draw_id}.1" for draw in draws if draw.status == "issued"]
     assert opened
     resumed.train()
     issued = [line for line in resumed.log if line.startswith("generate ")]
@@ -189,6 +194,6 @@ def test_a_resume_issues_open_draws_first_and_trains_each_draw_once(tmp_path: Pa
     steps = "SELECT step, COUNT(*) FROM steps JOIN draws USING (step_id) GROUP BY step_id ORDER BY step"
     assert resumed.rows(steps) == [(step, GROUPS_PER_STEP) for step in range(1, 6)]
     attempts = "SELECT DISTINCT attempt FROM draws WHERE status = 'trained' AND draw_id IN "
-    ids = ", ".join(line.removeprefix("generate draw-") for line in opened)
+    ids = ", ".join(line.removeprefix("generate draw-").removesuffix(".1") for line in opened)
     assert resumed.rows(f"{attempts}({ids})") == [(1,)]
     assert max(resumed.trainer.staleness) <= 1

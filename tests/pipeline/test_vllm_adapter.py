@@ -104,12 +104,16 @@ def test_every_adapter_reaches_running_and_new_requests_exactly(
             model, update = publish_random_adapter(folder, tmp_path / f"{version}", version, seed=version)
             running = asyncio.create_task(collect(f"running {version}", 8, 460))
             await asyncio.sleep(0.15)
-            assert await engine.update_weights(update) > 0
+            loaded = await engine.update_weights(update)
+            assert loaded.policy_version == version and loaded.pause_s > 0
             across = [c for c in await running if c.max_policy_version == version]
             assert across
             assert {c.min_policy_version for c in across} == {version - 1}
             # The last token is the new adapter's, over all that the earlier one had written before.
-            begun = [replace(c, token_ids=c.token_ids[:1], logprobs=c.logprobs[:1]) for c in across]
+            begun = [
+                replace(c, token_ids=c.token_ids[:1], logprobs=c.logprobs[:1], version_runs=())
+                for c in across
+            ]
             assert worst(models[-1], begun) < 1e-3
             assert worst(model, across, first=-1) < 1e-3
             after = await collect(f"after {version}", 4, 16)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.slow
 
 PREFILL = "```python\n"
 TASK = ladder_tasks("train")[0]
+GAUGE = 8
 
 
 def ask(engine: RunningEngine, name: str, num_generations: int, length: int = 64) -> GenerationRequest:
@@ -85,8 +88,8 @@ def test_new_weights_reach_the_running_engine_exactly(vllm_engine: RunningEngine
     update = write_weights(
         model.named_parameters(), str(tmp_path / "new.safetensors"), version + 1, torch.float32
     )
-    pause_s = loop.run_until_complete(generator.update_weights(update))
-    assert pause_s > 0
+    loaded = loop.run_until_complete(generator.update_weights(update))
+    assert loaded.policy_version == version + 1 and loaded.pause_s > 0
     after = loop.run_until_complete(collect(vllm_engine, ask(vllm_engine, "after", 4)))
     assert worst_difference(vllm_engine, model, after) < 1e-3
     # The test can fail: the old weights give other probabilities.
@@ -95,28 +98,116 @@ def test_new_weights_reach_the_running_engine_exactly(vllm_engine: RunningEngine
     assert {(c.min_policy_version, c.max_policy_version) for c in after} == {(version + 1, version + 1)}
 
 
-def test_a_completion_in_flight_carries_both_versions(vllm_engine: RunningEngine, tmp_path: Path) -> None:
-    model = load_model(vllm_engine.model_path)
+def logprobs_over_an_old_cache(
+    old: PreTrainedModel, new: PreTrainedModel, prompt: tuple[int, ...], completion: Completion, start: int
+) -> torch.Tensor:
+    """Those of the tokens from ``start`` on: ``new`` over what ``old`` has computed."""
+    ids = torch.tensor([prompt + completion.token_ids])
+    cached = len(prompt) + start - 1
+    with torch.no_grad():
+        cache = old(ids[:, :cached], use_cache=True).past_key_values
+        logits = new(ids[:, cached:], past_key_values=cache).logits[0, :-1]
+    picked = torch.tensor(completion.token_ids[start:])[:, None]
+    return torch.log_softmax(logits.float(), dim=-1).gather(1, picked)[:, 0]
 
-    async def scenario() -> tuple[int, list[Completion]]:
-        version = (await collect(vllm_engine, ask(vllm_engine, "probe", 1, length=1)))[0].max_policy_version
-        update = write_weights(
-            model.named_parameters(), str(tmp_path / "next.safetensors"), version + 1, torch.float32
-        )
-        request = GenerationRequest(
-            request_id="in-flight",
-            prompt_ids=ask(vllm_engine, "prompt", 1).prompt_ids,
-            num_generations=4,
-            sampling=SamplingSettings(max_completion_length=128),
-        )
-        running = asyncio.create_task(collect(vllm_engine, request))
-        await asyncio.sleep(0.3)
-        await vllm_engine.generator.update_weights(update)
-        return version, await running
 
-    version, completions = vllm_engine.loop.run_until_complete(scenario())
-    assert all(completion.min_policy_version == version for completion in completions)
-    assert any(completion.max_policy_version == version + 1 for completion in completions)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policies:
+    """The base and other weights, as models and as updates of the engine."""
+
+    base: PreTrainedModel
+    other: PreTrainedModel
+    to_base: WeightUpdate
+    to_other: WeightUpdate
+
+
+@pytest.fixture(scope="module")
+def policies(vllm_engine: RunningEngine, tmp_path_factory: pytest.TempPathFactory) -> Policies:
+    other = shaken(load_model(vllm_engine.model_path), seed=11)
+    path = str(tmp_path_factory.mktemp("other") / "other.safetensors")
+    return Policies(
+        base=load_model(vllm_engine.model_path),
+        other=other,
+        to_base=WeightUpdate(policy_version=1, path=str(vllm_engine.model_path), num_bytes=0, kind="base"),
+        to_other=write_weights(other.named_parameters(), path, 1, torch.float32),
+    )
+
+
+async def generate_across_an_update(
+    engine: RunningEngine, update: WeightUpdate
+) -> tuple[list[Completion], list[Completion]]:
+    """Completions that the update found half written, and one of a request that came while it went on."""
+    sampling = SamplingSettings(max_completion_length=80)
+    long = replace(ask(engine, f"{update.policy_version} running", 3), sampling=sampling)
+    running = asyncio.create_task(collect(engine, long))
+    # Written beside them token by token: when it has ended, they have as many.
+    gauge = replace(long, request_id=f"{update.policy_version} gauge", num_generations=1)
+    await collect(engine, replace(gauge, sampling=SamplingSettings(max_completion_length=GAUGE)))
+    updating = asyncio.create_task(engine.generator.update_weights(update))
+    await asyncio.sleep(0.01)
+    waiting = asyncio.create_task(
+        collect(engine, ask(engine, f"{update.policy_version} waiting", 1, length=16))
+    )
+    loaded = await updating
+    assert loaded.policy_version == update.policy_version
+    return await running, await waiting
+
+
+def assert_logprobs_are_those_of_the_writers(
+    policies: Policies, prompt: tuple[int, ...], completion: Completion, version: int, recomputes: bool
+) -> None:
+    of_version = {
+        version: forward_logprobs(policies.base, prompt, completion),
+        version + 1: forward_logprobs(policies.other, prompt, completion),
+    }
+    runs = completion.version_runs
+    if not recomputes and len(runs) == 2:
+        of_version[version + 1][runs[0].num_tokens :] = logprobs_over_an_old_cache(
+            policies.base, policies.other, prompt, completion, runs[0].num_tokens
+        )
+    expected = [float(of_version[v][n]) for n, v in enumerate(completion.token_versions)]
+    assert completion.logprobs == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("mode", "recomputes"), [("keep", True), ("keep", False), ("drain", True), ("abort", True)]
+)
+def test_each_token_has_the_version_and_the_probability_of_the_weights_that_wrote_it(
+    vllm_engine: RunningEngine,
+    policies: Policies,
+    mode: Literal["keep", "drain", "abort"],
+    recomputes: bool,
+) -> None:
+    async def scenario() -> tuple[int, list[Completion], list[Completion]]:
+        """Again where the machine was so slow that the update found nothing half written."""
+        for _ in range(3):
+            probe = await collect(vllm_engine, ask(vllm_engine, "probe", 1, length=1))
+            version = probe[0].max_policy_version + 1
+            await vllm_engine.generator.update_weights(replace(policies.to_base, policy_version=version))
+            update = replace(
+                policies.to_other, policy_version=version + 1, mode=mode, recompute_kv_cache=recomputes
+            )
+            running, waiting = await generate_across_an_update(vllm_engine, update)
+            if mode == "drain" or any(c.max_policy_version > version for c in running):
+                return version, running, waiting
+        raise AssertionError("three updates came too late")
+
+    version, running, waiting = vllm_engine.loop.run_until_complete(scenario())
+    prompt = ask(vllm_engine, "prompt", 1).prompt_ids
+    for completion in running:
+        versions = [run.policy_version for run in completion.version_runs]
+        if mode == "keep" and len(versions) == 2:
+            assert versions == [version, version + 1]
+            assert completion.version_runs[0].num_tokens >= GAUGE
+        else:
+            assert versions in ([version], [version + 1])
+    crossed = [c for c in running if c.min_policy_version < c.max_policy_version]
+    assert bool(crossed) == (mode == "keep")
+    if mode == "drain":
+        assert {c.max_policy_version for c in running} == {version}
+    assert {c.min_policy_version for c in waiting} == {version + 1}
+    for completion in (*(crossed or running)[:2], *waiting):
+        assert_logprobs_are_those_of_the_writers(policies, prompt, completion, version, recomputes)
 
 
 def test_an_adapter_is_merged_into_the_running_engine_exactly(

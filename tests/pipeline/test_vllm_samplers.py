@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -29,6 +31,7 @@ from pipeline.vllm_sampler_check import (
     sampling_metadata,
     token_sampler_fault,
 )
+from pipeline.vllm_worker import WorkerMethods
 
 CPU = torch.device("cpu")
 # Logits of three places in a row, over five tokens.
@@ -181,6 +184,25 @@ def test_the_self_test_passes_the_sampler_and_finds_biased_rules(sampler: Determ
         return output
 
     assert "log-probabilities" in draft_sampler_fault(wrong_logprobs, CPU)
+
+
+class AlwaysTheFirst(torch.nn.Module):
+    """Draws token 0, whatever the logits are."""
+
+    def forward(
+        self, logits: torch.Tensor, generators: object, k: object, p: object
+    ) -> tuple[torch.Tensor, None]:
+        return torch.zeros(len(logits), dtype=torch.int64), None
+
+
+def test_without_a_sound_sampler_our_drafter_stays_idle_and_vllms_is_refused() -> None:
+    inner = Sampler("processed_logprobs")
+    inner.topk_topp_sampler = AlwaysTheFirst()
+    worker: Any = WorkerMethods()
+    worker.model_runner = SimpleNamespace(sampler=inner, speculative_config=None, device=CPU)
+    assert "do not follow" in worker.begin_speculation("history", 4, False, 1000)["fault"]
+    with pytest.raises(RuntimeError, match="draft_model cannot be used"):
+        worker.begin_speculation("draft_model", 4, False, 0)
 
 
 def test_vllms_own_sampler_is_found_out_on_cpu() -> None:

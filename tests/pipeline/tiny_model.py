@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -108,6 +109,31 @@ def make_samples(lengths: list[tuple[int, int]], advantages: list[float], seed: 
         )
     num_tokens = sum(num_completion for _, num_completion in lengths)
     return TrainBatch(step=1, samples=tuple(samples), num_tokens=num_tokens)
+
+
+def make_groups(prompt_lengths: tuple[int, ...], completion_lengths: list[list[int]]) -> TrainBatch:
+    """Groups whose samples begin with the same prompt, as rollouts of one task do."""
+    samples = []
+    for group, (num_prompt, lengths) in enumerate(zip(prompt_lengths, completion_lengths, strict=True)):
+        advantages = [0.7 - 0.4 * index for index in range(len(lengths))]
+        batch = make_samples([(num_prompt, length) for length in lengths], advantages, seed=group + 1)
+        prompt = batch.samples[0].token_ids[:num_prompt]
+        samples += [
+            replace(sample, token_ids=prompt + sample.token_ids[num_prompt:]) for sample in batch.samples
+        ]
+    return TrainBatch(step=1, samples=tuple(samples), num_tokens=sum(sum(s.loss_mask) for s in samples))
+
+
+def parts_of(batch: TrainBatch, sizes: Sequence[int]) -> list[TrainBatch]:
+    """``batch`` cut into parts of so many samples."""
+    assert sum(sizes) == len(batch.samples)
+    parts = []
+    for number, size in enumerate(sizes):
+        start = sum(sizes[:number])
+        samples = batch.samples[start : start + size]
+        num_tokens = sum(sum(sample.loss_mask) for sample in samples)
+        parts.append(TrainBatch(step=batch.step, samples=samples, num_tokens=num_tokens, part=number))
+    return parts
 
 
 def make_config(**sections: Mapping[str, object]) -> Config:

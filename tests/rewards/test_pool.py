@@ -1,4 +1,4 @@
-"""The reward pool on real Ray workers: right scores, one run a program, deadlines, and dead workers."""
+"""The reward pool on real workers: right scores, one run a program, deadlines, and dead workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import ray
 
 from configs.schema import ExecutionConfig, RewardCacheConfig, RewardsConfig
 from curriculum.task import Task
@@ -31,24 +30,10 @@ TASK = Task(
 # Its own check cannot run: an infrastructure error, whatever the answer.
 BROKEN_TASK = Task(task_id="t/broken", prompt="Write add.", entry_point="add", check_source="def check(:\n")
 ENDLESS = "```python\nwhile True:\n    pass\n\n\ndef add(a, b):\n    return 3\n```"
-ROOT = Path(__file__).parents[2]
 
 
 def answer(expression: str) -> str:
     return f"```python\ndef add(a, b):\n    return {expression}\n```"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ray_runtime() -> Iterator[None]:
-    ray.init(
-        num_cpus=1,
-        object_store_memory=80 * 1024**2,
-        include_dashboard=False,
-        log_to_driver=False,
-        runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
-    )
-    yield
-    ray.shutdown()
 
 
 def make_pool(
@@ -70,7 +55,7 @@ def make_pool(
 
 
 @pytest.fixture(scope="module")
-def shared_pool(ray_runtime: None) -> Iterator[RewardPool]:
+def shared_pool() -> Iterator[RewardPool]:
     """One worker and no cache, for tests that break nothing and count nothing."""
     pool = make_pool(cache=RewardCacheConfig(enabled=False))
     yield pool

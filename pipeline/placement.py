@@ -1,0 +1,164 @@
+"""Who shares hardware with whom, and whether generation and training then run beside each other or in turn.
+
+``gpu_shares`` and ``cpu_threads`` say what each may take. ``OverlapTrial`` decides from step times: where the
+two share cores or a GPU, running them at once can be slower than in turn, so both are measured over the first
+steps and the better is kept. It starts and pauses nothing itself. Called by pipeline.trainer_group,
+pipeline.vllm_actor, pipeline.engine_environment, pipeline.orchestrator and pipeline.training_loop.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+
+from configs.schema import Config
+
+# Steps that still contain what the order before them left over.
+_NUM_SETTLING = 2
+_NUM_MEASURED = 2
+# A trial costs a few steps in the slower order: not worth it in a shorter run.
+_LEAST_STEPS = 20
+# So much slower in its first measured step, and the second order is given up.
+_HOPELESS = 1.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuShares:
+    """Of a GPU: what a trainer rank takes, and a generator (the number of its GPUs where it is split)."""
+
+    rank: float
+    generator: float
+
+
+def gpu_shares(config: Config, num_gpus: int) -> GpuShares:
+    """The shares on a machine with ``num_gpus``, such that no two ranks ever share a GPU.
+
+    Split, a rank and a generator have their GPUs to themselves; colocated, each rank leaves
+    ``generation.gpu_memory_utilization`` of its GPU to whole generators. A generator that is split over GPUs
+    (``generation.tensor_parallel_size``) shares with nobody. ``runtime.placement`` auto splits where there
+    are GPUs enough. Raises ValueError where that cannot be.
+    """
+    generation, num_ranks = config.generation, config.runtime.trainer_ranks
+    num_generator_gpus = generation.num_engines * generation.tensor_parallel_size
+    if num_ranks > num_gpus:
+        raise ValueError(
+            f"runtime.trainer_ranks: value {num_ranks}: there are {num_gpus} GPUs, and every rank needs one "
+            f"of its own; set it to at most {num_gpus}"
+        )
+    placement, share = config.runtime.placement, generation.gpu_memory_utilization
+    is_enough = num_ranks + num_generator_gpus <= num_gpus
+    must_split = placement == "split" or generation.tensor_parallel_size > 1
+    if must_split and not is_enough:
+        is_asked = placement == "split"
+        setting = "runtime.placement: value split" if is_asked else "generation.tensor_parallel_size"
+        raise ValueError(
+            f"{setting}: {num_ranks} trainer ranks (runtime.trainer_ranks) and {num_generator_gpus} GPUs of "
+            "generators (generation.num_engines times generation.tensor_parallel_size) do not share, so they "
+            f"need {num_ranks + num_generator_gpus} GPUs; there are {num_gpus}"
+        )
+    if must_split or (placement == "auto" and is_enough):
+        return GpuShares(rank=1.0, generator=float(generation.tensor_parallel_size))
+    taken = share * math.ceil(generation.num_engines / num_gpus)
+    if taken >= 1.0 or (num_ranks > 1 and taken >= 0.5):
+        needed = "half of one each" if num_ranks > 1 else "some of one"
+        raise ValueError(
+            f"generation.gpu_memory_utilization: value {share}: generators would take {taken:g} of a GPU "
+            f"that trainer ranks share with them, and these need more than {needed}; set it lower, or "
+            "generation.num_engines or runtime.trainer_ranks"
+        )
+    return GpuShares(rank=1.0 - taken, generator=share)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuThreads:
+    """Threads of all generators together, and of all trainer ranks together."""
+
+    generators: int
+    trainer: int
+
+
+def cpu_threads(config: Config, num_cores: int) -> CpuThreads:
+    """The threads of the two on ``num_cores``: all cores for each, or each its half where they are split.
+
+    ``runtime.generator_threads`` and ``runtime.trainer_threads`` go before; there are never more than cores
+    for generators, since those wait for each other at every layer.
+    """
+    runtime = config.runtime
+    own = max(1, num_cores // 2) if runtime.placement == "split" else num_cores
+    rest = max(1, num_cores - own) if runtime.placement == "split" else num_cores
+    return CpuThreads(
+        generators=min(runtime.generator_threads or own, num_cores), trainer=runtime.trainer_threads or rest
+    )
+
+
+def is_shared(config: Config, device: str, num_gpus: int) -> bool:
+    """Whether generation and training compete for the same cores or the same GPU."""
+    if config.cluster.address is not None or config.runtime.placement == "split":
+        return False
+    return device == "cpu" or gpu_shares(config, num_gpus).rank < 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a trial found: seconds for a thousand tokens of a step, in each order."""
+
+    overlaps: bool
+    overlap_s: float
+    alternate_s: float
+
+    def __str__(self) -> str:
+        kept = "beside each other" if self.overlaps else "in turn"
+        return (
+            f"generation and training run {kept}: {self.overlap_s:.2f} s for 1,000 tokens of a step beside "
+            f"each other, {self.alternate_s:.2f} s in turn"
+        )
+
+
+class OverlapTrial:
+    """Overlap first, then alternation, ``num_measured`` steps each, then the faster one for good.
+
+    The steps right after a change are not counted. Where the second order is clearly slower in its first
+    measured step, the trial ends there.
+    """
+
+    def __init__(self, *, num_settling: int = _NUM_SETTLING, num_measured: int = _NUM_MEASURED) -> None:
+        assert num_settling >= 0 and num_measured > 0
+        self._num_settling = num_settling
+        self._num_measured = num_measured
+        self._num_left = num_settling  # steps that are not counted
+        self._measured: dict[bool, list[float]] = {True: [], False: []}  # overlaps -> seconds
+        self._is_over = False
+        self.overlaps = True
+
+    @staticmethod
+    def of_run(config: Config, device: str, num_gpus: int) -> OverlapTrial | None:
+        """The trial that a run needs; None where it has nothing to decide or would not pay."""
+        has_choice = config.acceleration.max_staleness > 0 or config.acceleration.stream_steps
+        is_long = config.training.max_steps >= _LEAST_STEPS
+        is_auto = config.runtime.placement == "auto"
+        is_wanted = is_auto and has_choice and is_long and is_shared(config, device, num_gpus)
+        return OverlapTrial() if is_wanted else None
+
+    def record(self, step_s: float, num_tokens: int) -> Verdict | None:
+        """Count a step of ``num_tokens`` that has ended; the verdict, once.
+
+        ``overlaps`` says how the next step shall run.
+        """
+        if self._is_over:
+            return None
+        if self._num_left > 0:
+            self._num_left -= 1
+            return None
+        measured = self._measured[self.overlaps]
+        measured.append(1000 * step_s / max(1, num_tokens))
+        if self.overlaps:
+            if len(measured) == self._num_measured:
+                self.overlaps, self._num_left = False, self._num_settling
+            return None
+        overlap_s, alternate_s = (statistics.median(self._measured[order]) for order in (True, False))
+        if len(measured) < self._num_measured and alternate_s < _HOPELESS * overlap_s:
+            return None
+        self._is_over = True
+        self.overlaps = overlap_s <= alternate_s
+        return Verdict(overlaps=self.overlaps, overlap_s=overlap_s, alternate_s=alternate_s)

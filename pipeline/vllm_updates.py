@@ -1,0 +1,181 @@
+"""New weights for a running AsyncLLM, and which version wrote which tokens of what it is writing.
+
+What becomes of completions in flight is the update's ``mode``:
+
+- keep: the engine stops between two tokens and goes on. With ``recompute_kv_cache`` vLLM computes all that
+  stands before anew, so that each token has the probability that its version gives it; without, it goes on
+  over the old KV cache (PipelineRL, arXiv:2509.19128). Peers that abort and send prompt and partial answer
+  again (AReaL, verl, SkyRL) do the same as keep, in more steps.
+- drain: what runs ends first, what waits begins under the new weights.
+- abort: what runs begins again from its prompt. No completion has two versions, and none is older than the
+  swap; but an answer that was short enough to end before it stays, and a long one is drawn again, so that
+  short answers get more than their share.
+
+Called by pipeline.vllm_engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from pipeline.messages import WeightsLoaded, WeightUpdate
+from pipeline.version_marks import VersionMarks
+from pipeline.vllm_adapter import ServedAdapter
+
+_PAUSE_MODES: dict[str, Literal["keep", "wait", "abort"]] = {
+    "keep": "keep",
+    "drain": "wait",
+    "abort": "abort",
+}
+# Turns of the event loop from vLLM's queue of outputs to the requests, and some more.
+_SETTLING_TURNS = 20
+
+
+class WeightUpdates:
+    """The weights of ``engine``, of which ``base`` is the folder; ``policy_version`` is theirs, 0 the base's.
+
+    ``draft_base`` is the folder of the draft model, if there is one.
+    ``num_begun`` counts updates and resets, ``num_resets`` the latter.
+    """
+
+    def __init__(
+        self, engine: AsyncLLM, base: str, adapter: ServedAdapter | None, draft_base: str | None = None
+    ) -> None:
+        self.policy_version = 0
+        self.num_begun = 0
+        self.num_resets = 0
+        self._engine = engine
+        self._base = base
+        self._adapter = adapter
+        self._draft_base = draft_base
+        self._has_learnt = False  # whether the draft model is another than the base
+        self._lock = asyncio.Lock()
+        self._transfer_ready = False
+        self._marks: dict[str, VersionMarks] = {}  # by request id
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an update or a reset is under way."""
+        return self._lock.locked()
+
+    @property
+    def cache_salt(self) -> str:
+        """What keeps the cached prompts of one version from the next, where an update leaves the cache."""
+        return f"policy {self.policy_version}"
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[VersionMarks]:
+        """Around everything that is done for the request ``name``, which no other one has."""
+        marks = self._marks[name] = VersionMarks(self.policy_version)
+        try:
+            yield marks
+        finally:
+            del self._marks[name]
+
+    async def update(self, update: WeightUpdate) -> WeightsLoaded:
+        """Stop, load, go on; the answer is what the engine says that it holds.
+
+        Raises:
+            ValueError: the update is not newer than what the engine holds.
+        """
+        async with self._lock:
+            if update.policy_version <= self.policy_version:
+                raise ValueError(
+                    f"weight update {update.policy_version} is not newer than {self.policy_version}"
+                )
+            self.num_begun += 1
+            await self._prepare_transfer()
+            started_s = time.perf_counter()
+            await self._engine.pause_generation(
+                mode=_PAUSE_MODES[update.mode], clear_cache=update.recompute_kv_cache
+            )
+            try:
+                num_written = await self._count_written()
+                if update.mode == "drain":
+                    await self._abandon(num_written)
+                if update.kind == "adapter" and self._adapter is not None:
+                    await self._adapter.replace(self._engine, update.path)
+                    await self._engine.update_weight_version(str(update.policy_version))
+                else:
+                    await self._load(update)
+                if update.draft_path is not None:
+                    await self._load_draft(update.draft_path, "full")
+                    self._has_learnt = True
+                self._stamp(num_written, update.policy_version)
+                held = int(await self._engine.get_weight_version())
+            finally:
+                await self._engine.resume_generation()
+            return WeightsLoaded(policy_version=held, pause_s=time.perf_counter() - started_s)
+
+    async def reset(self) -> None:
+        """Be as after the start, for the next run: base weights, policy version 0, no cache, same seed."""
+        async with self._lock:
+            self.num_begun += 1
+            self.num_resets += 1
+            await self._prepare_transfer()
+            await self._engine.pause_generation(mode="abort", clear_cache=True)
+            try:
+                if self._has_learnt:
+                    assert self._draft_base is not None
+                    await self._load_draft(self._draft_base, "base")
+                    self._has_learnt = False
+                if self._adapter is not None:
+                    await self._adapter.replace(self._engine, self._adapter.request.lora_path)
+                await self._load(WeightUpdate(policy_version=0, path=self._base, num_bytes=0, kind="base"))
+                self._stamp({}, 0)
+            finally:
+                await self._engine.resume_generation()
+
+    def _stamp(self, num_written: dict[str, int], version: int) -> None:
+        """What is written from here on is of ``version``; what has not begun has written nothing."""
+        self.policy_version = version
+        for name, marks in self._marks.items():
+            # Without a count and changed before: it has ended, and is about to be handed over.
+            if name in num_written or not marks.has_changed:
+                marks.changed(num_written.get(name, 0), version)
+
+    async def _count_written(self) -> dict[str, int]:
+        """The tokens of each request that has begun and not ended, by its id; the engine is paused.
+
+        vLLM's answer to the pause comes behind the last outputs; those may still lie in its queue.
+        """
+        queue = self._engine.engine_core.outputs_queue
+        while not queue.empty():
+            await asyncio.sleep(0)
+        for _ in range(_SETTLING_TURNS):
+            await asyncio.sleep(0)
+        states = self._engine.output_processor.request_states.values()
+        return {state.external_req_id: state.detokenizer.num_output_tokens() for state in states}
+
+    async def _abandon(self, num_written: dict[str, int]) -> None:
+        """End what waits half written, for lack of memory: it would have two versions. It begins again."""
+        begun = [name for name, num_tokens in num_written.items() if num_tokens > 0]
+        if begun:
+            await self._engine.abort(begun)
+
+    async def _prepare_transfer(self) -> None:
+        if not self._transfer_ready:
+            await self._engine.init_weight_transfer_engine(WeightTransferInitRequest(init_info={}))
+            self._transfer_ready = True
+
+    async def _load(self, update: WeightUpdate) -> None:
+        await self._engine.start_weight_update()
+        await self._engine.update_weights(
+            WeightTransferUpdateRequest(update_info={"path": update.path, "kind": update.kind})
+        )
+        await self._engine.finish_weight_update(str(update.policy_version))
+
+    async def _load_draft(self, path: str, kind: str) -> None:
+        """Load the draft model's weights; which they are changes the engine's speed, never its tokens."""
+        await self._engine.start_draft_weight_update()
+        await self._engine.update_weights(
+            WeightTransferUpdateRequest(update_info={"path": path, "kind": kind})
+        )
+        await self._engine.finish_weight_update()

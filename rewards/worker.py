@@ -1,0 +1,96 @@
+"""The RewardWorker: one Scorer with one sandbox, as it runs in a process of its own, and the way to it.
+
+``WorkerLink`` is that way: rewards.local_worker has one to a process of this machine, rewards.ray_worker one
+to a Ray actor, anywhere in a cluster. Called by rewards.workers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
+
+from configs.schema import ExecutionConfig, RewardsConfig
+from curriculum.task import Task
+from rewards.execution import start_sandbox
+from rewards.result import RewardResult
+from rewards.scorer import Scorer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """What a worker says of itself once it is up; ``level`` is "none" where nothing is executed."""
+
+    level: str
+    configuration: tuple[str, ...]
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """What a worker sends back: the score, and how often its sandbox has been replaced so far."""
+
+    result: RewardResult
+    num_sandbox_failures: int
+
+
+class WorkerLostError(Exception):
+    """The worker's process is gone, or did not come up; the message says why, in one line."""
+
+
+class WorkerCallError(Exception):
+    """The worker raised, and is well itself; the message is the error's type and text, in one line."""
+
+
+class CallCancelledError(Exception):
+    """The call was cancelled before the worker began with it."""
+
+
+class WorkerLink(Protocol):
+    """A worker that was started. It does one thing after another, in the order of the calls.
+
+    The futures raise WorkerLostError, WorkerCallError, or CallCancelledError where ``cancel`` came in time.
+    """
+
+    def describe(self) -> Future[WorkerInfo]:
+        """What the worker is, as soon as it is up."""
+        ...
+
+    def score(self, task: Task, text: str) -> Future[Scored]:
+        """The score of one answer."""
+        ...
+
+    def cancel(self, score: Future[Scored]) -> None:
+        """Do not begin that score; one that runs goes on."""
+        ...
+
+    def kill(self) -> None:
+        """End the worker and all its processes at once. Safe to call twice."""
+        ...
+
+
+StartWorker = Callable[[RewardsConfig, ExecutionConfig], WorkerLink]
+
+
+class RewardWorker:
+    """One Scorer with one sandbox; its processes die with the process that it is in."""
+
+    def __init__(self, rewards: RewardsConfig, execution: ExecutionConfig) -> None:
+        self._sandbox = start_sandbox(execution) if execution.enabled else None
+        self._scorer = Scorer(rewards, execution, None, self._sandbox)
+
+    def describe(self) -> WorkerInfo:
+        """The isolation in force, and all else that verdicts of this worker depend on."""
+        return WorkerInfo(
+            level="none" if self._sandbox is None else self._sandbox.level,
+            configuration=self._scorer.configuration,
+            pid=os.getpid(),
+        )
+
+    def score(self, task: Task, text: str) -> Scored:
+        """Score one answer."""
+        result = self._scorer.score(task, text)
+        num_failures = 0 if self._sandbox is None else self._sandbox.num_failures
+        return Scored(result=result, num_sandbox_failures=num_failures)
