@@ -107,6 +107,10 @@ class SleepingGenerator:
         self._version = update.policy_version
         return WeightsLoaded(policy_version=self._version, pause_s=self._costs.pause_s)
 
+    async def stats(self) -> dict[str, float]:
+        """Nothing is drafted."""
+        return {}
+
     async def reset(self) -> None:
         """Nothing is kept between runs."""
 

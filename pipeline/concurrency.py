@@ -100,6 +100,10 @@ class PacedEngine:
         """See pipeline.generator.Generator."""
         return await self._engine.update_weights(update)
 
+    async def stats(self) -> dict[str, float]:
+        """See VllmEngine.stats."""
+        return await self._engine.stats()
+
     async def reset(self) -> None:
         """See pipeline.generator.Generator."""
         await self._engine.reset()

@@ -96,6 +96,12 @@ class Dispatcher:
         pause_s = max(task.result().pause_s for task in tasks)
         return WeightsLoaded(policy_version=update.policy_version, pause_s=pause_s)
 
+    async def stats(self) -> dict[str, float]:
+        """The sums over all of them."""
+        answers = await asyncio.gather(*(generator.stats() for generator in self._generators))
+        names = {name for answer in answers for name in answer}
+        return {name: sum(answer.get(name, 0.0) for answer in answers) for name in names}
+
     async def reset(self) -> None:
         """See pipeline.generator.Generator; raises what one of them raised."""
         await asyncio.gather(*(generator.reset() for generator in self._generators))

@@ -35,6 +35,10 @@ class Generator(Protocol):
         """
         ...
 
+    async def stats(self) -> dict[str, float]:
+        """Counts since the start; with speculative decoding tokens ``drafted`` and ``accepted``."""
+        ...
+
     async def reset(self) -> None:
         """Go back to the base weights and policy version 0; requests that run are ended."""
         ...

@@ -88,6 +88,17 @@ class SupervisedGenerator:
             self._raise_if_given_up()
             return WeightsLoaded(policy_version=update.policy_version, pause_s=0.0)
 
+    async def stats(self) -> dict[str, float]:
+        """See pipeline.generator.Generator; a new engine counts from zero."""
+        engine = self._engine
+        if engine is None:
+            return {}
+        try:
+            return await engine.stats()
+        except GeneratorError as error:
+            self._lose(engine, str(error))
+            return {}
+
     async def reset(self) -> None:
         """See pipeline.generator.Generator; an engine that cannot (an update was cut off) is replaced."""
         async with self._loading:

@@ -62,7 +62,7 @@ class TrainerActor:
 
         ranks: Ranks = OneRank() if meeting_point is None else self._join(*meeting_point)
         model_path = self._model_path
-        if not Path(model_path).is_dir():
+        if self._config.cluster.address is not None and not Path(model_path).is_dir():
             # The driver's folder is the driver's node's.
             model_path = str(find_model(self._config.model))
         self._trainer = Trainer(self._config, model_path, self._device, ranks=ranks)

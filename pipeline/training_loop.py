@@ -49,6 +49,7 @@ _REWARD_COUNTS = (
     "rewards/infra_errors",
     "rewards/worker_restarts",
 )
+_DRAFTS = ("drafted", "accepted")
 _REWARD_LEVELS = ("rewards/in_flight", "rewards/waiting")
 
 
@@ -92,6 +93,7 @@ class TrainingLoop:
         self._last_step = 0  # committed
         self._last_saved = 0
         self._last_scores = scorer.metrics()
+        self._last_drafts: dict[str, float] = {}
         self._mismatch = MismatchWatch(config.grpo.mismatch_kl_warning)
         self._feed = StepFeed(
             config=config, trainer=trainer, buffer=buffer, producer=producer, progress=progress, stop=stop
@@ -196,6 +198,7 @@ class TrainingLoop:
         metrics = {
             **fed.report.metrics,
             **self._stage_metrics(fed.result),
+            **await self._drafting(),
             **fed.result.metrics,
             "rollout/dropped_groups": float(fed.num_dropped),
             "rollout/cancelled_groups": float(fed.num_cancelled),
@@ -259,6 +262,19 @@ class TrainingLoop:
         self._progress.step(result.step, result.metrics)
         if (warning := self._mismatch.warning(result.step, result.metrics)) is not None:
             self._progress.message(warning)
+
+    async def _drafting(self) -> dict[str, float]:
+        """What became of the tokens that were drafted since the last step, where any are."""
+        if not self._config.acceleration.speculative.enabled:
+            return {}
+        now, last = await self._generator.stats(), self._last_drafts
+        self._last_drafts = now
+        # An engine that was started again counts from zero.
+        drafted, accepted = (max(0.0, now.get(name, 0.0) - last.get(name, 0.0)) for name in _DRAFTS)
+        return {
+            "generation/drafted_tokens": drafted,
+            "generation/draft_acceptance": min(1.0, accepted / max(1.0, drafted)),
+        }
 
     def _stage_metrics(self, result: StepResult) -> dict[str, float]:
         """What each stage did since the last step."""

@@ -127,6 +127,10 @@ class TransformersEngine:
             finally:
                 self._swap = None
 
+    async def stats(self) -> dict[str, float]:
+        """Nothing is drafted here."""
+        return {}
+
     async def reset(self) -> None:
         """See pipeline.generator.Generator."""
         self._stop.set()

@@ -131,6 +131,9 @@ class FakeGenerator:
             )
         await let_others_run(3)
 
+    async def stats(self) -> dict[str, float]:
+        return {}
+
     async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         assert Path(update.path).is_file()
         await let_others_run()

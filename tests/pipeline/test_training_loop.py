@@ -107,6 +107,23 @@ def test_a_group_that_is_too_old_is_made_again_with_the_same_task(tmp_path: Path
     assert len(run.trainer.batches[1].samples) == GROUPS_PER_STEP * NUM_GENERATIONS
 
 
+def test_steps_tell_what_became_of_the_drafts_of_an_engine_that_starts_again(tmp_path: Path) -> None:
+    speculative = {"enabled": True}
+    run = FakeRun(tmp_path, make_config(acceleration={"speculative": speculative}))
+    answers = iter(
+        [{"drafted": 100.0, "accepted": 40.0}, {"drafted": 300.0, "accepted": 90.0}, {"drafted": 8.0}]
+    )
+
+    async def stats() -> dict[str, float]:
+        return next(answers)
+
+    run.generator.stats = stats  # type: ignore[method-assign]
+    run.train()
+    lines = read_metrics(run.folder.metrics)
+    assert [line["generation/drafted_tokens"] for line in lines] == [100, 200, 0]
+    assert [line["generation/draft_acceptance"] for line in lines] == [0.4, 0.25, 0.0]
+
+
 def test_each_step_leaves_metrics_and_samples(tmp_path: Path) -> None:
     run = FakeRun(
         tmp_path,
