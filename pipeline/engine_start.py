@@ -16,7 +16,6 @@ from pipeline.dispatch import Dispatcher
 from pipeline.engine_client import LaunchedHost
 from pipeline.engine_environment import may_have_gpu
 from pipeline.generator import Generator, GeneratorLostError
-from pipeline.ray_start import start_ray as start_ray
 from pipeline.supervised_generator import Engine, SupervisedGenerator
 from pipeline.supervision import RestartLimit
 from pipeline.vllm_actor import VllmGenerator, start_vllm_generator
@@ -85,6 +84,9 @@ async def running_generator(
     if places is None:
         check_tensor_parallel(config, device)
     if config.generation.engine == "vllm" and device == "cuda":
+        # Imported here: a start on a CPU does without Ray at first.
+        from pipeline.ray_start import start_ray
+
         start_ray()
     generators = await _start_all(config, model_path, device, launched, restarts, places)
     generator: Generator = generators[0]

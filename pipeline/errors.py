@@ -12,6 +12,18 @@ class StageError(RuntimeError):
     """A stage of a run failed for good, or did not answer in time."""
 
 
+class TrainerError(StageError):
+    """The trainer failed or did not answer in time; the message says in which call, and which rank."""
+
+
+class TrainerLostError(TrainerError):
+    """A rank's process is gone, or silent past its deadline: only new ranks can go on."""
+
+
+class TrainerDiedError(TrainerLostError):
+    """A rank's process died under a call."""
+
+
 class RunStoppedError(Exception):
     """The run was asked to end by a signal, and has; the message says what is saved."""
 

@@ -22,7 +22,7 @@ import ray
 
 from configs.schema import Config
 from pipeline.cluster import ClusterPlaces
-from pipeline.engine_links import ActorLink, fault_of
+from pipeline.engine_actor import ActorLink, fault_of
 from pipeline.errors import StageError
 from pipeline.generator import GeneratorError, GeneratorLostError
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate

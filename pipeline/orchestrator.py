@@ -23,6 +23,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from configs.load import render
 from configs.schema import Config
@@ -31,7 +32,7 @@ from curriculum.task import Task
 from pipeline.checkpoint import latest_checkpoint
 from pipeline.disk_space import explain_full_disk
 from pipeline.engine_start import num_gpus
-from pipeline.errors import RunStoppedError, StageError
+from pipeline.errors import RunStoppedError, StageError, TrainerLostError
 from pipeline.evaluate import EvaluationReport
 from pipeline.generator import Generator
 from pipeline.heldout import earlier_measurement, measure
@@ -52,11 +53,13 @@ from pipeline.stopping import StoppedError, StopRequest, stop_on_signals
 from pipeline.stopwatch import Stopwatch
 from pipeline.summary import print_summary, write_summary
 from pipeline.supervision import RestartLimit
-from pipeline.trainer_group import TrainerHandle, TrainerLostError
 from pipeline.training_loop import TrainingLoop
 from pipeline.weight_folder import shared_folder
 from rewards.breaker import RewardsBrokenError
 from rewards.pool import RewardPool
+
+if TYPE_CHECKING:
+    from pipeline.trainer_group import TrainerHandle
 
 
 def run_training(config: Config, resume: str | None, verbose: bool, early: Launched) -> int:

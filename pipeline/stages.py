@@ -28,6 +28,7 @@ from curriculum.sources import load_tasks
 from curriculum.task import Task
 from pipeline import startup
 from pipeline.engine_start import check_tensor_parallel, choose_device, running_generator
+from pipeline.errors import TrainerDiedError
 from pipeline.generator import Generator
 from pipeline.heldout import heldout_tasks, refuse_long_prompts
 from pipeline.launch import Launched
@@ -36,7 +37,6 @@ from pipeline.memory_pressure import num_oom_kills, why_killed
 from pipeline.prompt_tokenizer import PromptTokenizer, find_model
 from pipeline.sandbox_check import check_sandbox
 from pipeline.supervision import RestartLimit
-from pipeline.trainer_group import TrainerDiedError, TrainerHandle, start_trainer
 from rewards.custom import load_custom
 from rewards.local_worker import LocalWorker
 from rewards.pool import RewardPool
@@ -44,6 +44,7 @@ from rewards.worker import StartWorker
 
 if TYPE_CHECKING:
     from pipeline.cluster import ClusterPlaces
+    from pipeline.trainer_group import TrainerHandle
 
 T = TypeVar("T")
 # An engine and a trainer that start at once keep about this many busy.
@@ -136,7 +137,7 @@ async def running_stages(
         trainer = _begin(
             stack,
             _start_trainer(config, model_path, device, ready, places, restarts),
-            TrainerHandle.close,
+            lambda trainer: trainer.close(),
         )
         await _all_of({scorer, generator}, trainer)
         yield Stages(
@@ -235,6 +236,9 @@ async def _start_trainer(
     restarts: RestartLimit,
 ) -> TrainerHandle:
     await ready
+    # Imported here: Ray's libraries are not needed before.
+    from pipeline.trainer_group import start_trainer
+
     asked_s = time.time()
     while True:
         try:

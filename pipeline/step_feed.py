@@ -17,7 +17,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from configs.schema import Config
 from pipeline.batch_builder import BatchReport, make_batch
@@ -26,8 +26,10 @@ from pipeline.progress import Progress
 from pipeline.rollout_buffer import RolloutBuffer, Taken
 from pipeline.rollouts import RolloutProducer
 from pipeline.stopping import StopRequest
-from pipeline.trainer_group import TrainerHandle
 from rewards.workers import scoring_deadline_s
+
+if TYPE_CHECKING:
+    from pipeline.trainer_group import TrainerHandle
 
 T = TypeVar("T")
 

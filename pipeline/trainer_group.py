@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from configs.schema import Config
-from pipeline.errors import StageError
+from pipeline.errors import TrainerDiedError, TrainerError, TrainerLostError
 from pipeline.memory_pressure import num_oom_kills, why_killed
 from pipeline.messages import StepResult, TrainBatch, WeightUpdate
 from pipeline.placement import cpu_threads, gpu_shares
@@ -34,18 +34,6 @@ _SAVE_TIMEOUT_S = 600.0
 # than its own death is known.
 _GRACE_S = 5.0
 _PROBE_TIMEOUT_S = 3.0
-
-
-class TrainerError(StageError):
-    """The trainer failed or did not answer in time; the message says in which call, and which rank."""
-
-
-class TrainerLostError(TrainerError):
-    """A rank's process is gone, or silent past its deadline: only new ranks can go on."""
-
-
-class TrainerDiedError(TrainerLostError):
-    """A rank's process died under a call."""
 
 
 class TrainerHandle:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from configs.schema import Config
 from curriculum.sampler import Sampler
@@ -33,9 +33,11 @@ from pipeline.run_folder import RunFolder
 from pipeline.sample_log import log_samples
 from pipeline.step_feed import FedStep, StepFeed, why_not_streamed
 from pipeline.stopping import StoppedError, StopRequest
-from pipeline.trainer_group import TrainerHandle
 from pipeline.weight_folder import remove_weights
 from rewards.pool import RewardPool
+
+if TYPE_CHECKING:
+    from pipeline.trainer_group import TrainerHandle
 
 T = TypeVar("T")
 

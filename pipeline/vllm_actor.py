@@ -17,7 +17,7 @@ from configs.schema import Config
 from pipeline import resident, startup
 from pipeline.engine_client import EngineClient, EngineGoneError, EngineKilledError, LaunchedHost, launch
 from pipeline.engine_environment import engine_cores, engine_environment
-from pipeline.engine_links import EngineLink, HostLink, num_ray_gpus, start_actor
+from pipeline.engine_links import EngineLink, HostLink
 from pipeline.engine_settings import LARGEST_LORA_RANK, EngineSettings, SpeculationSettings
 from pipeline.engine_wire import Start
 from pipeline.errors import StageError
@@ -136,7 +136,7 @@ async def start_vllm_generator(
     try:
         async with asyncio.timeout(runtime.startup_timeout_s):
             if device == "cuda" and not (runtime.keep_alive or runtime.attach or has_place):
-                link: EngineLink = await start_actor(settings, environment, _gpu_share(config))
+                link = await _in_actor(config, settings, environment)
             else:
                 client = await _attached(settings, environment, index) if runtime.attach else None
                 if client is None:
@@ -162,9 +162,12 @@ async def start_vllm_generator(
     return VllmGenerator(link, config)
 
 
-def _gpu_share(config: Config) -> float:
-    """What an engine takes of a GPU; a run that only generates has no trainer to leave room for."""
-    return gpu_shares(config, num_ray_gpus()).generator
+async def _in_actor(config: Config, settings: EngineSettings, environment: dict[str, str]) -> EngineLink:
+    # Imported here: a start on a CPU does without Ray at first.
+    from pipeline.engine_actor import num_ray_gpus, start_actor
+
+    share = gpu_shares(config, num_ray_gpus()).generator
+    return await start_actor(settings, environment, share)
 
 
 async def _attached(settings: EngineSettings, environment: dict[str, str], index: int) -> EngineClient | None:

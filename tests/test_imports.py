@@ -31,7 +31,7 @@ ALLOWED_IN = {
         "benchmarks/sleeping_stages.py",
         "pipeline/baseline.py",
         "pipeline/cluster.py",
-        "pipeline/engine_links.py",
+        "pipeline/engine_actor.py",
         "pipeline/node_actor.py",
         "pipeline/ray_start.py",
         "pipeline/trainer_actor.py",

@@ -14,8 +14,8 @@ import pytest
 import ray
 
 from configs.schema import Config
-from pipeline.engine_start import start_ray
 from pipeline.models import resolve_model
+from pipeline.ray_start import start_ray
 from pipeline.vllm_actor import VllmGenerator, start_vllm_generator
 
 

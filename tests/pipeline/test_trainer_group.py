@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from configs.schema import Config
-from pipeline.engine_start import start_ray
+from pipeline.ray_start import start_ray
 from pipeline.trainer import Trainer
 from pipeline.trainer_group import TrainerError, TrainerHandle, start_trainer
 from tests.pipeline.tiny_model import make_config, make_samples, parts_of, save_model

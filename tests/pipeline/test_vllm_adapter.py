@@ -16,9 +16,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from configs.schema import Config
 from pipeline import vllm_actor
-from pipeline.engine_start import start_ray
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings
 from pipeline.models import load_model
+from pipeline.ray_start import start_ray
 from pipeline.vllm_actor import VllmGenerator, engine_settings, start_vllm_generator
 from tests.pipeline.adapter_files import RANK, publish_random_adapter
 from tests.pipeline.test_vllm_engine import forward_logprobs
