@@ -19,6 +19,7 @@ help:
 	@echo "make baseline  the same with TRL's synchronous trainer"
 	@echo "make evaluate  pass@k on HumanEval (MODEL=path)"
 	@echo "make test      lint, types and the test suite"
+	@echo "make chaos     tests that kill processes and nodes of real runs"
 
 install: $(INSTALLED)
 
@@ -46,6 +47,9 @@ lint: $(INSTALLED)
 
 test: lint
 	$(BIN)/python -m pytest $(ARGS)
+
+chaos: $(INSTALLED)
+	$(BIN)/python -m pytest -m chaos $(ARGS)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -163,7 +163,7 @@ def events(folder: Path) -> list[str]:
         return [" ".join(map(str, row)) for row in ledger.execute("SELECT * FROM events")]
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.timeout(900)
 def test_a_run_outlives_the_node_of_its_generator_while_there_is_another(
     cluster: Cluster, tmp_path: Path
@@ -186,7 +186,6 @@ def test_a_run_outlives_the_node_of_its_generator_while_there_is_another(
         run.kill()
     assert run.returncode == 1, output[-4000:]
     assert time.monotonic() - began_s < 2 * STARTUP_TIMEOUT_S + 60
-    assert "no node has the place it needs" in output
     assert "error: generator 0: not started again" in output, output[-4000:]
 
 
