@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks import step_table
+from benchmarks import generation, startup, step_table
 from benchmarks.quickstart import RESULT, table
 
 README = Path(__file__).parent.parent / "README.md"
@@ -30,3 +30,10 @@ def test_the_tables_of_the_training_step_are_the_measured_ones() -> None:
     assert step_table.table(measured) in guide
     assert step_table.profile_table(profiled) in guide
     assert measured["variants"]["all"]["ratio"] >= 2.5
+
+
+def test_the_tables_of_generation_and_start_are_the_measured_ones() -> None:
+    guide = GUIDE.read_text(encoding="utf-8")
+    for name, benchmark in (("generation", generation), ("startup", startup)):
+        measured = json.loads((RESULT.parent / f"{name}_cpu.json").read_text(encoding="utf-8"))
+        assert benchmark.table(measured) in guide
