@@ -13,7 +13,6 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
-from typing import Protocol
 
 from pipeline.errors import StageError
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
@@ -23,14 +22,6 @@ from pipeline.supervised_generator import Engine
 _FULL, _ROOMY = 0.95, 0.85
 _FALL = 0.75
 _PERIOD_S = 1.0
-
-
-class ReportingEngine(Engine, Protocol):
-    """An engine that says how it is: ``kv_cache_usage`` (0 to 1) and ``preemptions`` since its start."""
-
-    async def stats(self) -> dict[str, float]:
-        """See VllmEngine.stats."""
-        ...
 
 
 class ConcurrencyLimit:
@@ -64,13 +55,12 @@ class ConcurrencyLimit:
 class PacedEngine:
     """``engine`` with no more completions in flight than its KV cache takes; a group goes in whole.
 
+    Its ``stats`` say how full that is: ``kv_cache_usage`` (0 to 1) and ``preemptions`` since its start.
     ``most`` is what the engine runs at once at all. Groups wait in the order in which they come; each that is
     at work has its deadlines, so the line moves.
     """
 
-    def __init__(
-        self, engine: ReportingEngine, *, group_size: int, most: int, period_s: float = _PERIOD_S
-    ) -> None:
+    def __init__(self, engine: Engine, *, group_size: int, most: int, period_s: float = _PERIOD_S) -> None:
         self._engine = engine
         self._limit = ConcurrencyLimit(least=min(group_size, most), most=max(most, group_size))
         self._period_s = period_s
