@@ -152,6 +152,12 @@ class RuntimeConfig(Section):
         "share them; auto: split where there are GPUs enough, otherwise shared, at once or in turn, as the "
         "first steps show to be faster",
     )
+    weight_transport: Literal["auto", "file", "collective"] = Field(
+        default="auto",
+        description="how new weights reach the generators. file: through shared memory, and between nodes "
+        "through Ray's object store; collective: the trainer sends them, over NCCL between GPUs (gloo on "
+        "CPUs); auto: collective where generators have GPUs of their own and all weights are trained",
+    )
     trainer_ranks: PositiveInt = Field(
         default=1, description="trainer processes that share a step (FSDP2); on GPUs one each"
     )
@@ -234,6 +240,7 @@ class Config(Section):
             *self._rank_problems(),
             *self._cluster_problems(),
             *self._draft_problems(),
+            *self._transport_problems(),
             *self._reward_problems(),
         ]
         if problems:
@@ -293,6 +300,18 @@ class Config(Section):
         if self.cluster.address is not None:
             allowed = "false on a cluster: the draft model's weights stay on the driver's own node"
             problems.append(wrong_value(field, True, allowed, "cluster.address"))
+        return problems
+
+    def _transport_problems(self) -> list[Problem]:
+        if self.runtime.weight_transport != "collective":
+            return []
+        field, value, problems = "runtime.weight_transport", "collective", []
+        if self.lora.enabled:
+            allowed = "auto or file: adapters are small, and travel as files"
+            problems.append(wrong_value(field, value, allowed, "lora.enabled"))
+        if self.generation.engine != "vllm":
+            allowed = "auto or file with this generation.engine"
+            problems.append(wrong_value(field, value, allowed, "generation.engine"))
         return problems
 
     def _batch_problems(self) -> list[Problem]:

@@ -147,10 +147,11 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightUpdate:
-    """New weights, ready to be loaded on this host.
+    """New weights, ready to be loaded.
 
-    ``kind`` says what ``path`` is: "full", a safetensors file with all weights; "adapter", a folder in
-    PEFT's layout whose base is the model that the generator was started with; or "base", that model's folder.
+    ``kind`` says what ``path`` is: "full", a safetensors file of this host with all weights; "adapter", a
+    folder in PEFT's layout whose base is the model that the generator was started with; "base", that model's
+    folder; or "offer", the address of the trainer's pipeline.weight_server, which sends them.
     ``mode`` and ``recompute_kv_cache`` say what becomes of completions in flight: see
     ``generation.weight_update_mode``. ``draft_path`` is a safetensors file with new weights of the draft
     model, where there are any (pipeline.draft_learning).
@@ -159,7 +160,7 @@ class WeightUpdate:
     policy_version: int
     path: str
     num_bytes: int
-    kind: Literal["full", "adapter", "base"] = "full"
+    kind: Literal["full", "adapter", "base", "offer"] = "full"
     mode: Literal["keep", "drain", "abort"] = "keep"
     recompute_kv_cache: bool = True
     draft_path: str | None = None

@@ -80,7 +80,7 @@ class NodeActor:
             _end(error)
 
     async def update_weights(self, update: WeightUpdate, files: Files | None) -> WeightsLoaded:
-        """Load ``update``: from its path where ``files`` is None, which is on the driver's node only."""
+        """Load ``update``: from its path where ``files`` is None, an offer or on the driver's node."""
         try:
             loaded: WeightsLoaded
             if files is None:
@@ -131,7 +131,7 @@ class NodeLink(ActorLink):
     async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         """See EngineLink."""
         files = None
-        if not self._is_here:
+        if not self._is_here and update.kind != "offer":
             files = await asyncio.to_thread(self._courier.reference, update)
         loaded: WeightsLoaded = await self._call("update_weights", update, files)
         return loaded

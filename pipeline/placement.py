@@ -70,6 +70,24 @@ def gpu_shares(config: Config, num_gpus: int) -> GpuShares:
     return GpuShares(rank=1.0 - taken, generator=share)
 
 
+def sends_weights(config: Config, device: str, num_gpus: int) -> bool:
+    """Whether the trainer sends new weights to the generators, instead of writing them to a file.
+
+    Raises ValueError where ``runtime.weight_transport`` asks for it and a generator has no GPU of its own:
+    NCCL cannot have two processes on one.
+    """
+    transport = config.runtime.weight_transport
+    if device == "cpu" or transport == "file":
+        return transport == "collective"
+    has_own_gpus = config.cluster.address is not None or gpu_shares(config, num_gpus).rank == 1.0
+    if transport == "collective" and not has_own_gpus:
+        raise ValueError(
+            "runtime.weight_transport: value collective: generators share their GPUs with trainer ranks, and "
+            "NCCL cannot have two processes on one; set it to auto or file, or runtime.placement to split"
+        )
+    return has_own_gpus and not config.lora.enabled and config.generation.engine == "vllm"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuThreads:
     """Threads of all generators together, and of all trainer ranks together."""

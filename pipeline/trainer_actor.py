@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pipeline.draft_learning import DraftLearner
     from pipeline.ranks import Ranks
     from pipeline.trainer import Trainer
+    from pipeline.weight_server import WeightServer
 
 
 @ray.remote(num_cpus=0, max_restarts=0, concurrency_groups={"probe": 1})
@@ -45,6 +46,7 @@ class TrainerActor:
         self._store: Any = None
         self._trainer: Trainer | None = None
         self._draft: DraftLearner | None = None
+        self._server: WeightServer | None = None
 
     def open(self) -> tuple[str, int]:
         """Open the meeting point of the ranks; returns its host and port."""
@@ -111,9 +113,21 @@ class TrainerActor:
             update = write_adapter(on_host, adapter, name, version, self._dtype)
         else:
             update = write_weights(on_host, f"{name}.safetensors", version, self._dtype)
-        if self._draft is None:
-            return update
-        return replace(update, draft_path=self._draft.exchange(directory, version))
+        return self._with_draft(update, directory)
+
+    def offer(self, directory: str) -> WeightUpdate | None:
+        """As ``publish``, for generators to fetch; only a draft model's weights go into ``directory``."""
+        from pipeline.weight_server import WeightServer
+
+        version, weights = self._loaded.policy_version, self._loaded.named_weights()
+        if self._rank > 0:
+            for _ in weights:
+                pass
+            return None
+        if self._server is None:
+            timeout_s = self._config.runtime.weight_update_timeout_s
+            self._server = WeightServer(ray.util.get_node_ip_address(), self._device, timeout_s)
+        return self._with_draft(self._server.offer(weights, version, self._dtype), directory)
 
     def save(self, folder: str, step: int) -> str:
         """See Trainer.save."""
@@ -132,6 +146,11 @@ class TrainerActor:
     def _loaded(self) -> Trainer:
         assert self._trainer is not None, "start comes first"
         return self._trainer
+
+    def _with_draft(self, update: WeightUpdate, directory: str) -> WeightUpdate:
+        if self._draft is None:
+            return update
+        return replace(update, draft_path=self._draft.exchange(directory, update.policy_version))
 
     def _load_draft(self) -> DraftLearner:
         from pipeline.draft_learning import DraftLearner, DraftModel

@@ -23,7 +23,7 @@ from configs.schema import Config
 from pipeline.errors import TrainerDiedError, TrainerError, TrainerLostError
 from pipeline.memory_pressure import num_oom_kills, why_killed
 from pipeline.messages import StepResult, TrainBatch, WeightUpdate
-from pipeline.placement import cpu_threads, gpu_shares
+from pipeline.placement import cpu_threads, gpu_shares, sends_weights
 from pipeline.trainer_actor import TrainerActor
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class TrainerHandle:
         self._device = device
         self._actors: list[Any] = []
         self._num_oom_kills = 0
+        self._sends = False
         self.pids: tuple[int, ...] = ()
 
     async def start(self) -> None:
@@ -63,6 +64,8 @@ class TrainerHandle:
         self.close()
         self.pids = ()
         self._num_oom_kills = num_oom_kills()
+        num_gpus = int(ray.cluster_resources().get("GPU", 0))
+        self._sends = sends_weights(self._config, self._device, num_gpus)
         self._actors = _make_actors(self._config, self._model_path, self._device, self._places)
         try:
             await self._meet_and_load()
@@ -99,9 +102,13 @@ class TrainerHandle:
         return results[0]
 
     async def publish(self, directory: str) -> WeightUpdate:
-        """Write the current weights into ``directory``, within ``runtime.weight_update_timeout_s``."""
+        """Make the current weights ready to be loaded, within ``runtime.weight_update_timeout_s``.
+
+        They are in ``directory`` then, or the first rank sends them to whoever asks: see
+        ``runtime.weight_transport``.
+        """
         updates: list[WeightUpdate] = await self._all(
-            lambda actor: actor.publish.remote(directory),
+            lambda actor: (actor.offer if self._sends else actor.publish).remote(directory),
             "publish",
             self._runtime.weight_update_timeout_s,
             "runtime.weight_update_timeout_s",

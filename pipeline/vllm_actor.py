@@ -220,6 +220,7 @@ def engine_settings(config: Config, model_path: str, device: str, index: int = 0
     generation = config.generation
     longest = max(generation.max_completion_length, config.evaluation.max_completion_length)
     return EngineSettings(
+        weight_timeout_s=config.runtime.weight_update_timeout_s,
         model=model_path,
         dtype=generation.dtype,
         max_model_len=generation.max_prompt_length + longest,

@@ -88,7 +88,13 @@ class VllmEngine:
             None if settings.lora_rank is None else ServedAdapter(settings.model, settings.lora_rank)
         )
         draft_base = None if settings.speculation is None else settings.speculation.draft_model
-        self._updates = WeightUpdates(self._engine, settings.model, self._adapter, draft_base)
+        self._updates = WeightUpdates(
+            self._engine,
+            settings.model,
+            self._adapter,
+            draft_base=draft_base,
+            weight_timeout_s=settings.weight_timeout_s,
+        )
 
     async def prepare(self) -> str:
         """Get sampling and speculation ready, once; returns a note on what stays off, or an empty string.
@@ -115,6 +121,8 @@ class VllmEngine:
             if fault := answers[0]["fault"]:
                 notes.append(f"speculative decoding is off: {fault}")
                 self._speculation = None
+        # Self-tests draw too.
+        await self._engine.collective_rpc("keep_random_state")
         return "; ".join(notes)
 
     async def stats(self) -> dict[str, float]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
@@ -41,12 +42,19 @@ _SETTLING_TURNS = 20
 class WeightUpdates:
     """The weights of ``engine``, of which ``base`` is the folder; ``policy_version`` is theirs, 0 the base's.
 
-    ``draft_base`` is the folder of the draft model, if there is one.
+    ``draft_base`` is the folder of the draft model, if there is one. A trainer that sends weights has to
+    answer within ``weight_timeout_s``.
     ``num_begun`` counts updates and resets, ``num_resets`` the latter.
     """
 
     def __init__(
-        self, engine: AsyncLLM, base: str, adapter: ServedAdapter | None, draft_base: str | None = None
+        self,
+        engine: AsyncLLM,
+        base: str,
+        adapter: ServedAdapter | None,
+        *,
+        draft_base: str | None,
+        weight_timeout_s: float,
     ) -> None:
         self.policy_version = 0
         self.num_begun = 0
@@ -55,6 +63,9 @@ class WeightUpdates:
         self._base = base
         self._adapter = adapter
         self._draft_base = draft_base
+        # Names the engine to a trainer that sends weights.
+        self._receiver = uuid.uuid4().hex
+        self._weight_timeout_s = weight_timeout_s
         self._has_learnt = False  # whether the draft model is another than the base
         self._lock = asyncio.Lock()
         self._transfer_ready = False
@@ -130,6 +141,8 @@ class WeightUpdates:
                     await self._adapter.replace(self._engine, self._adapter.request.lora_path)
                 await self._load(WeightUpdate(policy_version=0, path=self._base, num_bytes=0, kind="base"))
                 self._stamp({}, 0)
+                # The next run draws what it would draw from a fresh engine.
+                await self._engine.collective_rpc("restore_random_state")
             finally:
                 await self._engine.resume_generation()
 
@@ -167,9 +180,11 @@ class WeightUpdates:
 
     async def _load(self, update: WeightUpdate) -> None:
         await self._engine.start_weight_update()
-        await self._engine.update_weights(
-            WeightTransferUpdateRequest(update_info={"path": update.path, "kind": update.kind})
-        )
+        info: dict[str, object] = {"path": update.path, "kind": update.kind}
+        if update.kind == "offer":
+            info["policy_version"] = update.policy_version
+            info["receiver"], info["timeout_s"] = self._receiver, self._weight_timeout_s
+        await self._engine.update_weights(WeightTransferUpdateRequest(update_info=info))
         await self._engine.finish_weight_update(str(update.policy_version))
 
     async def _load_draft(self, path: str, kind: str) -> None:

@@ -1,7 +1,8 @@
-"""vLLM's side of a weight update: a weight-transfer engine that reads what the trainer wrote.
+"""vLLM's side of a weight update: a weight-transfer engine that takes what the trainer wrote or sends.
 
-All weights come from a safetensors file. An adapter is merged with the base model's own files, so that
-generation costs nothing more than before; pipeline.vllm_engine says when vLLM's own LoRA takes it instead.
+All weights come from a safetensors file, or from the trainer's process (pipeline.weight_server). An adapter
+is merged with the base model's own files, so that generation costs nothing more than before;
+pipeline.vllm_engine says when vLLM's own LoRA takes it instead.
 
 vLLM loads ``register`` in each of its processes through the ``vllm.general_plugins`` entry point that
 pyproject.toml declares; nothing else calls this module.
@@ -9,10 +10,13 @@ pyproject.toml declares; nothing else calls this module.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
@@ -21,31 +25,41 @@ from vllm.distributed.weight_transfer.base import (
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
-from vllm.utils.torch_utils import set_random_seed
 
 from pipeline.merging import base_weights, merged_weights, read_adapter
+
+if TYPE_CHECKING:
+    from pipeline.weight_client import WeightClient
 
 BACKEND = "safetensors_file"
 
 
 @dataclass
 class FileInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
-    """A file needs no rendezvous."""
+    """A file needs no rendezvous; who sends is met at the first update."""
 
 
 @dataclass
 class FileUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
-    """Where the new weights lie, and of which kind they are; see pipeline.messages.WeightUpdate."""
+    """Where the new weights lie, and of which kind they are; see pipeline.messages.WeightUpdate.
+
+    The rest is for an offer: the version, the engine's name, and the time that the trainer has to answer.
+    """
 
     path: str
     kind: str
+    policy_version: int = 0
+    receiver: str = ""
+    timeout_s: float = 0.0
 
 
 class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  # type: ignore[misc]
-    """Loads a whole checkpoint from what the trainer left in shared memory."""
+    """Loads a whole checkpoint from what the trainer left in shared memory, or from its process."""
 
     init_info_cls = FileInitInfo
     update_info_cls = FileUpdateInfo
+
+    _client: WeightClient | None = None
 
     def init_transfer_engine(self, init_info: FileInitInfo) -> None:
         """Nothing to prepare."""
@@ -61,8 +75,8 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
             self.model.load_weights(merged_weights(adapter, self.model_config.model))
         elif update_info.kind == "base":
             self.model.load_weights(base_weights(update_info.path))
-            # The next run shall draw what it would draw from a fresh engine.
-            set_random_seed(self.model_config.seed)
+        elif update_info.kind == "offer":
+            self.model.load_weights(self._fetched(update_info))
         else:
             self.model.load_weights(load_file(update_info.path, device=str(self.device)).items())
 
@@ -81,7 +95,21 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
                     module.quant_method.process_weights_after_loading(module)
 
     def shutdown(self) -> None:
-        """Nothing to close."""
+        """Part from the trainer."""
+        self._client = None
+
+    def _fetched(self, update: FileUpdateInfo) -> Iterator[tuple[str, Tensor]]:
+        if self._client is None:
+            # Imported here: most engines read files.
+            from pipeline.weight_client import WeightClient
+
+            self._client = WeightClient(
+                update.receiver,
+                index=self.parallel_config.rank,
+                num_processes=self.parallel_config.world_size,
+                device=self.device,
+            )
+        return self._client.fetch(update.path, update.policy_version, update.timeout_s)
 
 
 def register() -> None:

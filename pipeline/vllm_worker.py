@@ -1,6 +1,7 @@
 """Methods that vLLM adds to its worker, in the engine's process; called through ``collective_rpc``.
 
-pipeline.vllm_engine names the class and calls the methods once, before the first request.
+pipeline.vllm_engine names the class and calls the methods once, before the first request; an engine that is
+to be as after its start (pipeline.vllm_updates) gets its random numbers back.
 """
 
 from __future__ import annotations
@@ -37,6 +38,16 @@ class WorkerMethods:
         if not fault:
             runner.sampler.topk_topp_sampler = sampler
         return fault
+
+    def keep_random_state(self) -> None:
+        """Remember where the random numbers of sampling stand: what a fresh engine begins with."""
+        self._random_state = _random_state()
+
+    def restore_random_state(self) -> None:
+        """Go back to there."""
+        host, devices = self._random_state
+        torch.set_rng_state(host)
+        torch.cuda.set_rng_state_all(devices)
 
     def begin_speculation(
         self, method: str, num_tokens: int, dynamic: bool, history_bytes: int
@@ -77,6 +88,11 @@ class WorkerMethods:
         """See DeterministicDraftSampler.counts."""
         counts: dict[str, float] = self.model_runner.rejection_sampler.counts()  # type: ignore[attr-defined]
         return counts
+
+
+def _random_state() -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Of the host, and of each GPU."""
+    return torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
 
 
 def measure_forwards(runner: Any, max_tokens: int) -> dict[int, float]:

@@ -18,7 +18,7 @@ def remove_weights(update: WeightUpdate) -> None:
     """Remove the files of ``update``; they may be gone already."""
     if update.kind == "adapter":
         shutil.rmtree(update.path, ignore_errors=True)
-    else:
+    elif update.kind == "full":
         Path(update.path).unlink(missing_ok=True)
     if update.draft_path is not None:
         Path(update.draft_path).unlink(missing_ok=True)

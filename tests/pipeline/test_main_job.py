@@ -75,7 +75,8 @@ def test_two_steps_an_evaluation_and_a_resume_with_vllm(tmp_path: Path) -> None:
     assert any(not torch.equal(left, right) for left, right in pairs)
     assert load_tokenizer(run / "checkpoints" / "step-000002").chat_template
 
-    resumed = command("train_accelerated", "--resume", str(run), "--max-steps", "3", folder=tmp_path)
+    sent = ("--set", "runtime.weight_transport=collective")
+    resumed = command("train_accelerated", "--resume", str(run), "--max-steps", "3", *sent, folder=tmp_path)
     assert resumed.returncode == 0, resumed.stderr[-4000:]
     assert "resumed from step 2" in resumed.stdout
     # What was measured before the first part is still what the second compares with.

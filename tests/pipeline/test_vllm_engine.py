@@ -16,6 +16,7 @@ from pipeline.generator import GeneratorError
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightUpdate
 from pipeline.models import load_model, load_tokenizer
 from pipeline.prompts import encode_prompt
+from pipeline.weight_server import WeightServer
 from pipeline.weights import write_weights
 from tests.pipeline.adapter_files import publish_random_adapter
 from tests.pipeline.conftest import RunningEngine
@@ -78,17 +79,25 @@ def test_completions_end_at_the_closing_fence_and_carry_their_text(vllm_engine: 
     assert any(completion.text.endswith("\n```") for completion in stopped)
 
 
-def test_new_weights_reach_the_running_engine_exactly(vllm_engine: RunningEngine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", ["file", "collective"])
+def test_new_weights_reach_the_running_engine_exactly(
+    vllm_engine: RunningEngine, tmp_path: Path, transport: str
+) -> None:
     loop, generator = vllm_engine.loop, vllm_engine.generator
     model = load_model(vllm_engine.model_path)
+    loop.run_until_complete(generator.reset())
     before = loop.run_until_complete(collect(vllm_engine, ask(vllm_engine, "before", 4)))
     assert worst_difference(vllm_engine, model, before) < 1e-3
     version = before[0].max_policy_version
     shaken(model, seed=version + 1)
-    update = write_weights(
-        model.named_parameters(), str(tmp_path / "new.safetensors"), version + 1, torch.float32
-    )
+    server = WeightServer("127.0.0.1", torch.device("cpu"), timeout_s=60.0)
+    if transport == "collective":
+        update = server.offer(model.named_parameters(), version + 1, torch.float32)
+    else:
+        path = str(tmp_path / "new.safetensors")
+        update = write_weights(model.named_parameters(), path, version + 1, torch.float32)
     loaded = loop.run_until_complete(generator.update_weights(update))
+    server.close()
     assert loaded.policy_version == version + 1 and loaded.pause_s > 0
     after = loop.run_until_complete(collect(vllm_engine, ask(vllm_engine, "after", 4)))
     assert worst_difference(vllm_engine, model, after) < 1e-3
