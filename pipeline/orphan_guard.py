@@ -1,17 +1,20 @@
 """The process that ends what a killed run leaves behind.
 
-    driver ──pipe──► guard: at the end of the pipe, SIGKILL to every process that bears the run's mark
+    driver ──pipe──► guard: at the end of the pipe, SIGKILL to every process of the run's family
 
 Most of a run's processes die with their parent. Some of Ray's do not: they look whether process 1 has become
-their parent, and where orphans go to another one (a desktop session, a container's supervisor) they stay. So
-each run has a mark in its environment, which its processes inherit, and this guard, which waits for the end
-of the driver. It runs on the standard library alone. Started by pipeline.launch.
+their parent, and where orphans go to another one (a desktop session, a container's supervisor) they stay;
+others report the end of their node for minutes to a server that is gone too. So each run has a mark in its
+environment, which its processes inherit, and this guard, which waits for the end of the driver. A process
+that gives itself a title writes it over the mark, as Ray's do: so the guard gets to know the family while it
+lives. It runs on the standard library alone. Started by pipeline.launch.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -25,6 +28,8 @@ MARK = "CODE_GRPO_RUN"
 # Processes that end by themselves are given this long; new ones may appear meanwhile.
 _GRACE_S = 1.0
 _ROUNDS_S = 5.0
+# Python takes longer than that from its start to its first title.
+_LOOK_S = 0.25
 
 
 @contextmanager
@@ -51,24 +56,57 @@ def guarded() -> Iterator[None]:
         os.close(writes)
 
 
-def marked(mark: str) -> list[int]:
-    """The processes whose environment, as it was at their start, bears ``mark``."""
-    wanted = f"{MARK}={mark}".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdigit() and wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return found
+class Family:
+    """The processes that were started with ``mark``, and theirs."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = f"{MARK}={mark}".encode()
+        self._strangers: set[int] = set()
+        self._born: dict[int, bytes] = {}  # when, which tells a process from a later one of its number
+
+    def look(self) -> list[int]:
+        """Get to know the processes that have begun since the last look; returns the members that live."""
+        present = {int(name) for name in os.listdir("/proc") if name.isdigit()}
+        self._strangers &= present
+        # A parent's number is nearly always the smaller one.
+        for pid in sorted(present - self._strangers - set(self._born)):
+            with contextlib.suppress(OSError):
+                parent, born = _origin(pid)
+                # What runs as another user cannot be read; its parent is known all the same.
+                if parent in self._born or self._is_marked(pid):
+                    self._born[pid] = born
+                    continue
+            self._strangers.add(pid)
+        self._born = {pid: born for pid, born in self._born.items() if pid in present and _is(pid, born)}
+        return sorted(self._born)
+
+    def _is_marked(self, pid: int) -> bool:
+        return self._mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+
+
+def _origin(pid: int) -> tuple[int, bytes]:
+    """Its parent, and when it began; raises OSError when it is gone."""
+    # The second field is a name, which may hold spaces and brackets.
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    return int(fields[1]), fields[19]
+
+
+def _is(pid: int, born: bytes) -> bool:
+    try:
+        return _origin(pid)[1] == born
+    except OSError:
+        return False
 
 
 def main() -> None:
-    """Wait for the end of standard input, then end what bears the mark."""
-    while os.read(0, 1):
-        pass
+    """Wait for the end of standard input, then end the family."""
+    family = Family(sys.argv[1])
+    while not select.select([0], [], [], _LOOK_S)[0] or os.read(0, 1):
+        family.look()
+    family.look()
     time.sleep(_GRACE_S)
     deadline = time.monotonic() + _ROUNDS_S
-    while time.monotonic() < deadline and (pids := marked(sys.argv[1])):
+    while time.monotonic() < deadline and (pids := family.look()):
         for pid in pids:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)

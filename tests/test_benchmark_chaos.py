@@ -14,7 +14,7 @@ from benchmarks.process_tree import adopt_orphans
 from pipeline.cli import STAGE_FAILED
 from tests.pipeline.tiny_model import save_byte_model
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_a_run_goes_on_after_losing_its_parts_and_is_resumed_after_losing_its_driver(
