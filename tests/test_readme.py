@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks import generation, startup, step_table
+from benchmarks import async_overlap, generation, startup, step_table
 from benchmarks.quickstart import RESULT, table
 
 README = Path(__file__).parent.parent / "README.md"
@@ -32,8 +32,9 @@ def test_the_tables_of_the_training_step_are_the_measured_ones() -> None:
     assert measured["variants"]["all"]["ratio"] >= 2.5
 
 
-def test_the_tables_of_generation_and_start_are_the_measured_ones() -> None:
+def test_the_tables_of_generation_start_and_overlap_are_the_measured_ones() -> None:
     guide = GUIDE.read_text(encoding="utf-8")
-    for name, benchmark in (("generation", generation), ("startup", startup)):
+    benchmarks = {"generation": generation, "startup": startup, "async_overlap": async_overlap}
+    for name, benchmark in benchmarks.items():
         measured = json.loads((RESULT.parent / f"{name}_cpu.json").read_text(encoding="utf-8"))
         assert benchmark.table(measured) in guide
