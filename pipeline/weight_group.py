@@ -53,7 +53,7 @@ class WeightGroup:
         self._timeout_s = timeout_s
         meeting, limit = PrefixStore(name, store), timedelta(seconds=timeout_s)
         if device.type == "cuda":
-            torch.cuda.set_device(device)
+            torch.cuda.set_device(device.index or 0)
             nccl: Any = distributed.ProcessGroupNCCL
             options = nccl.Options()
             options._timeout = limit

@@ -117,10 +117,10 @@ def test_a_receiver_that_dies_keeps_nobody_else_from_theirs() -> None:
     server.close()
 
 
-def receive(index: int, path: str, pipe: Connection) -> None:
-    """A process of a generator that is split over two."""
+def receive(index: int, num_processes: int, device: str, path: str, pipe: Connection) -> None:
+    """Process ``index`` of a generator."""
     torch.set_num_threads(1)
-    process = WeightClient("split", index=index, num_processes=2, device=CPU)
+    process = WeightClient("split", index=index, num_processes=num_processes, device=torch.device(device))
     pipe.send({name: weight.float().tolist() for name, weight in process.fetch(path, 1, TIMEOUT_S)})
 
 
@@ -129,7 +129,8 @@ def test_all_processes_of_a_generator_receive_together(server: WeightServer) -> 
     context = multiprocessing.get_context("fork")
     ends = [context.Pipe() for _ in range(2)]
     processes = [
-        context.Process(target=receive, args=(index, update.path, end[1])) for index, end in enumerate(ends)
+        context.Process(target=receive, args=(index, 2, "cpu", update.path, end[1]))
+        for index, end in enumerate(ends)
     ]
     for process in processes:
         process.start()
@@ -142,6 +143,25 @@ def test_all_processes_of_a_generator_receive_together(server: WeightServer) -> 
         for process in processes:
             process.kill()
             process.join()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_weights_go_from_gpu_to_gpu() -> None:
+    server = WeightServer("127.0.0.1", torch.device("cuda", 0), TIMEOUT_S)
+    on_gpu = ((name, weight.cuda(0)) for name, weight in weights(1).items())
+    update = server.offer(on_gpu, 1, torch.float32)
+    context = multiprocessing.get_context("spawn")
+    end, other = context.Pipe()
+    process = context.Process(target=receive, args=(0, 1, "cuda:1", update.path, other))
+    process.start()
+    try:
+        assert end.poll(3 * TIMEOUT_S), "nothing was received"
+        assert end.recv() == {name: weight.tolist() for name, weight in weights(1).items()}
+    finally:
+        process.kill()
+        process.join()
+        server.close()
 
 
 def test_an_offer_has_no_files_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
