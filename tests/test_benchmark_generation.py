@@ -1,11 +1,13 @@
-"""The generation benchmark reads its command line, shares tasks out and says what it measured; no model."""
+"""The generation benchmark reads its command line, shares tasks out and says what it measured."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks.generation import (
     contender_config,
@@ -15,6 +17,9 @@ from benchmarks.generation import (
     table,
     task_slices,
 )
+from benchmarks.shallow_model import save_shallow
+from pipeline.models import load_model
+from tests.pipeline.tiny_model import save_byte_model
 
 
 def row(contender: str, repeat: int, which: str, seconds: float, **more: float) -> dict[str, Any]:
@@ -105,3 +110,16 @@ def test_figures_are_medians_and_ratios_are_formed_within_a_round() -> None:
     }
     assert "| history | 100, 150 (1.50) | 75 % (3.0 a draft) |" in table(result)
     assert table(result).count("\n") == 5
+
+
+def test_the_first_layers_are_a_model_of_their_own(tmp_path: Path) -> None:
+    whole = save_byte_model(tmp_path / "whole")
+    save_shallow(whole, 1, tmp_path / "shallow")
+    model, first = load_model(whole), load_model(tmp_path / "shallow")
+    assert len(model.model.layers) > len(first.model.layers) == first.config.num_hidden_layers == 1
+    for one, other in zip(
+        first.model.layers[0].parameters(), model.model.layers[0].parameters(), strict=True
+    ):
+        assert torch.equal(one, other)
+    with pytest.raises(ValueError, match=r"--draft-layers: value 99"):
+        save_shallow(whole, 99, tmp_path / "none")
