@@ -136,7 +136,7 @@ class SynchronousScorer:
         self._num_seen = 0
         self._all_written: dict[int, asyncio.Event] = {}
 
-    async def score(self, task: Any, text: str) -> RewardResult:
+    async def score(self, task: Any, text: str, *, priority: float = 0) -> RewardResult:
         """See RewardPool."""
         step = self._num_seen // self._num_completions
         self._num_seen += 1
@@ -144,7 +144,7 @@ class SynchronousScorer:
         if self._num_seen % self._num_completions == 0:
             written.set()
         await written.wait()
-        return await self._pool.score(task, text)
+        return await self._pool.score(task, text, priority=priority)
 
     def metrics(self) -> dict[str, float]:
         """See RewardPool."""

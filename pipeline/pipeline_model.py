@@ -91,7 +91,7 @@ class _Model:
         self._num_groups = (num_steps + num_further) * shape.groups_per_step
         self._env = simpy.Environment()
         self._engine = ModelledEngine(self._env, shape.num_generating, costs.spare_speed)
-        self._workers = simpy.Resource(self._env, shape.num_reward_workers)
+        self._workers = simpy.PriorityResource(self._env, shape.num_reward_workers)
         self._buffer = RolloutBuffer(groups_per_step=shape.groups_per_step, max_staleness=shape.max_staleness)
         self._completion_s: Iterator[float] = cycle(costs.completion_s)
         self._reward_s: Iterator[float] = cycle(costs.reward_s)
@@ -136,14 +136,14 @@ class _Model:
 
     def _group(self, draw_id: int, slot: Slot) -> Process:
         yield self._env.all_of(
-            [self._env.process(self._completion()) for _ in range(self._shape.num_generations)]
+            [self._env.process(self._completion(draw_id)) for _ in range(self._shape.num_generations)]
         )
         self._buffer.put(_group_of(draw_id, slot.policy_version))
         self._wake()
 
-    def _completion(self) -> Process:
+    def _completion(self, draw_id: int) -> Process:
         yield self._engine.write(next(self._completion_s))
-        with self._workers.request() as place:
+        with self._workers.request(priority=draw_id) as place:
             yield place
             seconds = next(self._reward_s)
             yield self._env.timeout(seconds)

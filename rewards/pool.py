@@ -96,8 +96,8 @@ class RewardPool:
         """Process ids of the workers that are ready, for monitoring and for tests that kill them."""
         return [info.pid for info in self._workers.infos]
 
-    async def score(self, task: Task, text: str) -> RewardResult:
-        """Score ``text`` (prefill and completion) as an answer to ``task``.
+    async def score(self, task: Task, text: str, *, priority: float = 0) -> RewardResult:
+        """Score ``text`` (prefill and completion) as an answer to ``task``; smallest ``priority`` first.
 
         A verdict that was found comes back ``cached``. A failure of the machinery is never a verdict on
         a program: those who joined it go again, together, once; then, or where it was a deadline that
@@ -108,14 +108,16 @@ class RewardPool:
         start = time.perf_counter()
         cache = self._cache
         if cache is None or not self._is_shared(task):
-            return await self._judge(task, text)
+            return await self._judge(task, text, priority)
         key = self._keys.key(task, extract_code(text, task.entry_point, task.prompt))
         for _ in range(2):
             is_joining = key in self._flights
             known = None if is_joining else cache.get(key)
             if known is not None:
                 return replace(known, cached=True, seconds=time.perf_counter() - start)
-            result = await self._flights.run(key, lambda: self._judge_and_keep(cache, key, task, text))
+            result = await self._flights.run(
+                key, lambda: self._judge_and_keep(cache, key, task, text, priority)
+            )
             if not is_joining:
                 return result
             if not result.is_infra_error:
@@ -163,15 +165,17 @@ class RewardPool:
         weights = self._rubric.weights(task.source)
         return REPRODUCIBLE_PARTS.issuperset(name for name, weight in weights.items() if weight != 0.0)
 
-    async def _judge_and_keep(self, cache: RewardCache, key: bytes, task: Task, text: str) -> RewardResult:
-        result = await self._judge(task, text)
+    async def _judge_and_keep(
+        self, cache: RewardCache, key: bytes, task: Task, text: str, priority: float
+    ) -> RewardResult:
+        result = await self._judge(task, text, priority)
         cache.put(key, result)
         self._flush_if_due()
         return result
 
-    async def _judge(self, task: Task, text: str) -> RewardResult:
+    async def _judge(self, task: Task, text: str, priority: float) -> RewardResult:
         """Have a worker score the answer, and count it."""
-        result = await self._workers.score(task, text)
+        result = await self._workers.score(task, text, priority=priority)
         self._num_scored += 1
         self._num_infra_errors += result.is_infra_error
         self._busy_s += result.seconds

@@ -8,11 +8,14 @@ infrastructure error. Called by rewards.pool, from one event loop.
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import logging
+import math
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from dataclasses import dataclass, field
 from typing import Any
 
 from configs.schema import ExecutionConfig, RewardsConfig
@@ -66,6 +69,15 @@ class _Worker:
         return is_ready and self.num_in_flight < IN_FLIGHT_PER_WORKER
 
 
+@dataclass(order=True, slots=True)
+class _Turn:
+    """Someone's place in the line."""
+
+    priority: float
+    number: int
+    worker: asyncio.Future[_Worker] = field(compare=False)
+
+
 class WorkerGroup:
     """``num_workers`` reward workers, each as ``start_worker`` starts it.
 
@@ -91,7 +103,8 @@ class WorkerGroup:
         self._startup_timeout_s = startup_timeout_s
         self._is_closed = False
         self._broken: RewardsBrokenError | None = None
-        self._waiting: deque[asyncio.Future[_Worker]] = deque()
+        self._waiting: list[_Turn] = []  # a heap
+        self._numbers = itertools.count()
         # Held here, since the event loop holds its tasks weakly.
         self._jobs: set[asyncio.Task[Any]] = set()
         self.num_restarts = 0
@@ -113,8 +126,10 @@ class WorkerGroup:
         """Items that wait for a place in a worker."""
         return len(self._waiting)
 
-    async def score(self, task: Task, text: str) -> RewardResult:
+    async def score(self, task: Task, text: str, *, priority: float = 0) -> RewardResult:
         """Score ``text`` as an answer to ``task`` in the least loaded worker; waits for a free place.
+
+        Of those who wait the one with the smallest ``priority`` is first, then the one that came first.
 
         Gives an INFRA_ERROR result when the worker raised, was late, or died of the item again and
         again; ``detail`` names worker and task. Once cancelled, an item that no worker has begun is not
@@ -124,7 +139,8 @@ class WorkerGroup:
         start = time.perf_counter()
         detail = ""
         for num_deaths in range(_MAX_DEATHS_PER_ITEM):
-            worker = await self._acquire(is_first_in_line=num_deaths > 0)
+            # What has waited before is not to wait again.
+            worker = await self._acquire(-math.inf if num_deaths > 0 else priority)
             score = worker.link.score(task, text)
             # In a task of its own: the place is taken until the worker is done, whoever still waits.
             attempt = asyncio.create_task(self._attempt(worker, score, task.task_id))
@@ -189,27 +205,25 @@ class WorkerGroup:
             self._serve()
         return infra_error(detail, time.perf_counter() - start)
 
-    async def _acquire(self, *, is_first_in_line: bool) -> _Worker:
+    async def _acquire(self, priority: float) -> _Worker:
         """A worker with a place reserved in it. Every item ahead has a deadline, so the line moves."""
         self._check()
         worker = None if self._waiting else self._least_loaded()
         if worker is not None:
             worker.num_in_flight += 1
             return worker
-        turn: asyncio.Future[_Worker] = asyncio.get_running_loop().create_future()
-        if is_first_in_line:
-            self._waiting.appendleft(turn)
-        else:
-            self._waiting.append(turn)
+        turn = _Turn(priority, next(self._numbers), asyncio.get_running_loop().create_future())
+        heapq.heappush(self._waiting, turn)
         try:
-            return await turn
+            return await turn.worker
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if turn.worker.done() and not turn.worker.cancelled():
                 # The place and the cancellation came in the same turn of the loop.
-                turn.result().num_in_flight -= 1
+                turn.worker.result().num_in_flight -= 1
                 self._serve()
             elif turn in self._waiting:
                 self._waiting.remove(turn)
+                heapq.heapify(self._waiting)
             raise
 
     def _least_loaded(self) -> _Worker | None:
@@ -222,14 +236,14 @@ class WorkerGroup:
     def _serve(self) -> None:
         """Give free places to those who wait, in their order."""
         while self._waiting:
-            if self._waiting[0].done():
-                self._waiting.popleft()
+            if self._waiting[0].worker.done():
+                heapq.heappop(self._waiting)
                 continue
             worker = self._least_loaded()
             if worker is None:
                 return
             worker.num_in_flight += 1
-            self._waiting.popleft().set_result(worker)
+            heapq.heappop(self._waiting).worker.set_result(worker)
 
     def _replace(self, dead: _Worker, reason: str) -> None:
         """Start a new worker for ``dead``, unless another item that it held has done so already."""
@@ -279,9 +293,9 @@ class WorkerGroup:
     def _break(self, reason: str) -> None:
         self._broken = RewardsBrokenError(f"rewards: {reason}")
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_exception(self._broken)
+            turn = heapq.heappop(self._waiting)
+            if not turn.worker.done():
+                turn.worker.set_exception(self._broken)
 
     def _check(self) -> None:
         if self._is_closed:

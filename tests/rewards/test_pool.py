@@ -223,6 +223,30 @@ def test_no_more_is_in_flight_than_the_workers_can_hold_and_the_loop_stays_free(
     assert max(waiting for _, waiting in seen) == 6
 
 
+def test_of_those_who_wait_the_smallest_priority_is_first_then_the_first_come(
+    shared_pool: RewardPool,
+) -> None:
+    done: list[tuple[int, int]] = []
+
+    async def score(priority: int, number: int) -> None:
+        text = answer(f"a + b + 0 * {number}")
+        assert (await shared_pool.score(TASK, text, priority=priority)).passed
+        done.append((priority, number))
+
+    async def score_all() -> None:
+        held = [asyncio.create_task(score(0, number)) for number in range(2)]
+        await asyncio.sleep(0)
+        late = [(9, 2), (5, 3), (9, 4), (1, 5), (5, 6), (7, 7)]
+        waiting = [asyncio.create_task(score(*item)) for item in late]
+        await asyncio.sleep(0)
+        # One that gives up in the middle of the line leaves the others in order.
+        waiting.pop().cancel()
+        await asyncio.gather(*held, *waiting)
+
+    asyncio.run(score_all())
+    assert done == [(0, 0), (0, 1), (1, 5), (5, 3), (5, 6), (9, 2), (9, 4)]
+
+
 def test_cancelled_work_that_no_worker_has_begun_is_not_run(shared_pool: RewardPool) -> None:
     before = shared_pool.metrics()["rewards/scored"]
 
