@@ -31,6 +31,7 @@ from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
 from pipeline.engine_environment import engine_environment
 from pipeline.models import resolve_model
+from pipeline.orphan_guard import guarded
 
 _GENERATIONS_PER_TASK = 8
 _MIN_SEQUENCES = 16
@@ -302,7 +303,9 @@ def main() -> None:
     """Measure what the command line says."""
     given = parse_arguments()
     os.sched_setaffinity(0, own_cores(given.threads))
-    publish(asyncio.run(measure(given)), "generation", table, given)
+    # Killed, contenders would leave their engines behind.
+    with guarded():
+        publish(asyncio.run(measure(given)), "generation", table, given)
 
 
 if __name__ == "__main__":
