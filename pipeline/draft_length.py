@@ -14,9 +14,9 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
-# A batch must promise this much more throughput before it is drafted for: estimates are noisy, and the best of
-# many is too good. With 1.03 the first pass of 16 sequences lost 6 % (benchmarks.generation).
-_MIN_GAIN = 1.1
+# A batch must promise this much more throughput before it is drafted for: estimates are noisy, and the best
+# of many is too good. With 1.03 the first pass of 16 sequences lost 6 % (benchmarks.generation).
+MIN_GAIN = 1.1
 # Decisions for nothing after which a batch size is left in peace, and for how many steps.
 _PATIENCE = 8
 _REST_STEPS = 24
@@ -160,7 +160,7 @@ class DraftPlanner:
         self._decisions += 1
         if not survivals:
             return lengths
-        best = _MIN_GAIN * num_sequences / self.costs.predict(num_sequences, 0)
+        best = MIN_GAIN * num_sequences / self.costs.predict(num_sequences, 0)
         expected, chosen = float(num_sequences), 0
         for count, (survival, _) in enumerate(survivals, start=1):
             expected += survival

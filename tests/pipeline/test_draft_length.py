@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.draft_length import Acceptance, DraftPlanner, StepCosts, draft_limit, peak_capacity
+from pipeline.draft_length import (
+    MIN_GAIN,
+    Acceptance,
+    DraftPlanner,
+    StepCosts,
+    draft_limit,
+    peak_capacity,
+)
 
 # Verifying is free up to 32 tokens, then each costs the same.
 FREE_UP_TO_32 = {n: max(32, n) / 1000 for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)}
@@ -64,9 +71,9 @@ def test_the_chosen_lengths_are_the_best_of_all(chances: list[list[float]]) -> N
     every = itertools.product(*(range(len(row) + 1) for row in chances))
     best = max(expected_speed(planner.costs, chances, list(lengths)) for lengths in every)
     nothing = expected_speed(planner.costs, chances, [0] * len(chances))
-    if best <= 1.03 * nothing * (1 - 1e-9):
+    if best <= MIN_GAIN * nothing * (1 - 1e-9):
         assert chosen == [0] * len(chances)
-    elif best > 1.03 * nothing * (1 + 1e-9):
+    elif best > MIN_GAIN * nothing * (1 + 1e-9):
         assert expected_speed(planner.costs, chances, chosen) == pytest.approx(best)
 
 
