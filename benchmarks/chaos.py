@@ -7,18 +7,19 @@ portable generator. One process of it gets SIGKILL: a generator, its engine's ch
 sandbox's zygote, the trainer, the driver, or all of them at once; each kind in turn, the moment drawn over
 a run's length as an undisturbed run has it. Where the driver is gone the run is resumed. Then every step must
 be there, the audit (pipeline.audit) must find each draw accounted for once, and no process may be left.
+With ``--keep`` what is done is noted there, and the same command goes on from it.
 Prints a table and, last, one line of JSON; exit status 1 when anything is amiss.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import statistics
 import sys
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -56,10 +57,9 @@ def arguments_for(engine: str, model: str | None) -> tuple[str, ...]:
 
 def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """All runs, the undisturbed one first."""
-    random = Random(given.seed)
     kinds = given.victim or [kind for kind in KINDS if given.engine == "vllm" or kind not in ENGINE_KINDS]
     victims = [kinds[number % len(kinds)] for number in range(given.runs)]
-    random.shuffle(victims)
+    Random(given.seed).shuffle(victims)
 
     def case(name: str) -> Case:
         return Case(
@@ -71,20 +71,29 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
             orphan_deadline_s=given.orphan_deadline,
         )
 
-    quiet = _tried(case("quiet"), [], random)
-    if quiet.faults:
-        raise SystemExit(f"the undisturbed run failed already: {quiet.faults}")
-    rows = []
-    for number, victim in enumerate(victims):
-        row = _disturbed(case, number, victim, quiet.step_times_s, random)
-        rows.append(row)
+    notes = folder / "done.jsonl"
+    terms = {name: getattr(given, name) for name in ("seed", "runs", "engine", "steps", "model", "victim")}
+    done = [json.loads(line) for line in notes.read_text().splitlines()] if notes.is_file() else []
+    if done and done[0]["terms"] != terms:
+        raise SystemExit(f"{notes} is of other settings: {done[0]['terms']}; give another folder to --keep")
+    if not done:
+        quiet = _tried(case("quiet"), [], Random(given.seed))
+        if quiet.faults:
+            raise SystemExit(f"the undisturbed run failed already: {quiet.faults}")
+        done = [_note(notes, {"terms": terms, "seconds": quiet.seconds, "step_times_s": quiet.step_times_s})]
+    undisturbed, *rows = done
+    for number, victim in list(enumerate(victims))[len(rows) :]:
+        # A generator for each run: it is the same one, whatever was done before.
+        random = Random(f"{given.seed}/{number}")
+        row = _disturbed(case, number, victim, undisturbed["step_times_s"], random)
+        rows.append(_note(notes, row))
         print(f"{number + 1}/{given.runs} {_line(row)}", file=sys.stderr, flush=True)
     return {
         "engine": given.engine,
         "model": given.model or "built-in",
         "seed": given.seed,
         "num_steps": given.steps,
-        "undisturbed_s": round(quiet.seconds, 1),
+        "undisturbed_s": round(undisturbed["seconds"], 1),
         "num_faulty": sum(bool(row["faults"]) for row in rows),
         "runs": rows,
         "hardware": hardware(),
@@ -122,7 +131,16 @@ def _moment(victim: str, quiet_s: list[float], random: Random) -> Kill:
     )
 
 
+def _note(notes: Path, row: dict[str, Any]) -> dict[str, Any]:
+    with notes.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+    return row
+
+
 def _tried(case: Case, kills: list[Kill], random: Random) -> Report:
+    # What a killed benchmark left of it is no run of this one.
+    shutil.rmtree(case.run, ignore_errors=True)
+    case.log.unlink(missing_ok=True)
     report = run_case(case, kills, random)
     if not report.faults:
         # Checkpoints of all runs together would fill a disk.
@@ -169,7 +187,7 @@ def main() -> int:
     parser.add_argument("--model", help="another model than the built-in one")
     parser.add_argument("--deadline", type=float, default=600.0, help="seconds for one start of the command")
     parser.add_argument("--orphan-deadline", type=float, default=30.0, help="seconds for processes to go")
-    parser.add_argument("--keep", type=Path, help="folder for the runs; what failed stays there")
+    parser.add_argument("--keep", type=Path, help="folder for the runs: notes, and what failed")
     add_output_options(parser)
     given = parser.parse_args()
     adopt_orphans()
@@ -179,9 +197,7 @@ def main() -> int:
     ).rstrip(os.pathsep)
     folder = given.keep or Path(tempfile.mkdtemp(prefix="code-grpo-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
-    begun = time.monotonic()
     result = measure(given, folder)
-    result["total_s"] = round(time.monotonic() - begun, 1)
     if given.keep is None and not result["num_faulty"]:
         shutil.rmtree(folder)
     publish(result, "chaos", table, given)
