@@ -6,11 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from configs.curriculum_schema import CurriculumConfig as CurriculumConfig
+from configs.curriculum_schema import RefillConfig, RolloutDownsamplingConfig
 from configs.errors import ConfigError, wrong_value
 from configs.section import (
     Fraction,
     NonNegativeFloat,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     Section,
@@ -35,19 +36,6 @@ class RewardCacheConfig(Section):
     max_mb: PositiveFloat = Field(default=200.0, description="megabytes that the entries may take")
     persist: bool = Field(
         default=True, description="keep the verdicts in the run folder, so that a resumed run starts warm"
-    )
-
-
-class CurriculumConfig(Section):
-    """Which task is drawn next."""
-
-    enabled: bool = Field(default=False, description="draw by the strategy; otherwise uniformly")
-    strategy: Literal["length", "complexity", "success_rate"] = Field(
-        default="success_rate",
-        description="prefer tasks by measured pass rate p as p(1 - p), by complexity, or by length",
-    )
-    warmup_steps: NonNegativeInt = Field(
-        default=0, description="optimiser steps over which the whole difficulty range is opened"
     )
 
 
@@ -166,6 +154,12 @@ class AccelerationConfig(Section):
     reward_cache: RewardCacheConfig = Field(default_factory=RewardCacheConfig, description="cached verdicts")
     curriculum: CurriculumConfig = Field(
         default_factory=CurriculumConfig, description="which task is drawn next"
+    )
+    refill: RefillConfig = Field(
+        default_factory=RefillConfig, description="drawing anew for groups without signal"
+    )
+    rollout_downsampling: RolloutDownsamplingConfig = Field(
+        default_factory=RolloutDownsamplingConfig, description="training on part of each group"
     )
     early_abort: EarlyAbortConfig = Field(
         default_factory=EarlyAbortConfig, description="end hopeless completions while they are written"

@@ -1,6 +1,6 @@
 """What to evaluate and how: the options of evaluate_humaneval.
 
-Checks the options; samples and scores nothing. Made by pipeline.cli, read by pipeline.evaluate.
+Checks the options; samples and scores nothing. Made by pipeline.cli, read by pipeline.evaluation_command.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from configs.section import module_name_problems
 from configs.task_sets import task_set_problems
 
 ENGINES = ("vllm", "transformers")
+PROMPT_FORMS = ("chat", "completion")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,10 @@ class EvaluationOptions:
     """One evaluation: sample from ``model``, or score the completions that ``samples`` holds.
 
     Exactly one of ``model`` (as ``model.name`` in a configuration) and ``samples`` (a JSONL file in OpenAI's
-    format) is given. ``ks`` are the k of pass@k; left empty, they become 1 and, where it is larger and
+    format) is given; ``against`` is another one to compare it with. ``prompt_form`` says how the model is
+    asked: by its chat template, or with text to be continued. ``timeout`` bounds the CPU seconds of one
+    sample's run (of one test, where the answer is a whole program). ``per_task`` shows every task. ``ks`` are
+    the k of pass@k; left empty, they become 1 and, where it is larger and
     known, ``num_samples``. ``num_samples``, the completions per task, and the sampling
     settings only count when sampling. ``limit`` evaluates the first so many tasks. ``output`` is the file for
     samples and verdicts. ``seed`` makes each task's samples repeatable with the Transformers engine, and with
@@ -38,6 +42,10 @@ class EvaluationOptions:
     num_samples: int = 10
     ks: tuple[int, ...] = ()
     samples: str | None = None
+    against: str | None = None
+    prompt_form: str = "chat"
+    timeout: float = 2.0
+    per_task: bool = False
     output: str | None = None
     temperature: float = 0.6
     top_p: float = 1.0
@@ -73,7 +81,11 @@ class EvaluationOptions:
             yield wrong_value("--temperature", self.temperature, "a number >= 0")
         if not _is_number(self.top_p) or not 0 < self.top_p <= 1:
             yield wrong_value("--top-p", self.top_p, "a number > 0 and <= 1")
+        if not _is_number(self.timeout) or self.timeout <= 0:
+            yield wrong_value("--timeout", self.timeout, "a number > 0")
         yield from module_name_problems("--module", self.modules)
+        if self.prompt_form not in PROMPT_FORMS:
+            yield wrong_value("--prompt-form", self.prompt_form, f"one of: {', '.join(PROMPT_FORMS)}")
         if self.engine not in ENGINES:
             yield wrong_value("--engine", self.engine, f"one of: {', '.join(ENGINES)}")
         if self.engine != "vllm" and (self.attach or self.keep_alive):
@@ -90,17 +102,31 @@ class EvaluationOptions:
             yield wrong_value("--model, --samples", [self.model, self.samples], allowed)
         if self.model == "":
             yield wrong_value("--model", self.model, "text, not empty")
-        if self.samples is not None and not os.path.isfile(self.samples):
-            yield Problem(
-                field="--samples", fault=f"no such file: {self.samples}", allowed="an existing JSONL file"
-            )
+        if self.samples is not None:
+            yield from _missing_file("--samples", self.samples)
+        if self.against is not None:
+            yield from self._against_problems(self.against)
         yield from task_set_problems("--tasks", self.tasks)
-        if self.output is not None and not os.path.isdir(Path(self.output).absolute().parent):
-            yield Problem(
-                field="--output",
-                fault=f"no such folder: {Path(self.output).parent}",
-                allowed="a file in an existing folder",
-            )
+        if self.output is not None:
+            yield from self._output_problems(self.output)
+
+    def _against_problems(self, against: str) -> Iterator[Problem]:
+        if against in ("", self.model, self.samples):
+            yield wrong_value("--against", against, "another model (with --samples: file) to compare with")
+        elif self.samples is not None:
+            yield from _missing_file("--against", against)
+
+    def _output_problems(self, output: str) -> Iterator[Problem]:
+        path = Path(output)
+        if not os.path.isdir(path.absolute().parent):
+            fault, allowed = f"no such folder: {path.parent}", "a file in an existing folder"
+            yield Problem(field="--output", fault=fault, allowed=allowed)
+        elif os.path.isdir(path):
+            yield Problem(field="--output", fault=f"{output} is a folder", allowed="a file")
+        read = [self.tasks, *(name for name in (self.samples, self.against) if name is not None)]
+        if any(os.path.exists(name) and path.absolute() == Path(name).absolute() for name in read):
+            allowed = "a file that the evaluation does not read"
+            yield Problem(field="--output", fault=f"{output} would be overwritten", allowed=allowed)
 
     def _k_problems(self) -> Iterator[Problem]:
         for k in self.ks:
@@ -108,6 +134,11 @@ class EvaluationOptions:
                 yield wrong_value("-k", k, "a whole number > 0")
             elif self.samples is None and _is_int(self.num_samples, 1) and k > self.num_samples:
                 yield wrong_value("-k", k, f"at most -n, which is {self.num_samples}")
+
+
+def _missing_file(flag: str, path: str) -> Iterator[Problem]:
+    if not os.path.isfile(path):
+        yield Problem(field=flag, fault=f"no such file: {path}", allowed="an existing JSONL file")
 
 
 def _is_int(value: object, least: int) -> bool:

@@ -1,7 +1,7 @@
-"""From defaults, mode, file, ``--set`` and flags to one checked Config, knowing where each value came from.
+"""From defaults, mode, profile, file, ``--set`` and flags to one checked Config that knows its origins.
 
-Later layers win: defaults < mode < file < ``--set`` < flags. The mode is itself a setting and is found
-first. Does not parse a command line. Called by pipeline.cli; tests and benchmarks may call it too.
+Later layers win: defaults < mode < profile < file < ``--set`` < flags. The mode is itself a setting and is
+found first. Does not parse a command line. Called by pipeline.cli; tests and benchmarks may call it too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from configs.errors import ConfigError, Problem
+from configs.errors import ConfigError, Problem, wrong_value
 from configs.explain import dotted, explain
 from configs.rewards_schema import PRESETS
 from configs.schema import Config, Section
@@ -22,6 +22,7 @@ from configs.yaml_text import dump_value, parse_assignment, read_mapping
 MODES = ("conservative", "balanced", "aggressive")
 COMMAND_LINE = "command line"
 _MODES_FOLDER = Path(__file__).parent / "modes"
+_PROFILES_FOLDER = Path(__file__).parent / "profiles"
 _DEFAULT = "default"
 _DEFAULTS = Config()
 
@@ -47,9 +48,15 @@ def load_config(
     mode: str | None = None,
     overrides: Sequence[str] = (),
     flags: Mapping[str, object] | None = None,
+    profile: str | None = None,
 ) -> Config:
     """The configuration of a run; the arguments and errors are those of ``resolve``."""
-    return resolve(file, mode, overrides, flags).config
+    return resolve(file, mode, overrides, flags, profile).config
+
+
+def profiles() -> tuple[str, ...]:
+    """The names that ``--profile`` takes."""
+    return tuple(sorted(path.stem for path in _PROFILES_FOLDER.glob("*.yaml")))
 
 
 def resolve(
@@ -57,14 +64,16 @@ def resolve(
     mode: str | None = None,
     overrides: Sequence[str] = (),
     flags: Mapping[str, object] | None = None,
+    profile: str | None = None,
 ) -> Resolved:
-    """Lay ``flags`` over ``overrides`` over ``file`` over the mode over the defaults, and check the whole.
+    """Lay ``flags`` over ``overrides`` over ``file`` over ``profile`` over the mode over the defaults.
 
-    ``mode`` comes from a flag; without it ``acceleration.mode`` of overrides or file counts, else the
-    default. ``overrides`` are texts ``a.b=c``; ``flags`` map dotted paths to values. Raises ConfigError
-    that lists every problem with its origin.
+    The whole is checked. ``mode`` comes from a flag; without it ``acceleration.mode`` of overrides, file or
+    profile counts, else the default. ``overrides`` are texts ``a.b=c``; ``flags`` map dotted paths to values;
+    ``profile`` names a file of configs/profiles. Raises ConfigError that lists every problem with its origin.
     """
-    given = [_Layer(where=str(file), values=read_mapping(file))] if file else []
+    given = [_profile_layer(profile)] if profile is not None else []
+    given += [_Layer(where=str(file), values=read_mapping(file))] if file else []
     given += [_layer_of(f"--set {text}", *parse_assignment(text)) for text in overrides]
     flags = {**(flags or {}), **({"acceleration.mode": mode} if mode is not None else {})}
     given += [_layer_of(COMMAND_LINE, tuple(path.split(".")), value) for path, value in flags.items()]
@@ -114,6 +123,14 @@ def _mode_layers(given: Sequence[_Layer]) -> list[_Layer]:
         return []  # The schema refuses it, together with whatever else is wrong.
     file = _MODES_FOLDER / f"{mode}.yaml"
     return [_Layer(where=f"mode {mode}", values=read_mapping(file))]
+
+
+def _profile_layer(name: str) -> _Layer:
+    known = profiles()
+    if name not in known:
+        problem = wrong_value("--profile", name, f"one of: {', '.join(known)}")
+        raise ConfigError([replace(problem, where=COMMAND_LINE)])
+    return _Layer(where=f"profile {name}", values=read_mapping(_PROFILES_FOLDER / f"{name}.yaml"))
 
 
 def _layer_of(where: str, path: tuple[str, ...], value: object) -> _Layer:

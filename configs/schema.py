@@ -16,21 +16,23 @@ from configs.acceleration_schema import CurriculumConfig as CurriculumConfig
 from configs.acceleration_schema import RewardCacheConfig as RewardCacheConfig
 from configs.acceleration_schema import SpeculativeConfig as SpeculativeConfig
 from configs.cluster_schema import ClusterConfig as ClusterConfig
+from configs.curriculum_schema import num_kept
 from configs.errors import ConfigError, Problem, wrong_value
+from configs.evaluation_schema import EvaluationConfig as EvaluationConfig
 from configs.generation_schema import GenerationConfig as GenerationConfig
+from configs.output_schema import OutputConfig as OutputConfig
 from configs.rewards_schema import RewardsConfig as RewardsConfig
 from configs.rewards_schema import RewardWeights as RewardWeights
 from configs.section import (
     NonNegativeInt,
     PositiveFloat,
-    PositiveFraction,
     PositiveInt,
     Text,
     module_name_problems,
     stays_false,
 )
 from configs.section import Section as Section
-from configs.task_sets import is_on_hub, task_set_problems, training_set_problems
+from configs.task_sets import BUILT_IN_DATASETS, EVALUATION_SETS, is_on_hub, training_set_problems
 from configs.training_schema import GrpoConfig as GrpoConfig
 from configs.training_schema import LoraConfig as LoraConfig
 from configs.training_schema import TrainingConfig as TrainingConfig
@@ -56,10 +58,11 @@ class DatasetConfig(Section):
 
     name: Text = Field(
         default="ladder",
-        description="ladder, codeio, humaneval, mbpp, a .jsonl file, or a hub data set as OWNER/NAME",
+        description=f"{', '.join(BUILT_IN_DATASETS)}, a .jsonl file, or a hub data set as OWNER/NAME",
     )
     split: Text = Field(
-        default="train", description="split of the ladder (train, heldout, all), of mbpp or of a hub data set"
+        default="train",
+        description="split of ladder or word-problems (train, heldout, all), of mbpp or of a hub data set",
     )
     max_samples: PositiveInt | None = Field(default=None, description="use at most this many tasks")
     columns: dict[str, str] = Field(
@@ -67,7 +70,7 @@ class DatasetConfig(Section):
     )
     allow_evaluation_sets: list[str] = Field(
         default_factory=list,
-        description="evaluation sets (humaneval, mbpp, ladder-heldout) that may be trained on all the same",
+        description=f"evaluation sets ({', '.join(EVALUATION_SETS)}) that may be trained on all the same",
     )
 
     @model_validator(mode="after")
@@ -79,16 +82,6 @@ class DatasetConfig(Section):
         if problems:
             raise ConfigError(problems)
         return self
-
-
-class OutputConfig(Section):
-    """Where results go."""
-
-    dir: Text = Field(default="runs", description="folder of run folders")
-    name: str | None = Field(default=None, description="run name; default: date and time")
-    save_steps: PositiveInt = Field(default=10, description="optimiser steps between checkpoints")
-    save_total_limit: PositiveInt = Field(default=2, description="checkpoints kept")
-    logging_steps: PositiveInt = Field(default=1, description="optimiser steps between metric lines")
 
 
 class ExecutionConfig(Section):
@@ -114,27 +107,6 @@ class ExecutionConfig(Section):
     @model_validator(mode="after")
     def _check_modules(self) -> ExecutionConfig:
         problems = module_name_problems("modules", self.modules)
-        if problems:
-            raise ConfigError(problems)
-        return self
-
-
-class EvaluationConfig(Section):
-    """The held-out measurement before and after training."""
-
-    enabled: bool = Field(default=True, description="measure before and after training")
-    tasks: Text = Field(
-        default="ladder-heldout", description="ladder-heldout, ladder, humaneval, mbpp, or a .jsonl file"
-    )
-    max_tasks: PositiveInt | None = Field(default=None, description="use at most this many of the tasks")
-    num_samples: PositiveInt = Field(default=4, description="completions per task")
-    temperature: PositiveFloat = Field(default=1.0, description="sampling temperature")
-    top_p: PositiveFraction = Field(default=1.0, description="nucleus sampling")
-    max_completion_length: PositiveInt = Field(default=128, description="tokens per completion")
-
-    @model_validator(mode="after")
-    def _check_tasks(self) -> EvaluationConfig:
-        problems = task_set_problems("tasks", self.tasks)
         if problems:
             raise ConfigError(problems)
         return self
@@ -224,13 +196,19 @@ class Config(Section):
 
     @property
     def completions_per_step(self) -> int:
-        """Completions that one optimiser step trains on."""
+        """Completions of one optimiser step: all are generated and scored."""
         return self.training.per_device_train_batch_size * self.training.gradient_accumulation_steps
 
     @property
     def prompts_per_step(self) -> int:
         """Groups that one optimiser step trains on."""
         return self.completions_per_step // self.grpo.num_generations
+
+    @property
+    def num_kept_generations(self) -> int:
+        """Completions of a group that are trained on: all, or what down-sampling keeps."""
+        downsampling, num = self.acceleration.rollout_downsampling, self.grpo.num_generations
+        return num_kept(downsampling.keep, num) if downsampling.enabled else num
 
     @model_validator(mode="after")
     def _refuse_impossible(self) -> Config:
@@ -242,6 +220,7 @@ class Config(Section):
             *self._draft_problems(),
             *self._transport_problems(),
             *self._reward_problems(),
+            *self._evaluation_problems(),
         ]
         if problems:
             raise ConfigError(problems)
@@ -262,8 +241,9 @@ class Config(Section):
         if num_ranks == 1:
             return []
         problems = []
-        if num_ranks > self.completions_per_step:
-            allowed = f"at most the {self.completions_per_step} completions of an optimiser step"
+        num_trained = self.prompts_per_step * self.num_kept_generations
+        if num_ranks > num_trained:
+            allowed = f"at most the {num_trained} completions of an optimiser step that are trained on"
             problems.append(wrong_value("runtime.trainer_ranks", num_ranks, allowed))
         if self.lora.load_in_4bit:
             allowed = "1 where the frozen weights are in 4 bits"
@@ -313,6 +293,13 @@ class Config(Section):
             allowed = "auto or file with this generation.engine"
             problems.append(wrong_value(field, value, allowed, "generation.engine"))
         return problems
+
+    def _evaluation_problems(self) -> list[Problem]:
+        mode = self.generation.weight_update_mode
+        if self.evaluation.every_steps is None or mode != "drain":
+            return []
+        allowed = "keep or abort with evaluation.every_steps (drain lets each step wait for its completions)"
+        return [wrong_value("generation.weight_update_mode", mode, allowed, "evaluation.every_steps")]
 
     def _batch_problems(self) -> list[Problem]:
         if self.completions_per_step % self.grpo.num_generations == 0:

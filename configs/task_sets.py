@@ -11,11 +11,40 @@ from collections.abc import Sequence
 
 from configs.errors import Problem, nearest, wrong_value
 
-EVALUATION_SETS = ("humaneval", "mbpp", "ladder-heldout")
-EVALUATION_TASKS = ("ladder-heldout", "ladder", "humaneval", "mbpp")
-BUILT_IN_DATASETS = ("ladder", "ladder-heldout", "humaneval", "mbpp", "codeio")
+EVALUATION_SETS = ("humaneval", "mbpp", "ladder-heldout", "word-problems-heldout", "livecodebench")
+EVALUATION_TASKS = (
+    "ladder-heldout",
+    "ladder",
+    "humaneval",
+    "mbpp",
+    "codeio",
+    "word-problems-heldout",
+    "word-problems",
+)
+BUILT_IN_DATASETS = (
+    "ladder",
+    "ladder-heldout",
+    "humaneval",
+    "mbpp",
+    "codeio",
+    "word-problems",
+    "word-problems-heldout",
+)
+# Sets with splits of our own: train, heldout, all.
+_SPLIT_SETS = ("ladder", "word-problems")
 # What a Task's field ``source`` can hold.
-TASK_SOURCES = ("ladder", "codeio", "humaneval", "mbpp", "jsonl")
+TASK_SOURCES = (
+    "ladder",
+    "codeio",
+    "humaneval",
+    "mbpp",
+    "jsonl",
+    "livecodebench",
+    "word-problems",
+    "gsm8k",
+)
+HUB_FILE_PREFIX = "hf://datasets/"
+_FILE_ENDINGS = (".jsonl", ".jsonl.gz")
 
 # Hub ids under which an evaluation set is known; training on them is training on that set.
 _HUB_EVALUATION_SETS = {
@@ -23,12 +52,19 @@ _HUB_EVALUATION_SETS = {
     "evalplus/humanevalplus": "humaneval",
     "google-research-datasets/mbpp": "mbpp",
     "evalplus/mbppplus": "mbpp",
+    "livecodebench/code_generation": "livecodebench",
+    "livecodebench/code_generation_lite": "livecodebench",
 }
+
+
+def is_task_file(name: str) -> bool:
+    """Whether ``name`` is meant as a file of tasks, here or on the hub."""
+    return name.endswith(_FILE_ENDINGS)
 
 
 def is_on_hub(name: str) -> bool:
     """Whether ``name`` is meant as a hub data set: neither a built-in one nor a file."""
-    return name not in BUILT_IN_DATASETS and not name.endswith(".jsonl")
+    return name not in BUILT_IN_DATASETS and not is_task_file(name)
 
 
 def training_set_problems(name: str, split: str, allowed_sets: Sequence[str]) -> list[Problem]:
@@ -46,21 +82,21 @@ def training_set_problems(name: str, split: str, allowed_sets: Sequence[str]) ->
 
 def task_set_problems(field: str, name: str) -> list[Problem]:
     """What is wrong with ``name`` as a set of tasks to evaluate on; empty if nothing is."""
-    if name.endswith(".jsonl"):
-        return _missing_file_problems(field, name)
-    if name not in EVALUATION_TASKS:
-        return [_unknown_name(field, name, EVALUATION_TASKS)]
+    if is_task_file(name):
+        return _file_problems(field, name)
+    if name not in EVALUATION_TASKS and not _is_hub_name(name):
+        return [_unknown_name(field, name, EVALUATION_TASKS, "a hub data set as OWNER/NAME (split test)")]
     return []
 
 
 def _name_problems(name: str, split: str, allowed_sets: Sequence[str]) -> list[Problem]:
-    if name.endswith(".jsonl"):
-        return _missing_file_problems("name", name)
-    if is_on_hub(name) and (name.count("/") != 1 or not all(name.split("/"))):
+    if is_task_file(name):
+        return _file_problems("name", name)
+    if is_on_hub(name) and not _is_hub_name(name):
         return [_unknown_name("name", name, BUILT_IN_DATASETS, "a hub data set as OWNER/NAME")]
     evaluation_set = _HUB_EVALUATION_SETS.get(name.lower(), name)
-    if name == "ladder" and split in ("heldout", "all"):
-        evaluation_set = "ladder-heldout"
+    if name in _SPLIT_SETS and split in ("heldout", "all"):
+        evaluation_set = f"{name}-heldout"
     if evaluation_set not in EVALUATION_SETS or evaluation_set in allowed_sets:
         return []
     allowed = (
@@ -71,11 +107,11 @@ def _name_problems(name: str, split: str, allowed_sets: Sequence[str]) -> list[P
 
 
 def _split_problems(name: str, split: str) -> list[Problem]:
-    if name == "ladder":
+    if name in _SPLIT_SETS:
         splits: tuple[str, ...] = ("train", "heldout", "all")
     elif name == "humaneval":
         splits = ("train", "test")
-    elif name in ("ladder-heldout", "codeio") or name.endswith(".jsonl"):
+    elif name.removesuffix("-heldout") in (*_SPLIT_SETS, "codeio") or is_task_file(name):
         splits = ("train",)
     else:
         return []
@@ -85,10 +121,20 @@ def _split_problems(name: str, split: str) -> list[Problem]:
     return [wrong_value("split", split, f"{' or '.join(splits)}{reason}", "name")]
 
 
-def _missing_file_problems(field: str, name: str) -> list[Problem]:
+def _is_hub_name(name: str) -> bool:
+    return name.count("/") == 1 and all(name.split("/"))
+
+
+def _file_problems(field: str, name: str) -> list[Problem]:
+    if name.startswith(HUB_FILE_PREFIX):
+        allowed = f"{HUB_FILE_PREFIX}OWNER/NAME[@REVISION]/PATH.jsonl"
+        parts = name.removeprefix(HUB_FILE_PREFIX).split("/", 2)
+        return [] if len(parts) == 3 and all(parts) else [wrong_value(field, name, allowed)]
     if os.path.isfile(name):
         return []
-    return [Problem(field=field, fault=f"no such file: {name}", allowed="an existing .jsonl file")]
+    return [
+        Problem(field=field, fault=f"no such file: {name}", allowed="an existing .jsonl file (or .jsonl.gz)")
+    ]
 
 
 def _unknown_name(field: str, name: str, known: tuple[str, ...], also: str = "") -> Problem:

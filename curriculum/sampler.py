@@ -1,55 +1,52 @@
-"""Which task is asked next: uniform epochs, an opening window, or by measured pass rate.
+"""Which task is asked next: uniform epochs, open levels, or by measured pass rate.
 
 Pure: the same tasks, seed and calls give the same draws, and a sampler restored from its state goes on
-as if it had never stopped. Knows nothing of rewards beyond pass counts. Called by
+as if it had never stopped. Knows nothing of rewards beyond pass counts and whether they differed. Called by
 pipeline.orchestrator.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import random
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from configs.schema import CurriculumConfig
 from curriculum.difficulty import cold_start_order
+from curriculum.pass_rates import PassRates
+from curriculum.skip_ahead import SkipAhead
+from curriculum.stages import open_tasks
 from curriculum.task import Task
 
-_FIRST_WINDOW = 0.25
-_HALF_LIFE_STEPS = 20.0
-_PRIOR_STRENGTH = 2.0
 _EXPLORATION = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassCounts:
-    """Samples of one task that passed and failed, decayed up to ``step``."""
+class _Outcome(NamedTuple):
+    """What a group of ``step`` taught about its task."""
 
-    passed: float
-    failed: float
     step: int
-
-    def at(self, step: int) -> PassCounts:
-        """The counts decayed to ``step``: what was seen 20 optimiser steps ago counts half."""
-        decay = 0.5 ** (max(0, step - self.step) / _HALF_LIFE_STEPS)
-        return PassCounts(passed=self.passed * decay, failed=self.failed * decay, step=max(step, self.step))
+    task_id: str
+    num_passed: int
+    num_samples: int
+    has_signal: bool
 
 
 class Sampler:
-    """Draws tasks, learns from their pass counts, saves and restores its state.
+    """Draws tasks, learns from their groups, saves and restores its state.
 
     With the curriculum off, tasks come in epochs, each in a new random order, without replacement.
-    With it on, the first ``warmup_steps`` steps open the pool linearly from the easiest quarter to all
-    tasks, in the order of curriculum.difficulty. ``length`` and ``complexity`` draw the open pool in
-    epochs. ``success_rate`` draws with a weight of E[p(1 - p)], the expected variance of a pass under a
-    Beta posterior of the task's pass rate p: a task that always or never passes teaches GRPO nothing.
-    Its prior is the pooled pass rate of the task's level, its counts halve every 20 steps so that they
-    follow the policy, and a tenth of the draws is uniform so that no task is given up.
+    With it on, curriculum.stages says which tasks are open, in the order of curriculum.difficulty. ``length``
+    and ``complexity`` draw the open ones in epochs. ``success_rate`` draws with a weight of E[p(1 - p)]
+    (curriculum.pass_rates): a task that always or never passes teaches GRPO nothing. A tenth of the draws is
+    uniform so that no task is given up.
 
-    No task is drawn twice in one step while there are others in the pool.
+    ``skip_ahead`` makes a task rarer whose last groups had no signal (curriculum.skip_ahead): its weight is
+    multiplied by its chance, or, in epochs, it is passed over in this epoch with the chance that is left.
+
+    No task is drawn twice in one step while there are others that are open. What a group teaches counts from
+    the next step on, so that the draws of a step do not depend on which of its groups is done first.
     """
 
     def __init__(self, tasks: Sequence[Task], curriculum: CurriculumConfig, seed: int) -> None:
@@ -62,50 +59,93 @@ class Sampler:
         self._curriculum = curriculum
         self._seed = seed
         self._order = cold_start_order(tasks, curriculum.strategy) if curriculum.enabled else tuple(tasks)
-        self._counts: dict[str, PassCounts] = {}
+        self._rates = PassRates(self._order)
+        self._skips = SkipAhead(curriculum.skip_ahead)
+        self._outcomes: list[_Outcome] = []  # that no draw knew of yet
+        self._num_offered: Counter[int] = Counter()  # by level
+        self._num_visited: Counter[int] = Counter()
         self._num_draws = 0
         self._step = 0
         self._drawn_in_step: set[str] = set()
         self._drawn_in_epoch: set[str] = set()
+        self._last_skipped: tuple[str, ...] = ()
 
     def draw(self, step: int) -> Task:
         """The next task, for optimiser step ``step`` (from 0); steps never go back."""
         self._begin(step)
         # A fresh generator for each draw: its state is then one number, and a resume is exact.
         rng = random.Random(f"{self._seed}/{self._num_draws}")
-        pool = self._open_pool(step)
+        pool = open_tasks(self._order, self._curriculum, step)
+        self._last_skipped = ()
         if self._draws_by_pass_rate:
             task = self._draw_by_pass_rate(pool, rng)
         else:
             task = self._draw_in_epochs(pool, rng)
-        self._num_draws += 1
-        self._drawn_in_step.add(task.task_id)
+        self._count_draw(task)
         return task
 
-    def repeat(self, task_id: str, step: int) -> None:
-        """Account for a ``draw`` that was made in this state by an earlier process, and gave ``task_id``."""
+    @property
+    def last_skipped(self) -> tuple[str, ...]:
+        """The tasks that the last draw passed over for good in this epoch, in order."""
+        return self._last_skipped
+
+    def repeat(self, task_id: str, step: int, skipped: Sequence[str] = ()) -> None:
+        """Account for a ``draw`` that was made in this state by an earlier process.
+
+        It gave ``task_id`` and passed over ``skipped``. Of a task that is gone the draw only counts.
+        """
         self._begin(step)
         if not self._draws_by_pass_rate:
-            self._left_in_epoch(self._open_pool(step))
-            self._drawn_in_epoch.add(task_id)
-        self._num_draws += 1
+            pool = open_tasks(self._order, self._curriculum, step)
+            for each in (*skipped, task_id):
+                self._left_in_epoch(pool)
+                self._drawn_in_epoch.add(each)
         self._drawn_in_step.add(task_id)
+        self._num_draws += 1
+        if task_id in self._by_id:
+            self._num_offered[self._by_id[task_id].difficulty] += 1
 
     def put_back(self, task_id: str) -> None:
         """Take a draw back that came to nothing: where tasks come in epochs, this one is still to come."""
         self._drawn_in_epoch.discard(task_id)
 
-    def record(self, task_id: str, num_passed: int, num_samples: int) -> None:
-        """Count the outcome of one group; groups of size 0 are ignored."""
+    def record(
+        self,
+        task_id: str,
+        num_passed: int,
+        num_samples: int,
+        has_signal: bool | None = None,
+        step: int | None = None,
+    ) -> None:
+        """Count the outcome of one group; groups of size 0 are ignored.
+
+        ``has_signal`` says whether its rewards differed; if it is not given, whether some passed and some
+        failed. ``step`` is the one that it was drawn for; if it is not given, that of the last draw.
+        """
         assert 0 <= num_passed <= num_samples, (task_id, num_passed, num_samples)
         if task_id not in self._by_id:
             raise ValueError(f"task_id: value {task_id!r}: is none of this sampler's tasks")
         if num_samples == 0:
             return
-        old = self._counts.get(task_id, PassCounts(passed=0.0, failed=0.0, step=self._step)).at(self._step)
-        self._counts[task_id] = PassCounts(
-            passed=old.passed + num_passed, failed=old.failed + num_samples - num_passed, step=self._step
+        self._num_visited[self._by_id[task_id].difficulty] += 1
+        self._outcomes.append(
+            _Outcome(
+                step=self._step if step is None else step,
+                task_id=task_id,
+                num_passed=num_passed,
+                num_samples=num_samples,
+                has_signal=0 < num_passed < num_samples if has_signal is None else has_signal,
+            )
         )
+
+    def counts_by_level(self) -> dict[str, float]:
+        """Draws and scored groups of each level so far, as metrics."""
+        levels = sorted({task.difficulty for task in self._order})
+        return {
+            f"curriculum/{name}_level_{level}": float(counts[level])
+            for name, counts in (("offered", self._num_offered), ("visited", self._num_visited))
+            for level in levels
+        }
 
     def state_dict(self) -> dict[str, object]:
         """All that a resumed run needs, in JSON's types."""
@@ -115,76 +155,71 @@ class Sampler:
             "step": self._step,
             "drawn_in_step": sorted(self._drawn_in_step),
             "drawn_in_epoch": sorted(self._drawn_in_epoch),
-            "counts": {
-                task_id: [counts.passed, counts.failed, counts.step]
-                for task_id, counts in sorted(self._counts.items())
-            },
+            "counts": self._rates.state_dict(),
+            "flat_in_row": self._skips.state_dict(),
+            "outcomes": [list(outcome) for outcome in self._outcomes],
+            "offered": _by_text(self._num_offered),
+            "visited": _by_text(self._num_visited),
         }
 
-    def load_state_dict(self, state: Mapping[str, object]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from ``state``. Raises ValueError when it was saved for other tasks or another seed."""
         if state.get("tasks") != self._fingerprint():
             raise ValueError(
                 f"sampler state: value {state.get('tasks')!r}: was saved for other tasks, another curriculum "
                 f"or another seed (here {self._fingerprint()!r}); resume with the run's own configuration"
             )
-        num_draws, step, counts = state["num_draws"], state["step"], state["counts"]
-        in_step, in_epoch = state["drawn_in_step"], state["drawn_in_epoch"]
-        assert isinstance(num_draws, int) and isinstance(step, int) and isinstance(counts, dict)
-        assert isinstance(in_step, list) and isinstance(in_epoch, list)
-        self._num_draws, self._step = num_draws, step
-        self._drawn_in_step, self._drawn_in_epoch = set(in_step), set(in_epoch)
-        self._counts = {
-            task_id: PassCounts(passed=passed, failed=failed, step=at_step)
-            for task_id, (passed, failed, at_step) in counts.items()
-        }
+        self._num_draws, self._step = int(state["num_draws"]), int(state["step"])
+        self._drawn_in_step, self._drawn_in_epoch = set(state["drawn_in_step"]), set(state["drawn_in_epoch"])
+        self._rates.load_state_dict(state["counts"])
+        self._skips.load_state_dict(state["flat_in_row"])
+        self._outcomes = [_Outcome(*outcome) for outcome in state["outcomes"]]
+        self._num_offered, self._num_visited = _by_level(state["offered"]), _by_level(state["visited"])
 
     def weights(self, step: int) -> dict[str, float]:
-        """E[p(1 - p)] of every task as of ``step``, by task_id, in [0, 0.25]."""
-        counts = {task_id: counts.at(step) for task_id, counts in self._counts.items()}
-        mean_of_level = self._pooled_pass_rates(counts)
-        weights = {}
-        for task in self._order:
-            prior = mean_of_level[task.difficulty]
-            seen = counts.get(task.task_id)
-            alpha = _PRIOR_STRENGTH * prior + (seen.passed if seen else 0.0)
-            beta = _PRIOR_STRENGTH * (1 - prior) + (seen.failed if seen else 0.0)
-            weights[task.task_id] = alpha * beta / ((alpha + beta) * (alpha + beta + 1))
-        return weights
-
-    def _pooled_pass_rates(self, counts: Mapping[str, PassCounts]) -> dict[int, float]:
-        # One pass and one failure are assumed of every level: an unseen level starts at a half.
-        passed: defaultdict[int, float] = defaultdict(lambda: 1.0)
-        total: defaultdict[int, float] = defaultdict(lambda: 2.0)
-        for task in self._order:
-            seen = counts.get(task.task_id)
-            if seen:
-                passed[task.difficulty] += seen.passed
-                total[task.difficulty] += seen.passed + seen.failed
-        return {level: passed[level] / total[level] for level in {task.difficulty for task in self._order}}
-
-    def _open_pool(self, step: int) -> Sequence[Task]:
-        if not self._curriculum.enabled or step >= self._curriculum.warmup_steps:
-            return self._order
-        share = _FIRST_WINDOW + (1 - _FIRST_WINDOW) * step / self._curriculum.warmup_steps
-        return self._order[: math.ceil(share * len(self._order))]
+        """E[p(1 - p)] of every task as of ``step``, by task_id, in [0, 0.25]; from all that is recorded."""
+        rates = self._rates.copy()
+        for outcome in self._outcomes:
+            rates.record(outcome.task_id, outcome.num_passed, outcome.num_samples, outcome.step)
+        return rates.variances(step)
 
     @property
     def _draws_by_pass_rate(self) -> bool:
         return self._curriculum.enabled and self._curriculum.strategy == "success_rate"
 
+    @property
+    def _skips_ahead(self) -> bool:
+        return self._curriculum.enabled and self._curriculum.skip_ahead.enabled
+
     def _begin(self, step: int) -> None:
         if step != self._step:
             self._step = step
             self._drawn_in_step.clear()
+        # In one order, whichever group was done first.
+        for outcome in sorted(outcome for outcome in self._outcomes if outcome.step < step):
+            self._rates.record(outcome.task_id, outcome.num_passed, outcome.num_samples, outcome.step)
+            self._skips.record(outcome.task_id, outcome.has_signal)
+        self._outcomes = [outcome for outcome in self._outcomes if outcome.step >= step]
+
+    def _count_draw(self, task: Task) -> None:
+        self._num_draws += 1
+        self._drawn_in_step.add(task.task_id)
+        self._num_offered[task.difficulty] += 1
 
     def _not_in_step(self, pool: Sequence[Task]) -> Sequence[Task]:
         return [task for task in pool if task.task_id not in self._drawn_in_step] or pool
 
     def _draw_in_epochs(self, pool: Sequence[Task], rng: random.Random) -> Task:
-        task = rng.choice(self._not_in_step(self._left_in_epoch(pool)))
-        self._drawn_in_epoch.add(task.task_id)
-        return task
+        skipped: list[str] = []
+        while True:
+            task = rng.choice(self._not_in_step(self._left_in_epoch(pool)))
+            self._drawn_in_epoch.add(task.task_id)
+            # At most an epoch's worth is passed over for one draw.
+            is_asked = len(skipped) >= len(pool) or rng.random() < self._skips.chance(task.task_id)
+            if not self._skips_ahead or is_asked:
+                self._last_skipped = tuple(skipped)
+                return task
+            skipped.append(task.task_id)
 
     def _left_in_epoch(self, pool: Sequence[Task]) -> Sequence[Task]:
         """What of ``pool`` is still to come; where there is nothing, another epoch begins."""
@@ -196,11 +231,22 @@ class Sampler:
     def _draw_by_pass_rate(self, pool: Sequence[Task], rng: random.Random) -> Task:
         candidates = self._not_in_step(pool)
         if rng.random() < _EXPLORATION:
-            return rng.choice(candidates)
-        weights = self.weights(self._step)
+            weights = dict.fromkeys((task.task_id for task in candidates), 1.0)
+        else:
+            weights = self._rates.variances(self._step)
+        if self._skips_ahead:
+            weights = {task_id: weight * self._skips.chance(task_id) for task_id, weight in weights.items()}
         return rng.choices(candidates, [weights[task.task_id] for task in candidates])[0]
 
     def _fingerprint(self) -> str:
         curriculum = self._curriculum.model_dump_json()
         text = "\n".join([str(self._seed), curriculum, *(task.task_id for task in self._order)])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _by_text(counts: Mapping[int, int]) -> dict[str, int]:
+    return {str(level): counts[level] for level in sorted(counts)}
+
+
+def _by_level(counts: Mapping[str, int]) -> Counter[int]:
+    return Counter({int(level): number for level, number in counts.items()})

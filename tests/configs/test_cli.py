@@ -45,7 +45,7 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> _Stages:
         ("launch", "run_profile"),
         ("resident", "stop_all"),
         ("baseline", "run_baseline"),
-        ("evaluate", "run_evaluation"),
+        ("evaluation_command", "run_evaluation"),
     ):
         name = f"pipeline.{module}"
         stub = sys.modules[name] if name in stubbed else ModuleType(name)

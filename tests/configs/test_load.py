@@ -28,6 +28,7 @@ def _file(folder: Path, text: str) -> Path:
 def test_nothing_given_is_the_defaults_with_mode_balanced() -> None:
     expected = Config().model_dump()
     expected["acceleration"]["curriculum"]["enabled"] = True
+    expected["acceleration"]["refill"]["enabled"] = True
     assert load_config().model_dump() == expected
 
 
@@ -64,6 +65,7 @@ def test_the_origin_of_each_value_is_known(tmp_path: Path) -> None:
         "acceleration.max_staleness": "mode balanced",
         "acceleration.curriculum.enabled": "mode balanced",
         "acceleration.curriculum.strategy": "mode balanced",
+        "acceleration.refill.enabled": "mode balanced",
         "training.max_steps": str(file),
         "training.seed": "--set training.seed=2",
         "model.name": "command line",

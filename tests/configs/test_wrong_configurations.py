@@ -21,7 +21,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, function in (
         ("launch", "run_training"),
         ("baseline", "run_baseline"),
-        ("evaluate", "run_evaluation"),
+        ("evaluation_command", "run_evaluation"),
     ):
         stub = ModuleType(f"pipeline.{module}")
         setattr(stub, function, refuse)
@@ -30,6 +30,38 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # (YAML text, what the one line must hold besides the file's name)
 WRONG_FILES = {
+    "stages that do not follow each other": (
+        "acceleration: {curriculum: {stages: [{until_step: 9}, {until_step: 9, max_difficulty: 2}]}}",
+        ["acceleration.curriculum.stages.1.until_step", "9 is not allowed", "a whole number > 9"],
+    ),
+    "a stage with an unknown key": (
+        "acceleration: {curriculum: {stages: [{until: 9}]}}",
+        ["acceleration.curriculum.stages.0.until", "unknown key", "until_step"],
+    ),
+    "a stage of a level that is none": (
+        "acceleration: {curriculum: {stages: [{max_difficulty: 6}]}}",
+        ["acceleration.curriculum.stages.0.max_difficulty", "6", "a whole number >= 1 and <= 5"],
+    ),
+    "stages that are no list": (
+        "acceleration: {curriculum: {stages: {until_step: 9}}}",
+        ["acceleration.curriculum.stages", "a list of"],
+    ),
+    "stages without the curriculum": (
+        "acceleration: {curriculum: {enabled: false, stages: [{until_step: 9}]}}",
+        ["acceleration.curriculum.stages", "[] where enabled is false"],
+    ),
+    "a refill budget that refills nothing": (
+        "acceleration: {refill: {max_draws: 1}}",
+        ["acceleration.refill.max_draws", "1", "a number > 1"],
+    ),
+    "all of a group kept": (
+        "acceleration: {rollout_downsampling: {keep: 1.0}}",
+        ["acceleration.rollout_downsampling.keep", "1.0", "a number > 0 and < 1"],
+    ),
+    "a floor above the base": (
+        "acceleration: {curriculum: {skip_ahead: {base: 0.1, floor: 0.2}}}",
+        ["acceleration.curriculum.skip_ahead.floor", "0.2", "at most base, which is 0.1"],
+    ),
     "one generation": ("grpo: {num_generations: 1}", ["grpo.num_generations", "1", "a whole number >= 2"]),
     "generations do not divide the batch": (
         "grpo: {num_generations: 7}",
@@ -232,7 +264,7 @@ WRONG_FILES = {
         "acceleration: {curriculum: {strategy: random}}",
         ["acceleration.curriculum.strategy", '"random"', "length, complexity, success_rate"],
     ),
-    "evaluation on a training set": ("evaluation: {tasks: codeio}", ["evaluation.tasks", "codeio", "mbpp"]),
+    "evaluation on nothing known": ("evaluation: {tasks: codex}", ["evaluation.tasks", "codex", "mbpp"]),
     "unknown device": ("runtime: {device: tpu}", ["runtime.device", '"tpu"', "auto, cpu, cuda"]),
     "run name with a slash": ("output: {name: a/b}", ["output.name", '"a/b"', "no '/'"]),
     "run name of digits": ("output: {name: 2026}", ["output.name", "2026", "in quotes"]),

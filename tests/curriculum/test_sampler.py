@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from configs.schema import CurriculumConfig
+from configs.curriculum_schema import CurriculumConfig, CurriculumStageConfig, SkipAheadConfig
 from curriculum.difficulty import cold_start_order, complexity
 from curriculum.sampler import Sampler
 from curriculum.task import Task
@@ -14,6 +14,19 @@ from sandbox.result import CallTest
 _UNIFORM = CurriculumConfig(enabled=False)
 _LENGTH = CurriculumConfig(enabled=True, strategy="length", warmup_steps=10)
 _PASS_RATE = CurriculumConfig(enabled=True, strategy="success_rate")
+_SKIPS = SkipAheadConfig(enabled=True, base=0.4, floor=0.1)
+_SKIPPING_EPOCHS = CurriculumConfig(enabled=True, strategy="length", skip_ahead=_SKIPS)
+_STAGED = CurriculumConfig(
+    enabled=True,
+    strategy="success_rate",
+    skip_ahead=_SKIPS,
+    stages=[
+        CurriculumStageConfig(until_step=4, max_difficulty=1),
+        CurriculumStageConfig(until_step=9, max_difficulty=3),
+        CurriculumStageConfig(min_difficulty=2),
+    ],
+)
+_ALL = [_UNIFORM, _LENGTH, _PASS_RATE, _SKIPPING_EPOCHS, _STAGED]
 
 
 def _task(index: int, *, level: int = 1, reference: str = "") -> Task:
@@ -41,14 +54,14 @@ def _play(sampler: Sampler, steps: range, draws_per_step: int = 4) -> list[str]:
     return drawn
 
 
-@pytest.mark.parametrize("curriculum", [_UNIFORM, _LENGTH, _PASS_RATE])
+@pytest.mark.parametrize("curriculum", _ALL)
 def test_one_seed_gives_one_sequence_and_another_seed_another(curriculum: CurriculumConfig) -> None:
     first, again, other = (_play(Sampler(_TASKS, curriculum, seed), range(20)) for seed in (3, 3, 4))
     assert first == again
     assert first != other
 
 
-@pytest.mark.parametrize("curriculum", [_UNIFORM, _LENGTH, _PASS_RATE])
+@pytest.mark.parametrize("curriculum", _ALL)
 @pytest.mark.parametrize("stop", [1, 7, 13])
 def test_a_resumed_sampler_goes_on_as_if_it_had_never_stopped(
     curriculum: CurriculumConfig, stop: int
@@ -61,23 +74,25 @@ def test_a_resumed_sampler_goes_on_as_if_it_had_never_stopped(
     assert head + _play(after, range(stop, 20)) == whole
 
 
-@pytest.mark.parametrize("curriculum", [_UNIFORM, _LENGTH, _PASS_RATE])
+@pytest.mark.parametrize("curriculum", _ALL)
 def test_a_sampler_that_is_told_of_its_draws_is_as_the_one_that_made_them(
     curriculum: CurriculumConfig,
 ) -> None:
     """From any earlier state, over the end of epochs and with draws put back."""
-    first = Sampler(_TASKS[:10], curriculum, 0)
+    first = Sampler(_TASKS[::4], curriculum, 0)
     _play(first, range(3))
-    second = Sampler(_TASKS[:10], curriculum, 0)
+    second = Sampler(_TASKS[::4], curriculum, 0)
     second.load_state_dict(first.state_dict())
     for step in range(3, 12):
-        drawn = [first.draw(step).task_id for _ in range(4)]
-        first.put_back(drawn[0])
-        first.record(drawn[1], 1, 2)
-        for task_id in drawn:
-            second.repeat(task_id, step)
-        second.put_back(drawn[0])
-        second.record(drawn[1], 1, 2)
+        drawn = []
+        for _ in range(4):
+            drawn.append(first.draw(step).task_id)
+            second.repeat(drawn[-1], step, first.last_skipped)
+        for sampler in (first, second):
+            sampler.put_back(drawn[0])
+            sampler.record(drawn[1], 1, 2)
+            sampler.record(drawn[2], 2, 2)
+            sampler.record(drawn[3], 0, 2)
         assert second.state_dict() == first.state_dict()
     assert second.draw(12) == first.draw(12)
 
@@ -209,3 +224,53 @@ def test_cold_start_orders_are_by_length_by_complexity_and_by_level() -> None:
     assert cold_start_order(tasks, "length") == (hard, easy, unknown)
     assert cold_start_order(tasks, "complexity") == (easy, hard, unknown)
     assert cold_start_order(tasks, "success_rate") == (unknown, hard, easy)
+
+
+@pytest.mark.parametrize("curriculum", _ALL)
+def test_the_order_in_which_groups_of_a_step_are_done_changes_no_draw(curriculum: CurriculumConfig) -> None:
+    """Nor does a draw of the step itself depend on which of its groups were done before it."""
+    samplers = [Sampler(_TASKS[::4], curriculum, 0) for _ in range(2)]
+    for step in range(12):
+        first = [sampler.draw(step).task_id for sampler in samplers]
+        samplers[0].record(first[0], 8, 8, step=step)
+        second = [sampler.draw(step).task_id for sampler in samplers]
+        assert len(set(first)) == len(set(second)) == 1
+        known = [sampler.state_dict() for sampler in samplers]
+        assert all(known[0][name] == known[1][name] for name in ("counts", "flat_in_row"))
+        samplers[0].record(second[0], 3, 8, step=step)
+        samplers[1].record(second[0], 3, 8, step=step)
+        samplers[1].record(first[0], 8, 8, step=step)
+    ends = [sampler.draw(12).task_id for sampler in samplers]
+    assert ends[0] == ends[1]
+    assert samplers[0].state_dict() == samplers[1].state_dict()
+
+
+def test_a_group_that_is_told_late_counts_as_of_its_own_step() -> None:
+    """As after a resume, which generates again what lost weights had written."""
+    in_time, late = (Sampler(_TASKS[:3], _PASS_RATE, 0) for _ in range(2))
+    for sampler in (in_time, late):
+        sampler.draw(0)
+    in_time.record("t00", 2, 8, step=0)
+    for sampler in (in_time, late):
+        sampler.draw(30)
+        sampler.record("t00", 6, 8, step=30)
+    late.record("t00", 2, 8, step=0)
+    assert late.weights(40) == pytest.approx(in_time.weights(40))
+
+
+def test_draws_and_scored_groups_are_counted_by_level() -> None:
+    sampler = Sampler(_TASKS, _STAGED, 0)
+    drawn = _play(sampler, range(6))
+    sampler.draw(6)
+    counts = sampler.counts_by_level()
+    levels = Counter(task.difficulty for task_id in drawn for task in _TASKS if task.task_id == task_id)
+    assert set(counts) == {
+        f"curriculum/{kind}_level_{level}" for kind in ("offered", "visited") for level in range(1, 6)
+    }
+    assert [counts[f"curriculum/visited_level_{level}"] for level in range(1, 6)] == [
+        levels[level] for level in range(1, 6)
+    ]
+    assert sum(counts.values()) == 2 * len(drawn) + 1
+    again = Sampler(_TASKS, _STAGED, 0)
+    again.load_state_dict(json.loads(json.dumps(sampler.state_dict())))
+    assert again.counts_by_level() == counts

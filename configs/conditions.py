@@ -1,0 +1,60 @@
+"""Settings that keep a technique from acting although it is on. Called by configs.techniques and stages."""
+
+from __future__ import annotations
+
+from configs.schema import Config
+
+
+def why_not_streamed(config: Config) -> str | None:
+    """The setting for which a step is trained on when all its groups are there; None if there is none."""
+    if config.grpo.scale_rewards == "batch":
+        return "grpo.scale_rewards: batch divides by the standard deviation of the whole step's rewards"
+    if config.grpo.loss_type == "bnpo":
+        return "grpo.loss_type: bnpo divides by the tokens of sequences that follow each other in the step"
+    return None
+
+
+def why_no_overlap_trial(config: Config) -> str | None:
+    """The setting for which a run has nothing to try out about overlap, whatever its hardware."""
+    if config.runtime.placement != "auto":
+        return f"runtime.placement: {config.runtime.placement} is a choice of the user's"
+    if config.acceleration.max_staleness == 0 and not config.acceleration.stream_steps:
+        return "nothing overlaps: acceleration.max_staleness is 0 and stream_steps off"
+    if config.cluster.address is not None:
+        return "on a cluster the stages have hardware of their own"
+    return None
+
+
+def why_no_drafts(config: Config) -> str | None:
+    """The setting for which nothing is drafted."""
+    if config.generation.engine != "vllm":
+        return f"generation.engine: {config.generation.engine} does not draft"
+    return None
+
+
+def needs_no_kl(config: Config) -> str | None:
+    """The setting for which a group without signal has a gradient all the same."""
+    if config.grpo.beta > 0:
+        return "grpo.beta is above 0: such groups feel the KL term"
+    return None
+
+
+def needs_asynchrony(config: Config) -> str | None:
+    """The setting for which nothing is being written when the weights change."""
+    if config.acceleration.max_staleness == 0:
+        return "acceleration.max_staleness is 0: nothing is being written when the weights change"
+    return None
+
+
+def needs_curriculum(config: Config) -> str | None:
+    """The setting for which tasks are drawn uniformly."""
+    if not config.acceleration.curriculum.enabled:
+        return "acceleration.curriculum.enabled is false: tasks are drawn uniformly"
+    return None
+
+
+def needs_vllm(config: Config) -> str | None:
+    """The setting for which there is no KV cache of vLLM's."""
+    if config.generation.engine != "vllm":
+        return f"generation.engine: {config.generation.engine} has no such cache"
+    return None

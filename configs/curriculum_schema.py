@@ -1,0 +1,145 @@
+"""The sections that say which samples are drawn and trained on: curriculum, refill, down-sampling.
+
+Called by configs.acceleration_schema.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from configs.errors import ConfigError, Problem, wrong_value
+from configs.section import NonNegativeInt, PositiveFraction, PositiveInt, Section
+
+Level = Annotated[int, Field(ge=1, le=5)]
+
+
+class CurriculumStageConfig(Section):
+    """One stage of a schedule: tasks of these levels only, up to its last step."""
+
+    until_step: PositiveInt | None = Field(
+        default=None, description="its last optimiser step; null, for the last stage only: to the end"
+    )
+    min_difficulty: Level = Field(default=1, description="easiest level, 1 to 5")
+    max_difficulty: Level = Field(default=5, description="hardest level, 1 to 5")
+
+    @model_validator(mode="after")
+    def _check_levels(self) -> CurriculumStageConfig:
+        if self.min_difficulty > self.max_difficulty:
+            allowed = f"at least min_difficulty, which is {self.min_difficulty}"
+            problem = wrong_value("max_difficulty", self.max_difficulty, allowed, "min_difficulty")
+            raise ConfigError([problem])
+        return self
+
+
+class SkipAheadConfig(Section):
+    """Passing over tasks whose last groups taught nothing: solved or hopeless."""
+
+    enabled: bool = Field(
+        default=False,
+        description="with the curriculum: ask a task less often the more of its last groups had no signal, "
+        "one after the other",
+    )
+    base: PositiveFraction = Field(
+        default=0.5,
+        description="chance that it is asked after one group without signal; each further one multiplies it",
+    )
+    floor: PositiveFraction = Field(
+        default=0.05, description="smallest such chance, so that every task is asked again"
+    )
+
+    @model_validator(mode="after")
+    def _check_floor(self) -> SkipAheadConfig:
+        if self.floor > self.base:
+            allowed = f"at most base, which is {self.base:g}"
+            raise ConfigError([wrong_value("floor", self.floor, allowed, "base")])
+        return self
+
+
+class CurriculumConfig(Section):
+    """Which task is drawn next."""
+
+    enabled: bool = Field(default=False, description="draw by the strategy; otherwise uniformly")
+    strategy: Literal["length", "complexity", "success_rate"] = Field(
+        default="success_rate",
+        description="prefer tasks by measured pass rate p as p(1 - p), by complexity, or by length",
+    )
+    warmup_steps: NonNegativeInt = Field(
+        default=0, description="optimiser steps over which the whole difficulty range is opened"
+    )
+    stages: list[CurriculumStageConfig] = Field(
+        default_factory=list,
+        description="which levels are open when, such as [{until_step: 12, max_difficulty: 2}, {until_step: "
+        "24, max_difficulty: 3}]; after the last one all are",
+    )
+    skip_ahead: SkipAheadConfig = Field(
+        default_factory=SkipAheadConfig, description="passing over what is solved or hopeless"
+    )
+
+    @model_validator(mode="after")
+    def _check_stages(self) -> CurriculumConfig:
+        problems = list(self._stage_problems())
+        if problems:
+            raise ConfigError(problems)
+        return self
+
+    def _stage_problems(self) -> Iterator[Problem]:
+        if not self.stages:
+            return
+        if not self.enabled:
+            yield wrong_value("stages", _shown(self.stages), "[] where enabled is false", "enabled")
+        if self.warmup_steps:
+            allowed = "0 with stages: both say which tasks are open"
+            yield wrong_value("warmup_steps", self.warmup_steps, allowed, "stages")
+        before = 0
+        for number, stage in enumerate(self.stages):
+            field = f"stages.{number}.until_step"
+            if stage.until_step is None:
+                if number < len(self.stages) - 1:
+                    allowed = "a whole number: only the last stage goes on to the end"
+                    yield wrong_value(field, None, allowed, "stages")
+            elif stage.until_step <= before:
+                allowed = f"a whole number > {before}, where the stage before it ends"
+                yield wrong_value(field, stage.until_step, allowed, "stages")
+            before = stage.until_step or before
+
+
+def _shown(stages: Sequence[CurriculumStageConfig]) -> list[dict[str, object]]:
+    return [stage.model_dump() for stage in stages]
+
+
+class RefillConfig(Section):
+    """Drawing anew for groups without signal (dynamic sampling, DAPO, arXiv:2503.14476)."""
+
+    enabled: bool = Field(
+        default=False,
+        description="replace a group whose rewards are all equal by another draw; acts only when grpo.beta "
+        "is 0 (not exact: the expected gradient keeps its direction and becomes longer)",
+    )
+    max_draws: Annotated[float, Field(gt=1)] = Field(
+        default=3.0,
+        description="so many times the groups of a step are drawn for it at most; then it trains on what "
+        "there is",
+    )
+
+
+class RolloutDownsamplingConfig(Section):
+    """Training on part of each group (PODS, arXiv:2504.13818)."""
+
+    enabled: bool = Field(
+        default=False,
+        description="train only on the completions of a group whose rewards differ most; all are generated "
+        "and scored, and count in its mean and standard deviation (approximate)",
+    )
+    keep: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.5, description="share of grpo.num_generations that is trained on; two at least"
+    )
+
+
+def num_kept(keep: float, num_generations: int) -> int:
+    """How many of ``num_generations`` completions are the share ``keep``: two at least."""
+    # The product may be a rounding error above a whole number.
+    return min(num_generations, max(2, math.ceil(keep * num_generations - 1e-9)))

@@ -1,0 +1,41 @@
+"""The configuration of a run that is over, read from its folder: what it was trained on may be gone by now.
+
+A run that begins needs its files of tasks, so a configuration that names one which is not there is refused;
+who only looks back at a run does not need them. Called by pipeline.measured_run and pipeline.model_card.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from configs.load import load_config
+from configs.schema import Config
+from configs.yaml_text import read_mapping
+
+# Fields that may name a file, and a name that stands for it while the rest is checked.
+_FILES = (("dataset", "name", "ladder"), ("evaluation", "tasks", "ladder-heldout"))
+
+
+def load_finished(file: Path) -> Config:
+    """The configuration in ``file``. Raises ConfigError as ``load_config``, but for files of tasks."""
+    values = read_mapping(file)
+    lost = [
+        (section, field, stand_in, name)
+        for section, field, stand_in in _FILES
+        if _is_lost(name := _value(values, section, field))
+    ]
+    config = load_config(file, overrides=[f"{section}.{field}={name}" for section, field, name, _ in lost])
+    for section, field, _, name in lost:
+        changed = getattr(config, section).model_copy(update={field: name})
+        config = config.model_copy(update={section: changed})
+    return config
+
+
+def _value(values: dict[str, Any], section: str, field: str) -> object:
+    found = values.get(section)
+    return found.get(field) if isinstance(found, dict) else None
+
+
+def _is_lost(name: object) -> bool:
+    return isinstance(name, str) and name.endswith((".jsonl", ".jsonl.gz")) and not Path(name).is_file()
