@@ -46,8 +46,8 @@ def humaneval_task(record: Record) -> Task:
     task_id = record.text("task_id")
     prompt = record.text("prompt")
     entry_point = record.identifier("entry_point")
-    heads = list(re.finditer(rf"^(async )?def\s+{entry_point}\s*\(", prompt, re.MULTILINE))
-    if not heads:
+    head = last_head(prompt, entry_point)
+    if head is None:
         raise record.error("prompt", f"must hold the head of {entry_point}()")
     reference = prompt + record.text("canonical_solution")
     check_source = record.text("test")
@@ -60,12 +60,18 @@ def humaneval_task(record: Record) -> Task:
         entry_point=entry_point,
         call_tests=call_tests or (),
         check_source=None if call_tests else check_source,
-        prelude=prompt[: heads[-1].start()],
+        prelude=prompt[:head],
         reference="" if parse_quietly(reference) is None else reference,
         difficulty=2 if is_mbpp else 3,
         family=task_id,
         source="mbpp" if is_mbpp else "humaneval",
     )
+
+
+def last_head(prompt: str, entry_point: str) -> int | None:
+    """Where in ``prompt`` the last head of ``entry_point`` begins; None where there is none."""
+    heads = list(re.finditer(rf"^(async )?def\s+{entry_point}\s*\(", prompt, re.MULTILINE))
+    return heads[-1].start() if heads else None
 
 
 def package_folder(module: str, distribution: str) -> Path:

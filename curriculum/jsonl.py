@@ -1,4 +1,4 @@
-"""Tasks from JSON records: the project's own plain form, HumanEval's and MBPP's, told apart by field.
+"""Tasks from JSON records: the project's own plain form and those of data sets, told apart by field.
 
 The plain form, one JSON object a line (blank lines are skipped):
 
@@ -12,18 +12,28 @@ The plain form, one JSON object a line (blank lines are skipped):
     difficulty   optional: 1 (easiest, the default) to 5
     family       optional: variants of one idea share it
 
-JSON has lists but no tuples or sets: an answer that must be one needs ``check``. A line with
-``test_list`` is read as MBPP's form, one with ``test`` as HumanEval's. Executes nothing. Called by
-curriculum.sources, curriculum.hub and pipeline.samples.
+JSON has lists but no tuples or sets: an answer that must be one needs ``check``. A line with ``test_list``
+is read as MBPP's form, one with ``test`` as HumanEval's, with ``base_input`` as EvalPlus's, with
+``question_content`` as LiveCodeBench's, with ``question`` as GSM8K's. A file may be packed (.jsonl.gz) and
+may lie on the hub (curriculum.hub_file). Executes nothing. Called by curriculum.sources, curriculum.hub and
+pipeline.samples.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Iterable
+import zlib
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from curriculum import humaneval, mbpp
+from configs.task_sets import HUB_FILE_PREFIX
+from curriculum.evalplus import evalplus_task
+from curriculum.gsm8k import gsm8k_task
+from curriculum.hub_file import fetch_hub_file
+from curriculum.humaneval import humaneval_task
+from curriculum.livecodebench import livecodebench_task
+from curriculum.mbpp import mbpp_task
 from curriculum.record import Record, shorten
 from curriculum.task import Task
 from sandbox.result import CallTest
@@ -41,20 +51,32 @@ FIELDS = (
 )
 
 
+# The form of a record with this field; the first that is there decides.
+_FORMS: dict[str, Callable[[Record], Task]] = {
+    "base_input": evalplus_task,
+    "question_content": livecodebench_task,
+    "question": gsm8k_task,
+    "test_list": mbpp_task,
+    "test": humaneval_task,
+}
+
+
 def load_jsonl(path: str | Path) -> tuple[Task, ...]:
-    """The tasks of a file, in its order.
+    """The tasks of a file, or of one on the hub, in its order.
 
     Raises ValueError for a file that is missing or empty and for the first malformed line, as
     'FILE:LINE: field ...: value ...: what is right'.
     """
-    return tasks_of_records(read_records(path), origin=str(path))
+    local = fetch_hub_file(path) if isinstance(path, str) and path.startswith(HUB_FILE_PREFIX) else path
+    return tasks_of_records(read_records(local), origin=str(path))
 
 
 def read_records(path: str | Path) -> list[Record]:
     """The lines of a file as records, blank ones skipped. Raises ValueError as ``load_jsonl`` does."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as failure:
+        data = Path(path).read_bytes()
+        lines = (gzip.decompress(data) if str(path).endswith(".gz") else data).decode("utf-8").split("\n")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as failure:
         raise ValueError(f"{path}: cannot be read as UTF-8 text: {failure}") from None
     return [
         _parse_line(f"{path}:{number}", line) for number, line in enumerate(lines, start=1) if line.strip()
@@ -77,12 +99,9 @@ def tasks_of_records(records: Iterable[Record], origin: str) -> tuple[Task, ...]
 
 
 def record_task(record: Record) -> Task:
-    """The task of one record, in whichever of the three forms it is."""
-    if "test_list" in record.fields:
-        return mbpp.mbpp_task(record)
-    if "test" in record.fields:
-        return humaneval.humaneval_task(record)
-    return _plain_task(record)
+    """The task of one record, in whichever form it is."""
+    form = next((form for field, form in _FORMS.items() if field in record.fields), _plain_task)
+    return form(record)
 
 
 def _plain_task(record: Record) -> Task:
@@ -126,8 +145,17 @@ def _call_tests(record: Record) -> tuple[CallTest, ...]:
 
 
 def _parse_line(where: str, line: str) -> Record:
+    constants: list[str] = []
+
+    def note(name: str) -> float:
+        constants.append(name)
+        return float(name)
+
     try:
-        value = json.loads(line, parse_constant=_refuse_constant)
+        value = json.loads(line, parse_constant=note)
+        # EvalPlus's inputs have infinities; nobody else's form does.
+        if constants and not (isinstance(value, dict) and "base_input" in value):
+            raise ValueError(f"{constants[0]} is not JSON")
     except (ValueError, RecursionError) as failure:
         raise ValueError(
             f"{where}: field (whole line): value {shorten(line)}: must be one JSON object ({failure})"
@@ -135,7 +163,3 @@ def _parse_line(where: str, line: str) -> Record:
     if not isinstance(value, dict):
         raise ValueError(f"{where}: field (whole line): value {shorten(value)}: must be one JSON object")
     return Record(where=where, fields=value)
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")

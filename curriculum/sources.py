@@ -2,13 +2,13 @@
 
 Dispatches by name only; each source's own file knows its format. Refuses to train on evaluation sets
 that the configuration does not allow by name. Executes no code of any data set. Called by
-pipeline.orchestrator, pipeline.evaluate and pipeline.baseline.
+pipeline.orchestrator, pipeline.evaluation_command and pipeline.baseline.
 """
 
 from __future__ import annotations
 
 from configs.schema import DatasetConfig
-from configs.task_sets import EVALUATION_SETS
+from configs.task_sets import EVALUATION_SETS, EVALUATION_TASKS, is_task_file
 from curriculum.codeio import load_codeio
 from curriculum.hub import load_hub
 from curriculum.humaneval import load_humaneval
@@ -16,6 +16,7 @@ from curriculum.jsonl import load_jsonl
 from curriculum.ladder.index import ladder_tasks
 from curriculum.mbpp import HUB_NAME as MBPP_HUB_NAME
 from curriculum.task import Task
+from curriculum.word_problems.index import word_problems
 
 
 def load_tasks(dataset: DatasetConfig) -> tuple[Task, ...]:
@@ -28,8 +29,8 @@ def load_tasks(dataset: DatasetConfig) -> tuple[Task, ...]:
     _check_allowed_names(dataset)
     if dataset.name in EVALUATION_SETS:
         _refuse_unless_allowed(dataset.name, dataset)
-    if dataset.name == "ladder" and dataset.split != "train":
-        _refuse_unless_allowed("ladder-heldout", dataset)
+    if dataset.name in ("ladder", "word-problems") and dataset.split != "train":
+        _refuse_unless_allowed(f"{dataset.name}-heldout", dataset)
     tasks = _load(dataset)
     for source in sorted({task.source for task in tasks} & set(EVALUATION_SETS)):
         _refuse_unless_allowed(source, dataset)
@@ -40,23 +41,32 @@ def load_tasks(dataset: DatasetConfig) -> tuple[Task, ...]:
 
 
 def load_named_tasks(name: str) -> tuple[Task, ...]:
-    """The tasks of an evaluation: ladder-heldout, ladder, humaneval, mbpp (test split) or FILE.jsonl.
+    """The tasks of an evaluation: one of EVALUATION_TASKS, a file, or a data set's test split on the hub.
 
-    ladder is the training split (to see how far a model fits what it was trained on). Raises
-    ValueError for another name and for a malformed file.
+    ladder and word-problems are their training splits (to see how far a model fits what it was trained on).
+    Raises ValueError for another name and for a malformed file.
     """
-    if name == "ladder-heldout":
-        return ladder_tasks("heldout")
-    if name == "ladder":
-        return ladder_tasks("train")
-    if name == "humaneval":
-        return load_humaneval()
-    if name == "mbpp":
-        return load_hub(MBPP_HUB_NAME, split="test", columns={})
-    if name.endswith(".jsonl"):
-        return load_jsonl(name)
+    match name:
+        case "ladder-heldout":
+            return ladder_tasks("heldout")
+        case "ladder":
+            return ladder_tasks("train")
+        case "word-problems-heldout":
+            return word_problems("heldout")
+        case "word-problems":
+            return word_problems("train")
+        case "humaneval":
+            return load_humaneval()
+        case "codeio":
+            return load_codeio()
+        case "mbpp":
+            return load_hub(MBPP_HUB_NAME, split="test", columns={})
+        case name if is_task_file(name):
+            return load_jsonl(name)
+        case name if "/" in name:
+            return load_hub(name, split="test", columns={})
     raise ValueError(
-        f"evaluation tasks: value {name!r}: use ladder-heldout, ladder, humaneval, mbpp, or a .jsonl file"
+        f"evaluation tasks: value {name!r}: use {', '.join(EVALUATION_TASKS)}, a .jsonl file or OWNER/NAME"
     )
 
 
@@ -74,9 +84,17 @@ def _load(dataset: DatasetConfig) -> tuple[Task, ...]:
             return load_humaneval()
         case "mbpp":
             return load_hub(MBPP_HUB_NAME, split=dataset.split, columns={})
+        case "word-problems":
+            if dataset.split not in ("train", "heldout", "all"):
+                raise ValueError(
+                    f"dataset.split: value {dataset.split!r}: word-problems has train, heldout and all"
+                )
+            return word_problems(dataset.split)
+        case "word-problems-heldout":
+            return word_problems("heldout")
         case "codeio":
             return load_codeio()
-        case name if name.endswith(".jsonl"):
+        case name if is_task_file(name):
             return load_jsonl(name)
         case name:
             return load_hub(name, split=dataset.split, columns=dataset.columns)

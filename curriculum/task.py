@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandbox.result import CallTest
+from sandbox.result import CallTest, StdioTest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,10 +12,12 @@ class Task:
     """One programming task.
 
     ``prompt`` is what the model is asked, in plain words or as a function head with a docstring.
-    ``call_tests`` or ``check_source`` (a program defining ``check(candidate)``) judge the answer:
-    exactly one of them is given. ``prelude`` holds imports and helpers of the prompt that solution
-    and check may use. ``difficulty`` is a level, 1 (easiest) to 5. ``family`` groups variants of one
-    idea: train and held-out sets never share a family.
+    ``call_tests``, ``check_source`` (a program defining ``check(candidate)``) or ``stdio_tests`` (the
+    answer is a whole program, ``entry_point`` is empty) judge the answer: exactly one of them is given.
+    ``check_parts`` names the tests of a ``check_source`` that has several, in order, where one that fails
+    leaves the later ones out. ``prelude`` holds imports and helpers of the prompt that solution and check
+    may use. ``difficulty`` is a level, 1 (easiest) to 5. ``family`` groups variants of one idea: train and
+    held-out sets never share a family.
     """
 
     task_id: str
@@ -23,6 +25,8 @@ class Task:
     entry_point: str
     call_tests: tuple[CallTest, ...] = ()
     check_source: str | None = None
+    stdio_tests: tuple[StdioTest, ...] = ()
+    check_parts: tuple[str, ...] = ()
     prelude: str = ""
     reference: str = ""
     difficulty: int = 1
@@ -30,7 +34,9 @@ class Task:
     source: str = ""
 
     def __post_init__(self) -> None:
-        if bool(self.call_tests) == (self.check_source is not None):
+        given = (bool(self.call_tests), self.check_source is not None, bool(self.stdio_tests))
+        if sum(given) != 1:
             raise ValueError(
-                f"task {self.task_id!r}: give either call_tests or check_source, not both and not neither"
+                f"task {self.task_id!r}: give exactly one of call_tests, check_source and stdio_tests, "
+                f"not {sum(given)} of them"
             )

@@ -1,49 +1,29 @@
 """Measures pass@k: samples from a generator, runs every sample in the sandbox, counts.
 
-``evaluate_tasks`` is the measurement before and after training (pipeline.heldout calls it);
-``run_evaluation`` is the command evaluate_humaneval (pipeline.cli calls it). Both ask as training asks
-(pipeline.prompts). A sample that the sandbox could not judge is left out of the counts and reported,
-never counted as wrong.
+``evaluate_tasks`` is the measurement of a run (pipeline.heldout, pipeline.inloop_evaluation) and of the
+command evaluate_humaneval (pipeline.evaluation_command). A sample that the sandbox could not judge is left
+out of the counts and reported, never counted as wrong.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from rich.console import Console
-from rich.table import Table
-
-from configs.evaluation_options import EvaluationOptions
-from configs.schema import Config, ExecutionConfig, RuntimeConfig
-from curriculum.sources import load_named_tasks
+from configs.schema import RuntimeConfig
 from curriculum.task import Task
+from pipeline.answer_forms import AnswerForm
 from pipeline.generator import Generator, GeneratorError
-from pipeline.messages import GenerationRequest, SamplingSettings
+from pipeline.messages import Completion, GenerationRequest, SamplingSettings
 from pipeline.passk import Estimate, TaskCount, mean_pass_at_k, paired_difference
-from pipeline.prompts import encode_prompt
-from pipeline.resident_evaluation import evaluation_generator
-from pipeline.samples import read_samples, sample_completion, sample_program, write_results, write_samples
-from pipeline.sampling import stop_strings
-from pipeline.sandbox_check import check_sandbox
-from pipeline.sandbox_scorer import SandboxScorer
-from rewards.execution import start_sandbox
 from rewards.result import RewardResult
 from sandbox.result import Outcome
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-    from pipeline.prompt_tokenizer import PromptTokenizer
-
-_NUM_CONCURRENT_REQUESTS = 32
+NUM_CONCURRENT_REQUESTS = 32
 _TASK_TIMEOUT_S = 1800.0
 
 
@@ -57,11 +37,16 @@ class TextScorer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedSample:
-    """One answer (prefill and completion together) and its verdict."""
+    """One answer (in the chat form prefill and completion together), its verdict, and who wrote it.
+
+    ``min_policy_version`` and ``max_policy_version`` are those of its oldest and its newest token.
+    """
 
     task_id: str
     text: str
     result: RewardResult
+    min_policy_version: int = 0
+    max_policy_version: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,49 +110,61 @@ def make_report(samples: Iterable[EvaluatedSample]) -> EvaluationReport:
 
 def task_deadline_s(runtime: RuntimeConfig) -> float:
     """How long a task may wait and work: an engine that runs one request at a time has others ahead of it."""
-    return _NUM_CONCURRENT_REQUESTS * runtime.generation_timeout_s
+    return NUM_CONCURRENT_REQUESTS * runtime.generation_timeout_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationPace:
+    """How fast an evaluation may ask: tasks at once, and how long one may wait and work."""
+
+    num_concurrent: int = NUM_CONCURRENT_REQUESTS
+    task_timeout_s: float = _TASK_TIMEOUT_S
 
 
 async def evaluate_tasks(
     generator: Generator,
-    tokenizer: PreTrainedTokenizerBase | PromptTokenizer,
     tasks: Sequence[Task],
+    form: AnswerForm,
     settings: SamplingSettings,
     num_samples: int,
     scorer: TextScorer,
-    prefill: str,
     seed: int,
     *,
-    task_timeout_s: float = _TASK_TIMEOUT_S,
+    pace: EvaluationPace = EvaluationPace(),
+    kept: Mapping[str, Sequence[EvaluatedSample]] | None = None,
+    on_sample: Callable[[EvaluatedSample], None] = lambda sample: None,
     on_task_done: Callable[[int, int], None] = lambda num_done, num_tasks: None,
 ) -> EvaluationReport:
-    """Sample ``num_samples`` answers to each task, 32 tasks at a time, and score each as it finishes.
+    """Sample ``num_samples`` answers to each task, some tasks at a time, and score each as it finishes.
 
-    The seed of a task's samples depends on ``seed`` and its id only. Raises GeneratorError, naming the
-    task, when its samples are not there and scored within ``task_timeout_s`` or are too few, and
-    whatever generator or scorer raise; work in flight is cancelled then.
+    ``kept`` are samples that are there already, by task: only what is missing is made. ``on_sample`` is told
+    of each that is made. The seed of a task's samples depends on ``seed``, its id and how many are kept only.
+    Raises GeneratorError, naming the task, when its samples are not there and scored in time or are too few,
+    and whatever generator or scorer raise; work in flight is cancelled then.
     """
-    gate = asyncio.Semaphore(_NUM_CONCURRENT_REQUESTS)
+    gate = asyncio.Semaphore(pace.num_concurrent)
     num_done = 0
 
     async def evaluate(task: Task) -> list[EvaluatedSample]:
         nonlocal num_done
-        async with gate:
-            request = GenerationRequest(
-                request_id=f"evaluation/{task.task_id}",
-                prompt_ids=encode_prompt(tokenizer, task, prefill),
-                num_generations=num_samples,
-                sampling=settings,
-                seed=_seed_of(seed, task.task_id),
-            )
-            try:
-                async with asyncio.timeout(task_timeout_s):
-                    samples = await _sample_task(generator, task, request, scorer, prefill)
-            except TimeoutError as failure:
-                raise GeneratorError(
-                    f"evaluation of {task.task_id}: {num_samples} samples were not there and scored within "
-                    f"{task_timeout_s:g} s"
-                ) from failure
+        samples = list((kept or {}).get(task.task_id, ()))[:num_samples]
+        if len(samples) < num_samples:
+            async with gate:
+                request = GenerationRequest(
+                    request_id=f"evaluation/{task.task_id}",
+                    prompt_ids=form.prompt_ids(task),
+                    num_generations=num_samples - len(samples),
+                    sampling=replace(settings, stop=form.stop(task)),
+                    seed=_seed_of(seed, task.task_id, len(samples)),
+                )
+                try:
+                    async with asyncio.timeout(pace.task_timeout_s):
+                        samples += await _sample_task(generator, task, request, scorer, form, on_sample)
+                except TimeoutError as failure:
+                    raise GeneratorError(
+                        f"evaluation of {task.task_id}: {request.num_generations} samples were not there and "
+                        f"scored within {pace.task_timeout_s:g} s"
+                    ) from failure
         num_done += 1
         on_task_done(num_done, len(tasks))
         return samples
@@ -181,15 +178,29 @@ async def evaluate_tasks(
 
 
 async def _sample_task(
-    generator: Generator, task: Task, request: GenerationRequest, scorer: TextScorer, prefill: str
+    generator: Generator,
+    task: Task,
+    request: GenerationRequest,
+    scorer: TextScorer,
+    form: AnswerForm,
+    on_sample: Callable[[EvaluatedSample], None],
 ) -> list[EvaluatedSample]:
-    async def judge(text: str) -> EvaluatedSample:
-        return EvaluatedSample(task_id=task.task_id, text=text, result=await scorer.score(task, text))
+    async def judge(completion: Completion) -> EvaluatedSample:
+        text = form.answer(task, completion.text)
+        sample = EvaluatedSample(
+            task_id=task.task_id,
+            text=text,
+            result=await scorer.score(task, text),
+            min_policy_version=completion.min_policy_version,
+            max_policy_version=completion.max_policy_version,
+        )
+        on_sample(sample)
+        return sample
 
     async with asyncio.TaskGroup() as group:
         jobs = {}
         async for completion in generator.generate(request):
-            jobs[completion.index] = group.create_task(judge(prefill + completion.text))
+            jobs[completion.index] = group.create_task(judge(completion))
     if len(jobs) != request.num_generations:
         raise GeneratorError(
             f"evaluation of {task.task_id}: the generator gave {len(jobs)} of {request.num_generations} "
@@ -198,135 +209,17 @@ async def _sample_task(
     return [jobs[index].result() for index in sorted(jobs)]
 
 
-def _seed_of(seed: int, task_id: str) -> int:
-    # Far apart for neighbouring seeds and tasks: engines seed sample i of a request with seed + i.
-    return int.from_bytes(hashlib.sha256(f"{seed}/{task_id}".encode()).digest()[:4]) >> 1
+def _seed_of(seed: int, task_id: str, num_kept: int) -> int:
+    # Far apart for neighbouring seeds and tasks: engines seed sample i of a request with seed + i. A request
+    # for what is missing must not draw again what is there.
+    name = f"{seed}/{task_id}" + (f"/{num_kept}" if num_kept else "")
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) >> 1
 
 
 def _first_cause(failure: BaseException) -> BaseException:
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]
     return failure
-
-
-def run_evaluation(options: EvaluationOptions) -> int:
-    """Sample and score, or score ``options.samples``; write the files, print the table, return 0.
-
-    Raises ValueError for options that cannot be used here, before any model is loaded.
-    """
-    tasks = load_named_tasks(options.tasks)[: options.limit]
-    console = Console()
-    execution = ExecutionConfig(allow_unsafe=options.allow_unsafe, modules=list(options.modules))
-    check_sandbox(execution, modules_flag="--module", unsafe_flag="--allow-unsafe")
-    with start_sandbox(execution, max(1, (os.cpu_count() or 2) // 2)) as sandbox:
-        scorer = SandboxScorer(sandbox, execution)
-        if options.samples is not None:
-            report, completions = asyncio.run(_score_samples(options.samples, tasks, scorer))
-            stem = options.output or options.samples
-        else:
-            report = asyncio.run(_sample_and_score(options, tasks, scorer))
-            by_id = {task.task_id: task for task in tasks}
-            completions = [sample_completion(by_id[sample.task_id], sample.text) for sample in report.samples]
-            stem = options.output or f"{Path(options.tasks).stem}_samples.jsonl"
-            ids = [sample.task_id for sample in report.samples]
-            write_samples(Path(stem), zip(ids, completions, strict=True))
-            console.print(f"samples: {stem}", highlight=False)
-    results = Path(f"{stem}_results.jsonl")
-    write_results(
-        results,
-        ((s.task_id, text, s.result) for s, text in zip(report.samples, completions, strict=True)),
-    )
-    console.print(f"results: {results}", highlight=False)
-    _print_report(console, options, report, len(tasks))
-    return 0
-
-
-async def _score_samples(
-    path: str, tasks: Sequence[Task], scorer: SandboxScorer
-) -> tuple[EvaluationReport, list[str]]:
-    samples = read_samples(path, tasks)
-    gate = asyncio.Semaphore(_NUM_CONCURRENT_REQUESTS)
-
-    async def judge(task: Task, completion: str) -> EvaluatedSample:
-        async with gate:
-            result = await scorer.score_program(task, sample_program(task, completion))
-        return EvaluatedSample(task_id=task.task_id, text=completion, result=result)
-
-    judged = await asyncio.gather(*(judge(task, completion) for task, completion in samples))
-    return make_report(judged), [completion for _, completion in samples]
-
-
-async def _sample_and_score(
-    options: EvaluationOptions, tasks: Sequence[Task], scorer: SandboxScorer
-) -> EvaluationReport:
-    # Imported here: a training run measures through this file, and need not wait for torch.
-    from pipeline.models import load_tokenizer, resolve_model
-
-    config = _config_of(options)
-    model_path = resolve_model(config.model)
-    tokenizer = load_tokenizer(model_path)
-    prefill = config.generation.assistant_prefill
-    longest = max(len(encode_prompt(tokenizer, task, prefill)) for task in tasks)
-    generation = config.generation.model_copy(update={"max_prompt_length": longest})
-    config = config.model_copy(update={"generation": generation})
-    async with evaluation_generator(config, str(model_path)) as generator:
-        return await evaluate_tasks(
-            generator,
-            tokenizer,
-            tasks,
-            SamplingSettings(
-                temperature=options.temperature,
-                top_p=options.top_p,
-                max_completion_length=options.max_completion_length,
-                stop=stop_strings(config.generation),
-            ),
-            options.num_samples,
-            scorer,
-            prefill,
-            options.seed,
-            task_timeout_s=task_deadline_s(config.runtime),
-            on_task_done=_show_progress,
-        )
-
-
-def _config_of(options: EvaluationOptions) -> Config:
-    return Config.model_validate(
-        {
-            "model": {"name": options.model},
-            "generation": {
-                "engine": options.engine,
-                "max_completion_length": options.max_completion_length,
-            },
-            "training": {"seed": options.seed},
-            "runtime": {"attach": options.attach, "keep_alive": options.keep_alive},
-        }
-    )
-
-
-def _show_progress(num_done: int, num_tasks: int) -> None:
-    if num_done == num_tasks or num_done % max(1, num_tasks // 10) == 0:
-        print(f"evaluated {num_done} of {num_tasks} tasks", file=sys.stderr, flush=True)
-
-
-def _print_report(
-    console: Console, options: EvaluationOptions, report: EvaluationReport, num_tasks: int
-) -> None:
-    table = Table(title=f"{options.tasks}: {len(report.counts)} of {num_tasks} tasks")
-    for heading in ("", "mean over tasks", "95 % interval"):
-        table.add_column(heading, justify="right")
-    fewest = min(count.num_samples for count in report.counts)
-    for k in sorted(set(options.ks)):
-        if k > fewest:
-            table.add_row(f"pass@{k}", "not known", f"a task has {fewest} samples")
-            continue
-        estimate = mean_pass_at_k(report.counts, k)
-        interval = f"{100 * estimate.low:.1f} to {100 * estimate.high:.1f} %"
-        table.add_row(f"pass@{k}", f"{100 * estimate.mean:.1f} %", interval)
-    console.print(table)
-    console.print(
-        "outcomes: " + ", ".join(f"{name} {number}" for name, number in sorted(report.outcomes.items())),
-        highlight=False,
-    )
 
 
 def _percent(estimate: Estimate) -> str:

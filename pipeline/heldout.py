@@ -11,6 +11,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
@@ -18,7 +19,8 @@ from pydantic import TypeAdapter
 from configs.schema import Config, GenerationConfig
 from curriculum.sources import load_named_tasks
 from curriculum.task import Task
-from pipeline.evaluate import EvaluationReport, TextScorer, evaluate_tasks, task_deadline_s
+from pipeline.answer_forms import chat_form
+from pipeline.evaluate import EvaluationPace, EvaluationReport, TextScorer, evaluate_tasks, task_deadline_s
 from pipeline.generator import Generator
 from pipeline.progress import Progress
 from pipeline.prompts import encode_prompt
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from pipeline.prompt_tokenizer import PromptTokenizer
+
+_MAX_SAID = 300
 
 
 def heldout_tasks(config: Config) -> tuple[Task, ...]:
@@ -78,14 +82,13 @@ async def measure(
     with stopwatch.timed(f"evaluation_{when}"):
         report = await evaluate_tasks(
             generator,
-            tokenizer,
             tasks,
+            chat_form(config.generation, tokenizer),
             evaluation_sampling(config),
             config.evaluation.num_samples,
             scorer,
-            config.generation.assistant_prefill,
             config.training.seed,
-            task_timeout_s=task_deadline_s(config.runtime),
+            pace=EvaluationPace(task_timeout_s=task_deadline_s(config.runtime)),
             on_task_done=lambda done, total: progress.activity(f"{when} training: {done}/{total} tasks"),
         )
     folder.write_evaluation(when, report)
@@ -93,12 +96,11 @@ async def measure(
     return report
 
 
-def earlier_measurement(when: str, folder: RunFolder) -> EvaluationReport | None:
-    """What ``measure`` left in the folder of a run that is resumed, or None.
+def earlier_measurement(path: Path) -> EvaluationReport | None:
+    """What ``measure`` left at ``path``, in the folder of a run that is resumed, or None.
 
     Raises ValueError naming the file when it is damaged.
     """
-    path = folder.evaluation(when)
     if not path.exists():
         return None
     try:
@@ -108,5 +110,7 @@ def earlier_measurement(when: str, folder: RunFolder) -> EvaluationReport | None
             if sample["result"]["reward"] is None:
                 sample["result"]["reward"] = math.nan
         return TypeAdapter(EvaluationReport).validate_python(record)
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path} is damaged ({error}); delete it to measure again") from error
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        # Validation errors have a paragraph for each field.
+        said = " ".join(str(error).split())[:_MAX_SAID]
+        raise ValueError(f"{path} is damaged ({said}); delete it to measure again") from error

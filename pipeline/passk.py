@@ -2,7 +2,7 @@
 
 Pure numbers; runs nothing. All intervals are 95 % percentile bootstraps over tasks (10,000 resamples,
 fixed seed): the task, with all its samples, is what is drawn, since samples of one task are not
-independent. Called by pipeline.evaluate, pipeline.report and the orchestrator.
+independent. Called by pipeline.evaluate, pipeline.comparison, pipeline.report and the orchestrator.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 _NUM_RESAMPLES = 10_000
+_RESAMPLES_AT_ONCE = 500
 _SEED = 0
 _TAIL = 0.025
 
@@ -65,7 +66,7 @@ def mean_pass_at_k(counts: Sequence[TaskCount], k: int) -> Estimate:
         raise ValueError("counts: value (): pass@k needs at least one judged task")
     values = [pass_at_k(count.num_samples, count.num_correct, k) for count in counts]
     num_tasks = len(values)
-    spread = 1 - _TAIL ** (1 / num_tasks)
+    spread = _spread(num_tasks)
     if not any(values):
         return Estimate(mean=0.0, low=0.0, high=spread, num_tasks=num_tasks)
     if all(value == 1 for value in values):
@@ -76,18 +77,34 @@ def mean_pass_at_k(counts: Sequence[TaskCount], k: int) -> Estimate:
 def paired_difference(before: Mapping[str, float], after: Mapping[str, float]) -> Estimate:
     """The mean of ``after - before`` over tasks, pass rates by task_id.
 
-    Each task is its own control, so the interval is narrower than that of two separate means. Raises
-    ValueError when the two do not hold the same tasks, or none.
+    Each task is its own control, so the interval is narrower than that of two separate means. Where no task
+    differs, a bootstrap knows no spread: the interval then reaches, on either side, to the exact binomial
+    bound for the share of tasks that might differ. Raises ValueError when the two do not hold the same
+    tasks, or none.
     """
     if before.keys() != after.keys() or not before:
         odd = sorted(before.keys() ^ after.keys())[:3]
         raise ValueError(f"before and after must hold the same tasks, at least one; only one has {odd}")
-    return _bootstrap([after[task_id] - before[task_id] for task_id in sorted(before)])
+    differences = [after[task_id] - before[task_id] for task_id in sorted(before)]
+    if not any(differences):
+        spread = _spread(len(differences))
+        return Estimate(mean=0.0, low=-spread, high=spread, num_tasks=len(differences))
+    return _bootstrap(differences)
+
+
+def _spread(num_tasks: int) -> float:
+    """How frequent what was never seen in ``num_tasks`` tasks may be (Clopper and Pearson 1934)."""
+    return 1 - math.pow(_TAIL, 1 / num_tasks)
 
 
 def _bootstrap(values: Sequence[float]) -> Estimate:
     array = np.asarray(values, dtype=np.float64)
     rng = np.random.default_rng(_SEED)
-    means = np.array([rng.choice(array, size=array.size).mean() for _ in range(_NUM_RESAMPLES)])
+    means = np.concatenate(
+        [
+            array[rng.integers(0, array.size, size=(_RESAMPLES_AT_ONCE, array.size))].mean(axis=1)
+            for _ in range(_NUM_RESAMPLES // _RESAMPLES_AT_ONCE)
+        ]
+    )
     low, high = np.quantile(means, [_TAIL, 1 - _TAIL])
     return Estimate(mean=float(array.mean()), low=float(low), high=float(high), num_tasks=len(values))

@@ -1,7 +1,7 @@
 """Samples and verdicts in OpenAI's JSONL format: {task_id, completion}, one line a sample.
 
 In that format the program is the task's prompt followed by the completion. Scores nothing. Called by
-pipeline.evaluate.
+pipeline.evaluation_command and pipeline.sandbox_scorer.
 """
 
 from __future__ import annotations
@@ -47,16 +47,22 @@ def sample_program(task: Task, completion: str) -> str:
 def read_samples(path: str, tasks: Sequence[Task]) -> list[tuple[Task, str]]:
     """The samples of ``tasks`` in a file, in its order, as (task, completion).
 
-    Raises ValueError, with FILE:LINE, for a malformed line or when no sample is of these tasks.
+    A line may have ``solution`` instead, a whole program, as EvalPlus's files do. Raises ValueError, with
+    FILE:LINE, for a malformed line or when no sample is of these tasks.
     """
     task_of = {task.task_id: task for task in tasks}
     samples = []
     for record in read_records(path):
         task_id = record.text("task_id")
-        if not isinstance(record.fields.get("completion"), str):
-            raise record.error("completion", "must be a string")
+        is_whole = "solution" in record.fields and "completion" not in record.fields
+        completion = record.fields.get("solution" if is_whole else "completion")
+        if not isinstance(completion, str):
+            raise record.error("solution" if is_whole else "completion", "must be a string")
         if task_id in task_of:
-            samples.append((task_of[task_id], record.optional_text("completion")))
+            task = task_of[task_id]
+            has_head = is_whole and is_function_head(task.prompt, task.entry_point)
+            # Behind the head a program defines the function once more, which wins.
+            samples.append((task, f"\n{completion}" if has_head else completion))
     if not samples:
         raise ValueError(f"{path}: no line has a task_id of the chosen tasks, such as {tasks[0].task_id!r}")
     return samples

@@ -27,6 +27,8 @@ def task_digest(task: Task) -> bytes:
     for test in task.call_tests:
         for value in (test.args, test.expected, test.expected_args):
             _update(digest, canonical(value))
+    for run in task.stdio_tests:
+        _update(digest, repr((run.stdin, run.expected_stdout, run.decimals)))
     return digest.digest()
 
 

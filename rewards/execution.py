@@ -74,12 +74,15 @@ def start_sandbox(
 
 def execution_request(task: Task, code: str, config: ExecutionConfig) -> ExecutionRequest:
     """The run that judges ``code`` as an answer to ``task``."""
+    is_program = bool(task.stdio_tests)
     return ExecutionRequest(
-        solution=code,
+        # A whole program runs alone: its prelude can only be a part of it.
+        solution=task.prelude + code if is_program else code,
         entry_point=task.entry_point,
         call_tests=task.call_tests,
         check_source=task.check_source,
-        prelude=task.prelude,
+        stdio_tests=task.stdio_tests,
+        prelude="" if is_program else task.prelude,
         limits=execution_limits(config),
     )
 

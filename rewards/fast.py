@@ -18,7 +18,7 @@ from rewards.syntax import MAX_SOURCE_BYTES, check_syntax
 class FastVerdict:
     """Scores in [0, 1]; ``message`` says why ``syntax`` is 0, and is "" if it is 1.
 
-    ``is_answer`` says that the program defines the entry point.
+    ``is_answer`` says that the program defines the entry point, where it is to have one.
     """
 
     syntax: float
@@ -37,7 +37,7 @@ def score_fast(code: str, entry_point: str, linter: Linter) -> FastVerdict:
     verdict = check_syntax(code)
     if verdict.score == 0.0:
         return FastVerdict(syntax=0.0, lint=0.0, complexity=0.0, is_answer=False, message=verdict.message)
-    if not _binds(code, entry_point):
+    if not _is_answer(code, entry_point):
         return FastVerdict(syntax=verdict.score, lint=0.0, complexity=0.0, is_answer=False, message="")
     complexity = judge_complexity(code)
     return FastVerdict(
@@ -60,6 +60,11 @@ def fast_configuration(linter: Linter) -> tuple[str, ...]:
         TARGET_VERSION,
         str(MAX_SOURCE_BYTES),
     )
+
+
+def _is_answer(code: str, entry_point: str) -> bool:
+    """Whether ``code`` has what is called: a function, a method's class, or nothing (a whole program)."""
+    return entry_point == "" or _binds(code, entry_point.partition(".")[0])
 
 
 def _binds(code: str, name: str) -> bool:

