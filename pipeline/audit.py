@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.ledger_schema import check_database
+from pipeline.ledger_schema import check_database, schema_version
 
 _MAX_SHOWN = 20
 
@@ -52,12 +52,16 @@ class Audit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rule:
-    """A rule as two queries: how many things it is held against, and a text for each that breaks it."""
+    """A rule as two queries: how many things it is held against, and a text for each that breaks it.
+
+    It is held against files of schema version ``since`` or newer.
+    """
 
     rule: str
     noun: str
     count: str
     broken: str
+    since: int = 2
 
 
 # The draws that count as trained, with the step that trained them and the terms of the process that ran it.
@@ -178,6 +182,34 @@ _RULES = (
             FROM read GROUP BY draw_id HAVING COUNT(reward) < 2
         """,
     ),
+    _Rule(
+        rule="a draw that was replaced for want of signal had none, and was dropped",
+        noun="replaced draws",
+        count="SELECT COUNT(*) FROM gated",
+        broken="""
+            SELECT 'draw ' || draw_id || ' has ' || COUNT(DISTINCT reward) || ' different rewards'
+            FROM gated JOIN draws USING (draw_id) JOIN rollouts USING (draw_id, attempt)
+            GROUP BY draw_id HAVING COUNT(DISTINCT reward) != 1
+            UNION ALL
+            SELECT 'draw ' || draw_id || ' is ' || status FROM gated JOIN draws USING (draw_id)
+            WHERE status != 'dropped'
+        """,
+        since=3,
+    ),
+    _Rule(
+        rule="no step replaced more draws than its budget allows",
+        noun="steps with replaced draws",
+        count="SELECT COUNT(DISTINCT step) FROM gated",
+        broken="""
+            WITH bounded AS (
+                SELECT DISTINCT step, draw_id, max_gated
+                FROM gated JOIN draws USING (draw_id) JOIN rollouts USING (draw_id, attempt)
+                JOIN runs USING (run_id) WHERE max_gated IS NOT NULL)
+            SELECT 'step ' || step || ' replaced ' || COUNT(*) || ' draws, allowed ' || MAX(max_gated)
+            FROM bounded GROUP BY step HAVING COUNT(*) > MAX(max_gated)
+        """,
+        since=3,
+    ),
 )
 
 
@@ -195,7 +227,8 @@ def audit(path: Path | str) -> Audit:
     try:
         check_database(database, file)
         database.execute("PRAGMA query_only = ON")
-        return Audit(path=file, checks=tuple(_check(rule, database.execute) for rule in _RULES))
+        rules = [rule for rule in _RULES if rule.since <= schema_version(database)]
+        return Audit(path=file, checks=tuple(_check(rule, database.execute) for rule in rules))
     except sqlite3.DatabaseError as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
     finally:

@@ -10,7 +10,7 @@ instead of uniform draws; completions end at a fence token, not at a fence in th
 trl_setup.stop_token_ids); with bf16 the weights are cast anew at every decoded token (autocast); and learning
 rates warm up from 0, so that the first step of a warm-up trains nothing, where the main job's first step
 has 1/(warmup_steps + 1) of the peak. TRL's vLLM is not used: on a CPU it fails (a weight loader is missing).
-There are no checkpoints on the way and no --resume: a run is one process's work.
+The checkpoints on the way hold weights only and there is no --resume: a run is one process's work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 import ray
 import torch
 from datasets import Dataset
-from transformers import PreTrainedTokenizerBase, PrinterCallback
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback
 from trl import GRPOTrainer
 
 from configs.load import render
@@ -32,11 +32,15 @@ from configs.schema import Config
 from curriculum.sources import load_tasks
 from curriculum.task import Task
 from pipeline.baseline_account import BaselineAccount
+from pipeline.baseline_checkpoints import StepCheckpoints
 from pipeline.engine_start import choose_device, running_generator
 from pipeline.evaluate import EvaluationReport
+from pipeline.hand_over import finish_run
 from pipeline.heldout import heldout_tasks, measure, refuse_long_prompts
+from pipeline.hub_upload import refuse_push
 from pipeline.ledger import Ledger
 from pipeline.metrics import MetricsWriter
+from pipeline.model_files import refuse_damaged_model
 from pipeline.models import load_model, load_tokenizer, resolve_model
 from pipeline.progress import Progress, make_progress
 from pipeline.prompts import encode_prompt
@@ -45,6 +49,7 @@ from pipeline.sandbox_check import check_sandbox
 from pipeline.sandbox_scorer import SandboxScorer
 from pipeline.stopwatch import Stopwatch
 from pipeline.summary import print_summary, write_summary
+from pipeline.tracking import start_tracking, tracker_names
 from pipeline.trl_setup import CpuGRPOTrainer, prompt_dataset, stop_token_ids, trl_config
 from rewards.custom import load_custom
 from rewards.execution import start_sandbox
@@ -63,10 +68,19 @@ def run_baseline(config: Config, verbose: bool) -> int:
     """
     if config.lora.enabled:
         raise ValueError("lora.enabled: value True: the baseline trains all weights; set it to false")
+    refuse_damaged_model(config.model.name)
     tasks = load_tasks(config.dataset)
     heldout = heldout_tasks(config)
     device = choose_device(config)
     load_custom(config.rewards.custom)
+    if config.evaluation.every_steps is not None:
+        raise ValueError(
+            f"evaluation.every_steps: value {config.evaluation.every_steps}: the baseline measures before "
+            "and after training only; leave it out"
+        )
+    tracker_names(config)
+    if config.output.push_to_hub is not None:
+        refuse_push(config.output.push_to_hub)
     if config.execution.enabled or heldout:
         check_sandbox(config.execution)
     with RunFolder.create(config.output, render(config), is_baseline=True) as folder:
@@ -76,6 +90,7 @@ def run_baseline(config: Config, verbose: bool) -> int:
         finally:
             progress.close()
         print_summary(folder.path)
+        finish_run(folder.path, config)
     return 0
 
 
@@ -182,7 +197,7 @@ class _Baseline:
                     args=settings,
                     train_dataset=dataset,
                     processing_class=tokenizer,
-                    callbacks=[account],
+                    callbacks=[account, self._checkpoints(model, tokenizer, end_ids)],
                 )
                 if not verbose:
                     trainer.remove_callback(PrinterCallback)
@@ -196,6 +211,19 @@ class _Baseline:
             trainer.save_model(str(final))
         return final
 
+    def _checkpoints(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, end_ids: int | list[int] | None
+    ) -> StepCheckpoints:
+        output = self._config.output
+        return StepCheckpoints(
+            model,
+            tokenizer,
+            end_ids=end_ids,
+            checkpoint=self._folder.checkpoint,
+            save_steps=output.save_steps,
+            limit=output.save_total_limit,
+        )
+
     def _account(
         self, tokenizer: PreTrainedTokenizerBase, end_ids: frozenset[int], stack: ExitStack
     ) -> BaselineAccount:
@@ -205,6 +233,9 @@ class _Baseline:
         stack.callback(ledger.close)
         metrics = MetricsWriter(self._folder.path)
         stack.callback(metrics.close)
+        tracking = start_tracking(config, self._folder.name, self._folder.path, 0, self._progress.message)
+        stack.callback(tracking.close)
+        ledger.note_tasks(self._tasks)
         sandbox = None
         if config.execution.enabled:
             sandbox = stack.enter_context(start_sandbox(config.execution))
@@ -222,6 +253,7 @@ class _Baseline:
             metrics=metrics,
             samples=self._folder.samples,
             progress=self._progress,
+            tracking=tracking,
         )
 
 

@@ -26,6 +26,7 @@ from pipeline.metrics import MetricsWriter, StepRate
 from pipeline.progress import Progress
 from pipeline.rollouts import make_group
 from pipeline.sample_log import log_samples
+from pipeline.tracking import Tracking
 from rewards.breaker import CircuitBreaker, RewardsBrokenError
 from rewards.result import RewardResult
 from rewards.scorer import Scorer
@@ -71,6 +72,7 @@ class BaselineAccount(TrainerCallback):
         metrics: MetricsWriter,
         samples: Path,
         progress: Progress,
+        tracking: Tracking | None = None,
     ) -> None:
         self._config = config
         self._tasks = {task.task_id: task for task in tasks}
@@ -81,6 +83,7 @@ class BaselineAccount(TrainerCallback):
         self._metrics = metrics
         self._samples = samples
         self._progress = progress
+        self._tracking = tracking or Tracking(())
         self._begun_s = self._ended_s = time.perf_counter()
         self._batch: _ScoredBatch | None = None
         self._breaker = CircuitBreaker()
@@ -234,6 +237,7 @@ class BaselineAccount(TrainerCallback):
         self._ledger.commit_step(result, [group.draw_id for group in batch.groups], {})
         if batch.step % self._config.output.logging_steps == 0:
             self._metrics.log(batch.step, metrics)
+            self._tracking.log(batch.step, metrics)
         self._progress.step(batch.step, metrics)
         log_samples(self._samples, batch.step, batch.groups[0])
 

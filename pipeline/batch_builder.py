@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from configs.schema import GrpoConfig
 from pipeline.advantages import group_advantages
+from pipeline.breakdown import breakdown_metrics
+from pipeline.downsampling import max_variance_subset
 from pipeline.messages import Rollout, RolloutGroup, TrainBatch, TrainingSample
 
 
@@ -25,20 +27,24 @@ class BatchReport:
 
 
 def make_batch(
-    step: int, groups: Sequence[RolloutGroup], grpo: GrpoConfig, policy_version: int
+    step: int,
+    groups: Sequence[RolloutGroup],
+    grpo: GrpoConfig,
+    policy_version: int,
+    num_kept: int | None = None,
 ) -> tuple[TrainBatch, BatchReport]:
     """Build the batch that step ``step`` trains on with weights of ``policy_version``.
 
     With ``mask_truncated_completions`` a completion that hit the length limit counts in its group's
-    statistics but has an empty loss mask, as in TRL (DAPO, arXiv:2503.14476).
+    statistics but has an empty loss mask, as in TRL (DAPO, arXiv:2503.14476). With ``num_kept`` so many of
+    each group get a sample (pipeline.downsampling), of those with a loss mask where they suffice.
     """
     rewards = [[rollout.result.reward for rollout in group.rollouts] for group in groups]
     advantages = group_advantages(rewards, scale_rewards=grpo.scale_rewards)
     samples = [
-        _sample(rollout, advantage, grpo, policy_version)
+        _sample(group.rollouts[index], values[index], grpo, policy_version)
         for group, values in zip(groups, advantages, strict=True)
-        for rollout, advantage in zip(group.rollouts, values, strict=True)
-        if not math.isnan(advantage)
+        for index in _chosen(group, grpo, num_kept)
     ]
     batch = TrainBatch(
         step=step, samples=tuple(samples), num_tokens=sum(sum(sample.loss_mask) for sample in samples)
@@ -46,14 +52,35 @@ def make_batch(
     metrics = {
         **_rollout_metrics(groups),
         **_staleness_metrics(groups, policy_version),
+        **breakdown_metrics(groups),
     }
+    if num_kept is not None:
+        num_scored = sum(not math.isnan(value) for values in advantages for value in values)
+        metrics["rollout/kept_share"] = len(samples) / num_scored
     return batch, BatchReport(metrics=metrics, num_samples=len(samples))
+
+
+def _chosen(group: RolloutGroup, grpo: GrpoConfig, num_kept: int | None) -> tuple[int, ...]:
+    """The places of the rollouts that get a sample."""
+    scores = [rollout.result.reward for rollout in group.rollouts]
+    if num_kept is None:
+        return tuple(index for index, score in enumerate(scores) if not math.isnan(score))
+    unmasked = [
+        math.nan if _is_masked(rollout, grpo) else score
+        for rollout, score in zip(group.rollouts, scores, strict=True)
+    ]
+    num_unmasked = sum(not math.isnan(score) for score in unmasked)
+    return max_variance_subset(unmasked if num_unmasked >= num_kept else scores, num_kept)
+
+
+def _is_masked(rollout: Rollout, grpo: GrpoConfig) -> bool:
+    return grpo.mask_truncated_completions and rollout.completion.finish_reason == "length"
 
 
 def _sample(rollout: Rollout, advantage: float, grpo: GrpoConfig, policy_version: int) -> TrainingSample:
     completion = rollout.completion
     num_prompt_tokens = len(rollout.prompt_ids)
-    is_masked = grpo.mask_truncated_completions and completion.finish_reason == "length"
+    is_masked = _is_masked(rollout, grpo)
     return TrainingSample(
         token_ids=rollout.prompt_ids + completion.token_ids,
         num_prompt_tokens=num_prompt_tokens,

@@ -21,7 +21,9 @@ import shutil
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
+
+from pipeline.json_file import read_object
 
 # What needs torch is imported where it is used: the driver finds and prunes checkpoints without it.
 if TYPE_CHECKING:
@@ -106,14 +108,18 @@ def load_state(folder: Path | str) -> tuple[dict[str, object], dict[str, object]
 def find_fault(folder: Path | str) -> str | None:
     """Why the checkpoint in ``folder`` cannot be used, or None: every file there, with the size it had."""
     folder = Path(folder)
-    try:
-        state = json.loads((folder / STATE_FILE).read_text())
-        sizes = cast(dict[str, int], state["files"])
-        int(state["step"])
-    except FileNotFoundError:
+    if not (folder / STATE_FILE).exists():
         return f"{STATE_FILE} is missing"
-    except (ValueError, KeyError, TypeError) as error:
-        return f"{STATE_FILE} is damaged ({type(error).__name__})"
+    try:
+        state = read_object(folder / STATE_FILE)
+    except ValueError as error:
+        return f"{STATE_FILE} is damaged ({str(error).removeprefix(f'{folder / STATE_FILE}: ')})"
+    sizes = state.get("files")
+    for field, value in (("step", state.get("step")), ("policy_version", state.get("policy_version", 0))):
+        if type(value) is not int or value < 0:
+            return f"{STATE_FILE} is damaged (field {field!r} is {value!r}, not a whole number >= 0)"
+    if not isinstance(sizes, dict) or not sizes:
+        return f"{STATE_FILE} is damaged (field 'files' names no file and its size)"
     for name, size in sizes.items():
         path = folder / name
         if not path.is_file():
@@ -142,6 +148,11 @@ def latest_checkpoint(
             return folder
         tell(f"checkpoint {folder} is passed over: {fault}")
     return None
+
+
+def find_faults(run_dir: Path | str) -> dict[str, str | None]:
+    """What is wrong with each checkpoint of a run, by its name, oldest first; None for a whole one."""
+    return {folder.name: find_fault(folder) for folder in _checkpoints(run_dir)}
 
 
 def prune_checkpoints(run_dir: Path | str, save_total_limit: int, newest_step: int) -> None:

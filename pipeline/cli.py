@@ -19,11 +19,14 @@ from pipeline.cli_flags import (
     LATEST,
     RECORDED,
     USER_ERROR,
+    WATCH_PORT,
     add_acceleration_flags,
     add_evaluation_flags,
+    add_explain_flags,
     add_plan_flags,
     add_resident_flags,
     add_run_flags,
+    add_watch_flags,
     make_parser,
     parse,
     spelt,
@@ -45,6 +48,7 @@ _TEXT_FLAGS = {
     "dataset": "dataset.name",
     "output_dir": "output.dir",
     "run_name": "output.name",
+    "push_to_hub": "output.push_to_hub",
 }
 _NUMBER_FLAGS = {
     "max_samples": "dataset.max_samples",
@@ -55,12 +59,15 @@ _NUMBER_FLAGS = {
 }
 _OFF_FLAGS = {"no_cache": "acceleration.reward_cache.enabled", "no_execution": "execution.enabled"}
 _ON_FLAGS = {"keep_alive": "runtime.keep_alive", "attach": "runtime.attach"}
+_NEEDED_FLAGS = {"gpus": "--plan", "assume": "--plan", "gpu_memory": "--dry-run", "watch_port": "--watch"}
 _ACCELERATION_FLAGS = ("speedup_mode", "async_workers", "curriculum_warmup", "no_cache", "resume")
 _SAMPLING_FLAGS = (
     "n",
     "temperature",
     "top_p",
     "max_completion_length",
+    "prompt_form",
+    "greedy",
     "engine",
     "seed",
     "attach",
@@ -74,7 +81,9 @@ def train_accelerated(argv: Sequence[str] | None = None) -> int:
     add_run_flags(parser)
     add_acceleration_flags(parser, shown=True)
     add_resident_flags(parser)
+    add_explain_flags(parser)
     add_plan_flags(parser)
+    add_watch_flags(parser)
     arguments = parse(parser, argv)
     return _guarded(lambda: _train_accelerated(arguments), arguments.verbose)
 
@@ -105,9 +114,11 @@ def _train_accelerated(arguments: argparse.Namespace) -> int:
         from pipeline.resident import stop_all
 
         return stop_all()
+    if arguments.watch is not None:
+        return _watch(arguments)
     if arguments.plan is not None:
         return _plan(arguments)
-    _refuse_plan_flags(arguments)
+    _refuse_useless_flags(arguments)
     resume = _find_run(arguments) if arguments.resume is not None else None
     file = arguments.config
     if resume is not None and file is None:
@@ -116,6 +127,14 @@ def _train_accelerated(arguments: argparse.Namespace) -> int:
     _refuse_useless_warmup(arguments, resolved)
     if arguments.show_config:
         return _show(resolved)
+    if arguments.explain:
+        from configs.explanation import run_explanation
+
+        return run_explanation(resolved)
+    if arguments.dry_run:
+        from pipeline.dry_run import run_dry
+
+        return run_dry(resolved, arguments.gpu_memory)
     if arguments.profile_startup:
         from pipeline.launch import run_profile
 
@@ -123,6 +142,19 @@ def _train_accelerated(arguments: argparse.Namespace) -> int:
     from pipeline.launch import run_training
 
     return run_training(resolved.config, resume, arguments.verbose)
+
+
+def _watch(arguments: argparse.Namespace) -> int:
+    from configs.errors import ConfigError, wrong_value
+
+    folder, port = arguments.watch, str(arguments.watch_port or WATCH_PORT)
+    if not port.isdecimal() or int(port) > 65535:
+        raise ConfigError([wrong_value("--watch-port", port, "a port number up to 65535, or 0")])
+    if folder == LATEST:
+        folder = _resolve(arguments, arguments.config, arguments.speedup_mode).config.output.dir
+    from pipeline.watch.server import run_watch
+
+    return run_watch(folder, int(port))
 
 
 def _plan(arguments: argparse.Namespace) -> int:
@@ -139,15 +171,25 @@ def _plan(arguments: argparse.Namespace) -> int:
     return run_plan(resolved.config, folder, arguments.gpus, arguments.assume)
 
 
-def _refuse_plan_flags(arguments: argparse.Namespace) -> None:
+def _refuse_useless_flags(arguments: argparse.Namespace) -> None:
     from configs.errors import ConfigError, Problem
 
-    given = [flag for flag in ("gpus", "assume") if vars(arguments)[flag]]
-    fault, allowed = "used by --plan only", "with --plan"
-    if given:
-        raise ConfigError(
-            [Problem(where="command line", field=spelt(flag), fault=fault, allowed=allowed) for flag in given]
+    problems = [
+        Problem(
+            where="command line", field=spelt(flag), fault=f"used by {other} only", allowed=f"with {other}"
         )
+        for flag, other in _NEEDED_FLAGS.items()
+        if vars(arguments)[flag] and not vars(arguments)[_name_of(other)]
+    ]
+    if arguments.profile is not None and arguments.resume is not None and arguments.config is None:
+        fault, allowed = "not used with --resume: the run has its own config.yaml", "without it"
+        problems.append(Problem(where="command line", field="--profile", fault=fault, allowed=allowed))
+    if problems:
+        raise ConfigError(problems)
+
+
+def _name_of(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
 
 
 def _train_code_grpo(arguments: argparse.Namespace) -> int:
@@ -155,7 +197,8 @@ def _train_code_grpo(arguments: argparse.Namespace) -> int:
     resolved = _resolve(arguments, arguments.config, "conservative")
     ignored = [path for path, origin in resolved.origins.items() if _is_ignored(path, origin)]
     if ignored:
-        print(f"note: the baseline does not use {', '.join(ignored)} of {arguments.config}", file=sys.stderr)
+        origins = ", ".join(sorted({resolved.origins[path] for path in ignored}))
+        print(f"note: the baseline does not use {', '.join(ignored)} of {origins}", file=sys.stderr)
     if arguments.show_config:
         return _show(resolved)
     from pipeline.baseline import run_baseline
@@ -165,7 +208,7 @@ def _train_code_grpo(arguments: argparse.Namespace) -> int:
 
 def _evaluate(arguments: argparse.Namespace) -> int:
     options = _evaluation_options(arguments)
-    from pipeline.evaluate import run_evaluation
+    from pipeline.evaluation_command import run_evaluation
 
     return run_evaluation(options)
 
@@ -175,7 +218,8 @@ def _resolve(arguments: argparse.Namespace, file: str | None, mode: str | None) 
 
     from configs.load import resolve
 
-    return resolve(Path(file) if file is not None else None, mode, arguments.set, _flags(arguments))
+    path = Path(file) if file is not None else None
+    return resolve(path, mode, arguments.set, _flags(arguments), arguments.profile)
 
 
 def _flags(arguments: argparse.Namespace) -> dict[str, object]:
@@ -273,6 +317,16 @@ def _evaluation_options(arguments: argparse.Namespace) -> EvaluationOptions:
             [Problem(where="command line", field=flag, fault=fault, allowed=allowed) for flag in useless]
         )
 
+    greedy_conflicts = [spelt(flag) for flag in ("temperature", "n") if flag in given and "greedy" in given]
+    if greedy_conflicts:
+        fault, allowed = "--greedy says it already", "leave it out, or leave out --greedy"
+        raise ConfigError(
+            [
+                Problem(where="command line", field=flag, fault=fault, allowed=allowed)
+                for flag in greedy_conflicts
+            ]
+        )
+
     def number(flag: str, otherwise: Any) -> Any:
         if flag not in given:
             return otherwise
@@ -282,7 +336,7 @@ def _evaluation_options(arguments: argparse.Namespace) -> EvaluationOptions:
             raise ConfigError([replace(problem, where="command line")])
         return value
 
-    num_samples = number("n", 10)
+    num_samples = number("n", 1 if "greedy" in given else 10)
     ks: list[Any] = [parse_value(k) for k in arguments.k or ()]
     return EvaluationOptions(
         model=arguments.model,
@@ -290,8 +344,12 @@ def _evaluation_options(arguments: argparse.Namespace) -> EvaluationOptions:
         num_samples=num_samples,
         ks=tuple(ks),
         samples=arguments.samples,
+        against=arguments.against,
+        prompt_form=given.get("prompt_form", "chat"),
+        timeout=number("timeout", 2.0),
+        per_task=arguments.per_task,
         output=arguments.output,
-        temperature=number("temperature", 0.6),
+        temperature=number("temperature", 0.0 if "greedy" in given else 0.6),
         top_p=number("top_p", 1.0),
         max_completion_length=number("max_completion_length", 512),
         limit=number("limit", None),

@@ -13,6 +13,7 @@ from typing import NoReturn
 USER_ERROR = 2
 LATEST = "latest"
 RECORDED = "recorded"
+WATCH_PORT = 8763
 
 
 class _Parser(argparse.ArgumentParser):
@@ -35,6 +36,11 @@ def make_parser(program: str, description: str) -> _Parser:
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="YAML file; see configs/ for examples")
+    parser.add_argument(
+        "--profile",
+        metavar="NAME",
+        help="quick, development, production, gpu-16gb ...: see configs/profiles/",
+    )
     parser.add_argument("--model", metavar="NAME", help="built-in name, local folder, or hub id")
     parser.add_argument(
         "--dataset",
@@ -47,6 +53,9 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-steps", metavar="N", help="optimiser steps")
     parser.add_argument("--seed", metavar="N", help="seed of sampling, order and evaluation")
     parser.add_argument("--no-execution", action="store_true", help="do not run the tests")
+    parser.add_argument(
+        "--push-to-hub", metavar="OWNER/NAME", help="upload the trained model to the Hugging Face hub"
+    )
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",
@@ -85,8 +94,24 @@ def add_acceleration_flags(parser: argparse.ArgumentParser, *, shown: bool) -> N
 def add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="built-in name, local folder, or hub id")
     parser.add_argument(
-        "--tasks", metavar="SET", help="humaneval (default), ladder-heldout, ladder, mbpp, or FILE.jsonl"
+        "--tasks",
+        metavar="SET",
+        help="humaneval (default), mbpp, ladder-heldout, ladder, codeio, word-problems-heldout, "
+        "word-problems, a data set on the hub as OWNER/NAME, or FILE.jsonl, also as "
+        "hf://datasets/OWNER/NAME/FILE.jsonl (our own form, HumanEval's, MBPP's, EvalPlus's, LiveCodeBench's "
+        "or GSM8K's)",
     )
+    parser.add_argument(
+        "--against", metavar="NAME", help="evaluate this model (with --samples: file) too, and compare"
+    )
+    parser.add_argument(
+        "--prompt-form",
+        metavar="FORM",
+        help="chat (default), or completion for models without a chat template",
+    )
+    parser.add_argument("--greedy", action="store_const", const=True, help="the same as --temperature 0 -n 1")
+    parser.add_argument("--per-task", action="store_true", help="show every task")
+    parser.add_argument("--timeout", metavar="S", help="CPU seconds of a sample's run; default: 2")
     parser.add_argument("-n", metavar="N", help="completions per task; default: 10")
     parser.add_argument(
         "-k",
@@ -147,6 +172,40 @@ def add_resident_flags(parser: argparse.ArgumentParser) -> None:
         "--profile-startup",
         action="store_true",
         help="measure the start up to the first scored rollout, print and draw it, and stop",
+    )
+
+
+def add_explain_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags that say what a run would be, and start none."""
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="print every setting with who set it, and each technique with its class, its reasons and its "
+        "test, and stop",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print steps, batch shapes, an estimate of memory and expected errors without loading a model, "
+        "and stop",
+    )
+    parser.add_argument(
+        "--gpu-memory", metavar="GB", help="with --dry-run: memory of the card that the run is meant for"
+    )
+
+
+def add_watch_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags of the live page, which trains nothing by itself."""
+    parser.add_argument(
+        "--watch",
+        metavar="DIR",
+        nargs="?",
+        const=LATEST,
+        help="serve the report of that run, or of all runs in that folder (without a name: the output "
+        "folder), live on this machine's 127.0.0.1; runs can be started, stopped and resumed there",
+    )
+    parser.add_argument(
+        "--watch-port", metavar="N", help=f"port of the live page; default: {WATCH_PORT}; 0: any that is free"
     )
 
 

@@ -1,6 +1,6 @@
 """Start the generator that the configuration names.
 
-Called by pipeline.orchestrator and pipeline.evaluate; the only place that knows both engines.
+Called by pipeline.orchestrator and pipeline.resident_evaluation; the only place that knows both engines.
 """
 
 from __future__ import annotations

@@ -22,18 +22,22 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import ledger_rewind
+from curriculum.task import Task
+from pipeline import ledger_rewind, ledger_shown
+from pipeline.gate import Gated
 from pipeline.ledger_calls import SamplerCall, calls_after, find_last_call, note_call, note_record
+from pipeline.ledger_gated import gated_by_step, note_gated
 from pipeline.ledger_rows import ROLLOUT_COLUMNS, Draw, rollout_of, rollout_row, tokens_row
 from pipeline.ledger_schema import LedgerError, end_run, note_process, open_ledger
 from pipeline.messages import Rollout, RolloutGroup, StepResult
 from pipeline.metrics import finite_or_none
+from pipeline.timeline import StageSpan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,7 @@ class Terms:
     groups_per_step: int
     num_generations: int
     max_staleness: int
+    max_gated: int = 0
 
 
 class Ledger:
@@ -57,7 +62,7 @@ class Ledger:
         """Raises ValueError for a file that is no ledger, is damaged or of another schema version."""
         self._path = path
         self._db = open_ledger(path)
-        self._terms = (terms.groups_per_step, terms.num_generations, terms.max_staleness) if terms else ()
+        self._terms = astuple(terms) if terms else ()
         try:
             with self._transaction():
                 self._run_id = note_process(self._db, self._terms)
@@ -82,8 +87,11 @@ class Ledger:
                 raise
             raise LedgerError(self._path, error) from error
 
-    def record_draw(self, task_id: str, step: int, policy_version: int) -> int:
-        """Account for a task drawn for ``step`` while generators had ``policy_version``; its draw_id."""
+    def record_draw(self, task_id: str, step: int, policy_version: int, skipped: Sequence[str] = ()) -> int:
+        """Account for a task drawn for ``step`` while generators had ``policy_version``; its draw_id.
+
+        ``skipped`` are the tasks that the sampler passed over for it.
+        """
         with self._transaction():
             cursor = self._db.execute(
                 "INSERT INTO draws (task_id, step_issued, policy_version_issued, status, issued_at)"
@@ -91,14 +99,16 @@ class Ledger:
                 (task_id, step, policy_version, time.time()),
             )
             assert cursor.lastrowid is not None
-            note_call(self._db, "draw", cursor.lastrowid)
+            note_call(self._db, "draw", cursor.lastrowid, skipped)
         return cursor.lastrowid
 
-    def record_group(self, group: RolloutGroup, basis: str | None = None) -> None:
+    def record_group(
+        self, group: RolloutGroup, basis: str | None = None, gate_step: int | None = None
+    ) -> None:
         """Store a group's rollouts; its draw goes from issued to scored.
 
         With ``basis`` the group may be trained on: its tokens are kept, and the sampler has been told its
-        counts.
+        counts. With ``gate_step`` too it had no signal and is replaced in that step: its draw is dropped.
         """
         with self._transaction():
             self._move(group.draw_id, ("issued",), "scored")
@@ -114,6 +124,8 @@ class Ledger:
                 tokens = [tokens_row(rollout, group.draw_id) for rollout in group.rollouts]
                 self._db.executemany("INSERT INTO tokens VALUES (?, ?, ?, ?, ?)", tokens)
                 note_record(self._db, group)
+            if gate_step is not None:
+                self._end(group.draw_id, "dropped", note_gated(self._db, group, gate_step))
 
     def drop_draw(self, draw_id: int, reason: str, *, is_put_back: bool = False) -> str:
         """End an open draw that will not be trained on by decision (over-issued, say); its task's id.
@@ -215,6 +227,10 @@ class Ledger:
         query = "SELECT COALESCE(MAX(step), 0) FROM steps WHERE status = 'committed'"
         return int(self._db.execute(query).fetchone()[0])
 
+    def gated(self) -> dict[int, Gated]:
+        """What was replaced for want of signal, by step."""
+        return gated_by_step(self._db)
+
     def is_new(self) -> bool:
         """Whether no draw was ever recorded."""
         return self._db.execute("SELECT 1 FROM draws LIMIT 1").fetchone() is None
@@ -238,12 +254,12 @@ class Ledger:
     def unfinished_draws(self) -> list[Draw]:
         """Draws issued or scored but not trained, oldest first."""
         rows = self._db.execute(
-            "SELECT draw_id, task_id, attempt, status, basis FROM draws"
+            "SELECT draw_id, task_id, step_issued, attempt, status, basis FROM draws"
             " WHERE status IN ('issued', 'scored') ORDER BY draw_id"
         )
         return [
-            Draw(draw_id=draw_id, task_id=task_id, attempt=attempt, status=status, basis=basis)
-            for draw_id, task_id, attempt, status, basis in rows
+            Draw(draw_id=draw_id, task_id=task_id, step=step, attempt=attempt, status=status, basis=basis)
+            for draw_id, task_id, step, attempt, status, basis in rows
         ]
 
     def load_rollouts(self, draw: Draw, prompt_ids: tuple[int, ...]) -> tuple[Rollout, ...]:
@@ -268,6 +284,21 @@ class Ledger:
             end_run(self._db, self._run_id)
             self._run_id = note_process(self._db, self._terms, rewound_to=step)
             self._event("rewind", f"to step {step}")
+
+    def note_tasks(self, tasks: Iterable[Task]) -> None:
+        """Keep what a report shows of the run's tasks."""
+        with self._transaction():
+            ledger_shown.note_tasks(self._db, tasks)
+
+    def forget_texts(self, step: int, num_steps: int) -> None:
+        """After the checkpoint of ``step``: drop completions that older steps than the last ones wrote."""
+        with self._transaction():
+            ledger_shown.forget_texts(self._db, step, num_steps)
+
+    def note_spans(self, step: int, spans: Sequence[StageSpan], num_steps: int) -> None:
+        """Keep what stages did up to the end of ``step``, for the last ``num_steps`` steps."""
+        with self._transaction():
+            ledger_shown.note_spans(self._db, step, spans, num_steps)
 
     def event(self, kind: str, text: str) -> None:
         """Note something worth keeping (a restart, a retry, a resume)."""

@@ -6,9 +6,12 @@ pipeline.ledger inside its transactions.
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipeline.gate import is_flat
 from pipeline.messages import RolloutGroup
 
 
@@ -16,7 +19,8 @@ from pipeline.messages import RolloutGroup
 class SamplerCall:
     """One call of the sampler: "draw" of ``task_id`` for ``step``, "put_back" of it, or "record".
 
-    For "record": ``num_passed`` of ``num_samples``, written by weights up to ``max_policy_version``.
+    For "draw": the tasks that were ``skipped`` before it. For "record": ``num_passed`` of ``num_samples``,
+    written by weights up to ``max_policy_version``, and whether their rewards differed.
     """
 
     kind: str
@@ -25,18 +29,21 @@ class SamplerCall:
     num_passed: int
     num_samples: int
     max_policy_version: int
+    has_signal: bool | None
+    skipped: tuple[str, ...]
 
 
-def note_call(database: sqlite3.Connection, kind: str, draw_id: int) -> None:
+def note_call(database: sqlite3.Connection, kind: str, draw_id: int, skipped: Sequence[str] = ()) -> None:
     """Enter a "draw" or a "put_back"."""
-    _insert(database, kind, draw_id, 0, 0, 0)
+    _insert(database, kind, draw_id, (0, 0, 0), None, skipped)
 
 
 def note_record(database: sqlite3.Connection, group: RolloutGroup) -> None:
     """Enter the counts of a scored group; what could not be scored is not counted."""
     known = [rollout.result for rollout in group.rollouts if not rollout.result.is_infra_error]
     newest = max(rollout.completion.max_policy_version for rollout in group.rollouts)
-    _insert(database, "record", group.draw_id, sum(result.passed for result in known), len(known), newest)
+    counts = (sum(result.passed for result in known), len(known), newest)
+    _insert(database, "record", group.draw_id, counts, not is_flat(group), ())
 
 
 def find_last_call(database: sqlite3.Connection) -> int:
@@ -48,7 +55,7 @@ def find_last_call(database: sqlite3.Connection) -> int:
 def calls_after(database: sqlite3.Connection, call_id: int) -> list[SamplerCall]:
     """The calls after that number, in order."""
     rows = database.execute(
-        "SELECT kind, task_id, step_issued, num_passed, num_samples, max_policy_version"
+        "SELECT kind, task_id, step_issued, num_passed, num_samples, max_policy_version, has_signal, skipped"
         " FROM sampler_calls JOIN draws USING (draw_id) WHERE call_id > ? ORDER BY call_id",
         (call_id,),
     )
@@ -60,16 +67,23 @@ def calls_after(database: sqlite3.Connection, call_id: int) -> list[SamplerCall]
             num_passed=num_passed,
             num_samples=num_samples,
             max_policy_version=newest,
+            has_signal=None if has_signal is None else bool(has_signal),
+            skipped=tuple(json.loads(skipped)),
         )
-        for kind, task_id, step, num_passed, num_samples, newest in rows
+        for kind, task_id, step, num_passed, num_samples, newest, has_signal, skipped in rows
     ]
 
 
 def _insert(
-    database: sqlite3.Connection, kind: str, draw_id: int, num_passed: int, num_samples: int, newest: int
+    database: sqlite3.Connection,
+    kind: str,
+    draw_id: int,
+    counts: tuple[int, int, int],
+    has_signal: bool | None,
+    skipped: Sequence[str],
 ) -> None:
     database.execute(
-        "INSERT INTO sampler_calls (kind, draw_id, num_passed, num_samples, max_policy_version)"
-        " VALUES (?, ?, ?, ?, ?)",
-        (kind, draw_id, num_passed, num_samples, newest),
+        "INSERT INTO sampler_calls (kind, draw_id, num_passed, num_samples, max_policy_version, has_signal,"
+        " skipped) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (kind, draw_id, *counts, has_signal, json.dumps(list(skipped))),
     )

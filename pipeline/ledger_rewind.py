@@ -12,7 +12,9 @@ the steps before, in every process of the run. So of the draws that no step up t
   and the bound on staleness would be broken unseen.
 
 That every version in the file is one of the restored history holds by induction: the tokens of all others
-are deleted here, before any are written. Draws that had ended as dropped or failed stay so. No draw is made
+are deleted here, before any are written. Draws that had ended as dropped or failed stay so, but for those
+that were dropped for want of signal in what lost weights had written: they are issued again as well, for with
+other weights their groups may have signal, and the sampler has to hear of them again. No draw is made
 by the sampler a second time: see Ledger.sampler_calls. Called by pipeline.ledger inside its transactions.
 """
 
@@ -20,6 +22,8 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+
+from pipeline.ledger_gated import reopen
 
 
 def step_row(database: sqlite3.Connection, path: Path, step: int) -> tuple[str, int]:
@@ -53,6 +57,7 @@ def rewind(database: sqlite3.Connection, path: Path, step: int, max_staleness: i
         "  GROUP BY draw_id HAVING MIN(min_policy_version) >= ? AND MAX(max_policy_version) <= ?)",
         (step - max_staleness, step),
     )
+    reopen(database, step)
     database.execute(
         "DELETE FROM tokens WHERE draw_id NOT IN (SELECT draw_id FROM draws WHERE status = 'scored')"
     )

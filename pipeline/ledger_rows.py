@@ -26,13 +26,16 @@ ROLLOUT_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """An open draw: ``status`` is "issued" or "scored"; ``attempt`` counts how often it was made again.
+    """An open draw, made for ``step`` (as the sampler counts them, from 0).
+
+    ``status`` is "issued" or "scored"; ``attempt`` counts how often it was made again.
 
     ``basis`` is what its rollouts rest on, None where their tokens are not kept.
     """
 
     draw_id: int
     task_id: str
+    step: int
     attempt: int
     status: str
     basis: str | None = None

@@ -14,7 +14,10 @@ from pathlib import Path
 
 from pipeline.errors import StageError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+# What only a report reads came with version 3, as did the account of refills; a file of version 2 is given
+# both, empty.
+READABLE_VERSIONS = (2, SCHEMA_VERSION)
 BUSY_TIMEOUT_S = 10.0
 
 _SCHEMA = """
@@ -70,6 +73,29 @@ CREATE TABLE events (
     event_id INTEGER PRIMARY KEY, time REAL NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL
 );
 """
+_SHOWN = """
+CREATE TABLE tasks (         -- as they were when the run began, or was last resumed
+    task_id TEXT PRIMARY KEY, prompt TEXT NOT NULL, entry_point TEXT NOT NULL, difficulty INTEGER NOT NULL,
+    family TEXT NOT NULL, source TEXT NOT NULL, tests TEXT NOT NULL
+);
+CREATE TABLE spans (         -- what a stage did, in seconds since 1970; step is the one that closed after it
+    span_id INTEGER PRIMARY KEY, step INTEGER NOT NULL, stage TEXT NOT NULL, name TEXT NOT NULL,
+    draw_id INTEGER, num_tokens INTEGER, started_at REAL NOT NULL, ended_at REAL NOT NULL
+);
+CREATE INDEX spans_by_step ON spans (step);
+"""
+_GATED = """
+CREATE TABLE gated (         -- draws that were dropped because their group had no signal
+    draw_id INTEGER PRIMARY KEY REFERENCES draws (draw_id),
+    step INTEGER NOT NULL,   -- the one that was next: another draw took this one's place in it
+    num_tokens INTEGER NOT NULL, is_solved INTEGER NOT NULL
+);
+-- Of a process's terms: the most of them in one step.
+ALTER TABLE runs ADD COLUMN max_gated INTEGER;
+-- Of a "record": whether the rewards differed. Of a "draw": the tasks that it passed over, as JSON.
+ALTER TABLE sampler_calls ADD COLUMN has_signal INTEGER;
+ALTER TABLE sampler_calls ADD COLUMN skipped TEXT NOT NULL DEFAULT '[]';
+"""
 
 
 class LedgerError(StageError):
@@ -90,15 +116,18 @@ def open_ledger(path: Path) -> sqlite3.Connection:
     """
     database = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
+        # Asked first: switching the journal writes, and the file may be somebody else's.
+        if database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+            check_database(database, path)
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
         database.execute("PRAGMA foreign_keys = ON")
         database.execute("BEGIN IMMEDIATE")
         if database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0] == 0:
-            for statement in _SCHEMA.split(";\n"):
-                database.execute(statement)
-            database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            _make_tables(database, _SCHEMA + _SHOWN + _GATED)
         check_database(database, path)
+        if schema_version(database) < SCHEMA_VERSION:
+            _make_tables(database, _SHOWN + _GATED)
         database.execute("COMMIT")
     except sqlite3.DatabaseError as error:
         database.close()
@@ -111,10 +140,21 @@ def open_ledger(path: Path) -> sqlite3.Connection:
     return database
 
 
+def _make_tables(database: sqlite3.Connection, statements: str) -> None:
+    for statement in statements.split(";\n"):
+        database.execute(statement)
+    database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def schema_version(database: sqlite3.Connection) -> int:
+    """The version that the file says it has; 0 for one that is no ledger."""
+    return int(database.execute("PRAGMA user_version").fetchone()[0])
+
+
 def check_database(database: sqlite3.Connection, path: Path) -> None:
-    """Raise ValueError unless ``database``, the file at ``path``, is whole and of this schema."""
-    version = int(database.execute("PRAGMA user_version").fetchone()[0])
-    if version != SCHEMA_VERSION:
+    """Raise ValueError unless ``database``, the file at ``path``, is whole and of a schema read here."""
+    version = schema_version(database)
+    if version not in READABLE_VERSIONS:
         raise ValueError(
             f"{path} has schema version {version}, this program reads {SCHEMA_VERSION}; "
             "resume with the program that wrote it, or start a new run"
@@ -131,8 +171,8 @@ def note_process(database: sqlite3.Connection, terms: Sequence[int], rewound_to:
     """Enter this process in ``runs``, with its terms, if any, and the step it went back to; the run_id."""
     cursor = database.execute(
         "INSERT INTO runs (started_at, pid, host, rewound_to, groups_per_step, num_generations,"
-        " max_staleness) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (time.time(), os.getpid(), socket.gethostname(), rewound_to, *(terms or (None, None, None))),
+        " max_staleness, max_gated) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (time.time(), os.getpid(), socket.gethostname(), rewound_to, *(terms or (None,) * 4)),
     )
     assert cursor.lastrowid is not None
     return cursor.lastrowid

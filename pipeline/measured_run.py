@@ -8,7 +8,6 @@ contain its waiting for the others. Called by pipeline.plan and benchmarks.recor
 from __future__ import annotations
 
 import gzip
-import json
 import sqlite3
 import statistics
 from collections.abc import Mapping
@@ -18,9 +17,10 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from configs.load import load_config
+from configs.finished import load_finished
 from configs.schema import Config
 from pipeline.checkpoint import latest_checkpoint
+from pipeline.json_file import read_object
 from pipeline.metrics import read_metrics
 from pipeline.stage_costs import PipelineShape, StageCosts
 from pipeline.step_feed import why_not_streamed
@@ -94,16 +94,8 @@ def read_run(folder: Path) -> MeasuredRun:
 
     Raises ValueError where the folder holds no run, or one with too few steps to say anything.
     """
-    config = _config_of(folder)
-    metrics = folder / "metrics.jsonl"
-    rows = read_metrics(metrics) if metrics.is_file() else []
-    # The last steps train what earlier ones generated: nothing shares their device any more.
-    rows = [row for row in rows if row.get("train/seconds") and row.get("generation/tokens")][_NUM_SKIPPED:]
-    if not rows:
-        raise ValueError(
-            f"--plan: {folder} has no metrics of a step after its first one; let it train "
-            f"{_NUM_SKIPPED + 1} steps or more, or leave the folder out"
-        )
+    config = config_of(folder)
+    rows = steady_rows(folder)
     lengths = _lengths_of(folder / "run.db")
     hardware = _hardware_of(folder)
     is_gpu = hardware.get("device", config.runtime.device) == "cuda"
@@ -137,6 +129,23 @@ def read_run(folder: Path) -> MeasuredRun:
     )
 
 
+def steady_rows(folder: Path) -> list[dict[str, float | None]]:
+    """The metrics of the steps that tell what stages cost: not the first, and none that generated nothing.
+
+    Raises ValueError where there are none.
+    """
+    metrics = folder / "metrics.jsonl"
+    rows = read_metrics(metrics) if metrics.is_file() else []
+    # The last steps train what earlier ones generated: nothing shares their device any more.
+    rows = [row for row in rows if row.get("train/seconds") and row.get("generation/tokens")][_NUM_SKIPPED:]
+    if not rows:
+        raise ValueError(
+            f"{metrics}: has no metrics of a step after its first one; let the run train "
+            f"{_NUM_SKIPPED + 1} steps or more"
+        )
+    return rows
+
+
 def read_record(path: Path = RECORD) -> MeasuredRun:
     """The run that was recorded in ``path``. Raises ValueError where there is no such record."""
     try:
@@ -157,11 +166,12 @@ def is_streamed(config: Config) -> bool:
     return config.acceleration.stream_steps and why_not_streamed(config) is None
 
 
-def _config_of(folder: Path) -> Config:
+def config_of(folder: Path) -> Config:
+    """The configuration of the run in ``folder``. Raises ValueError where it holds none."""
     file = folder / "config.yaml"
     if not file.is_file():
-        raise ValueError(f"--plan: {folder} holds no config.yaml; allowed: the folder of an earlier run")
-    return load_config(file)
+        raise ValueError(f"{folder} holds no config.yaml; allowed: the folder of an earlier run")
+    return load_finished(file)
 
 
 def _hardware_of(folder: Path) -> Mapping[str, Any]:
@@ -169,7 +179,9 @@ def _hardware_of(folder: Path) -> Mapping[str, Any]:
     summary = folder / "summary.json"
     if not summary.is_file():
         return {}
-    found: Mapping[str, Any] = json.loads(summary.read_text(encoding="utf-8")).get("hardware", {})
+    found = read_object(summary).get("hardware", {})
+    if not isinstance(found, dict):
+        raise ValueError(f"{summary}: field 'hardware': value {found!r}: must be an object")
     return found
 
 
@@ -185,9 +197,9 @@ def _lengths_of(database: Path) -> tuple[int, ...]:
         finally:
             connection.close()
     except sqlite3.Error as error:
-        raise ValueError(f"--plan: {database} cannot be read: {error}") from error
+        raise ValueError(f"{database} cannot be read: {error}") from error
     if not rows:
-        raise ValueError(f"--plan: {database} holds no completion; let the run train a step")
+        raise ValueError(f"{database} holds no completion; let the run train a step")
     return tuple(int(num_tokens) for (num_tokens,) in rows)
 
 

@@ -27,6 +27,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from pipeline.json_file import read_object
+from pipeline.model_files import check_adapter
+
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 # Before the name that a layer has in its model.
@@ -74,13 +77,12 @@ def read_adapter(folder: Path | str) -> Adapter:
     Raises ValueError for a folder without one, and for an adapter that is no plain LoRA.
     """
     folder = Path(folder)
-    try:
-        config = json.loads((folder / ADAPTER_CONFIG).read_text(encoding="utf-8"))
-        tensors = load_file(folder / ADAPTER_WEIGHTS)
-    except FileNotFoundError as error:
-        raise ValueError(
-            f"adapter {folder}: {Path(error.filename or ADAPTER_WEIGHTS).name} is missing"
-        ) from None
+    for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
+        if not (folder / name).is_file():
+            raise ValueError(f"adapter {folder}: {name} is missing")
+    check_adapter(folder)
+    config = read_object(folder / ADAPTER_CONFIG)
+    tensors = load_file(folder / ADAPTER_WEIGHTS)
     found = [name for name in _VARIANTS if config.get(name)]
     if config.get("peft_type") != "LORA" or found or config.get("fan_in_fan_out"):
         raise ValueError(
@@ -201,15 +203,17 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command; exits with a message where the arguments are of no use."""
+    """The command; returns the exit status, 2 where the arguments are of no use."""
     if len(arguments) not in (2, 3):
-        sys.exit("usage: python -m pipeline.merging ADAPTER_FOLDER OUT_FOLDER [BASE_FOLDER]")
+        print("usage: python -m pipeline.merging ADAPTER_FOLDER OUT_FOLDER [BASE_FOLDER]", file=sys.stderr)
+        return 2
     folder, out, *given = arguments
     try:
         base = given[0] if given else read_adapter(folder).base
         print(merge_adapter(folder, base, out))
     except ValueError as error:
-        sys.exit(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

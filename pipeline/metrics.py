@@ -16,81 +16,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*")
+from pipeline.metric_names import METRICS as METRICS
+from pipeline.metric_names import Metric as Metric
 
-
-class Metric(NamedTuple):
-    """A metric's name, its unit ("" for a share or a plain number) and what it says."""
-
-    name: str
-    unit: str
-    meaning: str
-
-
-METRICS = (
-    Metric("rollout/reward_mean", "", "mean reward of the step's rollouts, infrastructure errors left out"),
-    Metric("rollout/reward_std", "", "standard deviation of those rewards"),
-    Metric("rollout/pass_rate", "", "share of rollouts that passed all tests"),
-    Metric("rollout/completion_length", "tokens", "mean completion length"),
-    Metric("rollout/truncated_share", "", "share of completions that hit the length limit"),
-    Metric("rollout/zero_signal_share", "", "share of groups whose rewards are all equal"),
-    Metric("rollout/syntax_failure_share", "", "share of completions that do not compile"),
-    Metric("rollout/infra_error_share", "", "share of rollouts that could not be scored"),
-    Metric("rollout/dropped_groups", "groups", "groups dropped for staleness since the last step"),
-    Metric("rollout/cancelled_groups", "groups", "groups started in excess and given up (over_issue)"),
-    Metric("rollout/wait_s", "s", "how long the trainer waited for the step's rollouts"),
-    Metric("generation/tokens_per_s", "tokens/s", "completion tokens over the seconds generation was busy"),
-    Metric("generation/seconds", "s", "seconds generation was busy"),
-    Metric("generation/tokens", "tokens", "completion tokens generated since the last step"),
-    Metric("generation/aborted", "completions", "completions ended because they could no longer compile"),
-    Metric("generation/tokens_saved", "tokens", "estimate: what those would have written on average"),
-    Metric("rewards/seconds_mean", "s", "mean cost of scoring one completion"),
-    Metric("rewards/seconds", "s", "seconds the reward workers were busy"),
-    Metric("rewards/cache_hit_rate", "", "share of verdicts found in the cache or in flight"),
-    Metric("rewards/cache_hits", "verdicts", "verdicts found in the cache since the last step"),
-    Metric("rewards/cache_misses", "verdicts", "verdicts that had to be made since the last step"),
-    Metric("rewards/cache_joins", "verdicts", "verdicts shared with an identical program in flight"),
-    Metric("rewards/cache_evictions", "verdicts", "verdicts that left the cache for newer ones"),
-    Metric("rewards/cache_saved_s", "s", "what the verdicts found had cost when they were made"),
-    Metric("rewards/in_flight", "completions", "completions in reward workers at the end of the step"),
-    Metric("rewards/waiting", "completions", "completions waiting for a reward worker then"),
-    Metric("rewards/infra_errors", "completions", "completions without a verdict since the last step"),
-    Metric("rewards/worker_restarts", "workers", "reward workers replaced since the last step"),
-    Metric("train/loss", "", "GRPO loss"),
-    Metric("train/grad_norm", "", "gradient norm before clipping"),
-    Metric("train/learning_rate", "", "learning rate of the step"),
-    Metric("train/tokens_per_s", "tokens/s", "trained tokens over the seconds training was busy"),
-    Metric("train/seconds", "s", "seconds of forward, backward and optimiser"),
-    Metric("train/tokens", "tokens", "tokens the loss was computed on"),
-    Metric("train/clipped_share", "", "share of tokens whose ratio was clipped"),
-    Metric("train/capped_share", "", "share of tokens whose importance weight was cut or masked"),
-    Metric("train/ratio_mean", "", "mean ratio of trained to behaviour policy"),
-    Metric("train/ratio_max", "", "largest of those ratios"),
-    Metric("train/ratio_p01", "", "1 % of the tokens have a smaller ratio"),
-    Metric("train/ratio_p50", "", "median of those ratios"),
-    Metric("train/ratio_p99", "", "1 % of the tokens have a larger ratio"),
-    Metric("train/kl", "", "mean KL from the behaviour policy (k3 estimate)"),
-    Metric("train/on_policy_share", "", "share of trained tokens that the version in training wrote itself"),
-    Metric("train/mismatch_kl", "", "KL of generator to trainer on those tokens (k3): engines that differ"),
-    Metric("train/mismatch_kl_k1", "", "the same, estimated without bias by the mean log-ratio (k1)"),
-    Metric("train/parts", "parts", "parts in which the step was trained on, as its groups came"),
-    Metric("train/micro_batches", "micro-batches", "forward and backward passes of the step"),
-    Metric("train/pack_ratio", "", "share of token_packing.max_tokens that the rows hold; 0: padded"),
-    Metric("train/staleness_mean", "steps", "mean age of a sample's oldest token"),
-    Metric("train/staleness_max", "steps", "age of the oldest token of the step"),
-    Metric("train/token_staleness_mean", "steps", "mean age of a token"),
-    Metric("rollout/mixed_version_share", "", "share of completions that more than one version wrote"),
-    Metric("draft/loss", "nats", "cross-entropy of a sampled token under the draft model that is learning"),
-    Metric("weights/update_s", "s", "from the end of the step to new weights in the generator"),
-    Metric("weights/pause_s", "s", "of that, how long the engines were told to stand still"),
-    Metric("step/seconds", "s", "wall time of the step"),
-    Metric("step/samples_per_s", "samples/s", "trained completions over that time"),
-    Metric("step/per_s", "steps/s", "steps since the run began or was resumed, over that time"),
-    Metric("step/per_s_recent", "steps/s", "the same over the last five steps"),
-    Metric("eval/pass_at_1", "", "pass@1 on the held-out tasks"),
-)
+# A reward is named as its function is.
+_NAME = re.compile(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*|reward_part/[A-Za-z_][A-Za-z0-9_]*")
 
 
 def finite_or_none(value: float) -> float | None:
@@ -143,24 +74,44 @@ def _repair(path: Path) -> float:
     if end < len(data):
         os.truncate(path, end)
     lines = data[:end].splitlines()
-    return float(json.loads(lines[-1])["time_s"]) if lines else 0.0
+    return _parsed(path, len(lines), lines[-1]).get("time_s") or 0.0 if lines else 0.0
 
 
 def read_metrics(path: Path) -> list[dict[str, float | None]]:
     """The lines of metrics.jsonl, one a step: lines of the same step are merged, in order of steps.
 
     Steps that a resume went back behind are left out: a line of an earlier step cancels what was
-    logged for later ones before it. A torn last line is ignored.
+    logged for later ones before it. A torn last line is ignored. Raises ValueError, as 'FILE:LINE: ...', for
+    another line that is none of a run's.
     """
     by_step: dict[int, dict[str, float | None]] = {}
-    for text in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if not text.endswith("\n"):
-            break
-        line = json.loads(text)
-        step = int(line["step"])
-        by_step = {number: row for number, row in by_step.items() if number <= step}
+    newest = 0
+    *lines, _torn = path.read_bytes().split(b"\n")
+    for number, text in enumerate(lines, start=1):
+        line = _parsed(path, number, text)
+        step = int(line["step"] or 0)
+        if step < newest:
+            by_step = {earlier: row for earlier, row in by_step.items() if earlier <= step}
+        newest = step
         by_step.setdefault(step, {}).update(line)
     return list(by_step.values())
+
+
+def _parsed(path: Path, number: int, text: bytes) -> dict[str, float | None]:
+    """A line of metrics.jsonl: numbers and nulls by name, with a step that is a whole number."""
+    where = f"{path}:{number}"
+    try:
+        line = json.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where}: is not a line of JSON ({error})") from None
+    if not isinstance(line, dict):
+        raise ValueError(f"{where}: must be a JSON object, is {type(line).__name__}")
+    for name, value in line.items():
+        if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):
+            raise ValueError(f"{where}: field {name!r}: value {value!r}: must be a number or null")
+    if type(line.get("step")) is not int or line["step"] < 0:
+        raise ValueError(f"{where}: field 'step': value {line.get('step')!r}: must be a whole number >= 0")
+    return line
 
 
 class Rate:

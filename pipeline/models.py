@@ -154,16 +154,27 @@ def cache_folder() -> Path:
     return root / "code-grpo" / "models"
 
 
-def _merged(folder: Path) -> Path:
-    """The folder ``merged`` in an adapter's folder: its base model with the adapter added."""
+def adapter_base(folder: Path) -> Path:
+    """The folder of the base model of the adapter in ``folder``, fetched if need be.
+
+    Raises ValueError, naming both, where it cannot be had.
+    """
     adapter = read_adapter(folder)
-    out = folder / "merged"
-    if out.is_dir():
-        return out
     # The built-in model may lie elsewhere than where the adapter was trained.
     name = SMOLLM2.name if Path(adapter.base).name == SMOLLM2.name else adapter.base
     try:
-        base = resolve_model(ModelConfig(name=name, revision=adapter.revision))
+        return resolve_model(ModelConfig(name=name, revision=adapter.revision))
+    except ValueError as error:
+        raise ValueError(f"model.name: {str(folder)!r} holds an adapter of {name!r}: {error}") from error
+
+
+def _merged(folder: Path) -> Path:
+    """The folder ``merged`` in an adapter's folder: its base model with the adapter added."""
+    out = folder / "merged"
+    if out.is_dir():
+        return out
+    try:
+        base = adapter_base(folder)
         with _locked(folder / "merged.lock", timeout_s=LOCK_TIMEOUT_S):
             return out if out.is_dir() else merge_adapter(folder, base, out)
     except OSError as error:
@@ -171,8 +182,6 @@ def _merged(folder: Path) -> Path:
             f"model.name: the adapter in {folder} could not be merged there ({error}); write the merged "
             f"model elsewhere with `python -m pipeline.merging {folder} OUT_FOLDER`"
         ) from error
-    except ValueError as error:
-        raise ValueError(f"model.name: {str(folder)!r} holds an adapter of {name!r}: {error}") from error
 
 
 def _from_hub(model: ModelConfig) -> Path:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -29,13 +30,17 @@ from configs.load import render
 from configs.schema import Config
 from curriculum.sampler import Sampler
 from curriculum.task import Task
+from pipeline.answer_forms import chat_form
 from pipeline.checkpoint import latest_checkpoint
 from pipeline.disk_space import explain_full_disk
 from pipeline.engine_start import num_gpus
 from pipeline.errors import RunStoppedError, StageError, TrainerLostError
 from pipeline.evaluate import EvaluationReport
+from pipeline.gate import SignalGate, max_gated
 from pipeline.generator import Generator
+from pipeline.guards import guards_of
 from pipeline.heldout import earlier_measurement, measure
+from pipeline.inloop_evaluation import InLoopEvaluation
 from pipeline.launch import Launched
 from pipeline.ledger import Ledger
 from pipeline.metrics import MetricsWriter
@@ -44,6 +49,7 @@ from pipeline.progress import Progress, make_progress
 from pipeline.prompt_tokenizer import PromptTokenizer, find_model
 from pipeline.prompts import encode_prompt
 from pipeline.resume import GroupBasis, find_checkpoint, restore, terms_of
+from pipeline.resume_checks import refuse_damaged_run
 from pipeline.rollout_buffer import RolloutBuffer
 from pipeline.rollouts import RolloutProducer, num_extra_groups
 from pipeline.run_folder import RunFolder
@@ -51,8 +57,10 @@ from pipeline.sampling import refuse_useless_seeds, training_sampling
 from pipeline.stages import Stages, prepare, running_stages
 from pipeline.stopping import StoppedError, StopRequest, stop_on_signals
 from pipeline.stopwatch import Stopwatch
-from pipeline.summary import print_summary, write_summary
+from pipeline.summary import print_summary, processor_name, write_summary
 from pipeline.supervision import RestartLimit
+from pipeline.timeline import EVALUATION, Timeline
+from pipeline.tracking import Tracking, start_tracking, tracker_names
 from pipeline.training_loop import TrainingLoop
 from pipeline.weight_folder import shared_folder
 from rewards.breaker import RewardsBrokenError
@@ -71,8 +79,11 @@ def run_training(config: Config, resume: str | None, verbose: bool, early: Launc
         StageError, TimeoutError: a stage failed; the message names it.
         RunStoppedError: a signal ended the run.
     """
+    if resume is not None:
+        refuse_damaged_run(Path(resume))
     tasks, heldout, device = prepare(config)
     refuse_useless_seeds(config, device)
+    tracker_names(config)
     folder = RunFolder.open(resume) if resume else RunFolder.create(config.output, render(config))
     with folder:
         progress = make_progress(config.runtime.progress, title=folder.name)
@@ -92,6 +103,10 @@ def run_training(config: Config, resume: str | None, verbose: bool, early: Launc
         finally:
             progress.close()
         print_summary(folder.path)
+        # Imported here: a start need not wait for the hub's library.
+        from pipeline.hand_over import finish_run
+
+        finish_run(folder.path, config)
     return 0
 
 
@@ -116,6 +131,8 @@ class _Run:
         self._heldout = heldout
         self._device = device
         self._stopwatch = Stopwatch()
+        self._timeline = Timeline(enabled=config.output.timeline_steps > 0)
+        self._tracking = Tracking(())
         self._stop = StopRequest()
         self._arm: Callable[[], None] = lambda: None  # sets the signal handlers once more
         self._loop: TrainingLoop | None = None  # while it trains
@@ -171,6 +188,9 @@ class _Run:
                 )
             )
             self._ledger.event("isolation", f"sandbox level {stages.scorer.level}")
+            self._ledger.event("hardware", f"{self._device}, {processor_name()}, {os.cpu_count()} cores")
+            self._ledger.note_tasks(self._tasks)
+            stack.callback(lambda: self._tracking.close())
             self._stopwatch.note("startup")
             await self._train_and_measure(stages, weights_folder, restarts, is_resumed=is_resumed)
 
@@ -218,11 +238,14 @@ class _Run:
         tokenizer, generator, scorer = stages.tokenizer, stages.generator, stages.scorer
         sampler = self._sampler()
         step = await self._resume(sampler, await stages.trainer, tokenizer) if is_resumed else 0
-        before = earlier_measurement("before", self._folder)
+        before = earlier_measurement(self._folder.evaluation("before"))
         if before is None and step == 0:
             # Nothing of it needs the trainer, which may still be loading its model.
             before = await stages.beside_trainer(self._evaluate("before", tokenizer, generator, scorer))
         trainer = await stages.trainer
+        self._tracking = start_tracking(
+            self._config, self._folder.name, self._folder.path, step, self._progress.message
+        )
         while True:
             try:
                 await self._train(stages, trainer, sampler, weights_folder, step)
@@ -236,9 +259,19 @@ class _Run:
             sampler = self._sampler()
             step = await self._resume(sampler, trainer, tokenizer)
         after = await self._stop.guard(self._evaluate("after", tokenizer, generator, scorer))
+        num_kept = self._config.output.timeline_steps
+        self._ledger.note_spans(self._config.training.max_steps, self._timeline.drain(), num_kept)
         self._stopwatch.note("total")
         write_summary(
-            self._folder, self._config, self._device, scorer.level, before, after, self._stopwatch.seconds
+            self._folder,
+            self._config,
+            self._device,
+            scorer.level,
+            before,
+            after,
+            self._stopwatch.seconds,
+            guards=guards_of(self._folder.db, self._folder.metrics, self._config),
+            num_gated_groups=sum(gated.num_groups for gated in self._ledger.gated().values()),
         )
 
     async def _bring_back(self, trainer: TrainerHandle, lost: TrainerLostError, limit: RestartLimit) -> None:
@@ -269,7 +302,9 @@ class _Run:
             num_extra=num_extra_groups(self._config),
         )
         metrics = MetricsWriter(self._folder.path)
-        producer = self._producer(tokenizer, generator, scorer, buffer, sampler, step)
+        evaluation = self._inloop_evaluation(tokenizer, generator, scorer)
+        gate = SignalGate(max_gated(self._config), self._ledger.gated())
+        producer = self._producer(tokenizer, generator, scorer, buffer, sampler, step, gate)
         loop = TrainingLoop(
             config=self._config,
             folder=self._folder,
@@ -282,19 +317,28 @@ class _Run:
             metrics=metrics,
             progress=self._progress,
             producer=producer,
+            gate=gate,
             weights_folder=weights_folder,
             stop=self._stop,
             trial=OverlapTrial.of_run(self._config, self._device, num_gpus(self._device)),
+            timeline=self._timeline,
+            tracking=self._tracking,
+            evaluation=evaluation,
         )
         try:
             if step > 0:
                 await loop.publish(step)
+            evaluation.begin(step)
             self._progress.start(self._config.training.max_steps, step)
             with self._stopwatch.timed("training"):
                 producing = asyncio.create_task(producer.run(), name="producer")
                 self._loop = loop
                 try:
                     await loop.run(step)
+                    await self._stop.guard(evaluation.finish())
+                    while measured := evaluation.drain():
+                        metrics.log(self._config.training.max_steps, measured)
+                        self._tracking.log(self._config.training.max_steps, measured)
                 except StoppedError:
                     await loop.save_last()
                     raise
@@ -304,6 +348,7 @@ class _Run:
                     with contextlib.suppress(asyncio.CancelledError):
                         await producing
         finally:
+            await evaluation.cancel()
             metrics.close()
 
     def _resume_hint(self) -> str:
@@ -320,6 +365,7 @@ class _Run:
         buffer: RolloutBuffer,
         sampler: Sampler,
         step: int,
+        gate: SignalGate,
     ) -> RolloutProducer:
         config = self._config
         prefill = config.generation.assistant_prefill
@@ -344,6 +390,28 @@ class _Run:
             aborts_early=config.acceleration.early_abort.enabled,
             long_tails=config.acceleration.long_tails,
             num_extra=num_extra_groups(config),
+            gate=gate,
+            timeline=self._timeline,
+        )
+
+    def _inloop_evaluation(
+        self, tokenizer: PromptTokenizer, generator: Generator, scorer: RewardPool
+    ) -> InLoopEvaluation:
+        """The measurement on the way, which notes what it does in the ledger and for the user."""
+
+        def note(text: str) -> None:
+            self._ledger.event("evaluation", text)
+            self._progress.message(text)
+
+        return InLoopEvaluation(
+            config=self._config,
+            tasks=self._heldout,
+            form=chat_form(self._config.generation, tokenizer),
+            generator=generator,
+            scorer=scorer,
+            folder=self._folder,
+            timeline=self._timeline,
+            note=note,
         )
 
     async def _evaluate(
@@ -352,17 +420,18 @@ class _Run:
         """Measure pass@1 on the held-out tasks with the generator's present weights."""
         if not self._heldout:
             return None
-        return await measure(
-            when,
-            self._heldout,
-            generator,
-            scorer,
-            config=self._config,
-            tokenizer=tokenizer,
-            folder=self._folder,
-            progress=self._progress,
-            stopwatch=self._stopwatch,
-        )
+        with self._timeline.span(EVALUATION, f"{when} training"):
+            return await measure(
+                when,
+                self._heldout,
+                generator,
+                scorer,
+                config=self._config,
+                tokenizer=tokenizer,
+                folder=self._folder,
+                progress=self._progress,
+                stopwatch=self._stopwatch,
+            )
 
 
 def _slot_deadline_s(config: Config) -> float:

@@ -2,7 +2,8 @@
 
 ``gpu_shares`` and ``cpu_threads`` say what each may take. ``OverlapTrial`` decides from step times: where the
 two share cores or a GPU, running them at once can be slower than in turn, so both are measured over the first
-steps and the better is kept. It starts and pauses nothing itself. Called by pipeline.trainer_group,
+steps and the better is kept. In turn, all the steps that one version of the weights may serve are generated
+at once. It starts and pauses nothing itself. Called by pipeline.trainer_group,
 pipeline.vllm_actor, pipeline.engine_environment, pipeline.orchestrator and pipeline.training_loop.
 """
 
@@ -137,15 +138,20 @@ class OverlapTrial:
     """Overlap first, then alternation, ``num_measured`` steps each, then the faster one for good.
 
     The steps right after a change are not counted. Where the second order is clearly slower in its first
-    measured step, the trial ends there.
+    measured step, the trial ends there. In turn, ``block`` steps are generated at once (see
+    RolloutBuffer.alternate): whole blocks are measured then, wherever the first of them begins, after all
+    that can be left of the order before.
     """
 
-    def __init__(self, *, num_settling: int = _NUM_SETTLING, num_measured: int = _NUM_MEASURED) -> None:
-        assert num_settling >= 0 and num_measured > 0
-        self._num_settling = num_settling
-        self._num_measured = num_measured
+    def __init__(
+        self, *, num_settling: int = _NUM_SETTLING, num_measured: int = _NUM_MEASURED, block: int = 1
+    ) -> None:
+        assert num_settling >= 0 and num_measured > 0 and block > 0
+        self._block = block
+        self._num_settling = max(num_settling, block + 1) if block > 1 else num_settling
+        self._num_measured = math.ceil(num_measured / block) * block
         self._num_left = num_settling  # steps that are not counted
-        self._measured: dict[bool, list[float]] = {True: [], False: []}  # overlaps -> seconds
+        self._measured: dict[bool, list[tuple[float, int]]] = {True: [], False: []}  # overlaps -> (s, tokens)
         self._is_over = False
         self.overlaps = True
 
@@ -156,7 +162,9 @@ class OverlapTrial:
         is_long = config.training.max_steps >= _LEAST_STEPS
         is_auto = config.runtime.placement == "auto"
         is_wanted = is_auto and has_choice and is_long and is_shared(config, device, num_gpus)
-        return OverlapTrial() if is_wanted else None
+        has_blocks = config.acceleration.long_tails.over_issue == 0
+        block = config.acceleration.max_staleness + 1 if has_blocks else 1
+        return OverlapTrial(block=block) if is_wanted else None
 
     def record(self, step_s: float, num_tokens: int) -> Verdict | None:
         """Count a step of ``num_tokens`` that has ended; the verdict, once.
@@ -169,14 +177,22 @@ class OverlapTrial:
             self._num_left -= 1
             return None
         measured = self._measured[self.overlaps]
-        measured.append(1000 * step_s / max(1, num_tokens))
+        measured.append((step_s, max(1, num_tokens)))
         if self.overlaps:
             if len(measured) == self._num_measured:
                 self.overlaps, self._num_left = False, self._num_settling
             return None
-        overlap_s, alternate_s = (statistics.median(self._measured[order]) for order in (True, False))
-        if len(measured) < self._num_measured and alternate_s < _HOPELESS * overlap_s:
+        overlap_s, alternate_s = (self._for_thousand(order) for order in (True, False))
+        is_hopeless = self._block == 1 and alternate_s >= _HOPELESS * overlap_s
+        if len(measured) < self._num_measured and not is_hopeless:
             return None
         self._is_over = True
         self.overlaps = overlap_s <= alternate_s
         return Verdict(overlaps=self.overlaps, overlap_s=overlap_s, alternate_s=alternate_s)
+
+    def _for_thousand(self, overlaps: bool) -> float:
+        """Seconds for a thousand tokens: the median step, or all steps where they make a block together."""
+        steps = self._measured[overlaps]
+        if self._block > 1:
+            return 1000 * sum(step_s for step_s, _ in steps) / sum(num_tokens for _, num_tokens in steps)
+        return statistics.median(1000 * step_s / num_tokens for step_s, num_tokens in steps)

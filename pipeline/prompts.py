@@ -2,7 +2,7 @@
 
 Training, evaluation and the baseline all ask through here, so that they ask alike. Does not sample
 and does not read answers back (rewards.extract does). Called by pipeline.orchestrator,
-pipeline.evaluate and pipeline.baseline.
+pipeline.answer_forms and pipeline.baseline.
 """
 
 from __future__ import annotations
@@ -22,19 +22,30 @@ _COMPLETE_FUNCTION = (
     "Complete this Python function. Answer with the whole function only, in one Python code block."
 )
 _WRITE_FUNCTION = "Answer with the function only, in one Python code block."
+_WRITE_CLASS = "Answer with the whole class only, in one Python code block."
+_WRITE_PROGRAM = (
+    "Answer with a whole Python program that reads standard input and prints its answer, in one code block."
+)
 
 
 def prompt_messages(task: Task) -> list[dict[str, str]]:
     """The chat that asks for ``task``: one user message, no system message.
 
     A prompt that is a function head with a docstring (HumanEval's form) is shown in a code block and
-    to be completed; a prompt in plain words is followed by a line that asks for the function.
+    to be completed; a prompt in plain words is followed by a line that asks for the function (or the class,
+    or the program).
     """
     if is_function_head(task.prompt, task.entry_point):
         content = f"{_COMPLETE_FUNCTION}\n\n```python\n{task.prompt.strip()}\n```"
     else:
-        content = f"{task.prompt.strip()}\n{_WRITE_FUNCTION}"
+        content = f"{task.prompt.strip()}\n{_what_to_write(task)}"
     return [{"role": "user", "content": content}]
+
+
+def _what_to_write(task: Task) -> str:
+    if task.stdio_tests:
+        return _WRITE_PROGRAM
+    return _WRITE_CLASS if "." in task.entry_point else _WRITE_FUNCTION
 
 
 def is_function_head(prompt: str, entry_point: str) -> bool:

@@ -2,7 +2,7 @@
 
 Training asks for the very engine that it would have started. An evaluation needs less: the same layers and
 tokenizer, the same number format, room for its longest sequence; the weights are loaded as a training run's
-are. Called by pipeline.evaluate.
+are. Called by pipeline.evaluation_command.
 """
 
 from __future__ import annotations

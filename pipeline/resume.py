@@ -23,6 +23,7 @@ from configs.schema import Config
 from curriculum.sampler import Sampler
 from curriculum.task import Task
 from pipeline.checkpoint import latest_checkpoint
+from pipeline.gate import max_gated
 from pipeline.ledger import Ledger, Terms
 from pipeline.sampling import training_sampling
 from rewards.digest import task_digest
@@ -51,6 +52,7 @@ def terms_of(config: Config) -> Terms:
         groups_per_step=config.prompts_per_step,
         num_generations=config.grpo.num_generations,
         max_staleness=config.acceleration.max_staleness,
+        max_gated=max_gated(config),
     )
 
 
@@ -119,11 +121,11 @@ def restore(
         sampler.load_state_dict(state["sampler"])
     for call in ledger.sampler_calls(step):
         if call.kind == "draw":
-            sampler.repeat(call.task_id, call.step)
+            sampler.repeat(call.task_id, call.step, call.skipped)
         elif call.kind == "put_back":
             sampler.put_back(call.task_id)
         elif call.task_id in known and call.max_policy_version <= step:
-            sampler.record(call.task_id, call.num_passed, call.num_samples)
+            sampler.record(call.task_id, call.num_passed, call.num_samples, call.has_signal, call.step)
     draws = ledger.unfinished_draws()
     num_reused = sum(draw.status == "scored" for draw in draws)
     return Resumed(step=step, num_reused=num_reused, num_again=len(draws) - num_reused)

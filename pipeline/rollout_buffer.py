@@ -62,6 +62,8 @@ class RolloutBuffer:
         )
         self._rule_in_turn = Admission(groups_per_step=groups_per_step, max_staleness=0, num_extra=num_extra)
         self._alternates = False
+        # In turn: the version that all steps of the present block are generated with; None before the first.
+        self._block_version: int | None = None
         self._trainer_version = version
         self._policy_version = version
         self._next_slot_id = 0
@@ -73,6 +75,7 @@ class RolloutBuffer:
         self._on_too_old: Callable[[RolloutGroup], None] = lambda group: None
         self._training: set[int] = set()
         self._failure: str | None = None
+        self._num_passed_over = 0
         self._change = asyncio.Event()
 
     @property
@@ -93,17 +96,35 @@ class RolloutBuffer:
     @property
     def num_slots(self) -> int:
         """Slots that may be in use now."""
-        rule = self._rule_in_turn if self._alternates else self._rule
+        rule, version = self._rule, self._policy_version
+        if self._alternates and self._block_version is None:
+            rule = self._rule_in_turn
+        elif self._block_version is not None:
+            # As if the generators stayed at it: no slot for what the block does not train on.
+            version = self._block_version
         return rule.num_slots(
             trainer_version=self._trainer_version,
-            policy_version=self._policy_version,
+            policy_version=version,
             num_training=len(self._training),
         )
 
     def alternate(self, alternates: bool) -> None:
-        """Whether slots are given as with max_staleness 0: none while a step is being trained on."""
+        """Whether generation and training take turns: no slot while anything waits to be trained on.
+
+        A turn of the generators is the block of steps that one version of the weights may serve,
+        max_staleness + 1 of them: the engine is fuller, and its last stragglers are waited for once a block.
+        With extra groups a block is one step. Blocks begin when all that was under way is trained on.
+        """
+        if alternates == self._alternates:
+            return
         self._alternates = alternates
+        self._block_version = None
         self._changed()
+
+    @property
+    def next_step(self) -> int:
+        """The step that the trainer is at, or waits for; steps count from 1."""
+        return self._trainer_version + 1
 
     @property
     def open_draws(self) -> tuple[int, ...]:
@@ -178,6 +199,14 @@ class RolloutBuffer:
         self._training.discard(draw_id)
         self._changed()
 
+    def pass_over(self, draw_id: int) -> None:
+        """Free the slot of a draw whose group is replaced for want of signal.
+
+        Who waits has as long again as at first: another group is on its way (pipeline.gate bounds how many).
+        """
+        self._num_passed_over += 1
+        self.drop(draw_id)
+
     async def take(self, num_groups: int, trainer_version: int, deadline_s: float) -> Taken:
         """Wait for ``num_groups`` groups to train on with weights of ``trainer_version``; oldest draws first.
 
@@ -202,7 +231,8 @@ class RolloutBuffer:
 
     def _is_enough(self, num_groups: int) -> bool:
         assert 0 < num_groups <= self._num_left
-        return self._can_take(num_groups)
+        is_whole = self._block_version is None or len(self._ready) == self.counts.in_use - len(self._training)
+        return is_whole and self._can_take(num_groups)
 
     def _taken(self, num_groups: int) -> Taken:
         groups = tuple(self._ready.pop(draw_id) for draw_id in self._oldest_ready(num_groups))
@@ -282,6 +312,9 @@ class RolloutBuffer:
         self._changed()
 
     def _changed(self) -> None:
+        has_blocks = self._alternates and not self._rule.num_extra
+        if has_blocks and self._policy_version == self._trainer_version and not self.counts.in_use:
+            self._block_version = self._trainer_version
         self._change.set()
         self._change = asyncio.Event()
 
@@ -289,7 +322,8 @@ class RolloutBuffer:
         self, ready: Callable[[], bool], deadline_s: float, explain: Callable[[float], str]
     ) -> None:
         try:
-            async with asyncio.timeout(deadline_s):
+            async with asyncio.timeout(deadline_s) as limit:
+                num_passed_over = self._num_passed_over
                 while True:
                     if self._failure is not None:
                         raise StageError(self._failure)
@@ -297,6 +331,9 @@ class RolloutBuffer:
                     if ready():
                         return
                     await change.wait()
+                    if self._num_passed_over > num_passed_over:
+                        num_passed_over = self._num_passed_over
+                        limit.reschedule(asyncio.get_running_loop().time() + deadline_s)
         except TimeoutError:
             raise TimeoutError(explain(deadline_s)) from None
 

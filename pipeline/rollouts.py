@@ -1,6 +1,7 @@
 """The rollout side of a run: slot, draw, generate, score, group.
 
     buffer.acquire_slot ─► draws.next ─► generator ─► scorer ─► draws.close_group ─► buffer.put
+                                                                  └─► no signal: replaced (pipeline.gate)
 
 At first it hands in what a resume found scored. Then one loop issues draws as slots come free, those of one
 step whose answers are expected to be long first; each draw lives in an asyncio task of its own, so that
@@ -20,9 +21,12 @@ from configs.acceleration_schema import LongTailConfig
 from configs.schema import Config
 from curriculum.sampler import Sampler
 from curriculum.task import Task
+from pipeline.abort_balance import AbortBalance
 from pipeline.draw_account import DrawAccount, request_id
 from pipeline.errors import StageError
+from pipeline.gate import SignalGate
 from pipeline.generator import Generator, GeneratorError
+from pipeline.guards import GUARD
 from pipeline.ledger import Ledger
 from pipeline.ledger_rows import Draw
 from pipeline.lengths import AbortAccount, ExpectedLengths
@@ -30,6 +34,7 @@ from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGro
 from pipeline.metrics import StageTimer
 from pipeline.rollout_buffer import RolloutBuffer, Slot
 from pipeline.sampling import request_seed
+from pipeline.timeline import GENERATION, REWARDS, Interval, Timeline, union
 from rewards.result import RewardResult
 
 # So many groups in a row without a usable score mean that scoring is broken, not the answers.
@@ -39,8 +44,8 @@ MAX_FAILED_GROUPS = 16
 class TaskScorer(Protocol):
     """Scores the text of one answer; rewards.pool.RewardPool is the real one."""
 
-    async def score(self, task: Task, text: str) -> RewardResult:
-        """Score ``text``, prefill included, as an answer to ``task``."""
+    async def score(self, task: Task, text: str, *, priority: float = 0) -> RewardResult:
+        """Score ``text``, prefill included, as an answer to ``task``; the smallest ``priority`` is first."""
         ...
 
 
@@ -50,10 +55,11 @@ class RolloutProducer:
     Issues ``groups_per_step`` groups for each of ``num_steps`` steps. ``prompt_ids`` maps a task to its
     encoded prompt, ``basis`` task and prompt to what their rollouts rest on (pipeline.resume). With ``seed``
     each request has a seed of its own. With ``score_each`` a completion is scored as soon as it is finished,
-    otherwise when its whole group is. With ``aborts_early`` completions that can no longer compile are ended.
+    otherwise when its whole group is. With ``aborts_early`` completions that can no longer compile are ended,
+    as long as that pays (pipeline.abort_balance).
 
     ``num_extra`` groups more than planned are issued, so that each step has that many more at work than it
-    trains on; ``withdraw`` takes back what a step did not wait for.
+    trains on; ``withdraw`` takes back what a step did not wait for. Groups that ``gate`` holds are replaced.
     """
 
     def __init__(
@@ -79,8 +85,11 @@ class RolloutProducer:
         long_tails: LongTailConfig | None = None,
         num_extra: int = 0,
         seed: int | None = None,
+        gate: SignalGate | None = None,
+        timeline: Timeline | None = None,
     ) -> None:
         self._generator = generator
+        self._timeline = timeline or Timeline(enabled=False)
         self._scorer = scorer
         self._buffer = buffer
         self._draws = DrawAccount(sampler, ledger, tasks, prompt_ids, basis)
@@ -93,7 +102,8 @@ class RolloutProducer:
         self._prefill = prefill
         self._score_each = score_each
         self._slot_deadline_s = slot_deadline_s
-        self._aborts_early = aborts_early
+        self._balance = AbortBalance(prefill) if aborts_early else None
+        self._ledger = ledger
         self._long_tails = long_tails or LongTailConfig()
         self._last_step = first_step + num_steps - 1
         self._num_issued = 0
@@ -101,6 +111,7 @@ class RolloutProducer:
         self._num_wanted = num_steps * groups_per_step + num_extra
         self._more_wanted = asyncio.Event()
         self._num_failed_in_row = 0
+        self._gate = gate or SignalGate(budget=0)
         self._running: dict[int, asyncio.Task[None]] = {}  # draw_id -> its work
         self._lengths = ExpectedLengths()
         self.aborts = AbortAccount()
@@ -226,41 +237,73 @@ class RolloutProducer:
             num_generations=self._num_generations,
             sampling=self._sampling,
             seed=None if self._seed is None else request_seed(self._seed, draw.draw_id),
-            abort_prefill=self._prefill if self._aborts_early else None,
+            abort_prefill=self._prefill if self._balance is not None and self._balance.pays else None,
         )
         completions: list[Completion] = []
         scores: list[asyncio.Task[RewardResult]] = []
+        asked_s = self._timeline.now()
+        scoring: list[Interval] = []
         try:
             with self.generation_timer.busy():
                 async for completion in self._generator.generate(request):
                     completions.append(completion)
                     self.generation_timer.add(num_tokens=len(completion.token_ids))
                     self.aborts.record(completion)
+                    self._weigh_abort(completion)
                     if self._score_each:
-                        scores.append(self._start_scoring(task, completion))
+                        scores.append(self._start_scoring(draw.draw_id, task, completion, scoring))
             if len(completions) != self._num_generations:
                 raise GeneratorError(
                     f"the generator gave {len(completions)} of {self._num_generations} completions "
                     f"of {task.task_id}"
                 )
             self._buffer.generated(draw.draw_id)
+            num_tokens = sum(len(completion.token_ids) for completion in completions)
+            self._timeline.note(
+                GENERATION, task.task_id, asked_s, draw_id=draw.draw_id, num_tokens=num_tokens
+            )
             self._lengths.record(task.task_id, len(prompt_ids), [len(c.token_ids) for c in completions])
             if not self._score_each:
-                scores = [self._start_scoring(task, completion) for completion in completions]
+                scores = [self._start_scoring(draw.draw_id, task, one, scoring) for one in completions]
             results = await asyncio.gather(*scores)
+            for started_s, ended_s in union(scoring):
+                self._timeline.note(REWARDS, task.task_id, started_s, ended_s=ended_s, draw_id=draw.draw_id)
         finally:
             for score in scores:
                 score.cancel()
         self._close_group(make_group(draw.draw_id, task, prompt_ids, completions, results))
 
-    def _start_scoring(self, task: Task, completion: Completion) -> asyncio.Task[RewardResult]:
-        return asyncio.create_task(self._scorer.score(task, self._prefill + completion.text))
+    def _weigh_abort(self, completion: Completion) -> None:
+        if self._balance is None:
+            return
+        usage = self.generation_timer.total()
+        verdict = self._balance.record(completion, usage.seconds / max(1, usage.num_tokens))
+        if verdict is not None:
+            self._ledger.event(GUARD, verdict)
+
+    def _start_scoring(
+        self, draw_id: int, task: Task, completion: Completion, scoring: list[Interval]
+    ) -> asyncio.Task[RewardResult]:
+        """Have a completion scored; from when to when that was done is added to ``scoring``."""
+        # Whole groups are trained on: rather the rest of an older one than the beginning of another.
+        text = self._prefill + completion.text
+        score = asyncio.create_task(self._scorer.score(task, text, priority=draw_id))
+        started_s = self._timeline.now()
+        # Called before whoever waits for the score goes on.
+        score.add_done_callback(lambda done: scoring.append((started_s, self._timeline.now())))
+        return score
 
     def _close_group(self, group: RolloutGroup) -> None:
-        """Hand the group in; one that could not be scored is replaced."""
-        if self._draws.close_group(group):
+        """Hand the group in; one that could not be scored, or that the gate holds, is replaced."""
+        step = self._buffer.next_step
+        is_held = self._gate.holds(group, step)
+        if self._draws.close_group(group, step if is_held else None):
             self._num_failed_in_row = 0
-            self._buffer.put(group)
+            if is_held:
+                self._buffer.pass_over(group.draw_id)
+                self.replace(1)
+            else:
+                self._buffer.put(group)
             return
         self._num_failed_in_row += 1
         detail = next(r.result.detail for r in group.rollouts if r.result.is_infra_error)

@@ -1,7 +1,8 @@
 """The folder of one run: where each file lies, and that only one process writes there.
 
     runs/<name>/config.yaml  run.db  metrics.jsonl  samples.jsonl  summary.json  reward_cache.jsonl
-                evaluation_before.json  evaluation_after.json  checkpoints/step-000010/
+                evaluation_before.json  evaluation_after.json  evaluation_step-000010.json
+                checkpoints/step-000010/
 
 It names the files and writes the small ones whole; what is in run.db, metrics.jsonl and the
 checkpoints belongs to ledger, metrics and checkpoint. Called by the orchestrator and the baseline.
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 
 # In the folder of a run of the baseline, which leaves the same files but cannot be resumed.
 BASELINE_MARK = "baseline.txt"
-_BASELINE_TEXT = "made by train_code_grpo, which keeps no checkpoints on the way; it cannot be resumed\n"
+_BASELINE_TEXT = "made by train_code_grpo, whose checkpoints hold weights only; it cannot be resumed\n"
 _MAX_NAME_LENGTH = 200
+_LOCK_WAIT_S = 0.2
 
 
 def write_text_atomically(path: Path, text: str) -> None:
@@ -190,16 +192,27 @@ def _make_dated(runs: Path) -> Path:
     raise ValueError(f"output.dir: {str(runs)!r} has too many runs of {base}; give output.name")
 
 
+def _take_lock(file: TextIO) -> bool:
+    # A page that looks who holds the lock (pipeline.report.reader) has it for less than a millisecond.
+    deadline_s = time.monotonic() + _LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(_LOCK_WAIT_S / 10)
+
+
 def _lock(path: Path) -> TextIO:
     """Lock ``path`` for this process; the kernel gives the lock back when the process dies."""
     file = (path / ".lock").open("a+", encoding="utf-8")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _take_lock(file):
         file.seek(0)
         owner = file.read().strip() or "unknown"
         file.close()
-        raise ValueError(f"run folder {str(path)!r} is in use by process {owner}; stop it first") from None
+        raise ValueError(f"run folder {str(path)!r} is in use by process {owner}; stop it first")
     file.truncate(0)
     file.write(f"{os.getpid()}\n")
     file.flush()

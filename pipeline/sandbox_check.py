@@ -2,7 +2,7 @@
 
 Starts a sandbox once (about a third of a second), looks at its level and ends it; the run starts its
 own. What holds here may not hold on the other machines of a cluster: there the sandbox itself refuses.
-Called by pipeline.orchestrator, pipeline.baseline and pipeline.evaluate.
+Called by pipeline.orchestrator, pipeline.baseline and pipeline.evaluation_command.
 """
 
 from __future__ import annotations

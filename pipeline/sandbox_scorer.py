@@ -1,6 +1,6 @@
 """Scores answers by their tests alone: what pass@k needs, without the other rewards and without Ray.
 
-Called by pipeline.evaluate.
+Called by pipeline.evaluation_command, pipeline.baseline and pipeline.inloop_evaluation.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import asyncio
 
 from configs.schema import ExecutionConfig
 from curriculum.task import Task
+from pipeline.samples import sample_program
 from rewards.execution import Executor, execution_request, has_passed
 from rewards.extract import extract_code
 from rewards.result import RewardResult, infra_error
@@ -16,7 +17,10 @@ from sandbox.result import Outcome
 
 
 class SandboxScorer:
-    """Scores by the tests alone: reward 1 for a pass, else 0. The sandbox is the caller's."""
+    """Scores by the tests alone: reward 1 for a pass, else 0; the breakdown has the share of tests passed.
+
+    The sandbox is the caller's.
+    """
 
     def __init__(self, sandbox: Executor, execution: ExecutionConfig) -> None:
         self._sandbox = sandbox
@@ -39,10 +43,21 @@ class SandboxScorer:
         passed = has_passed(run)
         return RewardResult(
             reward=float(passed),
-            breakdown={"tests": float(passed)},
+            breakdown={"tests": run.num_passed / max(1, run.num_tests)},
             outcome=run.outcome,
             passed=passed,
             detail=run.detail,
             cached=False,
             seconds=run.wall_s,
         )
+
+
+class CompletionScorer:
+    """Scores continuations of the prompt, where ``SandboxScorer`` scores answers of a chat."""
+
+    def __init__(self, scorer: SandboxScorer) -> None:
+        self._scorer = scorer
+
+    async def score(self, task: Task, text: str) -> RewardResult:
+        """The verdict on the program that a completion stands for, as for samples in OpenAI's format."""
+        return await self._scorer.score_program(task, sample_program(task, text))

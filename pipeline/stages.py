@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from configs.schema import Config
 from curriculum.sources import load_tasks
+from curriculum.stages import refuse_empty_stages
 from curriculum.task import Task
 from pipeline import startup
 from pipeline.engine_start import check_tensor_parallel, choose_device, running_generator
@@ -34,6 +35,7 @@ from pipeline.heldout import heldout_tasks, refuse_long_prompts
 from pipeline.launch import Launched
 from pipeline.loader_checks import refuse_unusable_loaders
 from pipeline.memory_pressure import num_oom_kills, why_killed
+from pipeline.model_files import refuse_damaged_model
 from pipeline.prompt_tokenizer import PromptTokenizer, find_model
 from pipeline.sandbox_check import check_sandbox
 from pipeline.supervision import RestartLimit
@@ -77,12 +79,21 @@ class Stages:
 def prepare(config: Config) -> tuple[tuple[Task, ...], tuple[Task, ...], str]:
     """Tasks, held-out tasks and device; raises ValueError for what can be refused before any model loads."""
     with startup.span("driver", "load the tasks"):
+        refuse_damaged_model(config.model.name)
+        if (draft := config.acceleration.speculative.draft_model) is not None:
+            refuse_damaged_model(draft, "acceleration.speculative.draft_model")
         tasks = load_tasks(config.dataset)
         heldout = heldout_tasks(config)
         device = choose_device(config)
         refuse_unusable_loaders(config, device)
         check_tensor_parallel(config, device)
         load_custom(config.rewards.custom)
+        if config.output.push_to_hub is not None:
+            # Imported here: it takes a second, and few runs upload.
+            from pipeline.hub_upload import refuse_push
+
+            refuse_push(config.output.push_to_hub)
+        refuse_empty_stages(tasks, config.acceleration.curriculum)
     if config.execution.enabled:
         with startup.span("driver", "check the sandbox"):
             check_sandbox(config.execution)

@@ -19,13 +19,16 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from configs.conditions import why_not_streamed as why_not_streamed
 from configs.schema import Config
 from pipeline.batch_builder import BatchReport, make_batch
+from pipeline.downsampling import kept_generations
 from pipeline.messages import RolloutGroup, StepResult, TrainBatch
 from pipeline.progress import Progress
 from pipeline.rollout_buffer import RolloutBuffer, Taken
 from pipeline.rollouts import RolloutProducer
 from pipeline.stopping import StopRequest
+from pipeline.timeline import TRAINER, WAITING, Timeline
 from rewards.workers import scoring_deadline_s
 
 if TYPE_CHECKING:
@@ -62,7 +65,9 @@ class StepFeed:
         producer: RolloutProducer,
         progress: Progress,
         stop: StopRequest,
+        timeline: Timeline | None = None,
     ) -> None:
+        self._timeline = timeline or Timeline(enabled=False)
         self._config = config
         self._trainer = trainer
         self._buffer = buffer
@@ -92,7 +97,8 @@ class StepFeed:
             self._progress.activity(
                 f"step {step}: waiting for rollouts ({len(groups)} of {num_groups} groups)"
             )
-            taken = await self._stop.guard(self._take(step, num_groups - len(groups)))
+            with self._timeline.span(WAITING, f"step {step} waits for rollouts"):
+                taken = await self._stop.guard(self._take(step, num_groups - len(groups)))
             waited_s += time.perf_counter() - started
             groups += taken.groups
             num_dropped += len(taken.dropped)
@@ -103,14 +109,16 @@ class StepFeed:
             num_parts += 1
             if len(groups) == num_groups:
                 break
-            await self._trained(self._trainer.accumulate(batch))
+            await self._accumulate(batch)
         if after is not None:
             if not after.done():
-                await self._trained(self._trainer.accumulate(batch))
+                await self._accumulate(batch)
                 batch = TrainBatch(step=step, samples=(), num_tokens=0, part=num_parts)
             # Who waits may be cancelled; what is waited for goes on.
-            await self._stop.guard(asyncio.shield(after))
-        result = await self._trained(self._trainer.step(batch))
+            with self._timeline.span(WAITING, f"step {step} waits for the weights before it"):
+                await self._stop.guard(asyncio.shield(after))
+        with self._timeline.span(TRAINER, f"step {step}: update", num_tokens=batch.num_tokens):
+            result = await self._trained(self._trainer.step(batch))
         return FedStep(
             result=result,
             groups=tuple(groups),
@@ -119,6 +127,11 @@ class StepFeed:
             num_dropped=num_dropped,
             num_cancelled=num_cancelled,
         )
+
+    async def _accumulate(self, batch: TrainBatch) -> None:
+        name = f"step {batch.step}: part {batch.part + 1}"
+        with self._timeline.span(TRAINER, name, num_tokens=batch.num_tokens):
+            await self._trained(self._trainer.accumulate(batch))
 
     async def _take(self, step: int, num_left: int) -> Taken:
         """Wait for a group, or where steps are not streamed for all; with it comes what else is ready.
@@ -153,13 +166,5 @@ class StepFeed:
         return await (training if has_ranks else self._stop.guard(training))
 
     def _batch(self, step: int, groups: Sequence[RolloutGroup]) -> tuple[TrainBatch, BatchReport]:
-        return make_batch(step, groups, self._config.grpo, policy_version=step - 1)
-
-
-def why_not_streamed(config: Config) -> str | None:
-    """The setting for which a step is trained on when all its groups are there; None if there is none."""
-    if config.grpo.scale_rewards == "batch":
-        return "grpo.scale_rewards: batch divides by the standard deviation of the whole step's rewards"
-    if config.grpo.loss_type == "bnpo":
-        return "grpo.loss_type: bnpo divides by the tokens of sequences that follow each other in the step"
-    return None
+        num_kept = kept_generations(self._config)
+        return make_batch(step, groups, self._config.grpo, policy_version=step - 1, num_kept=num_kept)

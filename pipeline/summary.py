@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -23,6 +24,7 @@ from pipeline.engine_start import torch_sees_gpu
 from pipeline.evaluate import EvaluationReport, difference
 from pipeline.passk import Estimate
 from pipeline.run_folder import RunFolder
+from pipeline.source_commit import source_commit
 
 _PACKAGES = ("torch", "transformers", "trl", "ray")
 
@@ -47,11 +49,14 @@ def write_summary(
     seconds: Mapping[str, float],
     *,
     trainer: str = "asynchronous",
+    guards: Sequence[str] = (),
+    num_gated_groups: int = 0,
 ) -> None:
     """Write summary.json of a run that reached ``training.max_steps``.
 
     ``before`` is None in a resumed run, both are without held-out tasks. ``trainer`` tells the main job
-    from the baseline ("trl").
+    from the baseline ("trl"). ``guards`` say what the run decided about its techniques. ``num_gated_groups``
+    were generated and scored and then replaced for want of signal.
     """
     num_steps = config.training.max_steps
     evaluation: dict[str, object] = {
@@ -73,9 +78,12 @@ def write_summary(
             "seed": config.training.seed,
             "num_steps": num_steps,
             "num_completions": num_steps * config.completions_per_step,
+            "num_gated_completions": num_gated_groups * config.grpo.num_generations,
             "seconds": {name: round(value, 1) for name, value in seconds.items()},
             "evaluation": evaluation,
             "isolation_level": isolation_level,
+            "guards": list(guards),
+            "commit": source_commit(),
             "hardware": {"device": device, "cpu": processor_name(), "num_cores": os.cpu_count()},
             "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
         }
@@ -102,10 +110,17 @@ def print_summary(path: Path) -> None:
             table.add_row("difference", *_cells(evaluation["difference"], signed=True))
         console.print(table)
     console.print(
-        f"{summary['num_steps']} steps, {summary['num_completions']} completions, "
+        f"{summary['num_steps']} steps, {summary['num_completions']} completions{_gated(summary)}, "
         f"{summary['seconds']['total'] / 60:.1f} min in all"
     )
+    for guard in summary.get("guards", ()):
+        console.print(f"guard: {guard}", soft_wrap=True)
     console.print(f"run folder: {path}")
+
+
+def _gated(summary: Mapping[str, Any]) -> str:
+    number = summary.get("num_gated_completions", 0)
+    return f" (and {number} of groups without signal, which were replaced)" if number else ""
 
 
 def _cells(estimate: Mapping[str, float], *, signed: bool = False) -> tuple[str, str]:

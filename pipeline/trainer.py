@@ -27,6 +27,7 @@ from pipeline.batching import MicroPlan, WeightedSample, plan_micro_batches, wei
 from pipeline.checkpoint import load_state, save_checkpoint
 from pipeline.compilation import compile_layers, why_not_compile
 from pipeline.forward import States, completion_states, use_row_attention
+from pipeline.layout_trial import Layout, LayoutTrial
 from pipeline.loss_sums import loss_metrics
 from pipeline.messages import StepResult, TrainBatch
 from pipeline.models import load_model, load_tokenizer
@@ -54,7 +55,9 @@ class Trainer:
         *,
         reference_path: Path | str | None = None,
         ranks: Ranks | None = None,
+        tries_layouts: bool = False,
     ) -> None:
+        """With ``tries_layouts`` the first parts of the run are timed (pipeline.layout_trial)."""
         training = config.training
         torch.manual_seed(training.seed)
         self.config = config
@@ -82,7 +85,11 @@ class Trainer:
             self._reference = _load(config, reference_path or model_path, load_device, dtype)
             self._reference.requires_grad_(False)
             reference_states = self._ranks.shard(self._reference, bf16=training.bf16)
-        self._takes_rows = _takes_rows(config, self.model)
+        takes_rows = _takes_rows(config, self.model)
+        trial = LayoutTrial.of_run(config, takes_rows=takes_rows)
+        # Without a trial what is asked for stays.
+        self._layouts = trial if tries_layouts else LayoutTrial([trial.present])
+        self._notes: list[str] = []
         self._gradient = StepGradient(
             self._weights,
             LossBackward(
@@ -121,7 +128,7 @@ class Trainer:
         a part that does not follow the last one.
         """
         started = time.perf_counter()
-        self._gradient.add(batch)
+        self._add(batch)
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         self._earlier_s = time.perf_counter() - started + (self._earlier_s if batch.part else 0.0)
@@ -147,6 +154,7 @@ class Trainer:
         self.policy_version += 1
         self._is_changed = False
         has_reference = self._reference is not None
+        notes, self._notes = tuple(self._notes), []
         return StepResult(
             step=batch.step,
             policy_version=self.policy_version,
@@ -161,6 +169,7 @@ class Trainer:
             },
             seconds=time.perf_counter() - started,
             num_tokens=totals.num_tokens,
+            notes=notes,
         )
 
     def update(self, batch: TrainBatch, learning_rate: float) -> tuple[StepTotals, Tensor]:
@@ -169,7 +178,7 @@ class Trainer:
         Returns what the step was made of and, on the device, the sums of the loss (pipeline.loss_sums) and
         the norm of the gradient, in one tensor.
         """
-        self._gradient.add(batch)
+        self._add(batch)
         found = self._gradient.finish()
         max_norm = self.config.training.max_grad_norm
         grad_norm = self._ranks.full(self._weights.clip_gradients(max_norm, scale=found.scale))
@@ -268,6 +277,20 @@ class Trainer:
             {name: self._ranks.own(value, present[name]) for name, value in saved.state_dict().items()}
         )
 
+    def _add(self, batch: TrainBatch) -> None:
+        """Add the gradient of ``batch``; while layouts are tried, the device is waited for."""
+        if self._layouts.is_over:
+            self._gradient.add(batch)
+            return
+        started = time.perf_counter()
+        self._gradient.add(batch)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        num_tokens = sum(len(item.sample.token_ids) for item in self._weigh(batch))
+        verdict = self._layouts.record(time.perf_counter() - started, num_tokens)
+        if verdict is not None:
+            self._notes.append(verdict)
+
     def _weigh(self, batch: TrainBatch) -> list[WeightedSample]:
         grpo = self.config.grpo
         return weigh(
@@ -280,14 +303,14 @@ class Trainer:
         )
 
     def _plan(self, samples: Sequence[WeightedSample], limit: MicroBatchLimit) -> list[MicroPlan]:
-        acceleration = self.config.acceleration
-        token_packing = acceleration.token_packing
+        token_packing = self.config.acceleration.token_packing
+        layout: Layout = self._layouts.present
         return plan_micro_batches(
             samples,
             pad_token_id=cast(int, self.tokenizer.pad_token_id),
-            share_prompts=acceleration.shared_prompt and self._takes_rows,
+            share_prompts=layout.shares_prompts,
             max_sequences=limit.max_sequences,
-            max_tokens=limit.max_tokens if token_packing.enabled and self._takes_rows else None,
+            max_tokens=limit.max_tokens if layout.packs else None,
             min_pack_ratio=token_packing.min_pack_ratio,
             min_parts=self._ranks.num_ranks,
         )

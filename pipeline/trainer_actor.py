@@ -67,7 +67,7 @@ class TrainerActor:
         if self._config.cluster.address is not None and not Path(model_path).is_dir():
             # The driver's folder is the driver's node's.
             model_path = str(find_model(self._config.model))
-        self._trainer = Trainer(self._config, model_path, self._device, ranks=ranks)
+        self._trainer = Trainer(self._config, model_path, self._device, ranks=ranks, tries_layouts=True)
         speculative = self._config.acceleration.speculative
         if speculative.enabled and speculative.draft_learning.enabled and self._rank == 0:
             self._draft = self._load_draft()

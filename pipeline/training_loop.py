@@ -17,10 +17,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from configs.conditions import needs_no_kl
 from configs.schema import Config
 from curriculum.sampler import Sampler
 from pipeline.checkpoint import prune_checkpoints
+from pipeline.gate import SignalGate
 from pipeline.generator import Generator
+from pipeline.guards import GUARD, PLACEMENT_GUARD
+from pipeline.inloop_evaluation import InLoopEvaluation
 from pipeline.ledger import Ledger
 from pipeline.messages import RolloutGroup, StepResult, WeightUpdate
 from pipeline.metrics import MetricsWriter, StepRate
@@ -33,6 +37,8 @@ from pipeline.run_folder import RunFolder
 from pipeline.sample_log import log_samples
 from pipeline.step_feed import FedStep, StepFeed, why_not_streamed
 from pipeline.stopping import StoppedError, StopRequest
+from pipeline.timeline import CHECKPOINT, WEIGHTS, Timeline
+from pipeline.tracking import Tracking
 from pipeline.weight_folder import remove_weights
 from rewards.pool import RewardPool
 
@@ -75,6 +81,10 @@ class TrainingLoop:
         weights_folder: Path,
         stop: StopRequest,
         trial: OverlapTrial | None = None,
+        gate: SignalGate | None = None,
+        timeline: Timeline | None = None,
+        tracking: Tracking | None = None,
+        evaluation: InLoopEvaluation | None = None,
     ) -> None:
         """``trial`` decides over the first steps whether generation goes on while the trainer computes."""
         self._config = config
@@ -91,6 +101,10 @@ class TrainingLoop:
         self._weights_folder = weights_folder
         self._stop = stop
         self._trial = trial
+        self._gate = gate or SignalGate(budget=0)
+        self._timeline = timeline or Timeline(enabled=False)
+        self._tracking = tracking or Tracking(())
+        self._evaluation = evaluation
         self._published: WeightUpdate | None = None  # kept until superseded: a generator may start again
         self._last_step = 0  # committed
         self._last_saved = 0
@@ -98,7 +112,13 @@ class TrainingLoop:
         self._last_drafts: dict[str, float] = {}
         self._mismatch = MismatchWatch(config.grpo.mismatch_kl_warning)
         self._feed = StepFeed(
-            config=config, trainer=trainer, buffer=buffer, producer=producer, progress=progress, stop=stop
+            config=config,
+            trainer=trainer,
+            buffer=buffer,
+            producer=producer,
+            progress=progress,
+            stop=stop,
+            timeline=self._timeline,
         )
         self._closing: asyncio.Task[None] | None = None
         self._rate = StepRate()
@@ -118,6 +138,9 @@ class TrainingLoop:
         reason = why_not_streamed(self._config)
         if self._config.acceleration.stream_steps and reason is not None:
             self._progress.message(f"a step is trained on when all its groups are there: {reason}")
+        reason = needs_no_kl(self._config)
+        if self._config.acceleration.refill.enabled and reason is not None:
+            self._progress.message(f"groups without signal are not replaced: {reason}")
         try:
             for step in range(done_steps + 1, max_steps + 1):
                 await self._step(step)
@@ -146,11 +169,14 @@ class TrainingLoop:
             return None
         self._progress.activity(f"saving checkpoint {step}")
         folder = self._folder.checkpoint(step)
-        await self._trainer.save_beside(folder, step)
+        with self._timeline.span(CHECKPOINT, folder.name):
+            await self._trainer.save_beside(folder, step)
         return folder.name
 
     async def _saved(self, step: int) -> None:
         self._last_saved = step
+        if self._config.output.text_steps is not None:
+            self._ledger.forget_texts(step, self._config.output.text_steps)
         # Gigabytes are removed: the event loop goes on meanwhile.
         limit = self._config.output.save_total_limit
         await asyncio.to_thread(prune_checkpoints, self._folder.path, limit, step)
@@ -162,7 +188,8 @@ class TrainingLoop:
         return time.perf_counter() - started, pause_s
 
     async def _write(self, version: int) -> WeightUpdate:
-        update = await self._trainer.publish(str(self._weights_folder))
+        with self._timeline.span(WEIGHTS, f"write version {version}"):
+            update = await self._trainer.publish(str(self._weights_folder))
         assert update.policy_version == version, (
             f"the trainer published {update.policy_version}, not {version}"
         )
@@ -174,7 +201,8 @@ class TrainingLoop:
         )
 
     async def _load(self, update: WeightUpdate) -> float:
-        loaded = await self._generator.update_weights(update)
+        with self._timeline.span(WEIGHTS, f"load version {update.policy_version}"):
+            loaded = await self._generator.update_weights(update)
         if self._published is not None:
             await asyncio.to_thread(remove_weights, self._published)
         self._published = update
@@ -195,6 +223,8 @@ class TrainingLoop:
         pause_s = await self._load(update)
         update_s = time.perf_counter() - started
         self._buffer.weights_loaded(step)
+        if self._evaluation is not None:
+            self._evaluation.weights_loaded(step)
         checkpoint = await self._save_if_due(step)
         elapsed_s, self._closed_s = time.perf_counter() - self._closed_s, time.perf_counter()
         metrics = {
@@ -205,17 +235,31 @@ class TrainingLoop:
             "rollout/dropped_groups": float(fed.num_dropped),
             "rollout/cancelled_groups": float(fed.num_cancelled),
             "rollout/wait_s": fed.waited_s,
+            **self._gate.metrics(step),
+            **self._sampler.counts_by_level(),
             "weights/update_s": update_s,
             "weights/pause_s": pause_s,
             "step/seconds": elapsed_s,
             "step/samples_per_s": fed.report.num_samples / elapsed_s,
             **self._rate.step(),
+            **self._measured(step),
         }
         self._account(replace(fed.result, metrics=metrics), fed.groups, checkpoint)
+        self._note_guards(GUARD, fed.result.notes)
         self._decide_order(elapsed_s, fed.groups)
         log_samples(self._folder.samples, step, fed.groups[0])
         if checkpoint is not None:
             await self._saved(step)
+
+    def _measured(self, step: int) -> dict[str, float]:
+        """What was measured on the way, for a step that is logged."""
+        is_logged = step % self._config.output.logging_steps == 0
+        return self._evaluation.drain() if self._evaluation is not None and is_logged else {}
+
+    def _note_guards(self, kind: str, notes: Sequence[str]) -> None:
+        for note in notes:
+            self._ledger.event(kind, note)
+            self._progress.message(note)
 
     def _decide_order(self, step_s: float, groups: Sequence[RolloutGroup]) -> None:
         """Tell the trial of a step, and do as it says."""
@@ -226,8 +270,7 @@ class TrainingLoop:
         self._buffer.alternate(not self._trial.overlaps)
         self._feed.alternate(not self._trial.overlaps)
         if verdict is not None:
-            self._ledger.event("placement", str(verdict))
-            self._progress.message(str(verdict))
+            self._note_guards(PLACEMENT_GUARD, [str(verdict)])
 
     async def _closed(self) -> None:
         """Wait until the last step that was trained is closed; raises what closing it raised."""
@@ -261,6 +304,9 @@ class TrainingLoop:
         self._last_step = result.step
         if result.step % self._config.output.logging_steps == 0:
             self._metrics.log(result.step, result.metrics)
+            self._tracking.log(result.step, result.metrics)
+        num_kept = self._config.output.timeline_steps
+        self._ledger.note_spans(result.step, self._timeline.drain(), num_kept)
         self._progress.step(result.step, result.metrics)
         if (warning := self._mismatch.warning(result.step, result.metrics)) is not None:
             self._progress.message(warning)

@@ -1,9 +1,16 @@
-"""Tests marked ``gpu`` run only where torch sees a CUDA device."""
+"""Tests marked ``gpu`` run only where torch sees a CUDA device; no run writes to the user's trackio."""
 
 from __future__ import annotations
 
+import os
+import tempfile
+
 import pytest
 import torch
+
+# Read when trackio is imported, in whatever process.
+_TRACKIO = tempfile.TemporaryDirectory(prefix="code-grpo-trackio-")
+os.environ["TRACKIO_DIR"] = _TRACKIO.name
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

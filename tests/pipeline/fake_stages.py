@@ -20,6 +20,8 @@ from configs.schema import Config, OutputConfig
 from curriculum.sampler import Sampler
 from curriculum.task import Task
 from pipeline.errors import StageError
+from pipeline.gate import SignalGate, max_gated
+from pipeline.inloop_evaluation import InLoopEvaluation
 from pipeline.ledger import Ledger
 from pipeline.messages import (
     Completion,
@@ -38,6 +40,8 @@ from pipeline.rollouts import RolloutProducer, num_extra_groups
 from pipeline.run_folder import RunFolder
 from pipeline.sampling import training_sampling
 from pipeline.stopping import StopRequest
+from pipeline.timeline import Timeline
+from pipeline.tracking import Tracking
 from pipeline.trainer_group import TrainerHandle
 from pipeline.training_loop import TrainingLoop
 from rewards.pool import RewardPool
@@ -154,7 +158,7 @@ class FakeScorer:
         self._score_of = score_of
         self.texts: list[str] = []
 
-    async def score(self, task: Task, text: str) -> RewardResult:
+    async def score(self, task: Task, text: str, *, priority: float = 0) -> RewardResult:
         index = int(text.split()[-1])
         self._log.append(f"score {task.task_id} {index}")
         self.texts.append(text)
@@ -169,6 +173,19 @@ class FakeScorer:
             **{f"rewards/{name}": float(len(self.texts)) for name in counted},
             **{f"rewards/{name}": 0.0 for name in (*others, *levels)},
         }
+
+
+class FakeForm:
+    """Asks every task alike."""
+
+    def prompt_ids(self, task: Task) -> tuple[int, ...]:
+        return (1, 2, 3)
+
+    def stop(self, task: Task) -> tuple[str, ...]:
+        return ()
+
+    def answer(self, task: Task, completion: str) -> str:
+        return completion
 
 
 class FakeTrainer:
@@ -239,8 +256,13 @@ class FakeRun:
         done_steps: int = 0,
         open_tasks: Sequence[str] = (),
         trial: OverlapTrial | None = None,
+        tracking: Tracking | None = None,
+        heldout: Sequence[Task] = (),
     ) -> None:
-        """``open_tasks`` are the tasks of draws that the ledger holds open before the run begins."""
+        """``open_tasks`` are the tasks of draws that the ledger holds open before the run begins, ``heldout``
+        those that are measured on the way.
+        """
+        self.notes: list[str] = []
         self.log: list[str] = []
         self.stop = StopRequest()
         self.output = io.StringIO()
@@ -276,6 +298,8 @@ class FakeRun:
             version=done_steps,
             num_extra=num_extra_groups(config),
         )
+        gate = SignalGate(max_gated(config), self.ledger.gated())
+        self.timeline = Timeline(enabled=config.output.timeline_steps > 0)
         self.producer = RolloutProducer(
             generator=self.generator,
             scorer=self.scorer,
@@ -297,6 +321,18 @@ class FakeRun:
             aborts_early=config.acceleration.early_abort.enabled,
             long_tails=config.acceleration.long_tails,
             num_extra=num_extra_groups(config),
+            gate=gate,
+            timeline=self.timeline,
+        )
+        self.evaluation = InLoopEvaluation(
+            config=config,
+            tasks=heldout,
+            form=FakeForm(),
+            generator=self.generator,
+            scorer=self.scorer,
+            folder=self.folder,
+            timeline=self.timeline,
+            note=self.notes.append,
         )
         self.loop = TrainingLoop(
             config=config,
@@ -313,6 +349,10 @@ class FakeRun:
             weights_folder=self.weights_folder,
             stop=self.stop,
             trial=trial,
+            gate=gate,
+            timeline=self.timeline,
+            tracking=tracking,
+            evaluation=self.evaluation,
         )
 
     def train(self) -> None:
@@ -325,8 +365,12 @@ class FakeRun:
     async def _train(self) -> None:
         producing = asyncio.create_task(self.producer.run())
         try:
+            self.evaluation.begin(self.done_steps)
             await self.loop.run(self.done_steps)
+            self.log.append("all steps done")
+            await self.evaluation.finish()
         finally:
+            await self.evaluation.cancel()
             producing.cancel()
             with contextlib.suppress(asyncio.CancelledError, RuntimeError):
                 await producing

@@ -94,7 +94,7 @@ def train_asynchronously(
     trainer, engine = Trainer(config, model), TransformersEngine(config, str(model), "cpu")
     parts: dict[int, list[TrainBatch]] = {}
 
-    async def score_late(task: Task, text: str) -> RewardResult:
+    async def score_late(task: Task, text: str, *, priority: float = 0) -> RewardResult:
         # Later answers first: they come in an order that no plain loop has.
         await asyncio.sleep(0.002 * (zlib.crc32(text.encode()) % 7))
         return score(text)

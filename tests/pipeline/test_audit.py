@@ -87,6 +87,21 @@ LIES = {
         "no reward exactly where scoring itself failed",
         "draw 1 has a rollout with outcome wrong and reward NULL",
     ),
+    "a replaced draw that had signal": (
+        "INSERT INTO gated VALUES (1, 1, 8, 0)",
+        "replaced for want of signal had none",
+        "draw 1 has 2 different rewards",
+    ),
+    "a replaced draw that was trained on": (
+        "INSERT INTO gated VALUES (1, 1, 8, 0)",
+        "replaced for want of signal had none",
+        "draw 1 is trained",
+    ),
+    "more replaced than the budget": (
+        "INSERT INTO gated VALUES (1, 1, 8, 0)",
+        "than its budget allows",
+        "step 1 replaced 1 draws, allowed 0",
+    ),
     "a group without statistics": (
         "UPDATE rollouts SET outcome = 'infra_error', reward = NULL WHERE draw_id = 1 AND place > 0",
         "no reward exactly where scoring itself failed",

@@ -18,7 +18,8 @@ from pipeline.baseline import run_baseline
 from pipeline.baseline_account import BaselineAccount, rename_metrics
 from pipeline.errors import StageError
 from pipeline.ledger import Ledger
-from pipeline.metrics import METRICS, MetricsWriter, read_metrics
+from pipeline.metric_names import is_documented
+from pipeline.metrics import MetricsWriter, read_metrics
 from pipeline.progress import make_progress
 from pipeline.prompts import encode_prompt
 from pipeline.trl_setup import CpuGRPOTrainer, prompt_dataset, stop_token_ids, trl_config
@@ -166,7 +167,7 @@ def test_metrics_have_the_main_jobs_names_and_its_meaning(tmp_path: Path) -> Non
     (rewards,) = account_for(tmp_path, [texts])
     assert rewards[-1] is None
     (line,) = read_metrics(tmp_path / "metrics.jsonl")
-    assert line.keys() - {"step", "time_s"} <= {metric.name for metric in METRICS}
+    assert all(is_documented(name) for name in line.keys() - {"step", "time_s"})
     scored = [reward for reward in rewards if reward is not None]
     assert line["rollout/reward_mean"] == pytest.approx(math.fsum(scored) / 7)
     assert line["rollout/pass_rate"] == pytest.approx(2 / 7)
@@ -328,6 +329,11 @@ def runnable_config(folder: Path, **sections: Mapping[str, object]) -> Config:
     return small_config(folder / "runs", **merged)
 
 
+def test_a_measurement_on_the_way_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"evaluation.every_steps: value 3: the baseline measures before"):
+        run_baseline(Config.model_validate({"evaluation": {"every_steps": 3}}), verbose=False)
+
+
 def test_a_prompt_that_is_too_long_is_refused_by_name(tmp_path: Path) -> None:
     config = runnable_config(tmp_path, generation={"max_prompt_length": 5})
     with pytest.raises(ValueError, match=r"max_prompt_length.*first"):
@@ -338,7 +344,7 @@ def test_a_prompt_that_is_too_long_is_refused_by_name(tmp_path: Path) -> None:
 def test_two_steps_of_trl_leave_a_run_folder_like_the_main_jobs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = runnable_config(tmp_path)
+    config = runnable_config(tmp_path, output={"save_steps": 1})
     before = LlamaForCausalLM.from_pretrained(config.model.name).state_dict()
     assert run_baseline(config, verbose=False) == 0
     run = tmp_path / "runs" / "run"
@@ -379,3 +385,8 @@ def test_two_steps_of_trl_leave_a_run_folder_like_the_main_jobs(
     own_end = make_byte_tokenizer().eos_token_id
     assert json.loads((final / "generation_config.json").read_text())["eos_token_id"] == own_end
     assert trained.config.eos_token_id == own_end
+    between = run / "checkpoints" / "step-000001"
+    assert json.loads((between / "generation_config.json").read_text())["eos_token_id"] == own_end
+    weights = LlamaForCausalLM.from_pretrained(str(between)).state_dict()
+    assert any(not torch.equal(weights[name], after[name]) for name in after)
+    assert not (run / "checkpoints" / "step-000002").exists()

@@ -15,7 +15,9 @@ from configs.schema import ExecutionConfig
 from curriculum.humaneval import load_humaneval
 from curriculum.ladder.index import ladder_tasks
 from curriculum.task import Task
-from pipeline.evaluate import EvaluationReport, difference, evaluate_tasks, run_evaluation
+from pipeline.answer_forms import ChatForm
+from pipeline.evaluate import EvaluationPace, EvaluationReport, difference, evaluate_tasks
+from pipeline.evaluation_command import run_evaluation
 from pipeline.generator import GeneratorError
 from pipeline.messages import (
     Completion,
@@ -46,6 +48,10 @@ def tokenizer() -> PreTrainedTokenizerFast:
     core = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.Whitespace()
     return PreTrainedTokenizerFast(tokenizer_object=core)  # type: ignore[no-untyped-call]
+
+
+def _form(tokenizer: PreTrainedTokenizerFast, prefill: str = "") -> ChatForm:
+    return ChatForm(tokenizer=tokenizer, prefill=prefill, stops=())
 
 
 class _ScriptedGenerator:
@@ -110,7 +116,9 @@ def test_every_second_reference_passes_half_the_time_in_the_real_sandbox(
     wrong = {task.task_id: f"def {task.entry_point}(*args):\n    raise ValueError\n" for task in tasks}
     generator = _ScriptedGenerator(lambda task_id, i: (wrong if i % 2 else references)[task_id] + "```")
     scorer = SandboxScorer(sandbox, ExecutionConfig())
-    report = asyncio.run(evaluate_tasks(generator, tokenizer, tasks, _SETTINGS, 4, scorer, _PREFILL, 0))
+    report = asyncio.run(
+        evaluate_tasks(generator, tasks, _form(tokenizer, _PREFILL), _SETTINGS, 4, scorer, 0)
+    )
     assert [(count.num_samples, count.num_correct) for count in report.counts] == [(4, 2)] * 6
     assert [count.task_id for count in report.counts] == [task.task_id for task in tasks]
     assert report.pass_at_1.mean == 0.5
@@ -127,7 +135,7 @@ def test_requests_are_bounded_and_their_seeds_depend_on_seed_and_task_only(
     seeds = []
     for seed, chosen in ((0, tasks), (0, tasks[40:]), (1, tasks)):
         generator = _ScriptedGenerator(lambda task_id, index: "")
-        asyncio.run(evaluate_tasks(generator, tokenizer, chosen, _SETTINGS, 2, scorer, "", seed))
+        asyncio.run(evaluate_tasks(generator, chosen, _form(tokenizer), _SETTINGS, 2, scorer, seed))
         assert generator.most_in_flight <= 32
         seeds.append({request.request_id: request.seed for request in generator.requests})
     assert seeds[1].items() <= seeds[0].items()
@@ -142,7 +150,7 @@ def test_samples_that_could_not_be_judged_are_counted_apart(tokenizer: PreTraine
         lambda task_id, index: "infra" if index == 0 or task_id == lost else "pass"
     )
     scorer = _FixedScorer(lambda text: Outcome.INFRA_ERROR if text == "infra" else Outcome.PASS)
-    report = asyncio.run(evaluate_tasks(generator, tokenizer, tasks, _SETTINGS, 4, scorer, "", 0))
+    report = asyncio.run(evaluate_tasks(generator, tasks, _form(tokenizer), _SETTINGS, 4, scorer, 0))
     assert [(count.task_id, count.num_samples) for count in report.counts] == [(tasks[0].task_id, 3)]
     assert report.pass_at_1.mean == 1
     assert report.outcomes == {"pass": 3, "infra_error": 5}
@@ -156,7 +164,7 @@ def test_an_evaluation_that_judged_nothing_is_an_error_with_the_reason(
     generator = _ScriptedGenerator(lambda task_id, index: "")
     with pytest.raises(RuntimeError, match=r"none of 4 samples.*said so"):
         asyncio.run(
-            evaluate_tasks(generator, tokenizer, ladder_tasks("train")[:2], _SETTINGS, 2, scorer, "", 0)
+            evaluate_tasks(generator, ladder_tasks("train")[:2], _form(tokenizer), _SETTINGS, 2, scorer, 0)
         )
 
 
@@ -178,11 +186,20 @@ def test_missing_samples_and_a_silent_generator_name_the_task(tokenizer: PreTrai
     scorer = _FixedScorer(lambda text: Outcome.WRONG)
     few = _ScriptedGenerator(lambda task_id, index: "", num_missing=1)
     with pytest.raises(GeneratorError, match=rf"{task.task_id}: the generator gave 3 of 4"):
-        asyncio.run(evaluate_tasks(few, tokenizer, [task], _SETTINGS, 4, scorer, "", 0))
+        asyncio.run(evaluate_tasks(few, [task], _form(tokenizer), _SETTINGS, 4, scorer, 0))
     silent = _Silent(lambda task_id, index: "")
     with pytest.raises(GeneratorError, match=rf"{task.task_id}: 4 samples were not there"):
         asyncio.run(
-            evaluate_tasks(silent, tokenizer, [task], _SETTINGS, 4, scorer, "", 0, task_timeout_s=0.05)
+            evaluate_tasks(
+                silent,
+                [task],
+                _form(tokenizer),
+                _SETTINGS,
+                4,
+                scorer,
+                0,
+                pace=EvaluationPace(task_timeout_s=0.05),
+            )
         )
 
 
@@ -194,7 +211,7 @@ def test_a_scorers_failure_ends_the_evaluation_as_itself(tokenizer: PreTrainedTo
     with pytest.raises(ZeroDivisionError, match="scorer"):
         asyncio.run(
             evaluate_tasks(
-                generator, tokenizer, ladder_tasks("train")[:3], _SETTINGS, 2, _FixedScorer(fail), "", 0
+                generator, ladder_tasks("train")[:3], _form(tokenizer), _SETTINGS, 2, _FixedScorer(fail), 0
             )
         )
 
@@ -205,7 +222,7 @@ def test_the_difference_is_paired_over_tasks_that_both_judged(tokenizer: PreTrai
     def report(num_right: int, chosen: tuple[Task, ...]) -> EvaluationReport:
         generator = _ScriptedGenerator(lambda task_id, index: "pass" if index < num_right else "wrong")
         scorer = _FixedScorer(lambda text: Outcome(text))
-        return asyncio.run(evaluate_tasks(generator, tokenizer, chosen, _SETTINGS, 4, scorer, "", 0))
+        return asyncio.run(evaluate_tasks(generator, chosen, _form(tokenizer), _SETTINGS, 4, scorer, 0))
 
     before, after = report(1, tasks), report(3, tasks[2:])
     rise = difference(before, after)
@@ -268,9 +285,22 @@ def test_samples_in_a_file_are_scored_and_written_with_verdicts(
     assert "a task has 2 samples" in shown
 
 
+def test_whole_solutions_in_evalplus_form_are_read_as_programs(tmp_path: Path) -> None:
+    task = load_humaneval()[0]
+    file = tmp_path / "samples.jsonl"
+    file.write_text(json.dumps({"task_id": task.task_id, "solution": task.reference}), encoding="utf-8")
+    ((_, completion),) = read_samples(str(file), [task])
+    names: dict[str, object] = {}
+    exec(f"{sample_program(task, completion)}\n{task.check_source}", names)
+    check = names["check"]
+    assert callable(check)
+    check(names[task.entry_point])
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
+        ('{"task_id": "HumanEval/0", "solution": 3}', r"field 'solution': value 3"),
         ('{"task_id": "HumanEval/0"}', r":1: field 'completion': value missing"),
         ('{"completion": "x"}', r":1: field 'task_id': value missing"),
         ('{"task_id": "HumanEval/0", "completion": 3}', r"field 'completion': value 3"),

@@ -53,9 +53,9 @@ def steps_and_draws(run: Path) -> tuple[list[tuple[int, int]], dict[str, int]]:
 
 def test_two_steps_an_evaluation_and_a_resume_with_vllm(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "small"
-    done = command(
-        "train_accelerated", "--run-name", "small", "--max-steps", "2", *small_settings(), folder=tmp_path
-    )
+    on_the_way = ("--set", "evaluation.every_steps=1", "--set", "evaluation.inloop_tasks=2")
+    arguments = ("--run-name", "small", "--max-steps", "2", *small_settings(), *on_the_way)
+    done = command("train_accelerated", *arguments, folder=tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "before training" in done.stdout and "after training" in done.stdout
     summary = json.loads((run / "summary.json").read_text())
@@ -66,6 +66,8 @@ def test_two_steps_an_evaluation_and_a_resume_with_vllm(tmp_path: Path) -> None:
     assert draws["trained"] == 4
     metrics = read_metrics(run / "metrics.jsonl")
     assert [row["train/staleness_max"] for row in metrics] == [0.0, 1.0]
+    assert metrics[-1]["eval/policy_version"] == 1 and metrics[-1]["eval/num_tasks"] == 2
+    assert [path.name for path in run.glob("evaluation_step*")] == ["evaluation_step-000001.json"]
     assert (run / "samples.jsonl").read_text().count("\n") == 4
     trained, base = (
         load_model(run / "checkpoints" / "step-000002"),
@@ -79,6 +81,7 @@ def test_two_steps_an_evaluation_and_a_resume_with_vllm(tmp_path: Path) -> None:
     resumed = command("train_accelerated", "--resume", str(run), "--max-steps", "3", *sent, folder=tmp_path)
     assert resumed.returncode == 0, resumed.stderr[-4000:]
     assert "resumed from step 2" in resumed.stdout
+    assert len(list(run.glob("evaluation_step*"))) == 2
     # What was measured before the first part is still what the second compares with.
     compared = json.loads((run / "summary.json").read_text())["evaluation"]
     assert compared["before"] == summary["evaluation"]["before"]

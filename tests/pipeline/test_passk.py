@@ -81,6 +81,13 @@ def test_a_paired_difference_changes_sign_with_its_order() -> None:
     assert paired_difference(before, after).mean == pytest.approx(-paired_difference(after, before).mean)
 
 
+def test_no_difference_at_all_does_not_mean_that_none_is_possible() -> None:
+    rates = {str(i): (i % 3) / 2 for i in range(30)}
+    estimate = paired_difference(rates, rates)
+    assert (estimate.mean, estimate.low) == (0, -estimate.high)
+    assert estimate.high == pytest.approx(0.1157, abs=1e-3)
+
+
 def test_a_paired_difference_refuses_different_tasks() -> None:
     with pytest.raises(ValueError, match="same tasks"):
         paired_difference({"a": 0.5}, {"b": 0.5})

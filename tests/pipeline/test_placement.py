@@ -6,7 +6,7 @@ import pytest
 
 from configs.schema import Config
 from pipeline.placement import GpuShares, OverlapTrial, Verdict, cpu_threads, gpu_shares, is_shared
-from tests.pipeline.fake_stages import GROUPS_PER_STEP, FakeRun, make_config
+from tests.pipeline.fake_stages import GROUPS_PER_STEP, NUM_GENERATIONS, FakeRun, make_config
 
 
 def config_of(**sections: object) -> Config:
@@ -39,6 +39,24 @@ def test_the_faster_order_is_kept_and_the_steps_after_a_change_do_not_count() ->
 def test_an_order_that_is_clearly_slower_is_given_up_after_a_step() -> None:
     verdict, num_steps = decide([0.0, 10.0, 10.0, 10.0], [20.0, 14.0])
     assert verdict.overlaps and num_steps == 6
+
+
+@pytest.mark.parametrize("offset", range(3))
+def test_steps_that_are_generated_together_are_measured_together(offset: int) -> None:
+    """Of each three steps in turn one waits for the generation of all; it may be any of those measured."""
+    trial = OverlapTrial(num_settling=1, num_measured=2, block=3)
+    num_in_turn = 0
+    for number in range(1, 50):
+        seconds = 10.0
+        if not trial.overlaps:
+            num_in_turn += 1
+            seconds = 19.0 if num_in_turn % 3 == offset else 1.0
+        verdict = trial.record(seconds, 1000)
+        if verdict is not None:
+            assert (verdict.overlaps, verdict.overlap_s, verdict.alternate_s) == (False, 10.0, 7.0)
+            assert number == 1 + 3 + (3 + 1) + 3
+            return
+    raise AssertionError("never decided")
 
 
 def test_steps_are_compared_by_their_tokens() -> None:
@@ -142,12 +160,14 @@ def test_in_turn_nothing_is_generated_while_the_trainer_computes(tmp_path: Path)
     run = FakeRun(tmp_path, config, trial=Timed(num_settling=0, num_measured=1))
     run.train()
     assert any(verdict is not None and not verdict.overlaps for verdict in decisions)
-    in_turn = run.log[run.log.index("trained 3") :]
+    in_turn = run.log[run.log.index("trained 4") :]
     is_training = False
     for entry in in_turn:
         is_training = is_training or entry.startswith("train ")
         is_training = is_training and not entry.startswith("weights ")
         assert not (is_training and entry.startswith(("generate", "completion"))), in_turn
-    assert run.trainer.staleness[-4 * GROUPS_PER_STEP :] == [0] * (4 * GROUPS_PER_STEP)
+    # Two steps are generated at once: the second of them is trained on one step later.
+    size = NUM_GENERATIONS * GROUPS_PER_STEP
+    assert run.trainer.staleness[-4 * size :] == [0] * size + [1] * size + [0] * size + [1] * size
     (event,) = [row for row in run.rows("SELECT kind, text FROM events") if row[0] == "placement"]
     assert "run in turn" in str(event[1])

@@ -80,9 +80,9 @@ def test_an_infrastructure_error_leaves_the_statistics_of_its_group(tmp_path: Pa
     errors = infra_at(1)
     run = FakeRun(tmp_path, make_config(), score_of=lambda task, i: errors.get(i) or scored(float(i % 2)))
     group = take(run).groups[0]
-    counts = run.sampler.state_dict()["counts"]
-    assert isinstance(counts, dict)
-    assert counts[group.task.task_id][:2] == [1.0, 2.0], "one passed, two failed, one is not known"
+    outcomes = run.sampler.state_dict()["outcomes"]
+    assert isinstance(outcomes, list)
+    assert [0, group.task.task_id, 1, 3, True] in outcomes, "one passed, two failed, one is not known"
     assert math.isnan(group.rollouts[1].result.reward)
     query = f"SELECT reward FROM rollouts WHERE draw_id = {group.draw_id} ORDER BY rollout_id"
     assert run.rows(query) == [(0.0,), (None,), (0.0,), (1.0,)]
@@ -101,8 +101,8 @@ def test_a_group_with_one_score_is_failed_and_its_slot_is_given_to_another(tmp_p
     assert run.rows("SELECT status, reason FROM draws WHERE draw_id = 1") == [
         ("failed", "scoring failed: worker died at 1")
     ]
-    counts = run.sampler.state_dict()["counts"]
-    assert isinstance(counts, dict) and first_task not in counts
+    outcomes = run.sampler.state_dict()["outcomes"]
+    assert isinstance(outcomes, list) and first_task not in {task_id for _, task_id, *_ in outcomes}
 
 
 def test_many_groups_in_a_row_without_scores_end_the_run(tmp_path: Path) -> None:

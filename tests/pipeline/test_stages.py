@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import cast
 
 import pytest
 
+from configs.schema import Config
 from pipeline.errors import StageError
 from pipeline.generator import Generator
 from pipeline.prompt_tokenizer import PromptTokenizer
-from pipeline.stages import Stages, _all_of, _begin
+from pipeline.stages import Stages, _all_of, _begin, prepare
 from pipeline.trainer_group import TrainerHandle
 from rewards.pool import RewardPool
 
@@ -95,3 +98,19 @@ def test_what_was_started_is_closed_and_what_was_starting_is_cancelled() -> None
     starting = asyncio.run(scenario())
     assert starting.cancelled()
     assert sorted(closed) == ["pool", "thread"]
+
+
+def test_a_stage_of_a_schedule_that_no_task_fits_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    task = {"task_id": "a", "prompt": "Double.", "entry_point": "f", "tests": [{"args": [2], "expected": 4}]}
+    tasks.write_text(json.dumps(task) + "\n", encoding="utf-8")
+    config = Config.model_validate(
+        {
+            "dataset": {"name": str(tasks)},
+            "evaluation": {"enabled": False},
+            "runtime": {"device": "cpu"},
+            "acceleration": {"curriculum": {"enabled": True, "stages": [{"min_difficulty": 4}]}},
+        }
+    )
+    with pytest.raises(ValueError, match=r"stages\.0: levels 4 to 5 .* levels that tasks have \(1\)"):
+        prepare(config)

@@ -1,0 +1,90 @@
+"""How much processor time, memory and disk this process may have: the machine's, or its container's if less.
+
+Reads files of /proc and /sys only, in the layouts of both versions of control groups. Called by
+pipeline.machine_facts.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+# Above this a cgroup's limit is none.
+_NO_LIMIT = 2**60
+_GIB = 2**30
+
+
+def core_quota(
+    root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
+) -> float | None:
+    """The cores' worth of time that this process's cgroups allow, the least of them; None for no limit.
+
+    Version 2 writes "QUOTA PERIOD" or "max PERIOD" into cpu.max, version 1 both into files of their own.
+    """
+    found = []
+    for folder in _cgroup_folders(root, membership, "cpu"):
+        words = read_text(folder / "cpu.max").split()
+        if not words:
+            words = [read_text(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+        if len(words) == 2 and all(word.lstrip("-").isdigit() for word in words) and int(words[0]) > 0:
+            found.append(int(words[0]) / int(words[1]))
+    return min(found, default=None)
+
+
+def memory(
+    meminfo: Path = Path("/proc/meminfo"),
+    root: Path = Path("/sys/fs/cgroup"),
+    membership: Path = Path("/proc/self/cgroup"),
+) -> tuple[float, float]:
+    """GiB of memory and of what is free of it: the machine's, or the container's where that is less."""
+    rows = [line.split() for line in read_text(meminfo).splitlines()]
+    kib = {row[0].rstrip(":"): int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
+    total, free = 1024 * kib.get("MemTotal", 0), 1024 * kib.get("MemAvailable", 0)
+    for folder in _cgroup_folders(root, membership, "memory"):
+        for limit_name, used_name in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            limit, used = read_text(folder / limit_name), read_text(folder / used_name)
+            if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT:
+                # Pages of files that nobody needs count as used, and are given back when memory is wanted.
+                cached = _inactive_file_bytes(folder / "memory.stat")
+                total = min(total, int(limit))
+                free = min(free, max(0, int(limit) - int(used) + cached))
+    return total / _GIB, free / _GIB
+
+
+def disk(folder: Path) -> tuple[float, float]:
+    """GiB of the file system on which ``folder`` lies, or will lie, and what is free of it; 0 for none."""
+    for place in (folder.absolute(), *folder.absolute().parents):
+        if place.is_dir():
+            usage = shutil.disk_usage(place)
+            return usage.total / _GIB, usage.free / _GIB
+    return 0.0, 0.0
+
+
+def _cgroup_folders(root: Path, membership: Path, controller: str) -> list[Path]:
+    """The folders of this process's cgroup and of those above it, in either version's layout."""
+    folders = [root, root / controller, root / f"{controller},cpuacct"]
+    for line in read_text(membership).splitlines():
+        _, controllers, path = line.split(":", 2)
+        base = (
+            root / controller if controller in controllers.split(",") else root if not controllers else None
+        )
+        if base is not None:
+            own = Path(path.lstrip("/"))
+            folders += [base / own, *(base / parent for parent in own.parents)]
+    return list(dict.fromkeys(folders))
+
+
+def _inactive_file_bytes(stat: Path) -> int:
+    rows = dict(line.split()[:2] for line in read_text(stat).splitlines() if len(line.split()) == 2)
+    return int(rows.get("total_inactive_file") or rows.get("inactive_file") or 0)
+
+
+def read_text(path: Path) -> str:
+    """What a small file says, without white space around it; "" where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

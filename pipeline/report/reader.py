@@ -1,0 +1,205 @@
+"""Reads a run folder for the report: steps, spans, tasks, rollouts, evaluations, settings.
+
+Opens run.db read-only and beside the run that writes it; reads schema version 2 as well, which has neither
+tasks nor spans. Draws nothing. Called by pipeline.report.page and pipeline.watch.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.ledger_schema import READABLE_VERSIONS, schema_version
+
+MAX_SPANS = 40_000
+_BUSY_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    """A committed step; ``ended_s`` is when it was closed, in seconds since 1970."""
+
+    step: int
+    ended_s: float
+    metrics: dict[str, float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanRow:
+    """A row of ``spans``; times in seconds since 1970."""
+
+    span_id: int
+    step: int
+    stage: str
+    name: str
+    draw_id: int | None
+    num_tokens: int | None
+    started_s: float
+    ended_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """Where a run stands: "running" (``pid`` is its process), "finished", "stopped" or "not started"."""
+
+    status: str
+    step: int
+    max_steps: int
+    pid: int | None
+
+
+class RunReader:
+    """One run folder. Every method reads it anew, so that a run in progress can be followed."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ValueError, naming the folder or file, for what is no run folder or has no readable run.db.
+
+        ``path`` may be relative; links in it are followed once.
+        """
+        if not path.is_dir():
+            raise ValueError(f"run folder {str(path)!r} does not exist; give the folder of a run")
+        self.path = path.resolve()
+        self.name = self.path.name
+        self._file = self.path / "run.db"
+        if not (self.path / "config.yaml").is_file():
+            raise ValueError(f"{str(path)!r} is not a run folder: it has no config.yaml")
+        if not self._file.is_file():
+            raise ValueError(f"{str(path)!r} has no run.db: its run has not begun, or is not one of ours")
+        try:
+            with closing(self._open()) as database:
+                version = schema_version(database)
+        except sqlite3.Error as error:
+            raise ValueError(f"{self._file} is not a run database, or is damaged: {error}") from error
+        if version not in READABLE_VERSIONS:
+            raise ValueError(
+                f"{self._file} has schema version {version}, this program reads "
+                f"{' and '.join(map(str, READABLE_VERSIONS))}"
+            )
+        self._has_shown = version >= 3
+
+    def _open(self) -> sqlite3.Connection:
+        database = sqlite3.connect(f"{self._file.as_uri()}?mode=ro", uri=True, timeout=_BUSY_TIMEOUT_S)
+        database.row_factory = sqlite3.Row
+        return database
+
+    def query(self, sql: str, values: Iterable[object] = ()) -> list[sqlite3.Row]:
+        """The rows of a query. Raises ValueError, naming the file, where it cannot be read."""
+        try:
+            with closing(self._open()) as database:
+                return database.execute(sql, tuple(values)).fetchall()
+        except sqlite3.Error as error:
+            raise ValueError(f"{self._file} cannot be read: {error}") from error
+
+    def steps(self, after: int = 0) -> list[StepRow]:
+        """Committed steps with a number above ``after``, in order."""
+        rows = self.query(
+            "SELECT step, committed_at, metrics FROM steps WHERE status = 'committed' AND step > ?"
+            " ORDER BY step",
+            (after,),
+        )
+        return [
+            StepRow(step=row["step"], ended_s=row["committed_at"], metrics=json.loads(row["metrics"]))
+            for row in rows
+        ]
+
+    def spans(self, after: int = 0) -> list[SpanRow]:
+        """Spans with an id above ``after``, in the order of their ends; none from schema version 2.
+
+        At most the last MAX_SPANS: a page with more is slow on a small machine.
+        """
+        if not self._has_shown:
+            return []
+        rows = self.query(
+            "SELECT * FROM spans WHERE span_id > ? ORDER BY span_id DESC LIMIT ?", (after, MAX_SPANS)
+        )
+        return [
+            SpanRow(
+                span_id=row["span_id"],
+                step=row["step"],
+                stage=row["stage"],
+                name=row["name"],
+                draw_id=row["draw_id"],
+                num_tokens=row["num_tokens"],
+                started_s=row["started_at"],
+                ended_s=row["ended_at"],
+            )
+            for row in reversed(rows)
+        ]
+
+    def tasks(self, task_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Prompt, level and tests of the given tasks, by task_id; {} from schema version 2."""
+        if not self._has_shown:
+            return {}
+        marks = ", ".join("?" * len(task_ids))
+        rows = self.query(f"SELECT * FROM tasks WHERE task_id IN ({marks})", task_ids)
+        return {row["task_id"]: dict(row) for row in rows}
+
+    def events(self) -> list[tuple[float, str, str]]:
+        """What was worth noting: time in seconds since 1970, kind, text."""
+        rows = self.query("SELECT time, kind, text FROM events ORDER BY event_id DESC LIMIT 500")
+        return [(row["time"], row["kind"], row["text"]) for row in reversed(rows)]
+
+    def started_s(self) -> float:
+        """When the run first began, in seconds since 1970."""
+        (row,) = self.query("SELECT MIN(started_at) AS started_s FROM runs")
+        return float(row["started_s"] or 0.0)
+
+    def settings(self) -> dict[str, Any]:
+        """config.yaml as it lies in the folder. Raises ValueError where it is no YAML mapping."""
+        path = self.path / "config.yaml"
+        try:
+            values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} cannot be read as YAML: {error}") from error
+        if not isinstance(values, dict):
+            raise ValueError(f"{path} holds no settings")
+        return values
+
+    def json_file(self, name: str) -> dict[str, Any] | None:
+        """A JSON file of the folder, None where there is none. Raises ValueError for a damaged one."""
+        path = self.path / name
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged ({error}); delete it to go without") from error
+        if not isinstance(record, dict):
+            raise ValueError(f"{path} is damaged (it holds no JSON object); delete it to go without")
+        return record
+
+    def state(self) -> RunState:
+        """Where the run stands now."""
+        pid = lock_owner(self.path)
+        (row,) = self.query("SELECT COALESCE(MAX(step), 0) AS step FROM steps WHERE status = 'committed'")
+        step, training = int(row["step"]), self.settings().get("training") or {}
+        max_steps = int(training.get("max_steps") or 0)
+        if pid is not None:
+            status = "running"
+        elif step >= max_steps > 0:
+            status = "finished"
+        else:
+            status = "stopped" if step else "not started"
+        return RunState(status=status, step=step, max_steps=max_steps, pid=pid)
+
+
+def lock_owner(path: Path) -> int | None:
+    """The process that holds the run folder's lock, None where nobody does (see pipeline.run_folder)."""
+    try:
+        with (path / ".lock").open("r", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = file.read().strip()
+                return int(text) if text.isdecimal() else None
+            return None
+    except FileNotFoundError:
+        return None

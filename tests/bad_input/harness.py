@@ -1,0 +1,73 @@
+"""A wrong input to a command: what has to come of it, whatever the command and the input.
+
+Exit status 2; a short message on standard error that names file, field and value; no traceback; nothing on
+the disk changed, not a byte.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+_LONGEST = 1500
+# The progress of reading a data set.
+_NO_MESSAGES = ("note: ", "Generating ")
+# Locks say who runs; they are no data.
+_LOCKS = frozenset({".lock", "merged.lock"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """``command`` with ``arguments``, run in a folder that holds ``files``; the message has all ``says``."""
+
+    command: Callable[[Sequence[str]], int]
+    arguments: tuple[str, ...]
+    says: tuple[str, ...]
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """``files`` below ``folder``; a name that ends with a slash is an empty folder."""
+    for name, data in files.items():
+        path = folder / name
+        if name.endswith("/"):
+            path.mkdir(parents=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    """Every file below ``folder`` with its bytes, and every folder."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+        if path.name not in _LOCKS
+    }
+
+
+def refuse(case: Case, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run ``case`` in ``folder``, where other files may be, and hold what comes of it against the rules."""
+    write_files(folder, case.files)
+    before = tree(folder)
+    here = os.getcwd()
+    os.chdir(folder)
+    try:
+        status = case.command(case.arguments)
+    except SystemExit as stop:
+        assert isinstance(stop.code, int), f"no exit status but {stop.code!r}"
+        status = stop.code
+    finally:
+        os.chdir(here)
+    said = capsys.readouterr().err
+    assert status == 2, f"exit status {status}: {said}"
+    lines = [line for line in said.splitlines() if line and not line.startswith(_NO_MESSAGES)]
+    assert lines and all(line.startswith("error: ") for line in lines), said
+    assert "Traceback" not in said and len(said) < _LONGEST, said
+    for part in case.says:
+        assert part in said, f"{part!r} is not in: {said}"
+    assert tree(folder) == before

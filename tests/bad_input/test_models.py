@@ -1,0 +1,191 @@
+"""Model folders and adapters that cannot be loaded: evaluation, training, merging."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import evaluate_humaneval, train_accelerated
+from pipeline.merging import main as merge
+from tests.bad_input.harness import Case, refuse
+from tests.bad_input.test_samples import TASKS
+
+
+def safetensors(header: bytes, num_bytes: int = 8) -> bytes:
+    return len(header).to_bytes(8, "little") + header + bytes(num_bytes)
+
+
+HEADER = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+WEIGHTS = safetensors(HEADER)
+CONFIG = b'{"model_type": "llama"}'
+MODEL = {"config.json": CONFIG, "tokenizer.json": b'{"model": {}}', "model.safetensors": WEIGHTS}
+INDEX = "model.safetensors.index.json"
+ADAPTER_CONFIG = {"peft_type": "LORA", "base_model_name_or_path": "/base", "r": 4, "lora_alpha": 8}
+ADAPTER = {
+    "adapter_config.json": json.dumps(ADAPTER_CONFIG).encode(),
+    "adapter_model.safetensors": WEIGHTS,
+}
+
+# Files that take the place of good ones (None: the file is missing), what is said.
+MODELS: dict[str, tuple[dict[str, bytes | None], tuple[str, ...]]] = {
+    "no config.json": ({"config.json": None}, ("model' has no config.json",)),
+    "empty config.json": ({"config.json": b""}, ("config.json", "not valid JSON")),
+    "cut config.json": ({"config.json": b'{"model_type": "lla'}, ("config.json", "not valid JSON")),
+    "config.json a list": ({"config.json": b"[]"}, ("config.json", "JSON object", "list")),
+    "config.json not UTF-8": ({"config.json": b'{"a": "\xff"}'}, ("config.json", "not UTF-8")),
+    "config.json a folder": (
+        {"config.json": None, "config.json/": b""},
+        ("has no config.json",),
+    ),
+    "no model_type": ({"config.json": b"{}"}, ("config.json", "'model_type'", "None")),
+    "model_type a number": ({"config.json": b'{"model_type": 3}'}, ("config.json", "'model_type'", "3")),
+    "model_type empty": ({"config.json": b'{"model_type": ""}'}, ("config.json", "'model_type'")),
+    "no tokenizer": ({"tokenizer.json": None}, ("has no tokenizer", "tokenizer.json")),
+    "cut tokenizer": ({"tokenizer.json": b'{"model": {'}, ("tokenizer.json", "cut off (11 bytes)")),
+    "empty tokenizer": ({"tokenizer.json": b""}, ("tokenizer.json", "cut off (0 bytes)")),
+    "tokenizer of text": ({"tokenizer.json": b"hello"}, ("tokenizer.json", "no JSON object")),
+    "damaged tokenizer settings": (
+        {"tokenizer_config.json": b'{"eos_token": '},
+        ("tokenizer_config.json", "not valid JSON"),
+    ),
+    "no weights": ({"model.safetensors": None}, ("has no weights (model.safetensors)",)),
+    "empty weights": ({"model.safetensors": b""}, ("model.safetensors", "(0 bytes)")),
+    "seven bytes": ({"model.safetensors": b"1234567"}, ("model.safetensors", "(7 bytes)")),
+    "a pointer to weights": (
+        {"model.safetensors": b"version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 12\n"},
+        ("model.safetensors", "is no safetensors file"),
+    ),
+    "a header longer than the file": (
+        {"model.safetensors": (10**6).to_bytes(8, "little") + HEADER},
+        ("model.safetensors", "cut off"),
+    ),
+    "a header that is no JSON": (
+        {"model.safetensors": safetensors(b"not a header at all")},
+        ("model.safetensors", "its header is no JSON"),
+    ),
+    "a header not UTF-8": ({"model.safetensors": safetensors(b"\xff" * 20)}, ("header is no JSON",)),
+    "a header that is a list": ({"model.safetensors": safetensors(b"[1, 2]")}, ("no JSON object",)),
+    "a header without offsets": (
+        {"model.safetensors": safetensors(b'{"w": {"dtype": "F32"}}')},
+        ("model.safetensors", "no offsets"),
+    ),
+    "a header of texts": ({"model.safetensors": safetensors(b'{"w": "x"}')}, ("no offsets",)),
+    "no tensor": ({"model.safetensors": safetensors(b'{"__metadata__": {}}')}, ("holds no tensor",)),
+    "cut weights": (
+        {"model.safetensors": WEIGHTS[:-3]},
+        ("model.safetensors", f"has {len(WEIGHTS) - 3} bytes"),
+    ),
+    "too many bytes": ({"model.safetensors": WEIGHTS + b"x"}, (f"its header says {len(WEIGHTS)}",)),
+    "a damaged index": ({INDEX: b"{"}, (INDEX, "not valid JSON")),
+    "an index without a map": ({INDEX: b'{"metadata": {}}'}, (INDEX, "'weight_map'")),
+    "an index with a list": ({INDEX: b'{"weight_map": ["a"]}'}, (INDEX, "'weight_map'")),
+    "an index of nothing": ({INDEX: b'{"weight_map": {}}'}, (INDEX, "'weight_map'")),
+    "a missing part": (
+        {INDEX: b'{"weight_map": {"w": "model-00001-of-00002.safetensors"}}'},
+        ("model-00001-of-00002.safetensors", "is missing"),
+    ),
+}
+
+
+def changed_adapter(**fields: object) -> dict[str, bytes | None]:
+    return {"adapter_config.json": json.dumps({**ADAPTER_CONFIG, **fields}).encode()}
+
+
+ADAPTERS: dict[str, tuple[dict[str, bytes | None], tuple[str, ...]]] = {
+    "a damaged adapter_config.json": ({"adapter_config.json": b"{"}, ("adapter_config.json", "not valid")),
+    "an adapter_config.json that is a list": ({"adapter_config.json": b"[]"}, ("JSON object", "list")),
+    "no base": (changed_adapter(base_model_name_or_path=None), ("'base_model_name_or_path'", "None")),
+    "a base that is a number": (
+        changed_adapter(base_model_name_or_path=7),
+        ("'base_model_name_or_path'", "7"),
+    ),
+    "no rank": (changed_adapter(r=None), ("'r'", "None")),
+    "a rank of zero": (changed_adapter(r=0), ("'r'", "value 0")),
+    "a rank in words": (changed_adapter(r="four"), ("'r'", "'four'")),
+    "no scale": (changed_adapter(lora_alpha=None), ("'lora_alpha'", "None")),
+    "no adapter weights": ({"adapter_model.safetensors": None}, ("adapter_model.safetensors", "is missing")),
+    "cut adapter weights": (
+        {"adapter_model.safetensors": WEIGHTS[:-1]},
+        ("adapter_model.safetensors", "bytes"),
+    ),
+}
+
+
+def files_of(base: dict[str, bytes], changes: dict[str, bytes | None]) -> dict[str, bytes]:
+    merged: dict[str, bytes | None] = {**base, **changes}
+    return {f"model/{name}": data for name, data in merged.items() if data is not None}
+
+
+EVALUATE = ("--model", "model", "--tasks", "tasks.jsonl")
+TRAIN = ("--model", "model", "--set", "generation.engine=transformers")
+CASES = {
+    f"evaluate: {name}": Case(
+        command=evaluate_humaneval,
+        arguments=EVALUATE,
+        files={"tasks.jsonl": TASKS, **files_of(base, changes)},
+        says=("--model: ", *says),
+    )
+    for base, table in ((MODEL, MODELS), (ADAPTER, ADAPTERS))
+    for name, (changes, says) in table.items()
+} | {
+    f"train: {name}": Case(
+        command=train_accelerated,
+        arguments=TRAIN,
+        files=files_of(MODEL, MODELS[name][0]),
+        says=("model.name: ", *MODELS[name][1]),
+    )
+    for name in ("no config.json", "cut weights", "no tokenizer", "a missing part")
+}
+CASES |= {
+    f"merge: {name}": Case(
+        command=merge,
+        arguments=("model", "out"),
+        files=files_of(ADAPTER, changes),
+        says=("model", *says),
+    )
+    for name, (changes, says) in ADAPTERS.items()
+}
+CASES |= {
+    "a model that is a file": Case(
+        command=evaluate_humaneval,
+        arguments=EVALUATE,
+        files={"tasks.jsonl": TASKS, "model": b"weights"},
+        says=("--model: ", "'model' is a file"),
+    ),
+    "a hub id that is none": Case(
+        command=train_accelerated,
+        arguments=(*TRAIN, "--push-to-hub", "coder"),
+        files=files_of(MODEL, {}),
+        says=("output.push_to_hub", "'coder' is no hub id", "OWNER/NAME"),
+    ),
+    "no such folder": Case(
+        command=train_accelerated,
+        arguments=("--model", "./none", "--set", "generation.engine=transformers"),
+        says=("model.name: no such folder: './none'",),
+    ),
+    "a draft model without weights": Case(
+        command=train_accelerated,
+        arguments=(
+            *TRAIN,
+            *("--set", "acceleration.speculative.enabled=true"),
+            *("--set", "acceleration.speculative.method=draft_model"),
+            *("--set", "acceleration.speculative.dynamic=false"),
+            *("--set", "acceleration.speculative.draft_model=./draft"),
+        ),
+        files={**files_of(MODEL, {}), "draft/config.json": CONFIG, "draft/tokenizer.json": b"{}"},
+        says=("acceleration.speculative.draft_model: ", "draft: has no weights"),
+    ),
+    "nowhere to merge to": Case(
+        command=merge,
+        arguments=("model", "model", "model"),
+        files=files_of(ADAPTER, {}),
+        says=("merged model: model exists already",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_malformed_models_are_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refuse(CASES[name], tmp_path, capsys)
