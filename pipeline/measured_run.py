@@ -137,7 +137,8 @@ def steady_rows(folder: Path) -> list[dict[str, float | None]]:
     metrics = folder / "metrics.jsonl"
     rows = read_metrics(metrics) if metrics.is_file() else []
     # The last steps train what earlier ones generated: nothing shares their device any more.
-    rows = [row for row in rows if row.get("train/seconds") and row.get("generation/tokens")][_NUM_SKIPPED:]
+    counted = ("train/seconds", "generation/tokens", "generation/seconds")
+    rows = [row for row in rows if all(row.get(name) for name in counted)][_NUM_SKIPPED:]
     if not rows:
         raise ValueError(
             f"{metrics}: has no metrics of a step after its first one; let the run train "
