@@ -11,11 +11,13 @@ import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import ray
 
 from pipeline.engine_client import EngineGoneError
+from pipeline.engine_host import is_gone
 from pipeline.engine_settings import EngineSettings
 from pipeline.errors import StageError
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
@@ -47,15 +49,27 @@ class VllmActor:
         print(f"the engine of process {os.getpid()} is gone: {reason}", file=sys.stderr, flush=True)
         os._exit(1)
 
+    @asynccontextmanager
+    async def _ending_with_engine(self) -> AsyncIterator[None]:
+        """A call that fails because the engine has ended waits for the end of this process."""
+        try:
+            yield
+        except Exception:
+            if await is_gone(self._engine) and self._watch is not None:
+                await self._watch
+            raise
+
     @ray.method(num_returns="streaming")  # type: ignore[untyped-decorator]
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Stream the completions of one request."""
-        async for completion in self._engine.generate(request):
-            yield completion
+        async with self._ending_with_engine():
+            async for completion in self._engine.generate(request):
+                yield completion
 
     async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         """See VllmEngine.update_weights."""
-        loaded: WeightsLoaded = await self._engine.update_weights(update)
+        async with self._ending_with_engine():
+            loaded: WeightsLoaded = await self._engine.update_weights(update)
         return loaded
 
     async def prepare(self) -> str:

@@ -32,6 +32,8 @@ from pipeline.engine_wire import Call, Cancel, Done, Failed, Hello, Item, Start,
 
 PROCESS = "engine"
 _PR_SET_PDEATHSIG = 1
+# Between the first sign of an engine's end and the engine's knowing of it.
+_SETTLING_S = 0.5
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -71,6 +73,16 @@ def end_children_with_their_parents() -> None:
             os._exit(1)
 
     os.register_at_fork(before=remember, after_in_child=follow)
+
+
+async def is_gone(engine: Engine | None) -> bool:
+    """Whether ``engine`` can no longer work, as it may turn out within a moment."""
+    if engine is None:
+        return False
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(engine.failure(), _SETTLING_S)
+        return True
+    return False
 
 
 class EngineHost:
@@ -228,7 +240,10 @@ class EngineHost:
         except ConnectionError:
             pass
         except Exception as error:
-            send(writer, Failed(call_id=call.call_id, reason=_reason(error)))
+            # A call may learn of the engine's end before the watch does, which ends this process: the client
+            # must not take it for a failure of the call alone.
+            if not await is_gone(self._engine):
+                send(writer, Failed(call_id=call.call_id, reason=_reason(error)))
         finally:
             del self._calls[call.call_id]
 

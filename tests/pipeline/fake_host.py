@@ -86,6 +86,11 @@ class FakeEngine:
     async def fail(self) -> None:
         raise KeyError("wrong")
 
+    async def fail_for_good(self) -> None:
+        """Lose the child, and say so before anyone has noticed."""
+        os.kill(self._child, 9)
+        raise RuntimeError("the engine is dead")
+
     async def reset(self) -> None:
         self._version = 0
 

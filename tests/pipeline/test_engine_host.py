@@ -95,6 +95,16 @@ def test_a_method_that_raises_fails_its_call_only(host: LaunchedHost) -> None:
     asyncio.run(scenario())
 
 
+def test_a_call_that_fails_because_the_engine_has_ended_is_no_failure_of_its_own(host: LaunchedHost) -> None:
+    async def scenario() -> None:
+        client = await EngineClient.start(host, start_message())
+        with pytest.raises(EngineGoneError):
+            await client.call("fail_for_good")
+        await client.close()
+
+    asyncio.run(scenario())
+
+
 def test_an_engine_that_does_not_load_says_why(host: LaunchedHost) -> None:
     with pytest.raises(EngineGoneError, match="no such weights"):
         asyncio.run(EngineClient.start(host, start_message(model="broken")))
