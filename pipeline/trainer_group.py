@@ -119,7 +119,7 @@ class TrainerHandle:
         """Write the checkpoint of ``step`` to ``folder``."""
         what = f"save of step {step}"
         paths = await self._all(
-            lambda actor: actor.save.remote(str(folder), step), what, _SAVE_TIMEOUT_S, "fixed"
+            lambda actor: actor.save.remote(_path(folder), step), what, _SAVE_TIMEOUT_S, "fixed"
         )
         return Path(paths[0])
 
@@ -132,13 +132,15 @@ class TrainerHandle:
         if len(self._actors) != 1:
             return await self.save(folder, step)
         what = f"save of step {step}"
-        call = self._actors[0].save_beside.remote(str(folder), step)
+        call = self._actors[0].save_beside.remote(_path(folder), step)
         return Path(await self._one(call, what, _SAVE_TIMEOUT_S, "fixed"))
 
     async def load(self, folder: Path) -> int:
         """Go on from the checkpoint in ``folder``; returns its step."""
         what = f"load of {folder}"
-        steps = await self._all(lambda actor: actor.load.remote(str(folder)), what, _SAVE_TIMEOUT_S, "fixed")
+        steps = await self._all(
+            lambda actor: actor.load.remote(_path(folder)), what, _SAVE_TIMEOUT_S, "fixed"
+        )
         return int(steps[0])
 
     def close(self) -> None:
@@ -254,6 +256,11 @@ def _options(config: Config, device: str, num_ranks: int, *, shares_gpus: bool) 
         num_gpus = int(ray.cluster_resources().get("GPU", 0))
         options["num_gpus"] = gpu_shares(config, num_gpus).rank
     return options
+
+
+def _path(folder: Path) -> str:
+    """``folder`` for a process that may work in another one, as those of a Ray cluster do."""
+    return str(folder.absolute())
 
 
 def _culprit(tasks: Sequence[asyncio.Future[Any]]) -> tuple[int, BaseException]:

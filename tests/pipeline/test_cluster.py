@@ -182,8 +182,9 @@ def test_a_run_outlives_the_node_of_its_generator(cluster: Cluster, tmp_path: Pa
         output = run.communicate(timeout=120)[0]
     finally:
         run.kill()
-    assert run.returncode == 128 + signal.SIGTERM, output[-4000:]
-    assert "is saved; go on with" in output, output[-4000:]
+    assert run.returncode == 128 + signal.SIGTERM, own_words(output)
+    # The run's folder was given as a relative one, which on a node is another than here.
+    assert "is saved; go on with" in output, own_words(output)
 
 
 @pytest.mark.chaos
@@ -198,9 +199,15 @@ def test_without_a_node_for_its_generator_a_run_ends_and_says_why(cluster: Clust
         output = run.communicate(timeout=300)[0]
     finally:
         run.kill()
-    assert run.returncode == 1, output[-4000:]
+    assert run.returncode == 1, own_words(output)
     assert time.monotonic() - began_s < 2 * STARTUP_TIMEOUT_S + 60
-    assert "generator 0: not started again" in output, output[-4000:]
+    assert "generator 0: not started again" in output, own_words(output)
+
+
+def own_words(output: str) -> str:
+    """The last of it, without the logs of nodes that died."""
+    lines = [line for line in output.splitlines() if "state-dump" not in line and "(raylet)" not in line]
+    return "\n".join(lines)[-4000:]
 
 
 def staleness(folder: Path) -> list[float]:
