@@ -21,6 +21,7 @@ from typing import Any, Final
 from benchmarks import (
     ablation,
     async_overlap,
+    chaos,
     curriculum,
     generation,
     modes,
@@ -81,6 +82,7 @@ TABLES: Final[Mapping[str, GuideTable]] = {
     "async_overlap": GuideTable(
         file="async_overlap_cpu.json", print=async_overlap.table, command="python -m benchmarks.async_overlap"
     ),
+    "chaos": GuideTable(file="chaos_cpu.json", print=chaos.table, command="python -m benchmarks.chaos"),
     "sandbox": GuideTable(
         file="sandbox_cpu.json", print=sandbox.table, command="python -m benchmarks.sandbox"
     ),
