@@ -30,6 +30,8 @@ _GRACE_S = 1.0
 _ROUNDS_S = 5.0
 # Python takes longer than that from its start to its first title.
 _LOOK_S = 0.25
+# Between fork and exec a process shows its parent's environment or none: it is looked at so often.
+_NUM_LOOKS = 4
 
 
 @contextmanager
@@ -61,22 +63,24 @@ class Family:
 
     def __init__(self, mark: str) -> None:
         self._mark = f"{MARK}={mark}".encode()
-        self._strangers: set[int] = set()
+        self._strangers: dict[int, int] = {}  # how often each was looked at
         self._born: dict[int, bytes] = {}  # when, which tells a process from a later one of its number
 
     def look(self) -> list[int]:
         """Get to know the processes that have begun since the last look; returns the members that live."""
         present = {int(name) for name in os.listdir("/proc") if name.isdigit()}
-        self._strangers &= present
+        self._strangers = {pid: looks for pid, looks in self._strangers.items() if pid in present}
+        known = {pid for pid, looks in self._strangers.items() if looks >= _NUM_LOOKS}
         # A parent's number is nearly always the smaller one.
-        for pid in sorted(present - self._strangers - set(self._born)):
+        for pid in sorted(present - known - set(self._born)):
             with contextlib.suppress(OSError):
                 parent, born = _origin(pid)
                 # What runs as another user cannot be read; its parent is known all the same.
                 if parent in self._born or self._is_marked(pid):
                     self._born[pid] = born
+                    self._strangers.pop(pid, None)
                     continue
-            self._strangers.add(pid)
+            self._strangers[pid] = self._strangers.get(pid, 0) + 1
         self._born = {pid: born for pid, born in self._born.items() if pid in present and _is(pid, born)}
         return sorted(self._born)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from pipeline.orphan_guard import Family, guarded
+from pipeline.orphan_guard import MARK, Family, guarded
 from tests.pipeline.test_engine_host import ROOT, is_alive, wait_until_gone
 
 DRIVER = """
@@ -50,13 +51,35 @@ def test_at_the_end_of_the_block_guard_and_mark_are_gone() -> None:
         while (found := set(children.read_text().split()) - set(before)) == set():
             assert time.monotonic() - started < 5
         sleeper = subprocess.Popen(["sleep", "60"])
-        mark = next(
-            line.partition("=")[2]
-            for line in Path(f"/proc/{sleeper.pid}/environ").read_text().split("\0")
-            if line.startswith("CODE_GRPO_RUN=")
-        )
+        mark = os.environ[MARK]
+        wait_for_mark(sleeper.pid, mark)
         assert Family(mark).look() == [sleeper.pid]
     assert is_alive(sleeper.pid)
     sleeper.kill()
     sleeper.wait()
     wait_until_gone(*(int(pid) for pid in found))
+
+
+def test_a_process_that_was_seen_before_it_had_its_mark_is_known_when_it_has() -> None:
+    # As between fork and exec: what it shows is not yet its own.
+    program = f"read; {MARK}=mine exec sleep 60"
+    process = subprocess.Popen(["bash", "-c", program], stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    family = Family("mine")
+    try:
+        assert family.look() == []
+        process.stdin.write(b"\n")
+        process.stdin.close()
+        wait_for_mark(process.pid, "mine")
+        assert family.look() == [process.pid]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for_mark(pid: int, mark: str) -> None:
+    """Until the program of ``pid`` runs: before, it shows its parent's environment or none."""
+    deadline = time.monotonic() + 10
+    while f"{MARK}={mark}" not in Path(f"/proc/{pid}/environ").read_text().split("\0"):
+        assert time.monotonic() < deadline, f"process {pid} has no mark"
+        time.sleep(0.01)
