@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import signal
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.modes import add_run_options, terms_of
+from benchmarks.report import run_to_the_end
 from benchmarks.result_store import ResultStore
 from benchmarks.training_run import MODES, Contender, speed_of, train, watched_of
 from configs.load import load_config, resolve
@@ -196,15 +196,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     """Measure what the command line says; 2 for one that cannot be run, 1 for a run that failed."""
-    # What it has started is ended on the way out.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    try:
-        result = measure(parse())
-    except (ValueError, RuntimeError, TimeoutError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ValueError) else 1
-    print(table(result))
-    return 0
+    return run_to_the_end(lambda: measure(parse()), table)
 
 
 if __name__ == "__main__":

@@ -124,10 +124,12 @@ class TrainerActor:
             for _ in weights:
                 pass
             return None
+        # As in ``publish``: the GPU never holds them all.
+        on_host = ((name, weight.detach().to("cpu", self._dtype)) for name, weight in weights)
         if self._server is None:
             timeout_s = self._config.runtime.weight_update_timeout_s
             self._server = WeightServer(ray.util.get_node_ip_address(), self._device, timeout_s)
-        return self._with_draft(self._server.offer(weights, version, self._dtype), directory)
+        return self._with_draft(self._server.offer(on_host, version, self._dtype), directory)
 
     def save(self, folder: str, step: int) -> str:
         """See Trainer.save."""

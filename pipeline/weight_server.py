@@ -26,6 +26,7 @@ from pipeline.messages import WeightUpdate
 from pipeline.sharding import find_store, open_store
 from pipeline.weight_call import Answer, Call, address_of, answer_key, call_key
 from pipeline.weight_group import Spec, WeightGroup, spec_of
+from pipeline.weights import untied
 
 _POLL_S = 0.02
 _MAX_RECEIVERS = 64
@@ -53,12 +54,9 @@ class WeightServer:
     ) -> WeightUpdate:
         """Copy the tensors to the host in ``dtype``, for all who ask from here on; see write_weights."""
         weights: dict[Spec, Tensor] = {}
-        # Holding the sources keeps the address of one that was made for us from being given to another.
-        seen: dict[int, Tensor] = {}
-        for name, tensor in named_tensors:
-            if tensor.data_ptr() not in seen:
-                seen[tensor.data_ptr()] = tensor
-                weights[spec_of(name, tensor.to("meta", dtype))] = self._copy(tensor, dtype)
+        for name, tensor in untied(named_tensors):
+            copy = self._copy(tensor, dtype)
+            weights[spec_of(name, copy)] = copy
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         # In this order: who finds the version finds its weights.

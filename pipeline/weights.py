@@ -64,15 +64,20 @@ def write_adapter(
 
 
 def _on_cpu(named_tensors: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    tensors: dict[str, torch.Tensor] = {}
+    return {
+        name: tensor.detach().to(device="cpu", dtype=dtype).contiguous()
+        for name, tensor in untied(named_tensors)
+    }
+
+
+def untied(named_tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Those that share storage with no earlier one; all of them are kept until the end."""
     # Holding the sources keeps the address of one that was made for us from being given to another.
     seen: dict[int, torch.Tensor] = {}
     for name, tensor in named_tensors:
-        if tensor.data_ptr() in seen:
-            continue
-        seen[tensor.data_ptr()] = tensor
-        tensors[name] = tensor.detach().to(device="cpu", dtype=dtype).contiguous()
-    return tensors
+        if tensor.data_ptr() not in seen:
+            seen[tensor.data_ptr()] = tensor
+            yield name, tensor
 
 
 def _size(tensors: Mapping[str, torch.Tensor]) -> int:
