@@ -50,12 +50,6 @@ class GuideTable:
 
 TABLES: Final[Mapping[str, GuideTable]] = {
     "modes": GuideTable(file="modes_cpu.json", print=modes.table, command="python -m benchmarks.modes"),
-    "modes_curve": GuideTable(
-        file="modes_curve_cpu.json",
-        print=modes.table,
-        command="python -m benchmarks.modes --repeats 1 --steps 35 --warmup 1 --curve-every 6 --target 0.15 "
-        "--output benchmarks/results/modes_curve_cpu.json",
-    ),
     "quality": GuideTable(
         file="quality_cpu.json", print=quality.table, command="python -m benchmarks.quality"
     ),

@@ -1,17 +1,16 @@
 """The baseline against the three modes: trained samples/s, memory, and time to a held-out pass rate.
 
-    python -m benchmarks.modes --cores 2 --repeats 2                # speed and memory
-    python -m benchmarks.modes --cores 2 --repeats 1 --steps 35 --warmup 1 --curve-every 6 --target 0.15 \\
-        --output benchmarks/results/modes_curve_cpu.json            # time to a pass rate as well
+    python -m benchmarks.modes --cores 2 --repeats 2            # speed and memory
+    python -m benchmarks.modes --cores 2 --repeats 2 --curve    # and the time to a held-out pass rate
 
 The baseline is ``train_code_grpo``: TRL's own trainer on the same model, tasks, rewards, sampling and batch.
-Every run is the command that users type, in processes of its own, held to the same cores; contenders take
-turns, in the other direction in every other repeat. A run has --warmup steps that are not counted (the trial
-of a run that shares its cores ends in them), --steps that are, and as many more as it works ahead. With
---curve-every its checkpoints are measured when it is over, all by the same command, so that no contender's
-clock holds a measurement; the time is that since its training began. Every result is on disk at once, in
---output, and is not measured again: start the same command again after an interruption. --work holds the
-runs until then.
+Every run is the command that users type with its default number of steps, in processes of its own, held to
+the same cores; contenders take turns, in the other direction in every other repeat. Not counted are the first
+--warmup steps (the trial of a run that shares its cores ends in them) and as many of the last as a run works
+ahead. With --curve its checkpoints are measured when it is over, all by the same command, so that no
+contender's clock holds a measurement; the time is that since its training began. Every result is on disk at
+once, in --output, and is not measured again: start the same command again after an interruption. --work holds
+the runs until then, with --keep for good: benchmarks.quality takes them from there.
 """
 
 from __future__ import annotations
@@ -40,10 +39,11 @@ from benchmarks.training_run import (
     pass_rates,
     speed_of,
     time_at,
-    train,
+    train_whole,
     watched_of,
 )
 from configs.load import load_config
+from configs.schema import Config
 
 RESULT = Path(__file__).parent / "results" / "modes_cpu.json"
 
@@ -51,8 +51,11 @@ RESULT = Path(__file__).parent / "results" / "modes_cpu.json"
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet."""
     store = ResultStore(given.output, _settings(given), _command())
-    terms = terms_of(given, save_steps=given.curve_every or None)
+    terms = terms_of(given, save_steps=given.save_every)
     by_name = {contender.name: contender for contender in CONTENDERS}
+    for name in given.only:
+        if given.steps <= (uncounted := given.warmup + steps_ahead(by_name[name], given)):
+            raise ValueError(f"--steps {given.steps}: {name} has {uncounted} steps that are not counted")
     for repeat in range(given.repeats):
         # Every other repeat runs backwards: nobody is always behind the same neighbour.
         for name in given.only[:: -1 if repeat % 2 else 1]:
@@ -66,37 +69,31 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 def _measure_one(
     contender: Contender, terms: Terms, given: argparse.Namespace, repeat: int
 ) -> dict[str, Any]:
-    name = f"{contender.name}-{repeat}"
     num_tail = steps_ahead(contender, given)
-    num_steps = given.warmup + given.steps + num_tail
-    folder = train(contender, terms, name=name, num_steps=num_steps, seed=given.seed + repeat)
+    seed = given.seed + repeat
+    folder = train_whole(contender, terms, num_steps=given.steps, seed=seed)
     watched = watched_of(folder)
     record = {
         "speed": speed_of(folder, num_warmup=given.warmup, num_tail=num_tail),
         "peak_mb": watched.peak_mb,
         "kinds_mb": dict(watched.kinds_mb),
         "command_s": watched.seconds,
-        "curve": _curve(folder, terms, given, name) if given.curve_every else [],
+        "curve": _curve(folder, terms, given) if given.curve else [],
     }
     if not given.keep:
         shutil.rmtree(folder, ignore_errors=True)
     return record
 
 
-def _curve(folder: Path, terms: Terms, given: argparse.Namespace, name: str) -> list[dict[str, Any]]:
+def _curve(folder: Path, terms: Terms, given: argparse.Namespace) -> list[dict[str, Any]]:
     """Pass rate over training time; the first point is the model as it was."""
     drop_optimiser_states(folder)
     config = load_config(folder / "config.yaml")
-    measurement = Measurement(
-        tasks=given.tasks,
-        num_samples=given.samples,
-        max_completion_length=config.evaluation.max_completion_length,
-        seed=given.seed,
-    )
+    measurement = measurement_of(given, config)
     base = pass_rates(config.model.name, measurement, terms, name="base")
     points = [{"step": 0, "time_s": 0.0, **pass_at_1(base)}]
     for step, path in checkpoints(folder).items():
-        counts = pass_rates(str(path), measurement, terms, name=f"{name}-{step}")
+        counts = pass_rates(str(path), measurement, terms, name=f"{folder.name}-{step}")
         points.append({"step": step, "time_s": time_at(folder, step), **pass_at_1(counts)})
     return points
 
@@ -143,8 +140,8 @@ def table(result: dict[str, Any]) -> str:
     runs, settings = result["runs"], result["settings"]
     hardware = result["hardware"]
     lines = [
-        f"{settings['model']}, {settings['cores']} cores of {hardware['cpu']}; {settings['steps']} steps "
-        f"after {settings['warmup']} of warm-up, medians of the repeats.",
+        f"{settings['model']}, {settings['cores']} cores of {hardware['cpu']}; {settings['steps']} steps, "
+        f"counted after {settings['warmup']} of warm-up; medians of the repeats.",
         "",
         "| | trained samples/s | times baseline (of each repeat) | s a step | completions written a step "
         "| peak memory |" + (f" time to {100 * settings['target']:g} % |" if _has_curve(runs) else ""),
@@ -183,7 +180,7 @@ def _has_curve(runs: dict[str, Any]) -> bool:
 
 def _settings(given: argparse.Namespace) -> dict[str, Any]:
     file = Path(given.config) if given.config else None
-    names = ("cores", "warmup", "steps", "curve_every", "target", "tasks", "samples", "seed", "set", "config")
+    names = ("cores", "steps", "warmup", "save_every", "target", "tasks", "samples", "seed", "set", "config")
     return {
         "model": load_config(file, None, given.set).model.name,
         **{name: getattr(given, name) for name in names},
@@ -220,6 +217,24 @@ def add_run_options(parser: argparse.ArgumentParser, result: Path) -> None:
     parser.add_argument("--output", type=Path, default=result, help="result file, gone on with (%(default)s)")
 
 
+def add_whole_run_options(parser: argparse.ArgumentParser) -> None:
+    """The options of benchmarks that measure what whole runs have learnt."""
+    parser.add_argument("--steps", type=int, default=36, help="optimiser steps of each run (%(default)s)")
+    parser.add_argument("--save-every", type=int, default=12, help="a checkpoint each so many (%(default)s)")
+    parser.add_argument("--tasks", default="ladder-heldout", help="what is measured on (%(default)s)")
+    parser.add_argument("--samples", type=int, default=4, help="samples of a task (%(default)s)")
+
+
+def measurement_of(given: argparse.Namespace, config: Config) -> Measurement:
+    """What the options of ``add_whole_run_options`` say of the measurement."""
+    return Measurement(
+        tasks=given.tasks,
+        num_samples=given.samples,
+        max_completion_length=config.evaluation.max_completion_length,
+        seed=given.seed,
+    )
+
+
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
     parser = argparse.ArgumentParser(
@@ -229,15 +244,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=names, default=list(names), help="default: all")
     parser.add_argument("--repeats", type=int, default=2, help="runs of each contender (%(default)s)")
     parser.add_argument("--warmup", type=int, default=12, help="steps that are not counted (%(default)s)")
-    # In turn, two or three steps are generated at once: whole blocks are counted.
-    parser.add_argument("--steps", type=int, default=12, help="steps that are counted (%(default)s)")
-    parser.add_argument("--curve-every", type=int, default=0, help="measure after so many steps; 0: never")
+    parser.add_argument("--curve", action="store_true", help="measure the checkpoints")
     parser.add_argument("--target", type=float, default=0.15, help="pass@1 to be reached (%(default)s)")
-    parser.add_argument("--tasks", default="ladder-heldout", help="what is measured on (%(default)s)")
-    parser.add_argument("--samples", type=int, default=4, help="samples of a task (%(default)s)")
+    add_whole_run_options(parser)
     add_run_options(parser, RESULT)
     given = parser.parse_args(arguments)
-    for name in ("repeats", "warmup", "steps", "samples"):
+    for name in ("repeats", "warmup", "steps", "save_every", "samples"):
         if getattr(given, name) < 1:
             parser.error(f"--{name}: value {getattr(given, name)}: at least 1")
     return given

@@ -7,8 +7,8 @@ completions; one process does all the measuring afterwards, with the same tasks,
 base model is measured once. Differences are to the baseline, paired by task: each side's pass rate of a task
 is its mean over the seeds. Their 95 % intervals are percentile bootstraps over tasks and seeds together (of
 each side's seeds apart: a seed does not make two trainers alike). What is done is on disk, in --output, and
-is not done again: start the same command again after an interruption, as often as it takes; --limit stops
-after so many runs.
+is not done again, and runs that benchmarks.modes left with --keep are taken as they are: start the same
+command again after an interruption, as often as it takes; --limit stops after so many runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.modes import add_run_options, terms_of
+from benchmarks.modes import add_run_options, add_whole_run_options, measurement_of, terms_of
 from benchmarks.report import run_to_the_end
 from benchmarks.result_store import ResultStore
 from benchmarks.training_run import (
@@ -37,7 +37,7 @@ from benchmarks.training_run import (
     drop_optimiser_states,
     pass_at_1,
     pass_rates,
-    train,
+    train_whole,
     watched_of,
 )
 from configs.load import load_config
@@ -54,14 +54,9 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet, a seed of all contenders after the other."""
     command = " ".join(["python -m benchmarks.quality", *sys.argv[1:]])
     store = ResultStore(given.output, _settings(given), command)
-    terms = terms_of(given)
+    terms = terms_of(given, save_steps=given.save_every)
     config = load_config(_file(given), None, given.set)
-    measurement = Measurement(
-        tasks=given.tasks,
-        num_samples=given.samples,
-        max_completion_length=config.evaluation.max_completion_length,
-        seed=given.seed,
-    )
+    measurement = measurement_of(given, config)
     if BASE not in store:
         counts = pass_rates(config.model.name, measurement, terms, name=BASE)
         store.add(BASE, {"contender": BASE, "pass_at_1": pass_at_1(counts), "tasks": counts})
@@ -83,11 +78,10 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 def _measure_one(
     contender: Contender, seed: int, measurement: Measurement, terms: Terms, given: argparse.Namespace
 ) -> dict[str, Any]:
-    name = f"quality-{contender.name}-{seed}"
-    folder = train(contender, terms, name=name, num_steps=given.steps, seed=seed)
+    folder = train_whole(contender, terms, num_steps=given.steps, seed=seed)
     drop_optimiser_states(folder)
     trained = checkpoints(folder)[given.steps]
-    counts = pass_rates(str(trained), measurement, terms, name=name)
+    counts = pass_rates(str(trained), measurement, terms, name=f"{folder.name}-{given.steps}")
     record = {
         "pass_at_1": pass_at_1(counts),
         "tasks": counts,
@@ -181,7 +175,7 @@ def _file(given: argparse.Namespace) -> Path | None:
 
 
 def _settings(given: argparse.Namespace) -> dict[str, Any]:
-    names = ("cores", "steps", "tasks", "samples", "seed", "set", "config")
+    names = ("cores", "steps", "save_every", "tasks", "samples", "seed", "set", "config")
     model = load_config(_file(given), None, given.set).model.name
     return {"model": model, **{name: getattr(given, name) for name in names}}
 
@@ -194,13 +188,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     names = tuple(contender.name for contender in CONTENDERS)
     parser.add_argument("--only", nargs="+", choices=names, default=list(names), help="default: all")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="of the runs")
-    parser.add_argument("--steps", type=int, default=36, help="optimiser steps of each run (%(default)s)")
-    parser.add_argument("--tasks", default="ladder-heldout", help="what is measured on (%(default)s)")
-    parser.add_argument("--samples", type=int, default=8, help="samples of a task (%(default)s)")
     parser.add_argument("--limit", type=int, help="stop after so many runs; later ones go on")
+    add_whole_run_options(parser)
     add_run_options(parser, RESULT)
     given = parser.parse_args(arguments)
-    for name in ("steps", "samples"):
+    for name in ("steps", "save_every", "samples"):
         if getattr(given, name) < 1:
             parser.error(f"--{name}: value {getattr(given, name)}: at least 1")
     return given

@@ -90,7 +90,7 @@ def train(contender: Contender, terms: Terms, *, name: str, num_steps: int, seed
         *("--set", "runtime.progress=plain"),
         *terms.shared,
     ]
-    asked = [contender.command, *arguments, *map(str, terms.cores)]
+    asked = [contender.command, *arguments, f"{len(terms.cores)} cores"]
     if (folder / _OWN).is_file() and _own(folder)["asked"] == asked:
         return folder
     # Cut off in the middle, its speed would be that of two halves; or it is another run of that name.
@@ -104,6 +104,11 @@ def train(contender: Contender, terms: Terms, *, name: str, num_steps: int, seed
     )
     write_text_atomically(folder / _OWN, json.dumps({"asked": asked, "watched": asdict(watched)}) + "\n")
     return folder
+
+
+def train_whole(contender: Contender, terms: Terms, *, num_steps: int, seed: int) -> Path:
+    """``train`` under the name that all benchmarks of whole runs give it: they share their runs."""
+    return train(contender, terms, name=f"{contender.name}-{seed}", num_steps=num_steps, seed=seed)
 
 
 def watched_of(folder: Path) -> Watched:

@@ -98,11 +98,13 @@ def _rollout_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
     scored = [rollout for rollout in rollouts if not rollout.result.is_infra_error]
     rewards = [rollout.result.reward for rollout in scored]
     num_flat = sum(_has_no_signal(group) for group in groups)
+    num_cached = sum(rollout.completion.num_cached_tokens for rollout in rollouts)
     return {
         "rollout/reward_mean": statistics.fmean(rewards),
         "rollout/reward_std": statistics.pstdev(rewards),
         "rollout/pass_rate": statistics.fmean(rollout.result.passed for rollout in scored),
         "rollout/completion_length": statistics.fmean(len(r.completion.token_ids) for r in rollouts),
+        "rollout/prompt_cached_share": num_cached / sum(len(rollout.prompt_ids) for rollout in rollouts),
         "rollout/truncated_share": statistics.fmean(r.completion.finish_reason == "length" for r in rollouts),
         "rollout/syntax_failure_share": statistics.fmean(
             rollout.result.breakdown.get("syntax", 0.0) == 0.0 for rollout in scored

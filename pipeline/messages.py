@@ -56,7 +56,8 @@ class Completion:
     distribution it was drawn from (after temperature). ``finish_reason`` is "stop", "length", or
     "abort": ended early, because no continuation of it compiles. The policy versions are those of the oldest
     and newest weights that wrote a token of it. ``version_runs`` says which wrote which, in order; it is
-    empty where one version wrote all, and where more is not known than the two.
+    empty where one version wrote all, and where more is not known than the two. ``num_cached_tokens`` of the
+    prompt the generator had read before, for another completion.
     """
 
     index: int
@@ -67,6 +68,7 @@ class Completion:
     min_policy_version: int
     max_policy_version: int
     version_runs: tuple[VersionRun, ...] = ()
+    num_cached_tokens: int = 0
 
     def __post_init__(self) -> None:
         versions = [run.policy_version for run in self.version_runs]

@@ -23,6 +23,7 @@ METRICS = (
     Metric("rollout/reward_std", "", "standard deviation of those rewards"),
     Metric("rollout/pass_rate", "", "share of rollouts that passed all tests"),
     Metric("rollout/completion_length", "tokens", "mean completion length"),
+    Metric("rollout/prompt_cached_share", "", "share of the prompts' tokens found in the generator's cache"),
     Metric("rollout/truncated_share", "", "share of completions that hit the length limit"),
     Metric("rollout/zero_signal_share", "", "share of groups whose rewards are all equal"),
     Metric("rollout/syntax_failure_share", "", "share of completions that do not compile"),

@@ -32,6 +32,9 @@ from pipeline.vllm_weights import BACKEND
 
 _WORKER_METHODS = "pipeline.vllm_worker.WorkerMethods"
 _ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+# Tokens. Only whole blocks are shared: in those of 128 that vLLM takes on a CPU the prompt of a small task
+# never fills one, and each of a group's completions would read it anew. Its kernels take multiples of 32.
+_CPU_BLOCK = 32
 # How often to look whether the engine's processes are there.
 _WATCH_S = 0.2
 _PROPOSER = "pipeline.vllm_speculation.HistoryProposer"
@@ -158,9 +161,9 @@ class VllmEngine:
             name = f"{request.request_id}/{index}/{next(self._numbers)}"
             was_busy, num_begun, num_resets = updates.is_busy, updates.num_begun, updates.num_resets
             with updates.writing(name) as marks:
-                pieces, finish_reason = await self._write(request, index, name)
+                pieces, finish_reason, num_cached = await self._write(request, index, name)
             if finish_reason is not None:
-                return _completion(index, pieces, finish_reason, marks)
+                return _completion(index, pieces, finish_reason, num_cached, marks)
             if updates.num_resets > num_resets:
                 raise RuntimeError(f"request {name} was ended: the engine has gone back to its base weights")
             if updates.num_begun == num_begun and not was_busy:
@@ -168,8 +171,8 @@ class VllmEngine:
 
     async def _write(
         self, request: GenerationRequest, index: int, name: str
-    ) -> tuple[list[CompletionOutput], str | None]:
-        """What vLLM writes, and why it ended; None where vLLM has ended it before its time."""
+    ) -> tuple[list[CompletionOutput], str | None, int]:
+        """What vLLM writes, why it ended (None where vLLM has ended it before its time), cached tokens."""
         sampling = request.sampling
         watch = None if request.abort_prefill is None else AnswerWatch(request.abort_prefill)
         parameters = SamplingParams(
@@ -184,6 +187,7 @@ class VllmEngine:
             output_kind=RequestOutputKind.FINAL_ONLY if watch is None else RequestOutputKind.DELTA,
         )
         pieces: list[CompletionOutput] = []
+        num_cached = 0
         prompt = TokensPrompt(prompt_token_ids=list(request.prompt_ids), cache_salt=self._updates.cache_salt)
         answers = self._engine.generate(
             prompt, parameters, name, lora_request=None if self._adapter is None else self._adapter.request
@@ -193,11 +197,13 @@ class VllmEngine:
             async for answer in answers:
                 piece = answer.outputs[0]
                 pieces.append(piece)
+                num_cached = max(num_cached, answer.num_cached_tokens or 0)
                 if answer.finished:
-                    return pieces, None if piece.finish_reason == "abort" else piece.finish_reason or "stop"
+                    reason = None if piece.finish_reason == "abort" else piece.finish_reason or "stop"
+                    return pieces, reason, num_cached
                 if watch is not None and watch.feed(piece.text):
-                    return pieces, "abort"
-        return pieces, None
+                    return pieces, "abort", num_cached
+        return pieces, None, num_cached
 
     async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         """Load ``update`` while requests run; see pipeline.vllm_updates."""
@@ -228,10 +234,11 @@ def _suit_cpu(arguments: AsyncEngineArgs) -> None:
     # vLLM puts the model into a process of its own on a CPU, only to set that one's OpenMP variables; between
     # the two each waits for the other in a loop that takes a core.
     arguments.distributed_executor_backend = _ONE_PROCESS
+    arguments.block_size = _CPU_BLOCK
 
 
 def _completion(
-    index: int, pieces: list[CompletionOutput], finish_reason: str, marks: VersionMarks
+    index: int, pieces: list[CompletionOutput], finish_reason: str, num_cached: int, marks: VersionMarks
 ) -> Completion:
     token_ids = tuple(token for piece in pieces for token in piece.token_ids)
     runs = marks.runs(len(token_ids))
@@ -249,6 +256,7 @@ def _completion(
         min_policy_version=min(versions),
         max_policy_version=max(versions),
         version_runs=runs,
+        num_cached_tokens=num_cached,
     )
 
 

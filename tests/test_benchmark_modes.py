@@ -153,7 +153,7 @@ def test_modes_take_turns_are_compared_within_a_repeat_and_go_on_after_an_interr
 ) -> None:
     calls: list[list[str]] = []
     monkeypatch.setattr("benchmarks.training_run.run_command", faked(calls))
-    asked = ("--warmup", "1", "--steps", "2", "--repeats", "2", "--only", "baseline", "balanced")
+    asked = ("--warmup", "1", "--steps", "5", "--repeats", "2", "--only", "baseline", "balanced")
     given = options(modes, tmp_path, *asked)
     modes.measure(options(modes, tmp_path, *asked[:-2], "baseline"))
     result = modes.measure(given)
@@ -161,13 +161,15 @@ def test_modes_take_turns_are_compared_within_a_repeat_and_go_on_after_an_interr
         "train_code_grpo", "train_code_grpo", "train_accelerated", "train_accelerated"
     ]  # fmt: skip
     assert modes.ratios(result["runs"], "balanced") == [4.0, 4.0]
-    # Balanced works two steps ahead of its end.
-    assert calls[2][calls[2].index("--max-steps") + 1] == "5"
+    # Balanced works two steps ahead of its end: they and the warm-up are not counted.
+    assert [result["runs"][f"{name}/0"]["speed"]["num_steps"] for name in ("baseline", "balanced")] == [4, 2]
     row = modes.table(result).splitlines()[-1]
     assert row.startswith("| `balanced` | 2.00 | 4.00 (4.00, 4.00) | 2.0 |") and row.endswith("| 2.5 GB |")
     assert not (tmp_path / "work" / "balanced-0").exists()
     modes.measure(given)
     assert len(calls) == 4
+    with pytest.raises(ValueError, match="--steps 3: balanced has 3 steps that are not counted"):
+        modes.measure(options(modes, tmp_path / "other", "--warmup", "1", "--steps", "3"))
 
 
 def test_a_curve_has_the_model_as_it_was_and_every_checkpoint(
@@ -175,7 +177,7 @@ def test_a_curve_has_the_model_as_it_was_and_every_checkpoint(
 ) -> None:
     calls: list[list[str]] = []
     monkeypatch.setattr("benchmarks.training_run.run_command", faked(calls))
-    asked = ("--warmup", "1", "--steps", "1", "--repeats", "1", "--only", "baseline", "--curve-every", "1")
+    asked = ("--warmup", "1", "--steps", "2", "--repeats", "1", "--only", "baseline", "--curve")
     result = modes.measure(options(modes, tmp_path, *asked))
     curve = result["runs"]["baseline/0"]["curve"]
     assert [(point["step"], point["time_s"], point["mean"]) for point in curve] == [
@@ -211,6 +213,19 @@ def test_quality_measures_each_run_once_and_stops_at_its_limit(
     lines = quality.table(result).splitlines()
     assert lines[-2].startswith("| `baseline` | 50.0, 50.0 | 50.0 % |  |")
     assert lines[-1].endswith("| +0.0 % (+0.0 to +0.0) | 1.00 |") or "+0.0 %" in lines[-1]
+
+
+def test_quality_takes_the_runs_that_modes_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[str]] = []
+    monkeypatch.setattr("benchmarks.training_run.run_command", faked(calls))
+    asked = ("--steps", "2", "--only", "baseline", "--keep")
+    modes.measure(options(modes, tmp_path, *asked, "--warmup", "1", "--repeats", "2", "--curve"))
+    before = len(calls)
+    given = options(quality, tmp_path, *asked, "--seeds", "0", "1")
+    given.output = tmp_path / "quality.json"
+    assert sorted(quality.measure(given)["runs"]) == ["base", "baseline/0", "baseline/1"]
+    # Trained and measured: both are taken from what modes left.
+    assert len(calls) == before
 
 
 def test_a_difference_between_trainers_is_seen_and_noise_is_not() -> None:

@@ -16,7 +16,9 @@ TASK = Task(task_id="t", prompt="p", entry_point="f", check_source="def check(f)
 GRPO = GrpoConfig()
 
 
-def rollout(reward: float, *, index: int = 0, finish: str = "stop", version: int = 0) -> Rollout:
+def rollout(
+    reward: float, *, index: int = 0, finish: str = "stop", version: int = 0, cached: int = 0
+) -> Rollout:
     is_lost = math.isnan(reward)
     return Rollout(
         rollout_id=str(index),
@@ -29,6 +31,7 @@ def rollout(reward: float, *, index: int = 0, finish: str = "stop", version: int
             finish_reason=finish,
             min_policy_version=version,
             max_policy_version=version + 1,
+            num_cached_tokens=cached,
         ),
         result=RewardResult(
             reward=reward,
@@ -92,6 +95,11 @@ def test_a_truncated_completion_counts_in_its_group_but_trains_only_unmasked(
     assert cut.advantage == -finished.advantage, "the cut one is in the mean"
     assert batch.num_tokens == num_tokens
     assert report.metrics["rollout/truncated_share"] == 0.5
+
+
+def test_what_a_group_did_not_read_anew_is_a_share_of_its_prompts() -> None:
+    _, report = make_batch(1, [group(rollout(0.0), rollout(1.0, cached=2))], GRPO, 0)
+    assert report.metrics["rollout/prompt_cached_share"] == pytest.approx(2 / 6)
 
 
 def test_groups_without_signal_are_counted_whatever_could_not_be_scored_in_them() -> None:

@@ -79,6 +79,16 @@ def test_completions_end_at_the_closing_fence_and_carry_their_text(vllm_engine: 
     assert any(completion.text.endswith("\n```") for completion in stopped)
 
 
+def test_a_group_reads_its_prompt_once_but_for_the_end(vllm_engine: RunningEngine) -> None:
+    # A task that no other test asks: nothing of it is there before.
+    prompt = encode_prompt(load_tokenizer(vllm_engine.model_path), ladder_tasks("train")[7], PREFILL)
+    request = replace(ask(vllm_engine, "cached", 8, length=8), prompt_ids=prompt)
+    completions = vllm_engine.loop.run_until_complete(collect(vllm_engine, request))
+    cached = sorted(completion.num_cached_tokens for completion in completions)
+    # Blocks of 32 tokens are shared; what is left of the prompt is less than one.
+    assert cached[0] == 0 and len(prompt) - 32 <= cached[1] == cached[-1] < len(prompt)
+
+
 @pytest.mark.parametrize("transport", ["file", "collective"])
 def test_new_weights_reach_the_running_engine_exactly(
     vllm_engine: RunningEngine, tmp_path: Path, transport: str
