@@ -8,7 +8,7 @@ No trained step waits for it. What it asks is written with the weights that are 
 training may publish newer ones: its metrics name the version it was started for and the newest that wrote
 any token of it. One runs at a time; one that is due meanwhile is left out, with a note. Samples are kept as
 they come, so that a resume at the same version goes on with them. A failure is noted and ends that
-measurement, not the run. Called by pipeline.training_loop; made by pipeline.orchestrator.
+measurement, not the run. Called by pipeline.training_loop; made by pipeline.training.
 """
 
 from __future__ import annotations

@@ -11,13 +11,12 @@ waits for groups, which the producer delivers. Each wait has a deadline that nam
 The heavy work happens in other processes: generators, reward workers, the trainer. Each of them is started
 again when it dies, within limits (pipeline.supervision); with the trainer the whole run goes back to its last
 checkpoint, as a resume does. A signal ends the run after the last finished step is saved
-(pipeline.stopping). Called by pipeline.cli.
+(pipeline.stopping). The loops and what is between them: pipeline.training. Called by pipeline.cli.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
 import sqlite3
@@ -30,30 +29,22 @@ from configs.load import render
 from configs.schema import Config
 from curriculum.sampler import Sampler
 from curriculum.task import Task
-from pipeline.answer_forms import chat_form
 from pipeline.checkpoint import latest_checkpoint
 from pipeline.disk_space import explain_full_disk
-from pipeline.engine_start import num_gpus
 from pipeline.errors import RunStoppedError, StageError, TrainerLostError
 from pipeline.evaluate import EvaluationReport
-from pipeline.gate import SignalGate, max_gated
 from pipeline.generator import Generator
 from pipeline.guards import guards_of
 from pipeline.heldout import earlier_measurement, measure
-from pipeline.inloop_evaluation import InLoopEvaluation
 from pipeline.launch import Launched
 from pipeline.ledger import Ledger
-from pipeline.metrics import MetricsWriter
-from pipeline.placement import OverlapTrial
 from pipeline.progress import Progress, make_progress
 from pipeline.prompt_tokenizer import PromptTokenizer, find_model
 from pipeline.prompts import encode_prompt
 from pipeline.resume import GroupBasis, find_checkpoint, restore, terms_of
 from pipeline.resume_checks import refuse_damaged_run
-from pipeline.rollout_buffer import RolloutBuffer
-from pipeline.rollouts import RolloutProducer, num_extra_groups
 from pipeline.run_folder import RunFolder
-from pipeline.sampling import refuse_useless_seeds, training_sampling
+from pipeline.sampling import refuse_useless_seeds
 from pipeline.stages import Stages, prepare, running_stages
 from pipeline.stopping import StoppedError, StopRequest, stop_on_signals
 from pipeline.stopwatch import Stopwatch
@@ -61,7 +52,7 @@ from pipeline.summary import print_summary, processor_name, write_summary
 from pipeline.supervision import RestartLimit
 from pipeline.timeline import EVALUATION, Timeline
 from pipeline.tracking import Tracking, start_tracking, tracker_names
-from pipeline.training_loop import TrainingLoop
+from pipeline.training import Training
 from pipeline.weight_folder import shared_folder
 from rewards.breaker import RewardsBrokenError
 from rewards.pool import RewardPool
@@ -135,7 +126,7 @@ class _Run:
         self._tracking = Tracking(())
         self._stop = StopRequest()
         self._arm: Callable[[], None] = lambda: None  # sets the signal handlers once more
-        self._loop: TrainingLoop | None = None  # while it trains
+        self._training: Training | None = None
         self._ledger: Ledger
 
     async def run(self, *, is_resumed: bool) -> None:
@@ -143,8 +134,8 @@ class _Run:
         job = asyncio.create_task(self._run(is_resumed=is_resumed), name="run")
 
         def leave() -> None:
-            # The training loop ends by itself, with what it has done saved.
-            if self._loop is None:
+            # A training that runs ends by itself, with what it has done saved.
+            if self._training is None or not self._training.is_running:
                 job.cancel()
 
         with stop_on_signals(self._stop, leave) as self._arm:
@@ -248,7 +239,8 @@ class _Run:
         )
         while True:
             try:
-                await self._train(stages, trainer, sampler, weights_folder, step)
+                self._training = self._new_training(stages, trainer, sampler, weights_folder)
+                await self._training.run(step)
                 break
             except TrainerLostError as error:
                 await self._stop.guard(self._bring_back(trainer, error, restarts))
@@ -274,6 +266,27 @@ class _Run:
             num_gated_groups=sum(gated.num_groups for gated in self._ledger.gated().values()),
         )
 
+    def _new_training(
+        self, stages: Stages, trainer: TrainerHandle, sampler: Sampler, weights_folder: Path
+    ) -> Training:
+        return Training(
+            config=self._config,
+            folder=self._folder,
+            ledger=self._ledger,
+            progress=self._progress,
+            tasks=self._tasks,
+            heldout=self._heldout,
+            device=self._device,
+            stages=stages,
+            trainer=trainer,
+            sampler=sampler,
+            weights_folder=weights_folder,
+            stop=self._stop,
+            stopwatch=self._stopwatch,
+            timeline=self._timeline,
+            tracking=self._tracking,
+        )
+
     async def _bring_back(self, trainer: TrainerHandle, lost: TrainerLostError, limit: RestartLimit) -> None:
         """Start the trainer again; raises TooManyRestartsError."""
         while True:
@@ -285,134 +298,11 @@ class _Run:
             except TrainerLostError as error:
                 lost = error
 
-    async def _train(
-        self,
-        stages: Stages,
-        trainer: TrainerHandle,
-        sampler: Sampler,
-        weights_folder: Path,
-        step: int,
-    ) -> None:
-        """Train from ``step`` on to the end; raises TrainerLostError where the trainer has to be replaced."""
-        tokenizer, generator, scorer = stages.tokenizer, stages.generator, stages.scorer
-        buffer = RolloutBuffer(
-            groups_per_step=self._config.prompts_per_step,
-            max_staleness=self._config.acceleration.max_staleness,
-            version=step,
-            num_extra=num_extra_groups(self._config),
-        )
-        metrics = MetricsWriter(self._folder.path)
-        evaluation = self._inloop_evaluation(tokenizer, generator, scorer)
-        gate = SignalGate(max_gated(self._config), self._ledger.gated())
-        producer = self._producer(tokenizer, generator, scorer, buffer, sampler, step, gate)
-        loop = TrainingLoop(
-            config=self._config,
-            folder=self._folder,
-            trainer=trainer,
-            generator=generator,
-            scorer=scorer,
-            buffer=buffer,
-            sampler=sampler,
-            ledger=self._ledger,
-            metrics=metrics,
-            progress=self._progress,
-            producer=producer,
-            gate=gate,
-            weights_folder=weights_folder,
-            stop=self._stop,
-            trial=OverlapTrial.of_run(self._config, self._device, num_gpus(self._device)),
-            timeline=self._timeline,
-            tracking=self._tracking,
-            evaluation=evaluation,
-        )
-        try:
-            if step > 0:
-                await loop.publish(step)
-            evaluation.begin(step)
-            self._progress.start(self._config.training.max_steps, step)
-            with self._stopwatch.timed("training"):
-                producing = asyncio.create_task(producer.run(), name="producer")
-                self._loop = loop
-                try:
-                    await loop.run(step)
-                    await self._stop.guard(evaluation.finish())
-                    while measured := evaluation.drain():
-                        metrics.log(self._config.training.max_steps, measured)
-                        self._tracking.log(self._config.training.max_steps, measured)
-                except StoppedError:
-                    await loop.save_last()
-                    raise
-                finally:
-                    self._loop = None
-                    producing.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await producing
-        finally:
-            await evaluation.cancel()
-            metrics.close()
-
     def _resume_hint(self) -> str:
         """What is saved, and the command that goes on from there."""
         checkpoint = latest_checkpoint(self._folder.path)
         saved = "nothing is saved yet" if checkpoint is None else f"{checkpoint.name} is saved"
         return f"stopped: {saved}; go on with: train_accelerated --resume {self._folder.path}"
-
-    def _producer(
-        self,
-        tokenizer: PromptTokenizer,
-        generator: Generator,
-        scorer: RewardPool,
-        buffer: RolloutBuffer,
-        sampler: Sampler,
-        step: int,
-        gate: SignalGate,
-    ) -> RolloutProducer:
-        config = self._config
-        prefill = config.generation.assistant_prefill
-        return RolloutProducer(
-            generator=generator,
-            scorer=scorer,
-            buffer=buffer,
-            sampler=sampler,
-            ledger=self._ledger,
-            prompt_ids=lambda task: encode_prompt(tokenizer, task, prefill),
-            tasks=self._tasks,
-            basis=GroupBasis(config).digest,
-            seed=config.training.seed if config.generation.seed_requests else None,
-            sampling=training_sampling(config),
-            num_generations=config.grpo.num_generations,
-            groups_per_step=config.prompts_per_step,
-            first_step=step,
-            num_steps=config.training.max_steps - step,
-            prefill=prefill,
-            score_each=config.acceleration.async_rewards.enabled,
-            slot_deadline_s=_slot_deadline_s(config),
-            aborts_early=config.acceleration.early_abort.enabled,
-            long_tails=config.acceleration.long_tails,
-            num_extra=num_extra_groups(config),
-            gate=gate,
-            timeline=self._timeline,
-        )
-
-    def _inloop_evaluation(
-        self, tokenizer: PromptTokenizer, generator: Generator, scorer: RewardPool
-    ) -> InLoopEvaluation:
-        """The measurement on the way, which notes what it does in the ledger and for the user."""
-
-        def note(text: str) -> None:
-            self._ledger.event("evaluation", text)
-            self._progress.message(text)
-
-        return InLoopEvaluation(
-            config=self._config,
-            tasks=self._heldout,
-            form=chat_form(self._config.generation, tokenizer),
-            generator=generator,
-            scorer=scorer,
-            folder=self._folder,
-            timeline=self._timeline,
-            note=note,
-        )
 
     async def _evaluate(
         self, when: str, tokenizer: PromptTokenizer, generator: Generator, scorer: RewardPool
@@ -432,9 +322,3 @@ class _Run:
                 progress=self._progress,
                 stopwatch=self._stopwatch,
             )
-
-
-def _slot_deadline_s(config: Config) -> float:
-    """For the next slot: a step, its weights, and the restart of a generator in between."""
-    runtime = config.runtime
-    return runtime.train_step_timeout_s + runtime.weight_update_timeout_s + runtime.startup_timeout_s

@@ -4,7 +4,7 @@
 two share cores or a GPU, running them at once can be slower than in turn, so both are measured over the first
 steps and the better is kept. In turn, all the steps that one version of the weights may serve are generated
 at once. It starts and pauses nothing itself. Called by pipeline.trainer_group,
-pipeline.vllm_actor, pipeline.engine_environment, pipeline.orchestrator and pipeline.training_loop.
+pipeline.vllm_actor, pipeline.engine_environment, pipeline.training and pipeline.training_loop.
 """
 
 from __future__ import annotations

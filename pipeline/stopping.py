@@ -2,7 +2,7 @@
 
 The first SIGINT or SIGTERM asks it to end in good order: waits under ``guard`` are given up, the last
 finished step is saved. The second ends the process at once; all others end with it, by the kernel's word.
-Called by pipeline.orchestrator and pipeline.training_loop.
+Called by pipeline.orchestrator, pipeline.training and pipeline.training_loop.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A tracker starts and writes in a thread of its own, so that neither its import n
 up. One that fails is left out from then on, with one line to the user: a run does not end because a chart
 could not be drawn. metrics.jsonl and run.db are written in any case, and not from here.
 
-Called by pipeline.orchestrator and pipeline.training_loop.
+Called by pipeline.orchestrator, pipeline.training and pipeline.training_loop.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Consumes scored groups, which the producer delivers; produces policy versions, which free the producer's
 slots. A step is closed while the next one is trained: it is waited for only before the weights change again.
-Called by pipeline.orchestrator.
+Called by pipeline.training.
 """
 
 from __future__ import annotations
