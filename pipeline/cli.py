@@ -13,7 +13,7 @@ import errno
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.cli_flags import (
     LATEST,
@@ -34,7 +34,6 @@ from pipeline.cli_flags import (
 from pipeline.errors import RunStoppedError, StageError
 
 if TYPE_CHECKING:
-    from configs.evaluation_options import EvaluationOptions
     from configs.load import Resolved
 
 STAGE_FAILED = 1
@@ -61,18 +60,6 @@ _OFF_FLAGS = {"no_cache": "acceleration.reward_cache.enabled", "no_execution": "
 _ON_FLAGS = {"keep_alive": "runtime.keep_alive", "attach": "runtime.attach"}
 _NEEDED_FLAGS = {"gpus": "--plan", "assume": "--plan", "gpu_memory": "--dry-run", "watch_port": "--watch"}
 _ACCELERATION_FLAGS = ("speedup_mode", "async_workers", "curriculum_warmup", "no_cache", "resume")
-_SAMPLING_FLAGS = (
-    "n",
-    "temperature",
-    "top_p",
-    "max_completion_length",
-    "prompt_form",
-    "greedy",
-    "engine",
-    "seed",
-    "attach",
-    "keep_alive",
-)
 
 
 def train_accelerated(argv: Sequence[str] | None = None) -> int:
@@ -207,7 +194,9 @@ def _train_code_grpo(arguments: argparse.Namespace) -> int:
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    options = _evaluation_options(arguments)
+    from pipeline.cli_evaluation import evaluation_options
+
+    options = evaluation_options(arguments)
     from pipeline.evaluation_command import run_evaluation
 
     return run_evaluation(options)
@@ -299,67 +288,6 @@ def _refuse_acceleration(arguments: argparse.Namespace) -> None:
 
 def _is_ignored(path: str, origin: str) -> bool:
     return path.startswith("acceleration.") and not origin.startswith(("mode ", "command line"))
-
-
-def _evaluation_options(arguments: argparse.Namespace) -> EvaluationOptions:
-    from dataclasses import replace
-
-    from configs.errors import ConfigError, Problem, wrong_value
-    from configs.evaluation_options import EvaluationOptions
-    from configs.yaml_text import parse_value
-
-    given: Mapping[str, Any] = {flag: value for flag, value in vars(arguments).items() if value is not None}
-    useless = [spelt(flag) for flag in _SAMPLING_FLAGS if flag in given and "samples" in given]
-    if useless:
-        allowed = "leave it out, or leave out --samples"
-        fault = "not used with --samples, where nothing is sampled"
-        raise ConfigError(
-            [Problem(where="command line", field=flag, fault=fault, allowed=allowed) for flag in useless]
-        )
-
-    greedy_conflicts = [spelt(flag) for flag in ("temperature", "n") if flag in given and "greedy" in given]
-    if greedy_conflicts:
-        fault, allowed = "--greedy says it already", "leave it out, or leave out --greedy"
-        raise ConfigError(
-            [
-                Problem(where="command line", field=flag, fault=fault, allowed=allowed)
-                for flag in greedy_conflicts
-            ]
-        )
-
-    def number(flag: str, otherwise: Any) -> Any:
-        if flag not in given:
-            return otherwise
-        value = parse_value(given[flag])
-        if value is None:
-            problem = wrong_value(spelt(flag), given[flag], "a number")
-            raise ConfigError([replace(problem, where="command line")])
-        return value
-
-    num_samples = number("n", 1 if "greedy" in given else 10)
-    ks: list[Any] = [parse_value(k) for k in arguments.k or ()]
-    return EvaluationOptions(
-        model=arguments.model,
-        tasks=given.get("tasks", "humaneval"),
-        num_samples=num_samples,
-        ks=tuple(ks),
-        samples=arguments.samples,
-        against=arguments.against,
-        prompt_form=given.get("prompt_form", "chat"),
-        timeout=number("timeout", 2.0),
-        per_task=arguments.per_task,
-        output=arguments.output,
-        temperature=number("temperature", 0.0 if "greedy" in given else 0.6),
-        top_p=number("top_p", 1.0),
-        max_completion_length=number("max_completion_length", 512),
-        limit=number("limit", None),
-        engine=given.get("engine", "vllm"),
-        seed=number("seed", 0),
-        allow_unsafe=arguments.allow_unsafe,
-        modules=tuple(arguments.module),
-        attach="attach" in given,
-        keep_alive="keep_alive" in given,
-    )
 
 
 def _guarded(command: Callable[[], int], verbose: bool) -> int:
