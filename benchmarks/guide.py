@@ -28,6 +28,7 @@ from benchmarks import (
     quality,
     rewards,
     sandbox,
+    speculation_exactness,
     startup,
     step_table,
 )
@@ -69,6 +70,16 @@ TABLES: Final[Mapping[str, GuideTable]] = {
     ),
     "generation": GuideTable(
         file="generation_cpu.json", print=generation.table, command="python -m benchmarks.generation"
+    ),
+    "generation_others": GuideTable(
+        file="generation_others_cpu.json",
+        print=generation.table,
+        command="python -m benchmarks.generation --draft-layers 6 --contenders plain,draft,transformers",
+    ),
+    "speculation_exactness": GuideTable(
+        file="speculation_exactness_cpu.json",
+        print=speculation_exactness.table,
+        command="python -m benchmarks.speculation_exactness",
     ),
     "startup": GuideTable(
         file="startup_cpu.json", print=startup.table, command="python -m benchmarks.startup"

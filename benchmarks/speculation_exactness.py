@@ -166,15 +166,24 @@ def row(method: str, against: str, p_value: float, must_agree: bool) -> dict[str
 
 
 def table(result: dict[str, Any]) -> str:
-    """The comparisons as text."""
-    lines = [f"first {LENGTH} tokens of {result['samples']} completions of {result['task']}"]
-    lines.append(f"{'method':12} {'against':26} {'smallest p':>11} {'accepted':>9} {'logprobs':>9}")
+    """The comparisons in Markdown."""
+    lines = [
+        f"First {LENGTH} tokens of {result['samples']} completions of {result['task']}, fp32, "
+        f"{result['hardware']['cpu']}.",
+        "",
+        "| drafts | against | smallest p | | accepted | largest difference of a log-probability |",
+        "|---|---|---|---|---|---|",
+    ]
     for entry in result["rows"]:
-        line = f"{entry['method']:12} {entry['against']:26} {entry['p_value']:11.2e}"
+        cells = [entry["method"], entry["against"], f"{entry['p_value']:.2g}", _verdict(entry), "", ""]
         if "acceptance" in entry:
-            line += f" {entry['acceptance']:9.1%} {entry['logprob_difference']:9.1e}"
-        lines.append(line if entry["ok"] else f"{line}  WRONG")
+            cells[4:] = [f"{entry['acceptance']:.1%}", f"{entry['logprob_difference']:.1e}"]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _verdict(entry: Mapping[str, Any]) -> str:
+    return "as it must" if entry["ok"] else "WRONG"
 
 
 def main() -> None:
