@@ -71,10 +71,15 @@ TABLES: Final[Mapping[str, GuideTable]] = {
     "generation": GuideTable(
         file="generation_cpu.json", print=generation.table, command="python -m benchmarks.generation"
     ),
-    "generation_others": GuideTable(
-        file="generation_others_cpu.json",
+    "generation_transformers": GuideTable(
+        file="generation_transformers_cpu.json",
         print=generation.table,
-        command="python -m benchmarks.generation --draft-layers 6 --contenders plain,draft,transformers",
+        command="python -m benchmarks.generation --contenders plain,transformers",
+    ),
+    "generation_draft": GuideTable(
+        file="generation_draft_cpu.json",
+        print=generation.table,
+        command="python -m benchmarks.generation --draft-layers 6 --contenders plain,draft",
     ),
     "speculation_exactness": GuideTable(
         file="speculation_exactness_cpu.json",
