@@ -18,6 +18,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.report import percent
+
 RESULT = Path(__file__).parent / "results" / "humaneval_cpu.json"
 
 
@@ -64,25 +66,20 @@ def _side(report: dict[str, Any]) -> dict[str, Any]:
 def table(result: dict[str, Any]) -> str:
     """The README's table, in Markdown."""
     run, settings = result["run"], result["settings"]
-    difference = _cell(result["difference"], "+")
+    difference = percent(result["difference"], "+")
     return "\n".join(
         [
             f"| {result['tasks']}: samples a task {settings['num samples']}, temperature "
             f"{settings['temperature']}, at most {settings['max completion length']} tokens "
             "| pass@1 (95 %) |",
             "|---|---|",
-            f"| `{result['model']}` | {_cell(result['before']['pass_at_1'])} |",
+            f"| `{result['model']}` | {percent(result['before']['pass_at_1'])} |",
             f"| after {run['num_steps']} steps, mode {run['mode']}, seed {run['seed']} "
-            f"| {_cell(result['after']['pass_at_1'])} |",
+            f"| {percent(result['after']['pass_at_1'])} |",
             f"| difference ({result['num_won']} tasks won, {result['num_lost']} lost; {result['test']}, "
             f"p = {result['p_value']:.2f}) | {difference} |",
         ]
     )
-
-
-def _cell(estimate: dict[str, float], sign: str = "") -> str:
-    mean, low, high = (100 * estimate[key] for key in ("mean", "low", "high"))
-    return f"{mean:{sign}.1f} % ({low:{sign}.1f} to {high:{sign}.1f})"
 
 
 def main() -> int:

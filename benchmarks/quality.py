@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.modes import add_run_options, add_whole_run_options, measurement_of, terms_of
-from benchmarks.report import run_to_the_end
+from benchmarks.report import percent, run_to_the_end
 from benchmarks.result_store import ResultStore
 from benchmarks.training_run import (
     BASELINE,
@@ -143,7 +143,7 @@ def table(result: Mapping[str, Any]) -> str:
     base = result["runs"][BASE]["pass_at_1"]
     lines = [
         f"{settings['model']}, {settings['steps']} steps; {settings['tasks']}, {settings['samples']} samples "
-        f"a task at temperature 1; before training {_percent(base)}.",
+        f"a task at temperature 1; before training {percent(base)}.",
         "",
         "| | pass@1 of each seed | mean | above the baseline (95 %) | share of the baseline's |",
         "|---|---|---|---|---|",
@@ -159,15 +159,10 @@ def table(result: Mapping[str, Any]) -> str:
         )
         cells = [f"`{contender.name}`", each, f"{100 * means[contender.name]:.1f} %", "", ""]
         if contender.name in differences:
-            cells[3] = _percent(differences[contender.name], "+")
+            cells[3] = percent(differences[contender.name], "+")
             cells[4] = f"{means[contender.name] / means[BASELINE]:.2f}" if means[BASELINE] else ""
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def _percent(estimate: Mapping[str, float], sign: str = "") -> str:
-    mean, low, high = (100 * estimate[key] for key in ("mean", "low", "high"))
-    return f"{mean:{sign}.1f} % ({low:{sign}.1f} to {high:{sign}.1f})"
 
 
 def _file(given: argparse.Namespace) -> Path | None:

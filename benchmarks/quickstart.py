@@ -15,6 +15,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from benchmarks.report import percent
 from pipeline.metrics import read_metrics
 
 RESULT = Path(__file__).parent / "results" / "quickstart_cpu.json"
@@ -54,16 +55,11 @@ def table(result: dict[str, Any]) -> str:
         "|---|---|---|---|---|",
     ]
     for run in result["runs"]:
-        cells = [_cell(run["before"]), _cell(run["after"]), _cell(run["difference"], "+")]
+        cells = [percent(run["before"]), percent(run["after"]), percent(run["difference"], "+")]
         lines.append(f"| {run['seed']} | {' | '.join(cells)} | {run['seconds']['total'] / 60:.1f} |")
     median = statistics.median(run["difference"]["mean"] for run in result["runs"])
     lines.append(f"| median | | | {100 * median:+.1f} | |")
     return "\n".join(lines)
-
-
-def _cell(estimate: dict[str, float], sign: str = "") -> str:
-    mean, low, high = (100 * estimate[key] for key in ("mean", "low", "high"))
-    return f"{mean:{sign}.1f} % ({low:{sign}.1f} to {high:{sign}.1f})"
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,3 +40,9 @@ def run_to_the_end(measure: Callable[[], dict[str, Any]], table: Callable[[dict[
         return 2 if isinstance(error, ValueError) else 1
     print(table(result))
     return 0
+
+
+def percent(estimate: Mapping[str, float], sign: str = "") -> str:
+    """An estimate with its interval; a ``sign`` of "+" for differences."""
+    mean, low, high = (100 * estimate[key] for key in ("mean", "low", "high"))
+    return f"{mean:{sign}.1f} % ({low:{sign}.1f} to {high:{sign}.1f})"
