@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import signal
 import statistics
 import sys
 import time
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.modes import add_run_options, terms_of
+from benchmarks.report import run_to_the_end
 from benchmarks.result_store import ResultStore
 from benchmarks.simulated_learner import simulate
 from benchmarks.training_run import (
@@ -250,20 +250,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure what the command line says; 2 for one that cannot be run."""
+    """Measure what the command line says; 2 for one that cannot be run, 1 for a run that failed."""
     given = parse()
     if given.simulate:
         print(simulated_table(given.seeds))
         return 0
-    # What it has started is ended on the way out.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    try:
-        result = measure(given)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(table(result))
-    return 0
+    return run_to_the_end(lambda: measure(given), table)
 
 
 if __name__ == "__main__":
