@@ -120,7 +120,7 @@ def is_shared(config: Config, device: str, num_gpus: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a trial found: seconds for a thousand tokens of a step, in each order."""
+    """What a trial found: seconds for a thousand tokens of a step, its prompts included, in each order."""
 
     overlaps: bool
     overlap_s: float
@@ -167,7 +167,7 @@ class OverlapTrial:
         return OverlapTrial(block=block) if is_wanted else None
 
     def record(self, step_s: float, num_tokens: int) -> Verdict | None:
-        """Count a step of ``num_tokens`` that has ended; the verdict, once.
+        """Count a step of ``num_tokens`` that has ended, its prompts once a group; the verdict, once.
 
         ``overlaps`` says how the next step shall run.
         """

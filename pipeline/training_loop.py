@@ -265,7 +265,11 @@ class TrainingLoop:
         """Tell the trial of a step, and do as it says."""
         if self._trial is None:
             return
-        num_tokens = sum(len(one.completion.token_ids) for group in groups for one in group.rollouts)
+        # A prompt costs once a group, and still costs that when the policy has learnt to answer briefly.
+        num_tokens = sum(
+            len(group.rollouts[0].prompt_ids) + sum(len(one.completion.token_ids) for one in group.rollouts)
+            for group in groups
+        )
         verdict = self._trial.record(step_s, num_tokens)
         self._buffer.alternate(not self._trial.overlaps)
         self._feed.alternate(not self._trial.overlaps)

@@ -149,17 +149,21 @@ def test_in_turn_nothing_is_generated_while_the_trainer_computes(tmp_path: Path)
     # Steps 3 to 5 run in turn whatever is found.
     seconds = iter([1.0, 9.0])
     decisions: list[Verdict | None] = []
+    sizes: list[int] = []
 
     class Timed(OverlapTrial):
         """The real rule, on times that make the second order look better."""
 
         def record(self, step_s: float, num_tokens: int) -> Verdict | None:
+            sizes.append(num_tokens)
             decisions.append(super().record(next(seconds, 1.0), 1000 if self.overlaps else 100_000))
             return decisions[-1]
 
     run = FakeRun(tmp_path, config, trial=Timed(num_settling=0, num_measured=1))
     run.train()
     assert any(verdict is not None and not verdict.overlaps for verdict in decisions)
+    # Completions of two tokens; the three of a prompt count once a group.
+    assert set(sizes) == {GROUPS_PER_STEP * (3 + 2 * NUM_GENERATIONS)}
     in_turn = run.log[run.log.index("trained 4") :]
     is_training = False
     for entry in in_turn:
