@@ -36,7 +36,12 @@ ALL, PLAIN = "all", "plain"
 # On in plain as well.
 _ALWAYS = ("bf16",)
 # What a technique needs to have anything to do: key -> key.
-_NEEDS = {"in_flight": "asynchrony", "skip_ahead": "curriculum", "placement": "streaming"}
+_NEEDS = {
+    "in_flight": "asynchrony",
+    "skip_ahead": "curriculum",
+    "placement": "streaming",
+    "shared_prefix": "shared_prompt",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

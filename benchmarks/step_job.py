@@ -80,9 +80,13 @@ class StepJob:
 TECHNIQUES: Final = {
     "packing": "token packing",
     "shared": "shared prompt",
+    "prefix": "shared beginnings",
     "skip": "zero-signal skip",
     "bf16": "bf16 copy with fp32 masters",
 }
+
+# What a technique does nothing without.
+_NEEDS: Final = {"prefix": "shared"}
 
 
 def _ours(enabled: frozenset[str], **training: bool) -> dict[str, Any]:
@@ -91,6 +95,7 @@ def _ours(enabled: frozenset[str], **training: bool) -> dict[str, Any]:
         "acceleration": {
             "token_packing": {"enabled": "packing" in enabled},
             "shared_prompt": "shared" in enabled,
+            "shared_prefix": "prefix" in enabled,
             "skip_zero_advantages": "skip" in enabled,
         },
     }
@@ -111,7 +116,11 @@ def _variants() -> dict[str, Variant]:
     ]
     found.append(Variant(name="plain", note="ours, every technique off", settings=_ours(frozenset())))
     found += [
-        Variant(name=f"only-{key}", note=f"plain + {what}", settings=_ours(frozenset({key})))
+        Variant(
+            name=f"only-{key}",
+            note=f"plain + {what}" + (f", {TECHNIQUES[_NEEDS[key]]}" if key in _NEEDS else ""),
+            settings=_ours(frozenset({key, _NEEDS.get(key, key)})),
+        )
         for key, what in TECHNIQUES.items()
     ]
     found += [

@@ -148,6 +148,11 @@ class AccelerationConfig(Section):
         default=True,
         description="compute the prompt of a group once in training (exact)",
     )
+    shared_prefix: bool = Field(
+        default=True,
+        description="compute once in training what all completions of a group begin with, and completions "
+        "that are the same (exact); acts only with shared_prompt",
+    )
     async_rewards: AsyncRewardsConfig = Field(
         default_factory=AsyncRewardsConfig, description="scoring beside generation"
     )

@@ -39,6 +39,13 @@ def needs_no_kl(config: Config) -> str | None:
     return None
 
 
+def needs_shared_prompt(config: Config) -> str | None:
+    """The setting for which every sequence goes through the model by itself."""
+    if not config.acceleration.shared_prompt:
+        return "acceleration.shared_prompt is false: sequences share nothing"
+    return None
+
+
 def needs_asynchrony(config: Config) -> str | None:
     """The setting for which nothing is being written when the weights change."""
     if config.acceleration.max_staleness == 0:

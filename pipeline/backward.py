@@ -4,7 +4,8 @@ The output head, the log-probabilities and the loss run in chunks of rows, each 
 states at once; the model's own backward runs once. Holds no optimiser and does not clip. Called by
 pipeline.trainer.
 
-Shapes: N loss tokens of a micro-batch, H hidden size, V vocabulary.
+Shapes: N loss tokens of a micro-batch, M predictions that they are (pipeline.micro_batch), H hidden size, V
+vocabulary.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from transformers import PreTrainedModel
 
 from configs.training_schema import GrpoConfig
 from pipeline.adapters import adapters_off
-from pipeline.batching import MicroBatch
 from pipeline.forward import States, completion_states
 from pipeline.logprobs import logits_gradient_, logprobs_to_probabilities_
 from pipeline.loss import LossTokens, needs_whole_sequences, policy_loss
 from pipeline.loss_sums import LossSums
+from pipeline.micro_batch import MicroBatch
 from pipeline.models import head_of
 
 # Tokens whose logits exist at a time: 1024 x 49,152 in bf16 are 96 MiB.
@@ -79,17 +80,17 @@ class LossBackward:
         sequences and one chunk does not hold all tokens, a first pass without gradient takes the
         log-probabilities of all; the gradient of the loss to them is then known before the chunks begin.
         """
-        hidden = self._states(self._model, part)  # (N, H)
+        hidden = self._states(self._model, part)  # (M, H)
         states = hidden.detach()
         reference = self._reference_logprobs(part)
         sums = LossSums.zeros(states.device)
         known: Tensor | None = None
         if states.shape[0] > LOGITS_ROWS and needs_whole_sequences(self._grpo):
             logprobs = self._logprobs(self._model, states, part.target_ids)
-            known, sums = self._objective(logprobs, part, reference, slice(None))
+            known, sums = self._objective(logprobs[part.prediction_ids], part, reference, slice(None))
         gradient = torch.empty_like(states)
         for start in range(0, states.shape[0], LOGITS_ROWS):
-            rows = slice(start, start + LOGITS_ROWS)
+            rows = slice(start, min(start + LOGITS_ROWS, states.shape[0]))
             gradient[rows], chunk_sums = self._chunk(states[rows], part, reference, rows, known)
             sums = sums + chunk_sums
         hidden.backward(gradient)  # type: ignore[no-untyped-call]
@@ -98,8 +99,13 @@ class LossBackward:
     def _chunk(
         self, states: Tensor, part: MicroBatch, reference: Tensor | None, rows: slice, known: Tensor | None
     ) -> tuple[Tensor, LossSums]:
-        """The gradient to ``states``, and the sums; ``known`` is that to all log-probabilities, if any."""
+        """The gradient to ``states``, of the predictions ``rows``, and the sums over their loss tokens.
+
+        ``known`` (N,) is the gradient to the log-probabilities of all loss tokens, if any.
+        """
         head, targets = head_of(self._model), part.target_ids[rows]
+        tokens = slice(part.token_starts[rows.start], part.token_starts[rows.stop])
+        places = part.prediction_ids[tokens] - rows.start
         has_graph = self._gradient_of is None
         states.requires_grad_(has_graph)
         with torch.set_grad_enabled(has_graph):
@@ -107,11 +113,12 @@ class LossBackward:
         values = logits.detach()
         logprobs, entropy = logprobs_to_probabilities_(values, targets, temperature=self._temperature)
         if known is None:
-            upstream, sums = self._objective(logprobs, part, reference, rows)
+            upstream, sums = self._objective(logprobs[places], part, reference, tokens)
         else:
-            upstream, sums = known[rows], LossSums.zeros(states.device)
+            upstream, sums = known[tokens], LossSums.zeros(states.device)
+        upstream = torch.zeros_like(logprobs).index_add_(0, places, upstream)
         logits_gradient_(values, targets, logprobs, upstream, temperature=self._temperature)
-        sums = replace(sums, entropy=entropy.sum())
+        sums = replace(sums, entropy=entropy[places].sum())
         if self._gradient_of is None:
             logits.backward(values)  # type: ignore[no-untyped-call]
             assert states.grad is not None
@@ -123,7 +130,7 @@ class LossBackward:
     def _objective(
         self, logprobs: Tensor, part: MicroBatch, reference: Tensor | None, rows: slice
     ) -> tuple[Tensor, LossSums]:
-        """The gradient of the loss to ``logprobs``, which are those of ``rows``, and the sums."""
+        """The gradient of the loss to ``logprobs``, which are of the loss tokens ``rows``, and the sums."""
         leaf = logprobs.requires_grad_()
         tokens = LossTokens(
             logprobs=leaf,
@@ -146,11 +153,11 @@ class LossBackward:
         # The reference may be the policy itself, which without its adapters is what it was.
         with torch.no_grad(), adapters_off(self._reference):
             hidden = self._reference_states(self._reference, part)
-        return self._logprobs(self._reference, hidden, part.target_ids)
+        return self._logprobs(self._reference, hidden, part.target_ids)[part.prediction_ids]
 
     @torch.no_grad()
     def _logprobs(self, model: PreTrainedModel, states: Tensor, targets: Tensor) -> Tensor:
-        """The log-probabilities of ``targets`` (N,) at ``states`` (N, H), without a gradient: (N,)."""
+        """The log-probabilities of ``targets`` (M,) at ``states`` (M, H), without a gradient: (M,)."""
         head = head_of(model)
         chunks = zip(torch.split(states, LOGITS_ROWS), torch.split(targets, LOGITS_ROWS), strict=True)
         return torch.cat(

@@ -1,63 +1,27 @@
 """From training samples to micro-batches, of a whole optimiser step or a part of it.
 
-Packs sequences into rows, computes a group's prompt once and leaves out samples without signal, as asked;
-none of it changes the gradient, because every token carries its weight (pipeline/loss.py). Does not make the
-samples (pipeline/batch_builder.py). Called by pipeline.trainer.
-
-Shapes: B sequences, T tokens of a row or of the longest sequence, N loss tokens of the micro-batch.
+Packs sequences into rows, computes once what a group has in common and leaves out samples without signal, as
+asked; none of it changes the gradient, because every token carries its weight (pipeline/loss.py). Does not
+make the samples (pipeline/batch_builder.py) nor tensors (pipeline/micro_batch.py). Called by
+pipeline.trainer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
-from torch import Tensor
 
-from pipeline.attention import RowLayout, make_layout
+from pipeline.branches import Branches, apart, behind_prefix, behind_prompt
 from pipeline.loss import LossType, sequence_weights
 from pipeline.messages import TrainingSample
-from pipeline.packing import Tree, pack, position_ids
+from pipeline.micro_batch import MicroBatch, WeightedSample, build_micro_batch
+from pipeline.packing import pack
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MicroBatch:
-    """What goes through the model together; the loss tokens are flattened.
-
-    In rows: ``input_ids`` and ``position_ids`` (1, T) int64, and ``layout`` says who sees whom. Padded:
-    ``input_ids`` (B, T) int64, left-aligned, the padding on the right, where under a causal mask no real
-    token sees it; ``position_ids`` and ``layout`` are None. ``source_rows`` (N,) int64 index the flattened
-    positions whose output predicts ``target_ids`` (N,) int64; ``old_logprobs``, ``advantages`` and
-    ``weights`` are (N,) fp32, as is ``on_policy``, 1 where the version to be trained wrote the token, else 0;
-    ``sequence_ids`` (N,) int64 say which of the ``num_sequences`` sequences a token is of.
-    """
-
-    input_ids: Tensor
-    position_ids: Tensor | None
-    layout: RowLayout | None
-    source_rows: Tensor
-    target_ids: Tensor
-    old_logprobs: Tensor
-    advantages: Tensor
-    weights: Tensor
-    on_policy: Tensor
-    sequence_ids: Tensor
-    num_sequences: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightedSample:
-    """A sample with the weight of each of its loss tokens, as of ``loss.sequence_weights``."""
-
-    sample: TrainingSample
-    weight: float
-
-    @property
-    def num_inputs(self) -> int:
-        """Tokens that go through the model: those up to the last one that predicts a loss token."""
-        mask = self.sample.loss_mask
-        return len(mask) - 1 - mask[::-1].index(1)
+# What a prompt's sequences have computed once for all of them; "prefix" is all that they begin with.
+Sharing = Literal["nothing", "prompt", "prefix"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +34,7 @@ class MicroPlan:
 
     groups: tuple[tuple[WeightedSample, ...], ...]
     is_packed: bool
-    share_prompts: bool
+    sharing: Sharing
     pad_token_id: int
     num_tokens: int
     num_padding: int
@@ -88,7 +52,11 @@ class MicroPlan:
 
     def build(self, device: torch.device | str = "cpu") -> MicroBatch:
         """The tensors, built on the host and moved once. Raises ValueError when a sample is malformed."""
-        return _Builder(self).micro_batch(device)
+        shared = [_branches(group, self.sharing) for group in self.groups]
+        width = None if self.is_packed else self.num_tokens // self.num_sequences
+        return build_micro_batch(
+            self.groups, shared, width=width, pad_token_id=self.pad_token_id, device=device
+        )
 
 
 def weigh(
@@ -121,7 +89,7 @@ def plan_micro_batches(
     *,
     pad_token_id: int,
     max_sequences: int,
-    share_prompts: bool = False,
+    sharing: Sharing = "nothing",
     max_tokens: int | None = None,
     min_pack_ratio: float = 0.0,
     min_parts: int = 1,
@@ -130,16 +98,17 @@ def plan_micro_batches(
 
     With ``max_tokens`` samples are packed into rows of at most so many tokens (one sequence may exceed it),
     unless that would fill less than ``min_pack_ratio`` of them; otherwise a micro-batch is at most
-    ``max_sequences`` sequences. ``share_prompts`` computes a prompt once for all its sequences in a
-    micro-batch. At least ``min_parts`` micro-batches are made where the samples suffice.
+    ``max_sequences`` sequences. ``sharing`` says what the sequences of a prompt that are in one micro-batch
+    have computed once for all of them. At least ``min_parts`` micro-batches are made where the samples
+    suffice.
     """
-    groups = _by_prompt(samples) if share_prompts else [[item] for item in samples]
-    rows = _rows(groups, share_prompts, max_tokens, min_pack_ratio, min_parts)
+    groups = [[item] for item in samples] if sharing == "nothing" else _by_prompt(samples)
+    rows = _rows(groups, sharing, max_tokens, min_pack_ratio, min_parts)
     capacity = max_tokens if rows and max_tokens is not None else 0
     if not rows and samples:
         size = min(max_sequences, max(len(samples) // min_parts, 1))
-        rows = _batches(groups, samples, share_prompts, size)
-    plans = [_micro_plan(row, capacity, share_prompts, pad_token_id) for row in rows]
+        rows = _batches(groups, samples, sharing, size)
+    plans = [_micro_plan(row, capacity, sharing, pad_token_id) for row in rows]
     plans.sort(key=lambda plan: -plan.num_tokens)
     return plans
 
@@ -155,17 +124,21 @@ def _by_prompt(items: Sequence[WeightedSample]) -> list[list[WeightedSample]]:
     return list(groups.values())
 
 
-def _tree(group: Sequence[WeightedSample], share_prompts: bool) -> Tree:
-    """How ``group`` lies in a row; without sharing it is one sequence."""
-    if not share_prompts:
-        return Tree(num_prompt=group[0].num_inputs, completions=())
-    num_prompt = group[0].sample.num_prompt_tokens
-    return Tree(num_prompt=num_prompt, completions=tuple(item.num_inputs - num_prompt for item in group))
+def _branches(group: Sequence[WeightedSample], sharing: Sharing) -> Branches:
+    """What ``group`` puts through the model; without sharing it is one sequence."""
+    if sharing == "nothing":
+        return apart(group[0].inputs)
+    inputs = [item.inputs for item in group]
+    return behind_prefix(inputs) if sharing == "prefix" else behind_prompt(inputs, len(_prompt(group[0])))
+
+
+def _num_tokens(group: Sequence[WeightedSample], sharing: Sharing) -> int:
+    return _branches(group, sharing).tree.num_tokens
 
 
 def _rows(
     groups: Sequence[Sequence[WeightedSample]],
-    share_prompts: bool,
+    sharing: Sharing,
     max_tokens: int | None,
     min_pack_ratio: float,
     min_parts: int,
@@ -173,25 +146,25 @@ def _rows(
     """The groups of every row; nothing if they are not to be packed."""
     if max_tokens is None or not groups:
         return []
-    units = [unit for group in groups for unit in _cut_group(group, share_prompts, max_tokens)]
+    units = [unit for group in groups for unit in _cut_group(group, sharing, max_tokens)]
     # A row that must be shared out has to be cut finer than its groups.
-    while share_prompts and len(units) < min_parts and max(len(unit) for unit in units) > 1:
+    while sharing != "nothing" and len(units) < min_parts and max(len(unit) for unit in units) > 1:
         largest = max(units, key=len)
         units.remove(largest)
         units += [largest[: len(largest) // 2], largest[len(largest) // 2 :]]
-    sizes = [_tree(unit, share_prompts).num_tokens for unit in units]
+    sizes = [_num_tokens(unit, sharing) for unit in units]
     rows = [[units[index] for index in row] for row in pack(sizes, max_tokens=max_tokens, min_rows=min_parts)]
     ratio = sum(sizes) / (len(rows) * max_tokens)
     return [] if ratio < min_pack_ratio else rows
 
 
 def _cut_group(
-    group: Sequence[WeightedSample], share_prompts: bool, max_tokens: int
+    group: Sequence[WeightedSample], sharing: Sharing, max_tokens: int
 ) -> list[Sequence[WeightedSample]]:
     """``group`` in parts that fit into a row, each with the prompt; a sequence is never cut."""
     parts: list[list[WeightedSample]] = [[]]
     for item in group:
-        if parts[-1] and _tree([*parts[-1], item], share_prompts).num_tokens > max_tokens:
+        if parts[-1] and _num_tokens([*parts[-1], item], sharing) > max_tokens:
             parts.append([])
         parts[-1].append(item)
     return list(parts)
@@ -200,11 +173,11 @@ def _cut_group(
 def _batches(
     groups: Sequence[Sequence[WeightedSample]],
     kept: Sequence[WeightedSample],
-    share_prompts: bool,
+    sharing: Sharing,
     batch_size: int,
 ) -> list[list[Sequence[WeightedSample]]]:
-    """Micro-batches of at most ``batch_size`` sequences; with ``share_prompts`` of one prompt each."""
-    if share_prompts:
+    """Micro-batches of at most ``batch_size`` sequences; where they share anything, of one prompt each."""
+    if sharing != "nothing":
         return [
             [group[start : start + batch_size]]
             for group in groups
@@ -218,100 +191,18 @@ def _batches(
 
 
 def _micro_plan(
-    row: Sequence[Sequence[WeightedSample]], capacity: int, share_prompts: bool, pad_token_id: int
+    row: Sequence[Sequence[WeightedSample]], capacity: int, sharing: Sharing, pad_token_id: int
 ) -> MicroPlan:
     # A group behind its shared prompt is a row even where rows hold one group.
-    is_row = capacity > 0 or share_prompts
-    lengths = [_tree(group, share_prompts).num_tokens for group in row]
+    is_row = capacity > 0 or sharing != "nothing"
+    lengths = [_num_tokens(group, sharing) for group in row]
     num_tokens = sum(lengths) if is_row else max(lengths) * len(lengths)
     return MicroPlan(
         groups=tuple(tuple(group) for group in row),
         is_packed=is_row,
-        share_prompts=share_prompts,
+        sharing=sharing,
         pad_token_id=pad_token_id,
         num_tokens=num_tokens,
         num_padding=num_tokens - sum(lengths),
         capacity=capacity,
     )
-
-
-class _Builder:
-    """Collects the tokens of one micro-batch, sequence by sequence."""
-
-    def __init__(self, plan: MicroPlan) -> None:
-        self._plan = plan
-        self._ids: list[int] = []
-        self._rows: list[int] = []
-        self._targets: list[int] = []
-        self._old: list[float] = []
-        self._advantages: list[float] = []
-        self._weights: list[float] = []
-        self._on_policy: list[int] = []
-        self._sequences: list[int] = []
-        self._num_sequences = 0
-
-    def micro_batch(self, device: torch.device | str) -> MicroBatch:
-        plan = self._plan
-        for group in plan.groups:
-            num_prompt = 0
-            if plan.share_prompts:
-                num_prompt = group[0].sample.num_prompt_tokens
-                self._ids += _prompt(group[0])
-            prompt_end = len(self._ids)
-            for item in group:
-                self._add(item, num_prompt, prompt_end)
-        positions, layout = None, None
-        if plan.is_packed:
-            trees = [_tree(group, plan.share_prompts) for group in plan.groups]
-            positions = _moved(torch.tensor([position_ids(trees)]), device)
-            layout = make_layout(trees, device)
-        num_rows = 1 if plan.is_packed else plan.num_sequences
-        return MicroBatch(
-            input_ids=_moved(torch.tensor(self._ids).view(num_rows, -1), device),
-            position_ids=positions,
-            layout=layout,
-            source_rows=_moved(torch.tensor(self._rows), device),
-            target_ids=_moved(torch.tensor(self._targets), device),
-            old_logprobs=_moved(torch.tensor(self._old, dtype=torch.float32), device),
-            advantages=_moved(torch.tensor(self._advantages, dtype=torch.float32), device),
-            weights=_moved(torch.tensor(self._weights, dtype=torch.float32), device),
-            on_policy=_moved(torch.tensor(self._on_policy, dtype=torch.float32), device),
-            sequence_ids=_moved(torch.tensor(self._sequences), device),
-            num_sequences=plan.num_sequences,
-        )
-
-    def _add(self, item: WeightedSample, num_prompt: int, prompt_end: int) -> None:
-        """Append what follows the first ``num_prompt`` tokens of a sequence, and its loss tokens."""
-        sample = item.sample
-        if not len(sample.token_ids) == len(sample.loss_mask) == len(sample.old_logprobs):
-            raise ValueError(
-                f"training sample: {len(sample.token_ids)} token_ids, {len(sample.loss_mask)} loss_mask and "
-                f"{len(sample.old_logprobs)} old_logprobs; their lengths must be equal"
-            )
-        assert not any(sample.loss_mask[: max(num_prompt, 1)]), "no prediction for a prompt's tokens"
-        start = len(self._ids)
-        self._ids += sample.token_ids[num_prompt : item.num_inputs]
-        if not self._plan.is_packed:
-            width = self._plan.num_tokens // self._plan.num_sequences
-            self._ids += [self._plan.pad_token_id] * (width - item.num_inputs)
-        positions = [position for position, counts in enumerate(sample.loss_mask) if counts]
-        # The first token behind a shared prompt is predicted by the prompt's last state.
-        self._rows += [
-            prompt_end - 1 if position == num_prompt else start + position - num_prompt - 1
-            for position in positions
-        ]
-        self._targets += [sample.token_ids[position] for position in positions]
-        self._old += [sample.old_logprobs[position] for position in positions]
-        self._advantages += [sample.advantage] * len(positions)
-        self._weights += [item.weight] * len(positions)
-        on_policy = sample.on_policy or (0,) * len(sample.token_ids)
-        self._on_policy += [on_policy[position] for position in positions]
-        self._sequences += [self._num_sequences] * len(positions)
-        self._num_sequences += 1
-
-
-def _moved(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """``tensor`` on ``device`` without waiting for it: only pinned memory is copied in the background."""
-    if torch.device(device).type == "cpu":
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)

@@ -14,15 +14,15 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pipeline.attention import IMPLEMENTATION
-from pipeline.batching import MicroBatch
+from pipeline.micro_batch import MicroBatch
 from pipeline.models import decoder_of
 
-# The last hidden states (N, H) of a micro-batch, as ``completion_states`` makes them.
+# The last hidden states (M, H) of a micro-batch, as ``completion_states`` makes them.
 States = Callable[[PreTrainedModel, MicroBatch], Tensor]
 
 
 def completion_states(model: PreTrainedModel, part: MicroBatch) -> Tensor:
-    """The last hidden state at the positions that predict a loss token: (N, H).
+    """The last hidden state at the positions that predict loss tokens: (M, H).
 
     ``use_row_attention`` must have been called on ``model`` before a micro-batch in rows comes.
     """

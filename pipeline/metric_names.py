@@ -79,6 +79,11 @@ METRICS = (
     Metric(
         "train/shared_prompt_tokens", "tokens", "prompt tokens not computed again, being shared by a group"
     ),
+    Metric(
+        "train/shared_prefix_tokens",
+        "tokens",
+        "completion tokens not computed again: their group begins with them, or has the same completion",
+    ),
     Metric("train/skipped_samples", "samples", "samples without advantage, which were not computed"),
     Metric("train/skipped_share", "", "share of the samples that were skipped so"),
     Metric("train/pack_ratio", "", "share of token_packing.max_tokens that the rows hold; 0: padded"),

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pipeline.batching import MicroBatch, MicroPlan
+from pipeline.batching import MicroPlan
 from pipeline.forward import States, completion_states
 from pipeline.loss_sums import LossSums
+from pipeline.micro_batch import MicroBatch
 
 
 class OptimizerState(TypedDict):
@@ -130,6 +131,8 @@ def empty_micro_batch(device: torch.device | str) -> MicroBatch:
         layout=None,
         source_rows=none.long(),
         target_ids=none.long(),
+        prediction_ids=none.long(),
+        token_starts=(0,),
         old_logprobs=none,
         advantages=none,
         weights=none,

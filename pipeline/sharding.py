@@ -20,8 +20,9 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
-from pipeline.batching import MicroBatch, MicroPlan
+from pipeline.batching import MicroPlan
 from pipeline.forward import States, completion_states
+from pipeline.micro_batch import MicroBatch
 from pipeline.ranks import assign_micro_batches
 
 

@@ -19,11 +19,12 @@ from dataclasses import dataclass, replace
 import torch
 
 from pipeline.backward import LossBackward
-from pipeline.batching import MicroPlan, WeightedSample
+from pipeline.batching import MicroPlan
 from pipeline.compilation import uncompile_layers
 from pipeline.loss import LossType, step_scale
 from pipeline.loss_sums import LossSums
 from pipeline.messages import TrainBatch
+from pipeline.micro_batch import WeightedSample
 from pipeline.precision import MasterWeights
 from pipeline.ranks import Ranks, empty_micro_batch, sums_of_all
 from pipeline.step_totals import StepTotals

@@ -34,8 +34,14 @@ class StepTotals:
         return sum(sum(item.sample.loss_mask) for plan in self.micro_plans for item in plan.samples)
 
     @property
-    def num_shared_tokens(self) -> int:
+    def num_shared_prompt_tokens(self) -> int:
         """Prompt tokens that needed no place of their own, because another sequence computes them."""
+        groups = [group for plan in self.micro_plans if plan.sharing != "nothing" for group in plan.groups]
+        return sum((len(group) - 1) * group[0].sample.num_prompt_tokens for group in groups)
+
+    @property
+    def num_shared_tokens(self) -> int:
+        """All tokens that needed no place of their own."""
         num_inputs = sum(item.num_inputs for plan in self.micro_plans for item in plan.samples)
         return num_inputs - sum(plan.num_tokens - plan.num_padding for plan in self.micro_plans)
 
@@ -49,7 +55,8 @@ class StepTotals:
         return {
             "train/padding_share": num_padding / max(num_tokens, 1),
             "train/pack_ratio": num_packed / max(capacity, 1),
-            "train/shared_prompt_tokens": float(self.num_shared_tokens),
+            "train/shared_prompt_tokens": float(self.num_shared_prompt_tokens),
+            "train/shared_prefix_tokens": float(self.num_shared_tokens - self.num_shared_prompt_tokens),
             "train/skipped_samples": float(num_skipped),
             "train/skipped_share": num_skipped / max(self.num_samples, 1),
             "train/parts": float(self.num_parts),

@@ -23,13 +23,14 @@ from configs.schema import Config, TrainingConfig
 from pipeline.adapters import adapter_config, full_weights, load_policy, published_weights, saved_adapter
 from pipeline.attention import row_obstacle
 from pipeline.backward import LossBackward, refuse_logit_transforms
-from pipeline.batching import MicroPlan, WeightedSample, plan_micro_batches, weigh
+from pipeline.batching import MicroPlan, Sharing, plan_micro_batches, weigh
 from pipeline.checkpoint import load_state, save_checkpoint
 from pipeline.compilation import compile_layers, why_not_compile
 from pipeline.forward import States, completion_states, use_row_attention
 from pipeline.layout_trial import Layout, LayoutTrial
 from pipeline.loss_sums import loss_metrics
 from pipeline.messages import StepResult, TrainBatch
+from pipeline.micro_batch import WeightedSample
 from pipeline.models import load_model, load_tokenizer
 from pipeline.precision import MasterWeights, make_optimizer, set_gpu_arithmetic
 from pipeline.ranks import OneRank, OptimizerState, Ranks, gathered_state, own_optimizer_state
@@ -305,10 +306,11 @@ class Trainer:
     def _plan(self, samples: Sequence[WeightedSample], limit: MicroBatchLimit) -> list[MicroPlan]:
         token_packing = self.config.acceleration.token_packing
         layout: Layout = self._layouts.present
+        shared: Sharing = "prefix" if self.config.acceleration.shared_prefix else "prompt"
         return plan_micro_batches(
             samples,
             pad_token_id=cast(int, self.tokenizer.pad_token_id),
-            share_prompts=layout.shares_prompts,
+            sharing=shared if layout.shares_prompts else "nothing",
             max_sequences=limit.max_sequences,
             max_tokens=limit.max_tokens if layout.packs else None,
             min_pack_ratio=token_packing.min_pack_ratio,

@@ -93,6 +93,7 @@ def test_each_technique_has_a_row_alone_and_one_left_out() -> None:
     assert VARIANTS["all"].is_bf16 == defaults.training.bf16
     assert found["token_packing"]["enabled"] == defaults.acceleration.token_packing.enabled
     assert found["shared_prompt"] == defaults.acceleration.shared_prompt
+    assert found["shared_prefix"] == defaults.acceleration.shared_prefix
     assert found["skip_zero_advantages"] == defaults.acceleration.skip_zero_advantages
 
 

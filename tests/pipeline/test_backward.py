@@ -210,6 +210,8 @@ def make_part() -> MicroBatch:
         layout=None,
         source_rows=owners * width + positions - 1,
         target_ids=ids[loss],
+        prediction_ids=torch.arange(len(owners)),
+        token_starts=tuple(range(len(owners) + 1)),
         old_logprobs=old[loss],
         advantages=torch.tensor(ADVANTAGES)[owners],
         weights=torch.full((len(owners),), 0.1),

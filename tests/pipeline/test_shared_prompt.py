@@ -46,7 +46,7 @@ def test_the_prompt_goes_through_the_model_once_a_group() -> None:
     kept = weigh(
         BATCH.samples, loss_type="dapo", batch_size=4, max_completion_length=16, skip_zero_advantages=True
     )
-    plans = plan_micro_batches(kept, max_sequences=4, pad_token_id=0, share_prompts=True)
+    plans = plan_micro_batches(kept, max_sequences=4, pad_token_id=0, sharing="prompt")
     totals = StepTotals(num_samples=12, num_tokens=BATCH.num_tokens, num_parts=1, micro_plans=tuple(plans))
     # The last token of a completion predicts nothing and stays outside.
     num_inputs = sum(sum(sample.loss_mask) - 1 for sample in BATCH.samples)
