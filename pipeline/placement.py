@@ -137,10 +137,11 @@ class Verdict:
 class OverlapTrial:
     """Overlap first, then alternation, ``num_measured`` steps each, then the faster one for good.
 
-    The steps right after a change are not counted. Where the second order is clearly slower in its first
-    measured step, the trial ends there. In turn, ``block`` steps are generated at once (see
-    RolloutBuffer.alternate): whole blocks are measured then, wherever the first of them begins, after all
-    that can be left of the order before.
+    Where that is overlap, it is measured once more as the run goes on in it: completions have become shorter
+    since the first time, and what a step costs beside its tokens counts for more. The steps right after a
+    change are not counted. Where alternation is clearly slower in its first measured step, it ends there. In
+    turn, ``block`` steps are generated at once (see RolloutBuffer.alternate): whole blocks are measured then,
+    wherever the first of them begins, after all that can be left of the order before.
     """
 
     def __init__(
@@ -152,6 +153,7 @@ class OverlapTrial:
         self._num_measured = math.ceil(num_measured / block) * block
         self._num_left = num_settling  # steps that are not counted
         self._measured: dict[bool, list[tuple[float, int]]] = {True: [], False: []}  # overlaps -> (s, tokens)
+        self._is_second_look = False
         self._is_over = False
         self.overlaps = True
 
@@ -178,17 +180,25 @@ class OverlapTrial:
             return None
         measured = self._measured[self.overlaps]
         measured.append((step_s, max(1, num_tokens)))
-        if self.overlaps:
-            if len(measured) == self._num_measured:
-                self.overlaps, self._num_left = False, self._num_settling
+        is_whole = len(measured) == self._num_measured
+        if self.overlaps and not self._is_second_look:
+            if is_whole:
+                self._turn_to(overlap=False)
             return None
         overlap_s, alternate_s = (self._for_thousand(order) for order in (True, False))
-        is_hopeless = self._block == 1 and alternate_s >= _HOPELESS * overlap_s
-        if len(measured) < self._num_measured and not is_hopeless:
+        is_hopeless = not self.overlaps and self._block == 1 and alternate_s >= _HOPELESS * overlap_s
+        if not is_whole and not is_hopeless:
+            return None
+        if not self.overlaps and overlap_s <= alternate_s:
+            self._is_second_look = True
+            self._turn_to(overlap=True)
             return None
         self._is_over = True
         self.overlaps = overlap_s <= alternate_s
         return Verdict(overlaps=self.overlaps, overlap_s=overlap_s, alternate_s=alternate_s)
+
+    def _turn_to(self, *, overlap: bool) -> None:
+        self.overlaps, self._num_left, self._measured[overlap] = overlap, self._num_settling, []
 
     def _for_thousand(self, overlaps: bool) -> float:
         """Seconds for a thousand tokens: the median step, or all steps where they make a block together."""

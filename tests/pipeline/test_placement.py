@@ -32,13 +32,21 @@ def test_the_faster_order_is_kept_and_the_steps_after_a_change_do_not_count() ->
     assert (verdict.overlaps, verdict.overlap_s, verdict.alternate_s) == (False, 11.0, 8.5)
     assert num_steps == 8
     assert "in turn: 11.00 s for 1,000 tokens" in str(verdict)
-    verdict, num_steps = decide([0.0, 10.0, 10.0, 10.0], [0.0, 11.0, 11.0, 11.0])
-    assert verdict.overlaps and num_steps == 8
+    verdict, num_steps = decide([0.0, 10.0, 10.0, 10.0, 99.0, 10.5, 10.5, 10.5], [0.0, 11.0, 11.0, 11.0])
+    assert (verdict.overlaps, verdict.overlap_s, verdict.alternate_s) == (True, 10.5, 11.0)
+    assert num_steps == 12
+
+
+def test_overlap_must_be_faster_after_the_other_order_as_well() -> None:
+    """Completions became shorter: a token costs more than in the first look, in either order."""
+    verdict, num_steps = decide([0.0, 10.0, 10.0, 10.0, 0.0, 12.0, 12.0, 12.0], [0.0, 11.0, 11.0, 11.0])
+    assert (verdict.overlaps, verdict.overlap_s, verdict.alternate_s) == (False, 12.0, 11.0)
+    assert num_steps == 12
 
 
 def test_an_order_that_is_clearly_slower_is_given_up_after_a_step() -> None:
-    verdict, num_steps = decide([0.0, 10.0, 10.0, 10.0], [20.0, 14.0])
-    assert verdict.overlaps and num_steps == 6
+    verdict, num_steps = decide([0.0, 10.0, 10.0, 10.0, 0.0, 10.0, 10.0, 10.0], [20.0, 14.0])
+    assert verdict.overlaps and num_steps == 10
 
 
 @pytest.mark.parametrize("offset", range(3))
