@@ -72,6 +72,7 @@ def _measure_one(
     num_tail = steps_ahead(contender, given)
     seed = given.seed + repeat
     folder = train_whole(contender, terms, num_steps=given.steps, seed=seed)
+    drop_optimiser_states(folder)
     watched = watched_of(folder)
     record = {
         "speed": speed_of(folder, num_warmup=given.warmup, num_tail=num_tail),
@@ -87,7 +88,6 @@ def _measure_one(
 
 def _curve(folder: Path, terms: Terms, given: argparse.Namespace) -> list[dict[str, Any]]:
     """Pass rate over training time; the first point is the model as it was."""
-    drop_optimiser_states(folder)
     config = load_config(folder / "config.yaml")
     measurement = measurement_of(given, config)
     base = pass_rates(config.model.name, measurement, terms, name="base")
