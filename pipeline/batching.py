@@ -129,7 +129,9 @@ def _branches(group: Sequence[WeightedSample], sharing: Sharing) -> Branches:
     if sharing == "nothing":
         return apart(group[0].inputs)
     inputs = [item.inputs for item in group]
-    return behind_prefix(inputs) if sharing == "prefix" else behind_prompt(inputs, len(_prompt(group[0])))
+    if sharing == "prefix":
+        return behind_prefix(inputs)
+    return behind_prompt(inputs, group[0].sample.num_prompt_tokens)
 
 
 def _num_tokens(group: Sequence[WeightedSample], sharing: Sharing) -> int:
@@ -162,6 +164,8 @@ def _cut_group(
     group: Sequence[WeightedSample], sharing: Sharing, max_tokens: int
 ) -> list[Sequence[WeightedSample]]:
     """``group`` in parts that fit into a row, each with the prompt; a sequence is never cut."""
+    if _num_tokens(group, sharing) <= max_tokens:
+        return [group]
     parts: list[list[WeightedSample]] = [[]]
     for item in group:
         if parts[-1] and _num_tokens([*parts[-1], item], sharing) > max_tokens:

@@ -1,8 +1,8 @@
 """Rows of several sequences without padding: which samples share a row, and who sees whom in it.
 
 A row is a list of trees: the prompt of a group once, then its completions, each of which sees the prompt
-and itself. What all completions begin with lies with the prompt (pipeline.branches). Pure
-planning on lengths; the attention over a row is in pipeline.attention. Called by pipeline.batching.
+and itself. What all completions begin with lies with the prompt (pipeline.branches). Pure planning on
+lengths; the attention over a row is in pipeline.attention. Called by pipeline.batching.
 """
 
 from __future__ import annotations
