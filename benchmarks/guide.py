@@ -105,13 +105,15 @@ TABLES: Final[Mapping[str, GuideTable]] = {
 def techniques_table() -> str:
     """Every technique: class, source of the gain, and what it measured alone and left out."""
     result = _result(TABLES["ablation"].file)
+    possible = {row.name for row in ablation.rows(result["settings"]["mode"], (), None)} if result else None
     lines = [
         "| technique (setting) | exact? | where the gain comes from | alone | left out | guard |",
         "|---|---|---|---|---|---|",
     ]
     for technique in TECHNIQUES:
         first, *_ = technique.off
-        measured = [_ratio(result, f"{row}-{technique.key}") for row in ("only", "no")]
+        names = (f"only-{technique.key}", f"no-{technique.key}")
+        measured = [_ratio(result, row) if possible is None or row in possible else "" for row in names]
         name = f"{technique.name} (`{first}`)"
         lines.append(
             f"| {' | '.join([name, technique.exactness, technique.gain, *measured, technique.guard])} |"
