@@ -1,10 +1,10 @@
-"""What `make train` achieves: gathers finished runs into one result file and prints the README's table.
+"""What `make train` achieves: gathers finished runs into one result file and prints the README's tables.
 
     for seed in 0 1 2; do make train ARGS="--run-name seed$seed --seed $seed"; done
     python -m benchmarks.quickstart runs/seed0 runs/seed1 runs/seed2
 
-Reads summary.json and metrics.jsonl of each, writes benchmarks/results/quickstart_cpu.json, trains nothing.
-A test holds the README's table against that file.
+Reads summary.json, metrics.jsonl and evaluation_before.json and evaluation_after.json of each, writes
+benchmarks/results/quickstart_cpu.json, trains nothing. A test holds the README's tables against that file.
 """
 
 from __future__ import annotations
@@ -12,13 +12,19 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.report import percent
+from curriculum.sources import load_named_tasks
+from pipeline.evaluate import EvaluatedSample
+from pipeline.heldout import earlier_measurement
 from pipeline.metrics import read_metrics
 
 RESULT = Path(__file__).parent / "results" / "quickstart_cpu.json"
+_WHEN = ("before", "after")
 _CURVE = ("rollout/reward_mean", "rollout/pass_rate", "rollout/completion_length", "step/seconds")
 
 
@@ -44,11 +50,66 @@ def gather(run: Path) -> dict[str, Any]:
         "before": evaluation["before"]["pass_at_1"],
         "after": evaluation["after"]["pass_at_1"],
         "difference": evaluation["difference"],
+        "answers": {when: _answers(run / f"evaluation_{when}.json", evaluation["tasks"]) for when in _WHEN},
         "curve": {name: [round(step[name] or 0.0, 4) for step in steps] for name in _CURVE},
     }
 
 
-def table(result: dict[str, Any]) -> str:
+def _answers(path: Path, tasks: str) -> dict[str, Any]:
+    """What the answers of one measurement are like; raises ValueError when it is missing or damaged."""
+    report = earlier_measurement(path)
+    if report is None:
+        raise ValueError(f"{path} is missing: give the folder of a finished, measured run")
+    return count_answers(report.samples, {task.task_id: task.difficulty for task in load_named_tasks(tasks)})
+
+
+def count_answers(samples: Sequence[EvaluatedSample], levels: Mapping[str, int]) -> dict[str, Any]:
+    """Judged and passed samples by the level of their task, those without syntax, and characters of all.
+
+    Samples that could not be judged are left out.
+    """
+    judged = [sample for sample in samples if not sample.result.is_infra_error]
+    num_judged = Counter(levels[sample.task_id] for sample in judged)
+    num_passed = Counter(levels[sample.task_id] for sample in judged if sample.result.passed)
+    return {
+        "judged": {str(level): num_judged[level] for level in sorted(num_judged)},
+        "passed": {str(level): num_passed[level] for level in sorted(num_judged)},
+        "without_syntax": sum(not sample.result.breakdown["syntax"] for sample in judged),
+        "characters": sum(len(sample.text) for sample in judged),
+    }
+
+
+def answers_table(result: Mapping[str, Any]) -> str:
+    """The README's second table: what became of the answers, over all runs, in Markdown."""
+    sums = [_sum([run["answers"][when] for run in result["runs"]]) for when in _WHEN]
+    num_judged = [sum(one["judged"].values()) for one in sums]
+    rows = {
+        f"pass@1, level {level}": [
+            f"{100 * one['passed'][level] / one['judged'][level]:.1f} %" for one in sums
+        ]
+        for level in sums[0]["judged"]
+    }
+    rows["programs that do not compile"] = [
+        f"{100 * one['without_syntax'] / num:.0f} %" for one, num in zip(sums, num_judged, strict=True)
+    ]
+    rows["characters of an answer, mean"] = [
+        f"{one['characters'] / num:.0f}" for one, num in zip(sums, num_judged, strict=True)
+    ]
+    lines = [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()]
+    return "\n".join(["| all runs together | before | after |", "|---|---|---|", *lines])
+
+
+def _sum(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The counts of several measurements of the same tasks, added."""
+    by_level = {
+        name: {level: sum(one[name][level] for one in answers) for level in answers[0][name]}
+        for name in ("judged", "passed")
+    }
+    totals = {name: sum(one[name] for one in answers) for name in ("without_syntax", "characters")}
+    return {**by_level, **totals}
+
+
+def table(result: Mapping[str, Any]) -> str:
     """The README's table, in Markdown."""
     lines = [
         "| seed | pass@1 before | after | difference | minutes |",
@@ -69,11 +130,11 @@ def main() -> None:
     )
     parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
     runs = [gather(run) for run in parser.parse_args().runs]
-    command = 'make train ARGS="--seed N"'
+    command = 'make train ARGS="--run-name seedN --seed N"'
     result = {"command": command, "runs": sorted(runs, key=lambda run: int(run["seed"]))}
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(table(result))
+    print(f"{table(result)}\n\n{answers_table(result)}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ Called by pipeline.trainer and pipeline.step_gradient.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import shutil
 import subprocess
@@ -17,7 +18,12 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
+
+from configs.schema import TrainingConfig
+
+_log = logging.getLogger(__name__)
 
 _MIN_CAPABILITY = (7, 0)
 _COMPILER_TIMEOUT_S = 60.0
@@ -56,6 +62,20 @@ def why_not_with(compiler: str) -> str | None:
             return f"the C++ compiler {path} does not work: {error}"
     lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
     return f"the C++ compiler {path} does not work: {lines[0]}" if done.returncode else None
+
+
+def prepare_layers(model: PreTrainedModel, training: TrainingConfig, device: torch.device) -> bool:
+    """Checkpoint and compile the layers as asked; returns whether they are compiled."""
+    if training.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.train()
+    if not training.torch_compile:
+        return False
+    reason = why_not_compile(device)
+    if reason is None:
+        return compile_layers(model) > 0
+    _log.warning("training.torch_compile: the run goes on uncompiled: %s", reason)
+    return False
 
 
 def compile_layers(model: nn.Module) -> int:

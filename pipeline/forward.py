@@ -2,20 +2,24 @@
 
 Padded sequences, or one row of trees (pipeline.packing) whose attention pipeline.attention confines; both
 give the same states, and no cache is involved, so checkpointed layers compute the same again. Called by
-pipeline.backward.
+pipeline.backward and pipeline.trainer.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import cast
 
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pipeline.attention import IMPLEMENTATION
+from configs.schema import Config
+from pipeline.attention import IMPLEMENTATION, row_obstacle
 from pipeline.micro_batch import MicroBatch
 from pipeline.models import decoder_of
+
+_log = logging.getLogger(__name__)
 
 # The last hidden states (M, H) of a micro-batch, as ``completion_states`` makes them.
 States = Callable[[PreTrainedModel, MicroBatch], Tensor]
@@ -40,3 +44,14 @@ def completion_states(model: PreTrainedModel, part: MicroBatch) -> Tensor:
 def use_row_attention(model: PreTrainedModel) -> None:
     """Give ``model`` the attention that understands rows; padded batches go through SDPA as before."""
     model.set_attn_implementation(IMPLEMENTATION)
+
+
+def takes_rows(config: Config, model: PreTrainedModel) -> bool:
+    """Whether rows of several sequences go through ``model`` as they should; if not, the run says so."""
+    acceleration, generation = config.acceleration, config.generation
+    if not (acceleration.token_packing.enabled or acceleration.shared_prompt):
+        return False
+    obstacle = row_obstacle(model.config, generation.max_prompt_length + generation.max_completion_length)
+    if obstacle is not None:
+        _log.warning("token packing and shared prompts are off, the batches are padded: %s", obstacle)
+    return obstacle is None

@@ -99,7 +99,7 @@ METRICS = (
     Metric("step/seconds", "s", "wall time of the step"),
     Metric("step/samples_per_s", "samples/s", "trained completions over that time"),
     Metric("step/per_s", "steps/s", "steps since the run began or was resumed, over that time"),
-    Metric("step/per_s_recent", "steps/s", "the same over the last five steps"),
+    Metric("step/per_s_recent", "steps/s", "the same over the last six steps"),
     Metric("eval/pass_at_1", "", "pass@1 on the held-out tasks, measured while training goes on"),
     Metric("eval/pass_at_1_low", "", "lower end of its 95 % interval"),
     Metric("eval/pass_at_1_high", "", "upper end of its 95 % interval"),

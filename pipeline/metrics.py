@@ -155,7 +155,8 @@ class StepRate:
     Both are of the wall clock, so what lies between two steps (a checkpoint) counts.
     """
 
-    RECENT_STEPS = 5
+    # Holds whole blocks of two and of three steps: in turn, only the first of a block is slow.
+    RECENT_STEPS = 6
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

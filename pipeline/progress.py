@@ -21,9 +21,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.metrics import StepRate
+
 _SPARKS = "▁▂▃▄▅▆▇█"
 _SPARK_WIDTH = 24
-_RECENT_STEPS = 5
 _QUIET_S = 30.0
 _MAX_WIDTH = 100
 
@@ -69,7 +70,7 @@ class _Clock:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._start_s = self._last_s = clock()
-        self._recent: deque[float] = deque(maxlen=_RECENT_STEPS)
+        self._recent: deque[float] = deque(maxlen=StepRate.RECENT_STEPS)
         self._steps_left = 0
 
     def start(self, steps_left: int) -> None:
@@ -87,11 +88,13 @@ class _Clock:
         return self._clock() - self._start_s
 
     def left_s(self) -> float | None:
-        """Seconds left, or None before the first step; the median, so one slow step does not scare."""
+        """Seconds left, or None before the first step; one slow step among the recent ones does not scare."""
         if not self._recent:
             return None
         since_last_s = self._clock() - self._last_s
-        return max(0.0, statistics.median(self._recent) * self._steps_left - since_last_s)
+        recent = sorted(self._recent)
+        inner = recent[1:-1] or recent
+        return max(0.0, statistics.fmean(inner) * self._steps_left - since_last_s)
 
 
 class PlainProgress:

@@ -17,14 +17,13 @@ orchestrator's loops; who waits on whom is in each method.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline.admission import Admission
 from pipeline.buffer_counts import BufferCounts, no_slot, not_delivered
-from pipeline.errors import StageError
 from pipeline.messages import RolloutGroup
+from pipeline.waiting import Waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +73,7 @@ class RolloutBuffer:
         self._stale: list[RolloutGroup] = []  # dropped, not yet returned
         self._on_too_old: Callable[[RolloutGroup], None] = lambda group: None
         self._training: set[int] = set()
-        self._failure: str | None = None
-        self._num_passed_over = 0
-        self._change = asyncio.Event()
+        self._waiting = Waiting()
 
     @property
     def counts(self) -> BufferCounts:
@@ -137,7 +134,9 @@ class RolloutBuffer:
         Unblocked by ``weights_loaded`` (generators caught up), ``trained`` and ``drop``. Raises
         TimeoutError that names who held it up, StageError after ``fail``.
         """
-        await self._wait_until(lambda: self.counts.in_use < self.num_slots, deadline_s, self._explain_no_slot)
+        await self._waiting.until(
+            lambda: self.counts.in_use < self.num_slots, deadline_s, self._explain_no_slot
+        )
         slot = self.take_slot()
         assert slot is not None
         return slot
@@ -204,7 +203,7 @@ class RolloutBuffer:
 
         Who waits has as long again as at first: another group is on its way (pipeline.gate bounds how many).
         """
-        self._num_passed_over += 1
+        self._waiting.renew()
         self.drop(draw_id)
 
     async def take(self, num_groups: int, trainer_version: int, deadline_s: float) -> Taken:
@@ -222,7 +221,7 @@ class RolloutBuffer:
         def explain(waited_s: float) -> str:
             return self._explain_not_delivered(num_groups, waited_s)
 
-        await self._wait_until(lambda: self._is_enough(num_groups), deadline_s, explain)
+        await self._waiting.until(lambda: self._is_enough(num_groups), deadline_s, explain)
         return self._taken(num_groups)
 
     def take_now(self, num_groups: int) -> Taken | None:
@@ -308,34 +307,13 @@ class RolloutBuffer:
 
     def fail(self, reason: str) -> None:
         """Wake everyone who waits with a StageError of ``reason``: a stage is gone for good."""
-        self._failure = self._failure or reason
-        self._changed()
+        self._waiting.fail(reason)
 
     def _changed(self) -> None:
         has_blocks = self._alternates and not self._rule.num_extra
         if has_blocks and self._policy_version == self._trainer_version and not self.counts.in_use:
             self._block_version = self._trainer_version
-        self._change.set()
-        self._change = asyncio.Event()
-
-    async def _wait_until(
-        self, ready: Callable[[], bool], deadline_s: float, explain: Callable[[float], str]
-    ) -> None:
-        try:
-            async with asyncio.timeout(deadline_s) as limit:
-                num_passed_over = self._num_passed_over
-                while True:
-                    if self._failure is not None:
-                        raise StageError(self._failure)
-                    change = self._change
-                    if ready():
-                        return
-                    await change.wait()
-                    if self._num_passed_over > num_passed_over:
-                        num_passed_over = self._num_passed_over
-                        limit.reschedule(asyncio.get_running_loop().time() + deadline_s)
-        except TimeoutError:
-            raise TimeoutError(explain(deadline_s)) from None
+        self._waiting.changed()
 
     def _explain_not_delivered(self, num_groups: int, waited_s: float) -> str:
         return not_delivered(

@@ -7,7 +7,6 @@ pipeline/trainer_actor.py.
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -19,14 +18,13 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from configs.schema import Config, TrainingConfig
+from configs.schema import Config
 from pipeline.adapters import adapter_config, full_weights, load_policy, published_weights, saved_adapter
-from pipeline.attention import row_obstacle
 from pipeline.backward import LossBackward, refuse_logit_transforms
 from pipeline.batching import MicroPlan, Sharing, plan_micro_batches, weigh
 from pipeline.checkpoint import load_state, save_checkpoint
-from pipeline.compilation import compile_layers, why_not_compile
-from pipeline.forward import States, completion_states, use_row_attention
+from pipeline.compilation import prepare_layers
+from pipeline.forward import States, completion_states, takes_rows, use_row_attention
 from pipeline.layout_trial import Layout, LayoutTrial
 from pipeline.loss_sums import loss_metrics
 from pipeline.messages import StepResult, TrainBatch
@@ -37,8 +35,6 @@ from pipeline.ranks import OneRank, OptimizerState, Ranks, gathered_state, own_o
 from pipeline.schedule import learning_rate_factor
 from pipeline.step_gradient import MicroBatchLimit, StepGradient, StepRules
 from pipeline.step_totals import StepTotals
-
-_log = logging.getLogger(__name__)
 
 
 class Trainer:
@@ -86,8 +82,8 @@ class Trainer:
             self._reference = _load(config, reference_path or model_path, load_device, dtype)
             self._reference.requires_grad_(False)
             reference_states = self._ranks.shard(self._reference, bf16=training.bf16)
-        takes_rows = _takes_rows(config, self.model)
-        trial = LayoutTrial.of_run(config, takes_rows=takes_rows)
+        can_take_rows = takes_rows(config, self.model)
+        trial = LayoutTrial.of_run(config, takes_rows=can_take_rows)
         # Without a trial what is asked for stays.
         self._layouts = trial if tries_layouts else LayoutTrial([trial.present])
         self._notes: list[str] = []
@@ -114,7 +110,7 @@ class Trainer:
                 max_tokens=config.acceleration.token_packing.max_tokens,
             ),
             is_adaptive=training.auto_find_batch_size,
-            is_compiled=_prepare_layers(self._weights.computed, training, self.device),
+            is_compiled=prepare_layers(self._weights.computed, training, self.device),
         )
         self._optimizer = make_optimizer(self._weights.trained, training)
         self._changing = threading.Lock()
@@ -330,28 +326,3 @@ def _drop_nothing(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-
-
-def _takes_rows(config: Config, model: PreTrainedModel) -> bool:
-    """Whether rows of several sequences go through ``model`` as they should; if not, the run says so."""
-    acceleration, generation = config.acceleration, config.generation
-    if not (acceleration.token_packing.enabled or acceleration.shared_prompt):
-        return False
-    obstacle = row_obstacle(model.config, generation.max_prompt_length + generation.max_completion_length)
-    if obstacle is not None:
-        _log.warning("token packing and shared prompts are off, the batches are padded: %s", obstacle)
-    return obstacle is None
-
-
-def _prepare_layers(model: PreTrainedModel, training: TrainingConfig, device: torch.device) -> bool:
-    """Checkpoint and compile the layers as asked; returns whether they are compiled."""
-    if training.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        model.train()
-    if not training.torch_compile:
-        return False
-    reason = why_not_compile(device)
-    if reason is None:
-        return compile_layers(model) > 0
-    _log.warning("training.torch_compile: the run goes on uncompiled: %s", reason)
-    return False

@@ -35,6 +35,7 @@ from pipeline.rollout_buffer import RolloutBuffer
 from pipeline.rollouts import RolloutProducer
 from pipeline.run_folder import RunFolder
 from pipeline.sample_log import log_samples
+from pipeline.stage_metrics import StageMetrics
 from pipeline.step_feed import FedStep, StepFeed, why_not_streamed
 from pipeline.stopping import StoppedError, StopRequest
 from pipeline.timeline import CHECKPOINT, WEIGHTS, Timeline
@@ -46,19 +47,6 @@ if TYPE_CHECKING:
     from pipeline.trainer_group import TrainerHandle
 
 T = TypeVar("T")
-
-# What the reward pool counts up from the start, and what it has at a moment.
-_REWARD_COUNTS = (
-    "rewards/cache_hits",
-    "rewards/cache_misses",
-    "rewards/cache_joins",
-    "rewards/cache_evictions",
-    "rewards/cache_saved_s",
-    "rewards/infra_errors",
-    "rewards/worker_restarts",
-)
-_DRAFTS = ("drafted", "accepted")
-_REWARD_LEVELS = ("rewards/in_flight", "rewards/waiting")
 
 
 class TrainingLoop:
@@ -91,13 +79,11 @@ class TrainingLoop:
         self._folder = folder
         self._trainer = trainer
         self._generator = generator
-        self._scorer = scorer
         self._buffer = buffer
         self._sampler = sampler
         self._ledger = ledger
         self._metrics = metrics
         self._progress = progress
-        self._producer = producer
         self._weights_folder = weights_folder
         self._stop = stop
         self._trial = trial
@@ -108,8 +94,12 @@ class TrainingLoop:
         self._published: WeightUpdate | None = None  # kept until superseded: a generator may start again
         self._last_step = 0  # committed
         self._last_saved = 0
-        self._last_scores = scorer.metrics()
-        self._last_drafts: dict[str, float] = {}
+        self._stages = StageMetrics(
+            producer=producer,
+            scorer=scorer,
+            generator=generator,
+            drafts=config.acceleration.speculative.enabled,
+        )
         self._mismatch = MismatchWatch(config.grpo.mismatch_kl_warning)
         self._feed = StepFeed(
             config=config,
@@ -229,8 +219,7 @@ class TrainingLoop:
         elapsed_s, self._closed_s = time.perf_counter() - self._closed_s, time.perf_counter()
         metrics = {
             **fed.report.metrics,
-            **self._stage_metrics(fed.result),
-            **await self._drafting(),
+            **await self._stages.since_last(fed.result),
             **fed.result.metrics,
             "rollout/dropped_groups": float(fed.num_dropped),
             "rollout/cancelled_groups": float(fed.num_cancelled),
@@ -314,39 +303,3 @@ class TrainingLoop:
         self._progress.step(result.step, result.metrics)
         if (warning := self._mismatch.warning(result.step, result.metrics)) is not None:
             self._progress.message(warning)
-
-    async def _drafting(self) -> dict[str, float]:
-        """What became of the tokens that were drafted since the last step, where any are."""
-        if not self._config.acceleration.speculative.enabled:
-            return {}
-        now, last = await self._generator.stats(), self._last_drafts
-        self._last_drafts = now
-        # An engine that was started again counts from zero.
-        drafted, accepted = (max(0.0, now.get(name, 0.0) - last.get(name, 0.0)) for name in _DRAFTS)
-        return {
-            "generation/drafted_tokens": drafted,
-            "generation/draft_acceptance": min(1.0, accepted / max(1.0, drafted)),
-        }
-
-    def _stage_metrics(self, result: StepResult) -> dict[str, float]:
-        """What each stage did since the last step."""
-        generation, aborts = self._producer.generation_timer.drain(), self._producer.aborts.drain()
-        now, last = self._scorer.metrics(), self._last_scores
-        self._last_scores = now
-        grown = {name: now[name] - last[name] for name in now}
-        num_found = grown["rewards/cache_hits"] + grown["rewards/cache_joins"]
-        return {
-            "generation/seconds": generation.seconds,
-            "generation/tokens": float(generation.num_tokens),
-            "generation/tokens_per_s": generation.tokens_per_s,
-            "generation/aborted": float(aborts.num_aborted),
-            "generation/tokens_saved": aborts.num_tokens_saved,
-            "rewards/seconds": grown["rewards/busy_s"],
-            "rewards/seconds_mean": grown["rewards/busy_s"] / max(1.0, grown["rewards/scored"]),
-            "rewards/cache_hit_rate": num_found / max(1.0, num_found + grown["rewards/cache_misses"]),
-            **{name: grown[name] for name in _REWARD_COUNTS},
-            **{name: now[name] for name in _REWARD_LEVELS},
-            "train/seconds": result.seconds,
-            "train/tokens": float(result.num_tokens),
-            "train/tokens_per_s": result.num_tokens / result.seconds,
-        }

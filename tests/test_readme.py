@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 
 from benchmarks import async_overlap, generation, modes, startup, step_table
-from benchmarks.quickstart import RESULT, table
+from benchmarks.quickstart import RESULT, answers_table, table
 from benchmarks.training_run import MODES
 
 README = Path(__file__).parent.parent / "README.md"
 GUIDE = Path(__file__).parent.parent / "SPEEDUP_GUIDE.md"
 
 
-def test_the_quickstart_table_is_the_measured_one() -> None:
+def test_the_quickstart_tables_are_the_measured_ones() -> None:
     result = json.loads(RESULT.read_text(encoding="utf-8"))
     assert len(result["runs"]) >= 3
-    assert table(result) in README.read_text(encoding="utf-8")
+    text = README.read_text(encoding="utf-8")
+    assert table(result) in text and answers_table(result) in text
 
 
 @pytest.mark.parametrize("mode", MODES)

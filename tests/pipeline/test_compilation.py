@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, fx
 
-from pipeline import trainer as trainer_module
+from pipeline import compilation
 from pipeline.compilation import compile_layers, uncompile_layers, why_not_on_gpu, why_not_with
 from pipeline.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_model, make_samples, save_model
@@ -86,7 +86,7 @@ def test_a_failed_compilation_loses_no_batch(
     batch = make_samples(LENGTHS, ADVANTAGES)
     plain = Trainer(make_config(), folder)
     loss, expected = plain.gradients(batch)
-    monkeypatch.setattr(trainer_module, "why_not_compile", lambda device: None)
+    monkeypatch.setattr(compilation, "why_not_compile", lambda device: None)
     trainer = Trainer(make_config(training=COMPILED), folder)
     for layer in trainer._weights.computed.model.layers:
         layer.compile(backend=backend)

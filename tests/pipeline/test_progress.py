@@ -151,6 +151,33 @@ def test_time_left_counts_only_the_steps_after_a_resume() -> None:
     assert stream.getvalue().endswith("left 0:10\n")
 
 
+@pytest.mark.parametrize("block", [(19.0, 5.0), (19.0, 5.0, 5.0)])
+def test_time_left_is_steady_and_right_where_every_block_of_steps_begins_with_a_slow_one(
+    block: tuple[float, ...],
+) -> None:
+    stream, clock = io.StringIO(), Clock()
+    progress = PlainProgress(stream, clock=clock)
+    progress.start(100)
+    left_s = []
+    for step in range(1, 25):
+        clock.now_s += block[step % len(block)]
+        progress.step(step, METRICS)
+        minutes, seconds = stream.getvalue().split("left ")[-1].split(":")
+        left_s.append((60 * int(minutes) + int(seconds)) / (100 - step))
+    assert max(left_s[6:]) - min(left_s[6:]) < 0.1
+    assert left_s[-1] == pytest.approx(sum(block) / len(block), rel=0.15)
+
+
+def test_one_slow_step_does_not_scare() -> None:
+    stream, clock = io.StringIO(), Clock()
+    progress = PlainProgress(stream, clock=clock)
+    progress.start(20)
+    for step, seconds in enumerate((10.0, 10.0, 300.0, 10.0), start=1):
+        clock.now_s += seconds
+        progress.step(step, METRICS)
+    assert stream.getvalue().endswith("left 2:40\n")
+
+
 def test_a_sparkline_spans_its_values_and_leaves_gaps() -> None:
     assert sparkline(deque([0.0, 0.5, math.nan, 1.0])) == "▁▅ █"
     assert sparkline(deque([2.0, 2.0])) == "▁▁"

@@ -1,0 +1,59 @@
+"""Waiting until a state in this event loop allows something, with a deadline that names who held it up.
+
+The state's owner calls ``changed`` after each change; who waits looks again then, in the order they came. It
+starts no task. Called by pipeline.rollout_buffer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from pipeline.errors import StageError
+
+
+class Waiting:
+    """Those who wait for a state, and how it wakes them."""
+
+    def __init__(self) -> None:
+        self._change = asyncio.Event()
+        self._failure: str | None = None
+        self._num_renewed = 0
+
+    def changed(self) -> None:
+        """Have everyone who waits look again."""
+        self._change.set()
+        self._change = asyncio.Event()
+
+    def renew(self) -> None:
+        """Give everyone who waits as long again as at first, from when they look next."""
+        self._num_renewed += 1
+
+    def fail(self, reason: str) -> None:
+        """Wake everyone who waits, now or later, with a StageError of ``reason``; the first reason stays."""
+        self._failure = self._failure or reason
+        self.changed()
+
+    async def until(
+        self, is_ready: Callable[[], bool], deadline_s: float, explain: Callable[[float], str]
+    ) -> None:
+        """Return when ``is_ready`` holds, looking at once and after each change.
+
+        Raises TimeoutError with ``explain(deadline_s)`` when ``deadline_s`` seconds have passed since the
+        call or the last ``renew``, StageError after ``fail``.
+        """
+        try:
+            async with asyncio.timeout(deadline_s) as limit:
+                num_renewed = self._num_renewed
+                while True:
+                    if self._failure is not None:
+                        raise StageError(self._failure)
+                    change = self._change
+                    if is_ready():
+                        return
+                    await change.wait()
+                    if self._num_renewed > num_renewed:
+                        num_renewed = self._num_renewed
+                        limit.reschedule(asyncio.get_running_loop().time() + deadline_s)
+        except TimeoutError:
+            raise TimeoutError(explain(deadline_s)) from None
