@@ -159,14 +159,15 @@ class VllmEngine:
         updates = self._updates
         while True:
             name = f"{request.request_id}/{index}/{next(self._numbers)}"
-            was_busy, num_begun, num_resets = updates.is_busy, updates.num_begun, updates.num_resets
+            await updates.settled()
+            num_begun, num_resets = updates.num_begun, updates.num_resets
             with updates.writing(name) as marks:
                 pieces, finish_reason, num_cached = await self._write(request, index, name)
             if finish_reason is not None:
                 return _completion(index, pieces, finish_reason, num_cached, marks)
             if updates.num_resets > num_resets:
                 raise RuntimeError(f"request {name} was ended: the engine has gone back to its base weights")
-            if updates.num_begun == num_begun and not was_busy:
+            if updates.num_begun == num_begun:
                 raise RuntimeError(f"request {name} was ended by vLLM, for no reason that is known here")
 
     async def _write(

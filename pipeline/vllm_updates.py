@@ -4,8 +4,9 @@ What becomes of completions in flight is the update's ``mode``:
 
 - keep: the engine stops between two tokens and goes on. With ``recompute_kv_cache`` vLLM computes all that
   stands before anew, so that each token has the probability that its version gives it; without, it goes on
-  over the old KV cache (PipelineRL, arXiv:2509.19128). Peers that abort and send prompt and partial answer
-  again (AReaL, verl, SkyRL) do the same as keep, in more steps.
+  over the old KV cache (PipelineRL, arXiv:2509.19128), and what has written nothing yet begins again, so that
+  no answer is of one version over a prompt that another one has read. Peers that abort and send prompt and
+  partial answer again (AReaL, verl, SkyRL) do the same as keep, in more steps.
 - drain: what runs ends first, what waits begins under the new weights.
 - abort: what runs begins again from its prompt. No completion has two versions, and none is older than the
   swap; but an answer that was short enough to end before it stays, and a long one is drawn again, so that
@@ -71,10 +72,11 @@ class WeightUpdates:
         self._transfer_ready = False
         self._marks: dict[str, VersionMarks] = {}  # by request id
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether an update or a reset is under way."""
-        return self._lock.locked()
+    async def settled(self) -> None:
+        """Wait while an update or a reset is under way, so that what begins then has the salt of its weights."""
+        while self._lock.locked():
+            async with self._lock:
+                pass
 
     @property
     def cache_salt(self) -> str:
@@ -110,7 +112,8 @@ class WeightUpdates:
             try:
                 num_written = await self._count_written()
                 if update.mode == "drain":
-                    await self._abandon(num_written)
+                    # What waits half written, for lack of memory, would have two versions.
+                    await self._engine.abort([name for name, tokens in num_written.items() if tokens > 0])
                 if update.kind == "adapter" and self._adapter is not None:
                     await self._adapter.replace(self._engine, update.path)
                     await self._engine.update_weight_version(str(update.policy_version))
@@ -120,6 +123,9 @@ class WeightUpdates:
                     await self._load_draft(update.draft_path, "full")
                     self._has_learnt = True
                 self._stamp(num_written, update.policy_version)
+                if not update.recompute_kv_cache:
+                    # With the salt that it has, it would take the prompt as the old weights have read it.
+                    await self._engine.abort([n for n, tokens in self._num_written().items() if tokens == 0])
                 held = int(await self._engine.get_weight_version())
             finally:
                 await self._engine.resume_generation()
@@ -164,14 +170,11 @@ class WeightUpdates:
             await asyncio.sleep(0)
         for _ in range(_SETTLING_TURNS):
             await asyncio.sleep(0)
+        return self._num_written()
+
+    def _num_written(self) -> dict[str, int]:
         states = self._engine.output_processor.request_states.values()
         return {state.external_req_id: state.detokenizer.num_output_tokens() for state in states}
-
-    async def _abandon(self, num_written: dict[str, int]) -> None:
-        """End what waits half written, for lack of memory: it would have two versions. It begins again."""
-        begun = [name for name, num_tokens in num_written.items() if num_tokens > 0]
-        if begun:
-            await self._engine.abort(begun)
 
     async def _prepare_transfer(self) -> None:
         if not self._transfer_ready:

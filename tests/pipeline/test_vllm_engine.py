@@ -158,15 +158,15 @@ async def generate_across_an_update(
     """Completions that the update found half written, and one of a request that came while it went on."""
     sampling = SamplingSettings(max_completion_length=80)
     long = replace(ask(engine, f"{update.policy_version} running", 3), sampling=sampling)
+    # Made before: it reads the tokenizer, and the update could have ended by then.
+    late = ask(engine, f"{update.policy_version} waiting", 1, length=16)
     running = asyncio.create_task(collect(engine, long))
     # Written beside them token by token: when it has ended, they have as many.
     gauge = replace(long, request_id=f"{update.policy_version} gauge", num_generations=1)
     await collect(engine, replace(gauge, sampling=SamplingSettings(max_completion_length=GAUGE)))
     updating = asyncio.create_task(engine.generator.update_weights(update))
     await asyncio.sleep(0.01)
-    waiting = asyncio.create_task(
-        collect(engine, ask(engine, f"{update.policy_version} waiting", 1, length=16))
-    )
+    waiting = asyncio.create_task(collect(engine, late))
     loaded = await updating
     assert loaded.policy_version == update.policy_version
     return await running, await waiting
@@ -227,6 +227,34 @@ def test_each_token_has_the_version_and_the_probability_of_the_weights_that_wrot
     assert {c.min_policy_version for c in waiting} == {version + 1}
     for completion in (*(crossed or running)[:2], *waiting):
         assert_logprobs_are_those_of_the_writers(policies, prompt, completion, version, recomputes)
+
+
+def test_what_an_update_finds_unbegun_reads_its_prompt_under_the_new_weights(
+    vllm_engine: RunningEngine, policies: Policies
+) -> None:
+    prompt = ask(vllm_engine, "prompt", 1).prompt_ids
+
+    async def scenario() -> tuple[int, list[Completion]]:
+        version = (await collect(vllm_engine, ask(vllm_engine, "now", 1, length=1)))[0].max_policy_version + 1
+        await vllm_engine.generator.update_weights(replace(policies.to_base, policy_version=version))
+        # As many as the engine runs at once, so that the others wait in vLLM's own queue.
+        long = replace(ask(vllm_engine, "full", 16), sampling=SamplingSettings(max_completion_length=80))
+        queued = ask(vllm_engine, "queued", 2, length=16)
+        # Of these weights, and left in the cache.
+        await collect(vllm_engine, ask(vllm_engine, "cached", 1, length=1))
+        running = asyncio.create_task(collect(vllm_engine, long))
+        waiting = asyncio.create_task(collect(vllm_engine, queued))
+        await asyncio.sleep(0.05)
+        update = replace(policies.to_other, policy_version=version + 1, recompute_kv_cache=False)
+        await vllm_engine.generator.update_weights(update)
+        return version + 1, [*await running, *await waiting]
+
+    version, completions = vllm_engine.loop.run_until_complete(scenario())
+    unbegun = [c for c in completions if c.min_policy_version == version]
+    assert len(unbegun) >= 2
+    for completion in unbegun:
+        expected = forward_logprobs(policies.other, prompt, completion).tolist()
+        assert completion.logprobs == pytest.approx(expected, abs=1e-3)
 
 
 def test_an_adapter_is_merged_into_the_running_engine_exactly(
