@@ -73,7 +73,7 @@ class WeightUpdates:
         self._marks: dict[str, VersionMarks] = {}  # by request id
 
     async def settled(self) -> None:
-        """Wait while an update or a reset is under way, so that what begins then has the salt of its weights."""
+        """Wait while an update or a reset is under way: what begins then has the salt of its weights."""
         while self._lock.locked():
             async with self._lock:
                 pass
