@@ -26,7 +26,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
 from pipeline.messages import GenerationRequest
-from pipeline.models import load_model, load_tokenizer
+from pipeline.model_loading import load_model, load_tokenizer
 from pipeline.prompts import encode_prompt
 from pipeline.sampling import training_sampling
 from pipeline.vllm_actor import engine_settings

@@ -28,7 +28,8 @@ from curriculum.task import Task
 from pipeline.engine_start import choose_device, running_generator
 from pipeline.generator import Generator
 from pipeline.messages import GenerationRequest, RolloutGroup
-from pipeline.models import load_tokenizer, resolve_model
+from pipeline.model_loading import load_tokenizer
+from pipeline.models import resolve_model
 from pipeline.prompts import encode_prompt
 from pipeline.rollouts import make_group
 from pipeline.sampling import training_sampling

@@ -29,7 +29,8 @@ from benchmarks.report import add_output_options, publish
 from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightUpdate
-from pipeline.models import load_model, load_tokenizer, resolve_model
+from pipeline.model_loading import load_model, load_tokenizer
+from pipeline.models import resolve_model
 from pipeline.prompts import encode_prompt
 from pipeline.vllm_actor import start_vllm_generator
 from pipeline.weights import write_weights

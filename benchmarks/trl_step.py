@@ -21,7 +21,7 @@ from trl import GRPOTrainer
 
 from configs.schema import Config
 from pipeline.messages import TrainBatch
-from pipeline.models import load_model, load_tokenizer
+from pipeline.model_loading import load_model, load_tokenizer
 from pipeline.trl_setup import CpuGRPOTrainer, trl_config
 
 

@@ -27,7 +27,8 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedMod
 from configs.schema import Config, LoraConfig, ModelConfig
 from pipeline.adapter_targets import target_names
 from pipeline.merging import ADAPTER_CONFIG, ADAPTER_WEIGHTS, PEFT_PREFIX
-from pipeline.models import SMOLLM2, load_model
+from pipeline.model_loading import load_model
+from pipeline.packaged_model import SMOLLM2
 
 # PEFT's name of the adapter within the model; it is not part of the names in a file.
 _ADAPTER = "default"

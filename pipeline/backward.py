@@ -25,7 +25,7 @@ from pipeline.logprobs import logits_gradient_, logprobs_to_probabilities_
 from pipeline.loss import LossTokens, needs_whole_sequences, policy_loss
 from pipeline.loss_sums import LossSums
 from pipeline.micro_batch import MicroBatch
-from pipeline.models import head_of
+from pipeline.model_loading import head_of
 
 # Tokens whose logits exist at a time: 1024 x 49,152 in bf16 are 96 MiB.
 LOGITS_ROWS = 1024

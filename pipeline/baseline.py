@@ -41,7 +41,8 @@ from pipeline.hub_upload import refuse_push
 from pipeline.ledger import Ledger
 from pipeline.metrics import MetricsWriter
 from pipeline.model_files import refuse_damaged_model
-from pipeline.models import load_model, load_tokenizer, resolve_model
+from pipeline.model_loading import load_model, load_tokenizer
+from pipeline.models import resolve_model
 from pipeline.progress import Progress, make_progress
 from pipeline.prompts import encode_prompt
 from pipeline.run_folder import RunFolder

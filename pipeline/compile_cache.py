@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from pipeline.prompt_tokenizer import cache_root
+from pipeline.user_cache import cache_root
 
 _FOLDERS = {"VLLM_CACHE_ROOT": "vllm", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
 

@@ -37,7 +37,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from configs.acceleration_schema import DraftLearningConfig
 from pipeline.messages import TrainBatch, TrainingSample
-from pipeline.models import decoder_of, head_of, load_model
+from pipeline.model_loading import decoder_of, head_of, load_model
 from pipeline.weights import write_weights
 
 # Of one forward, padding included; a longer sequence goes alone.

@@ -181,7 +181,8 @@ def _sample_side(
 ) -> tuple[EvaluationReport, list[str]]:
     """The report on one model, and the completions to publish; goes on where an earlier process ended."""
     # Imported here: scoring a file need not wait for torch.
-    from pipeline.models import load_tokenizer, resolve_model
+    from pipeline.model_loading import load_tokenizer
+    from pipeline.models import resolve_model
 
     config = _config_of(options, side.name)
     model_path = resolve_model(config.model)

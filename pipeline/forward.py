@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from configs.schema import Config
 from pipeline.attention import IMPLEMENTATION, row_obstacle
 from pipeline.micro_batch import MicroBatch
-from pipeline.models import decoder_of
+from pipeline.model_loading import decoder_of
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from configs.schema import ModelConfig
-from pipeline.prompt_tokenizer import cache_root
+from pipeline.user_cache import cache_root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

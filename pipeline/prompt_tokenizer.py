@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from configs.schema import ModelConfig
 from pipeline.run_folder import write_text_atomically
+from pipeline.user_cache import cache_root
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -25,12 +26,6 @@ if TYPE_CHECKING:
 _MAX_ENTRIES = 20_000
 _LIBRARIES = ("transformers", "tokenizers", "jinja2")
 _FILES = "*token*", "*.jinja", "vocab*", "merges*", "config.json"
-
-
-def cache_root() -> Path:
-    """The user's cache folder of this project: ``$XDG_CACHE_HOME`` or ``~/.cache``, then code-grpo."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "code-grpo"
 
 
 def find_model(model: ModelConfig) -> Path:
@@ -106,7 +101,7 @@ class PromptTokenizer:
         if key not in self._known:
             if self._real is None:
                 # Imported here: see above.
-                from pipeline.models import load_tokenizer
+                from pipeline.model_loading import load_tokenizer
 
                 self._real = load_tokenizer(self._folder, trust_remote_code=self._trust_remote_code)
             self._known[key] = ask(self._real)

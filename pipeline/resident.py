@@ -23,6 +23,7 @@ from pathlib import Path
 from pipeline.engine_client import EngineGoneError, ask
 from pipeline.engine_settings import EngineSettings
 from pipeline.engine_wire import Welcome
+from pipeline.user_cache import cache_root
 
 # A host without a run ends itself after this long.
 IDLE_DEADLINE_S = 1800.0
@@ -39,8 +40,7 @@ def runtime_folder() -> Path:
 
     Raises ValueError where its path is too long for a socket.
     """
-    base = os.environ.get("XDG_CACHE_HOME")
-    folder = (Path(base) if base else Path.home() / ".cache") / "code-grpo" / "run"
+    folder = cache_root() / "run"
     if len(os.fsencode(folder)) > _MAX_SOCKET_PATH - 20:
         raise ValueError(
             f"XDG_CACHE_HOME: {folder} is too long for a socket's path; choose a folder with a shorter one"

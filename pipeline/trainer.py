@@ -29,7 +29,7 @@ from pipeline.layout_trial import Layout, LayoutTrial
 from pipeline.loss_sums import loss_metrics
 from pipeline.messages import StepResult, TrainBatch
 from pipeline.micro_batch import WeightedSample
-from pipeline.models import load_model, load_tokenizer
+from pipeline.model_loading import load_model, load_tokenizer
 from pipeline.precision import MasterWeights, make_optimizer, set_gpu_arithmetic
 from pipeline.ranks import OneRank, OptimizerState, Ranks, gathered_state, own_optimizer_state
 from pipeline.schedule import learning_rate_factor

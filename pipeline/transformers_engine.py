@@ -21,7 +21,7 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from configs.schema import Config
 from pipeline.generator import GeneratorError
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
-from pipeline.models import load_model, load_tokenizer
+from pipeline.model_loading import load_model, load_tokenizer
 from pipeline.transformers_batch import Batch, Writer
 from pipeline.transformers_weights import load_adapter, load_base, load_weights
 

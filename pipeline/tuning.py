@@ -28,11 +28,11 @@ from curriculum.ladder.index import ladder_tasks
 from pipeline.engine_start import running_generator
 from pipeline.errors import StageError
 from pipeline.messages import GenerationRequest
-from pipeline.models import load_tokenizer
-from pipeline.prompt_tokenizer import cache_root
+from pipeline.model_loading import load_tokenizer
 from pipeline.prompts import encode_prompt
 from pipeline.sampling import training_sampling
 from pipeline.summary import processor_name
+from pipeline.user_cache import cache_root
 
 BUDGET_S = 180.0
 # So much faster a change must be to stay: timings scatter.

@@ -19,7 +19,7 @@ from pipeline.checkpoint import find_fault
 from pipeline.loader_checks import refuse_unusable_loaders
 from pipeline.merging import merge_adapter, read_adapter
 from pipeline.messages import TrainBatch
-from pipeline.models import load_model, load_tokenizer
+from pipeline.model_loading import load_model, load_tokenizer
 from pipeline.stages import prepare
 from pipeline.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_model, make_samples, save_model

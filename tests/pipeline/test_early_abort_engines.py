@@ -10,7 +10,7 @@ import pytest
 
 from curriculum.ladder.index import ladder_tasks
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings
-from pipeline.models import load_tokenizer
+from pipeline.model_loading import load_tokenizer
 from pipeline.prompts import encode_prompt
 from pipeline.transformers_engine import TransformersEngine
 from rewards.extract import extract_code

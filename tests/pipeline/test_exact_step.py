@@ -18,7 +18,8 @@ from benchmarks.recording import load_recording
 from configs.schema import Config, ModelConfig
 from pipeline import backward
 from pipeline.messages import TrainBatch
-from pipeline.models import load_model, load_tokenizer, resolve_model
+from pipeline.model_loading import load_model, load_tokenizer
+from pipeline.models import resolve_model
 from pipeline.ranks import OneRank, Ranks
 from pipeline.trainer import Trainer
 from tests.pipeline.two_ranks import TwoRanks, two_ranks

@@ -10,7 +10,8 @@ import torch
 
 from pipeline.adapters import full_weights, published_weights
 from pipeline.loader_checks import refuse_unusable_loaders
-from pipeline.models import load_model, resolve_model
+from pipeline.model_loading import load_model
+from pipeline.models import resolve_model
 from pipeline.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_samples
 

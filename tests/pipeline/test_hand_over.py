@@ -18,7 +18,7 @@ from pipeline.checkpoint import find_fault, save_checkpoint
 from pipeline.errors import StageError
 from pipeline.export import export
 from pipeline.hand_over import find_model_folder, finish_run, main
-from pipeline.models import load_model, load_tokenizer
+from pipeline.model_loading import load_model, load_tokenizer
 from pipeline.source_commit import source_commit
 from tests.pipeline.adapter_files import publish_random_adapter
 from tests.pipeline.fake_hub import FakeHub, running_hub

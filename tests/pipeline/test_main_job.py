@@ -13,7 +13,8 @@ import torch
 
 from configs.schema import ModelConfig
 from pipeline.metrics import read_metrics
-from pipeline.models import load_model, load_tokenizer, resolve_model
+from pipeline.model_loading import load_model, load_tokenizer
+from pipeline.models import resolve_model
 from tests.pipeline.tiny_model import save_byte_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from configs.schema import ModelConfig
 from pipeline.merging import main, merge_adapter, merged_weights, read_adapter
-from pipeline.models import load_model, load_tokenizer, resolve_model
+from pipeline.model_loading import load_model, load_tokenizer
+from pipeline.models import resolve_model
 from tests.pipeline.adapter_files import publish_random_adapter
 from tests.pipeline.tiny_model import make_model, save_model
 

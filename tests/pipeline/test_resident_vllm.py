@@ -13,7 +13,8 @@ from transformers import PreTrainedModel
 from configs.schema import Config
 from pipeline import resident
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightUpdate
-from pipeline.models import load_model, load_tokenizer, resolve_model
+from pipeline.model_loading import load_model, load_tokenizer
+from pipeline.models import resolve_model
 from pipeline.resident_evaluation import evaluation_generator
 from pipeline.vllm_actor import VllmGenerator, start_vllm_generator
 from pipeline.weights import write_weights

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.models import load_model
+from pipeline.model_loading import load_model
 from pipeline.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_samples, save_model
 

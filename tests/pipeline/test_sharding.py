@@ -15,7 +15,7 @@ from torch import Tensor
 
 from configs.schema import Config
 from pipeline.messages import TrainBatch
-from pipeline.models import load_model
+from pipeline.model_loading import load_model
 from pipeline.ranks import OneRank, Ranks, assign_micro_batches
 from pipeline.trainer import Trainer
 from tests.pipeline.tiny_model import (

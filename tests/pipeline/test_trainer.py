@@ -12,7 +12,7 @@ from pipeline import backward as backward_module
 from pipeline.batching import plan_micro_batches, weigh
 from pipeline.loss import step_scale
 from pipeline.messages import TrainingSample
-from pipeline.models import load_model
+from pipeline.model_loading import load_model
 from pipeline.schedule import learning_rate_factor
 from pipeline.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_samples, save_model

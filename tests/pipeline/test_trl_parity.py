@@ -18,7 +18,7 @@ from trl.trainer.utils import nanstd
 
 from pipeline.advantages import group_advantages
 from pipeline.messages import TrainBatch, TrainingSample
-from pipeline.models import load_model
+from pipeline.model_loading import load_model
 from pipeline.trainer import Trainer
 from pipeline.trl_setup import CpuGRPOTrainer
 from tests.pipeline.tiny_model import make_config, make_model, make_samples, make_tokenizer, save_model

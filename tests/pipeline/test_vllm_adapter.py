@@ -17,7 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from configs.schema import Config
 from pipeline import vllm_actor
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings
-from pipeline.models import load_model
+from pipeline.model_loading import load_model
 from pipeline.ray_start import start_ray
 from pipeline.vllm_actor import VllmGenerator, engine_settings, start_vllm_generator
 from tests.pipeline.adapter_files import RANK, publish_random_adapter

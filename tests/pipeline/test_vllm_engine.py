@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from curriculum.ladder.index import ladder_tasks
 from pipeline.generator import GeneratorError
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightUpdate
-from pipeline.models import load_model, load_tokenizer
+from pipeline.model_loading import load_model, load_tokenizer
 from pipeline.prompts import encode_prompt
 from pipeline.weight_server import WeightServer
 from pipeline.weights import write_weights
