@@ -30,6 +30,12 @@ class Launcher:
         self._line = line
         self._line.settimeout(_ANSWER_TIMEOUT_S)
 
+    def is_gone(self) -> bool:
+        """Whether it has ended; a zygote that began to die with it only afterwards would live on."""
+        poll = select.poll()
+        poll.register(self._line, 0)  # the end of the line is always told
+        return bool(poll.poll(0))
+
     def run_queue_delay(self, pidfds: list[int]) -> float:
         """Seconds that these processes, taken together, were ready to run but had no core; 0.0 where
         the host does not tell."""

@@ -53,9 +53,12 @@ def main(
     line.close()
     try:
         prepared, network = _build(workdir, proc, separate, without, extra)
+        launcher = Launcher(far_line)
+        if launcher.is_gone():
+            raise OSError("the launcher was killed while the jail was built")
         walls = _find_walls(prepared, network)
         owner_line.send(control.pack_hello(walls.to_bytes()))
-        zygote.Zygote(owner_line, prepared, Launcher(far_line), null).serve()
+        zygote.Zygote(owner_line, prepared, launcher, null).serve()
     except Exception as error:
         _refuse(owner_line, error)
 

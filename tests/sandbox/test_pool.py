@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from sandbox.pool import SandboxPool
 from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Limits, Outcome
+from sandbox.worker import Worker
 
 _LIMITS = Limits(cpu_s=10.0, wall_s=60.0)
 _CHECK = "def check(candidate):\n    assert candidate(1) == 2\n"
@@ -185,7 +187,9 @@ def test_killing_every_child_from_outside_ends_as_infra_error_and_never_as_wrong
         def kill_zygotes() -> None:
             while not stop.wait(0.05):
                 for pid in pool.worker_pids:
-                    os.kill(pid, signal.SIGKILL)
+                    # The pool may have reaped it since.
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
 
         killer = threading.Thread(target=kill_zygotes)
         killer.start()
@@ -226,6 +230,21 @@ def test_close_leaves_no_process_descriptor_or_file(tmp_path: Path, monkeypatch:
     assert len(os.listdir("/proc/self/fd")) == num_fds
     with pytest.raises(RuntimeError, match="close"):
         _calls(pool, "def f(x): return x\n", (1, 1))
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.001, 0.002, 0.01, 0.1])
+def test_a_zygote_dies_with_its_launcher_even_while_the_jail_is_built(delay_s: float) -> None:
+    worker = Worker()
+    # Quicker to read than all of /proc: the jail is built in a few milliseconds.
+    children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children")
+    try:
+        while not (family := {int(pid) for pid in children.read_text().split()}):
+            assert worker.is_alive()
+        time.sleep(delay_s)
+        os.kill(worker.pid, signal.SIGKILL)
+        assert _all_end(family, timeout_s=5.0)
+    finally:
+        worker.close()
 
 
 def test_zygotes_die_with_their_owner_even_when_it_is_killed() -> None:
