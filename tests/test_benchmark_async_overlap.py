@@ -14,7 +14,7 @@ from benchmarks.async_overlap import (
     read_recorded,
     table,
 )
-from benchmarks.overlap_run import make_config, run, shape_of, start_rewards
+from benchmarks.overlap_run import Order, make_config, run, shape_of, start_rewards
 from pipeline.pipeline_model import own_times
 from pipeline.ray_start import running_ray
 from pipeline.stage_costs import PipelineShape, StageCosts
@@ -90,7 +90,7 @@ def test_real_loops_over_sleeping_stages_overlap() -> None:
     with running_ray():
         pool = start_rewards(make_config(SHAPE, 6))
         try:
-            orders = ("synchronous", "on-policy overlap", "asynchronous")
+            orders: tuple[Order, ...] = ("synchronous", "on-policy overlap", "asynchronous")
             synchronous, overlapped, asynchronous = (
                 sum(asyncio.run(run(order, costs, SHAPE, pool, 6)).seconds[2:]) / 4 for order in orders
             )

@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from configs.schema import Config, OutputConfig
 from curriculum.sampler import Sampler
@@ -145,6 +145,9 @@ class FakeGenerator:
         self.policy_version = update.policy_version
         self._log.append(f"weights {update.policy_version}")
         return WeightsLoaded(policy_version=self.policy_version, pause_s=0.0)
+
+    async def reset(self) -> None:
+        self.policy_version = 0
 
     async def close(self) -> None:
         pass
@@ -380,7 +383,7 @@ class FakeRun:
         self.ledger.close()
         self.folder.close()
 
-    def rows(self, query: str) -> list[tuple[object, ...]]:
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
         """What the ledger's file answers."""
         with sqlite3.connect(self.folder.db) as database:
             return database.execute(query).fetchall()

@@ -13,8 +13,8 @@ from transformers import LlamaForCausalLM
 from configs.schema import Config
 from pipeline import backward as backward_module
 from pipeline.backward import LossBackward, add_weight_gradient_, refuse_logit_transforms
-from pipeline.batching import MicroBatch
 from pipeline.loss_sums import LossSums, loss_metrics
+from pipeline.micro_batch import MicroBatch
 from pipeline.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_model, make_samples, save_model
 

@@ -23,7 +23,13 @@ def limit_after(trace: list[tuple[float, float, int, int]], *, least: int = 8, m
 
 
 def test_a_full_cache_lowers_the_limit_by_a_share_and_room_raises_it_by_a_group() -> None:
-    trace = [(FULL, 0, 64, 8), (FULL, 0, 48, 8), (NARROW, 0, 36, 8), (ROOM, 0, 36, 8), (ROOM, 0, 44, 8)]
+    trace = [
+        (FULL, 0.0, 64, 8),
+        (FULL, 0.0, 48, 8),
+        (NARROW, 0.0, 36, 8),
+        (ROOM, 0.0, 36, 8),
+        (ROOM, 0.0, 44, 8),
+    ]
     assert limit_after(trace) == [48, 36, 36, 44, 52]
 
 

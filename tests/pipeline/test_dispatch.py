@@ -62,6 +62,12 @@ class FakeEngine:
         self.version = update.policy_version - self._version_lag
         return WeightsLoaded(policy_version=self.version, pause_s=self._update_s)
 
+    async def stats(self) -> dict[str, float]:
+        return {}
+
+    async def reset(self) -> None:
+        self.version = 0
+
     async def close(self) -> None:
         self.is_closed = True
         if self._fault is not None:

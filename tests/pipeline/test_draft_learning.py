@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -54,7 +54,9 @@ def sampled_from(policy: LlamaForCausalLM, num_samples: int) -> tuple[TrainingSa
     """Completions of 12 tokens that the policy drew, for prompts of 4."""
     torch.manual_seed(5)
     prompts = torch.randint(3, 53, (num_samples, 4))
-    written = policy.generate(prompts, do_sample=True, max_new_tokens=12, min_new_tokens=12, top_k=0)
+    written = cast(Any, policy).generate(
+        prompts, do_sample=True, max_new_tokens=12, min_new_tokens=12, top_k=0
+    )
     return tuple(
         TrainingSample(
             token_ids=tuple(row),
@@ -305,7 +307,7 @@ def test_learning_without_a_draft_model_that_can_be_reached_is_refused(
 ) -> None:
     config_with()
     with pytest.raises(ValueError, match=complaint):
-        config_with(**sections)
+        config_with("cpu", **sections)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

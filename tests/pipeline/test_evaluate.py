@@ -85,6 +85,12 @@ class _ScriptedGenerator:
     async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         raise NotImplementedError
 
+    async def stats(self) -> dict[str, float]:
+        return {}
+
+    async def reset(self) -> None:
+        pass
+
     async def close(self) -> None:
         pass
 

@@ -158,7 +158,7 @@ def test_in_the_completion_form_a_function_head_is_continued_and_a_text_stands_i
     (words,) = load_jsonl(_write_tasks(tmp_path / "tasks.jsonl", "a"))
     assert form.text(head) == head.prompt.rstrip()
     assert form.text(words) == '"""\nWrite a(x).\n"""\n'
-    assert form.tokenizer.decode(form.prompt_ids(words)) == form.text(words)
+    assert form.tokenizer.decode(list(form.prompt_ids(words))) == form.text(words)
     body = head.reference.removeprefix(head.prompt)
     assert sample_program(head, form.answer(head, body + "\ndef")) == head.prompt + body + "\n"
     assert form.answer(words, "def a(x):\n    return x\n\nprint") == "def a(x):\n    return x\n\n"

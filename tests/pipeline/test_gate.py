@@ -95,7 +95,7 @@ def test_metrics_say_what_was_replaced_and_what_it_cost(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, config_of(1), score_of=some_flat)
     run.train()
     lines = read_metrics(run.folder.path / "metrics.jsonl")
-    by_step = dict(run.rows("SELECT step, COUNT(*) FROM gated GROUP BY step"))  # type: ignore[arg-type]
+    by_step = dict(run.rows("SELECT step, COUNT(*) FROM gated GROUP BY step"))
     assert [line["rollout/gated_groups"] for line in lines] == [by_step.get(n, 0) for n in range(1, 9)]
     names = ("gated_groups", "gated_tokens", "gated_solved_groups")
     total = {name: sum(line[f"rollout/{name}"] or 0.0 for line in lines) for name in names}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from configs.schema import Config
-from pipeline.placement import GpuShares, OverlapTrial, Verdict, cpu_threads, gpu_shares, is_shared
+from pipeline.placement import OverlapTrial, Verdict, cpu_threads, gpu_shares, is_shared
 from tests.pipeline.fake_stages import GROUPS_PER_STEP, NUM_GENERATIONS, FakeRun, make_config
 
 
@@ -112,7 +112,7 @@ def test_ranks_and_generators_share_gpus_only_where_they_have_to(
         generation={"num_engines": engines, "tensor_parallel_size": size},
     )
     shares = gpu_shares(config, num_gpus)
-    assert shares == GpuShares(rank=pytest.approx(expected[0]), generator=pytest.approx(expected[1]))
+    assert (shares.rank, shares.generator) == pytest.approx(expected)
     assert is_shared(config, "cuda", num_gpus) is (expected[0] < 1.0)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import pytest
 
@@ -20,6 +23,8 @@ from pipeline.sampling import refuse_useless_seeds, request_seed
 from tests.pipeline.fake_stages import GROUPS_PER_STEP, NUM_GENERATIONS, TASKS, FakeRun, make_config
 
 NUM_STEPS = 8
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def config_of(
@@ -37,10 +42,23 @@ def config_of(
     )
 
 
+class AtOnce(ThreadPoolExecutor):
+    """Does what it is given at once: in how many turns a thread is done is the machine's affair."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
 def end_after(run: FakeRun, num_turns: int) -> bool:
     """Let ``run`` live for so many turns of its event loop; whether it came to its end."""
 
     async def live() -> bool:
+        asyncio.get_running_loop().set_default_executor(AtOnce(1))
         job = asyncio.create_task(run._train())
         for _ in range(num_turns):
             if job.done():

@@ -205,7 +205,8 @@ def test_a_part_that_runs_out_of_memory_goes_on_with_what_is_not_in_the_gradient
         assert num_again > sum(fault.sizes[:3]), "the failed backward had begun to add its gradient"
     assert found.totals.num_trained_samples == 16 and found.totals.num_parts == 4
     master = dict(trainer.model.named_parameters())
-    ours = {name: master[name].grad * found.scale for name in expected}  # type: ignore[operator]
+    gradients = {name: master[name].grad for name in expected}
+    ours = {name: gradient * found.scale for name, gradient in gradients.items() if gradient is not None}
     assert relative_error(ours, expected) <= (0.1 if bf16 else 1e-5)
 
 

@@ -87,6 +87,9 @@ class Engine:
         self.updates.append(self.version)
         return WeightsLoaded(policy_version=self.version, pause_s=0.1)
 
+    async def stats(self) -> dict[str, float]:
+        return {}
+
     async def reset(self) -> None:
         self.version = 0
 
@@ -143,7 +146,7 @@ def test_an_engine_that_dies_is_replaced_with_the_newest_weights_and_its_request
         run = Supervised(dying, fresh, notes=notes)
         await run.generator.update_weights(update(4))
         both = await asyncio.gather(run.versions(), run.versions())
-        assert both == [[(0, 4), (1, 4), (2, 4)]] * 2, "every completion once, all of the newest weights"
+        assert [*both] == [[(0, 4), (1, 4), (2, 4)]] * 2, "every completion once, all of the newest weights"
         assert dying.fate == "killed" and fresh.updates == [4]
         assert notes.lines == ["restart: generator 0 (1 of 3): process 7 was killed"]
 

@@ -17,9 +17,10 @@ import torch
 from safetensors.torch import load_file
 
 from configs.schema import Config
+from pipeline.errors import TrainerError
 from pipeline.ray_start import start_ray
 from pipeline.trainer import Trainer
-from pipeline.trainer_group import TrainerError, TrainerHandle, start_trainer
+from pipeline.trainer_group import TrainerHandle, start_trainer
 from tests.pipeline.tiny_model import make_config, make_samples, parts_of, save_model
 
 LENGTHS = [(5, 9), (3, 16), (7, 1), (5, 4), (2, 12), (6, 6), (4, 3), (3, 8)]

@@ -74,8 +74,8 @@ def test_completions_end_at_the_closing_fence_and_carry_their_text(vllm_engine: 
     for completion in completions:
         assert len(completion.token_ids) == len(completion.logprobs) <= 64
         assert all(logprob <= 0 for logprob in completion.logprobs)
-        decoded = tokenizer.decode(completion.token_ids, skip_special_tokens=True)
-        assert decoded.startswith(completion.text)
+        decoded = tokenizer.decode(list(completion.token_ids), skip_special_tokens=True)
+        assert str(decoded).startswith(completion.text)
     assert any(completion.text.endswith("\n```") for completion in stopped)
 
 

@@ -285,5 +285,4 @@ def test_the_command_serves_on_this_machine_only_and_ends_by_a_signal(root: Path
         process.wait(15)
     finally:
         process.kill()
-        process.wait()
-        process.stdout.close()
+        process.communicate()
