@@ -63,11 +63,6 @@ TABLES: Final[Mapping[str, GuideTable]] = {
     "train_step": GuideTable(
         file="train_step_cpu.json", print=step_table.table, command="python -m benchmarks.train_step"
     ),
-    "train_step_prefix": GuideTable(
-        file="train_step_prefix_cpu.json",
-        print=step_table.table,
-        command="python -m benchmarks.train_step --rows trl-bf16 all no-prefix only-prefix plain",
-    ),
     "train_step_profile": GuideTable(
         file="train_step_profile_cpu.json",
         print=step_table.profile_table,
