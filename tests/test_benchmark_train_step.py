@@ -9,6 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from benchmarks.matmul_limit import needed_flops
 from benchmarks.record_batch import SETTINGS, describe
@@ -27,6 +29,7 @@ from benchmarks.step_profile import GROUPS, group_seconds
 from benchmarks.step_table import profile_table, table
 from benchmarks.step_worker import check_gradients, run_job
 from benchmarks.train_step import TOLERANCE, has_right_gradients, make_job, measure, parse, run_worker
+from pipeline import trl_setup
 from pipeline.messages import TrainBatch
 from tests.pipeline.tiny_model import VOCABULARY, make_model, save_model
 
@@ -142,6 +145,38 @@ def test_a_variant_with_another_gradient_is_found(job: StepJob) -> None:
     found = check_gradients(job, [VARIANTS["no-bf16"], wrong], inputs)
     assert found["errors"]["no-bf16"]["relative"] <= TOLERANCE < found["errors"]["wrong"]["relative"]
     assert not has_right_gradients({"gradients": found})
+
+
+@pytest.mark.slow
+def test_trls_gradient_of_the_real_model_is_off_by_its_log_softmax_alone(
+    job: StepJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TRL subtracts ``torch.logsumexp`` from the logits; with ``log_softmax`` its gradient is plain's."""
+    real = replace(job, model="smollm2-135m-instruct", batch=BatchSpec(), trl_micro_batch=8)
+    with open_model(real) as folder:
+        recorded = make_inputs(real, folder)
+    group = recorded.batch.samples[:8]
+    inputs = replace(
+        recorded,
+        batch=replace(recorded.batch, samples=group, num_tokens=sum(sum(one.loss_mask) for one in group)),
+        base={
+            **recorded.base,
+            "training": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1},
+        },
+    )
+
+    def distance() -> float:
+        found = check_gradients(real, [VARIANTS["trl-fp32"]], inputs)["errors"]["trl-fp32"]["relative"]
+        assert isinstance(found, float)
+        return found
+
+    def by_log_softmax(logits: Tensor, index: Tensor, **unused: object) -> tuple[Tensor, Tensor]:
+        logprobs = logits.log_softmax(-1).gather(-1, index[..., None])[..., 0]
+        return logprobs, torch.zeros_like(logprobs)
+
+    as_it_comes = distance()
+    monkeypatch.setattr(trl_setup, "selective_log_softmax_and_entropy", by_log_softmax)
+    assert distance() < 1e-5 < 2e-5 < as_it_comes
 
 
 def test_the_benchmark_runs_in_processes_and_has_a_row_for_each_variant(job: StepJob) -> None:
