@@ -40,6 +40,7 @@ from pipeline.cli import train_accelerated
 sys.exit(train_accelerated())
 """
 _STEP = re.compile(r"^step +(\d+)/", re.MULTILINE)
+_RESTART = re.compile(r"^restart: ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +70,16 @@ class Kill:
     """SIGKILL to a ``victim`` (one of KINDS), ``after_s`` seconds after ``after_step`` steps were finished.
 
     Steps are counted over all starts of the command; 0 is its start. A victim that is not there yet is waited
-    for. ``number`` is another signal than SIGKILL; with TERMINAL as the victim it goes where a Ctrl-C goes,
-    to all processes of the driver's group.
+    for, and so is what earlier kills lead to: the command must have been resumed ``after_resumes`` times and
+    have said ``after_restarts`` times that it replaced a part. ``number`` is another signal than SIGKILL;
+    with TERMINAL as the victim it goes where a Ctrl-C goes, to all processes of the driver's group.
     """
 
     victim: str
     after_step: int
     after_s: float
+    after_resumes: int = 0
+    after_restarts: int = 0
     number: signal.Signals = signal.SIGKILL
 
 
@@ -131,7 +135,7 @@ def _start(case: Case, kills: list[Kill], random: Random, report: Report, starte
                 _strike(process.pid, TREE, random)
                 break
             _note_steps(case, report, started)
-            is_due = kills and _is_due(kills[0], report, time.monotonic() - started)
+            is_due = kills and _is_due(kills[0], case, report, time.monotonic() - started)
             if is_due and _strike(process.pid, kills[0].victim, random, kills[0].number):
                 report.num_kills += 1
                 del kills[0]
@@ -147,8 +151,10 @@ def _note_steps(case: Case, report: Report, started: float) -> None:
         report.step_times_s.append(time.monotonic() - started)
 
 
-def _is_due(kill: Kill, report: Report, elapsed_s: float) -> bool:
-    if len(report.step_times_s) < kill.after_step:
+def _is_due(kill: Kill, case: Case, report: Report, elapsed_s: float) -> bool:
+    if len(report.step_times_s) < kill.after_step or report.num_resumes < kill.after_resumes:
+        return False
+    if len(_RESTART.findall(case.log.read_text(errors="replace"))) < kill.after_restarts:
         return False
     reached_s = report.step_times_s[kill.after_step - 1] if kill.after_step else 0.0
     return elapsed_s >= reached_s + kill.after_s
