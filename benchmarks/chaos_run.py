@@ -134,8 +134,8 @@ def _start(case: Case, kills: list[Kill], random: Random, report: Report, starte
                 report.faults.append(f"not done after {case.deadline_s:.0f} s: {_last_words(case)}")
                 _strike(process.pid, TREE, random)
                 break
-            _note_steps(case, report, started)
-            is_due = kills and _is_due(kills[0], case, report, time.monotonic() - started)
+            _note_progress(case, report, started)
+            is_due = kills and _is_due(kills[0], report, time.monotonic() - started)
             if is_due and _strike(process.pid, kills[0].victim, random, kills[0].number):
                 report.num_kills += 1
                 del kills[0]
@@ -144,17 +144,19 @@ def _start(case: Case, kills: list[Kill], random: Random, report: Report, starte
     return process.returncode
 
 
-def _note_steps(case: Case, report: Report, started: float) -> None:
-    """Note when a step line was first seen."""
-    steps = [int(number) for number in _STEP.findall(case.log.read_text(errors="replace"))]
+def _note_progress(case: Case, report: Report, started: float) -> None:
+    """Note when a step line was first seen, and how many parts were replaced."""
+    printed = case.log.read_text(errors="replace")
+    report.num_restarts = len(_RESTART.findall(printed))
+    steps = [int(number) for number in _STEP.findall(printed)]
     while len(report.step_times_s) < max(steps, default=0):
         report.step_times_s.append(time.monotonic() - started)
 
 
-def _is_due(kill: Kill, case: Case, report: Report, elapsed_s: float) -> bool:
-    if len(report.step_times_s) < kill.after_step or report.num_resumes < kill.after_resumes:
+def _is_due(kill: Kill, report: Report, elapsed_s: float) -> bool:
+    if len(report.step_times_s) < kill.after_step:
         return False
-    if len(_RESTART.findall(case.log.read_text(errors="replace"))) < kill.after_restarts:
+    if report.num_resumes < kill.after_resumes or report.num_restarts < kill.after_restarts:
         return False
     reached_s = report.step_times_s[kill.after_step - 1] if kill.after_step else 0.0
     return elapsed_s >= reached_s + kill.after_s

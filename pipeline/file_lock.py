@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+LOCK_TIMEOUT_S = 1200.0  # longer than a download may take, and what is made of it
 _POLL_S = 0.5
 
 

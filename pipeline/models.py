@@ -14,9 +14,9 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from configs.schema import Config, ModelConfig
-from pipeline.file_lock import locked
+from pipeline.file_lock import LOCK_TIMEOUT_S, locked
 from pipeline.merging import is_adapter_folder, merge_adapter, read_adapter
-from pipeline.packaged_model import LOCK_TIMEOUT_S, SMOLLM2, packaged_folder
+from pipeline.packaged_model import SMOLLM2, packaged_folder
 
 
 def resolve_model(model: ModelConfig) -> Path:

@@ -19,12 +19,11 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-from pipeline.file_lock import locked
+from pipeline.file_lock import LOCK_TIMEOUT_S, locked
 from pipeline.model_loading import load_model, load_tokenizer
 from pipeline.user_cache import cache_root
 
 DOWNLOAD_TIMEOUT_S = 900.0
-LOCK_TIMEOUT_S = 1200.0
 _ROUND_TRIP = "def f(a , b) :\n    return a . b  # it 's 1234 !\n"
 
 
