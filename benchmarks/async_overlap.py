@@ -8,7 +8,7 @@ completions, seconds of scores, the optimiser's share of training and the cost o
 to a step are those of recorded runs; a mix scales the three stages so that one of them takes --step-s seconds
 a step by itself, and each of the others --others of that. "synchronous" generates all, then scores all, then
 trains; "on-policy overlap" is max_staleness 0 with streamed steps; "asynchronous" is max_staleness 1. Beside
-each stands what the discrete-event model of pipeline.pipeline_model predicts.
+each stands what the discrete-event model of pipeline.planning.pipeline_model predicts.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from benchmarks.overlap_run import Order, make_config, run, shape_of, start_rewa
 from benchmarks.recording import load_recording
 from benchmarks.report import add_output_options, publish
 from benchmarks.sleeping_stages import first_costs
-from pipeline.measured_run import MeasuredRun, read_record
-from pipeline.pipeline_model import own_times, predict
-from pipeline.ray_start import running_ray
-from pipeline.stage_costs import PipelineShape, StageCosts
+from pipeline.cluster.ray_start import running_ray
+from pipeline.planning.measured_run import MeasuredRun, read_record
+from pipeline.planning.pipeline_model import PipelineShape, StageCosts, own_times, predict
 
 STAGES = ("generation", "rewards", "training")
 _NUM_FILLING = 3

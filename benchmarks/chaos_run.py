@@ -22,7 +22,7 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.process_tree import by_kind, descendants
-from pipeline.audit import audit
+from pipeline.record.audit import audit
 
 TREE = "whole tree"
 TERMINAL = "terminal"
@@ -34,7 +34,7 @@ _LAST_LINES = 4
 # The command; it ends with this process, should that be killed.
 _PROGRAM = """
 import sys
-from pipeline.engine_host import die_with_parent
+from pipeline.generation.host import die_with_parent
 die_with_parent()
 from pipeline.cli import train_accelerated
 sys.exit(train_accelerated())

@@ -44,7 +44,7 @@ from benchmarks.training_run import (
 )
 from configs.curriculum_schema import CurriculumConfig
 from configs.load import load_config
-from pipeline.metrics import read_metrics
+from pipeline.record.metrics import read_metrics
 
 RESULT = Path(__file__).parent / "results" / "curriculum_cpu.json"
 UNIFORM = "uniform"

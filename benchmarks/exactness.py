@@ -1,6 +1,6 @@
 """Do samples follow a model's distribution? Two chi-square tests with Holm's correction.
 
-Used by benchmarks.speculation_exactness and tests/pipeline/test_vllm_speculation.py. Sequences are
+Used by benchmarks.speculation_exactness and tests/pipeline/generation/test_vllm_speculation.py. Sequences are
 tuples of token ids; one that ended early says nothing about later places in the test against a model, and
 counts as "ended" there in the test against other samples.
 """

@@ -29,9 +29,9 @@ from benchmarks.report import add_output_options, publish
 from benchmarks.shallow_model import save_shallow
 from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
-from pipeline.engine_environment import engine_environment
-from pipeline.models import resolve_model
-from pipeline.orphan_guard import guarded
+from pipeline.generation.settings import engine_environment
+from pipeline.host.orphan_guard import guarded
+from pipeline.models.find import resolve_model
 
 _GENERATIONS_PER_TASK = 8
 _MIN_SEQUENCES = 16

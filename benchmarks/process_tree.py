@@ -53,7 +53,7 @@ def by_kind(driver: int) -> dict[str, list[int]]:
 
 def _kind(process: Process, known: dict[str, list[int]]) -> str | None:
     command = process.command
-    if "pipeline.engine_host" in command and process.parent not in known["generator"]:
+    if "pipeline.generation.host" in command and process.parent not in known["generator"]:
         return "generator"
     if process.parent in known["generator"]:
         return "engine child"

@@ -41,7 +41,7 @@ from benchmarks.training_run import (
     watched_of,
 )
 from configs.load import load_config
-from pipeline.passk import Estimate
+from pipeline.evaluation.passk import Estimate
 
 RESULT = Path(__file__).parent / "results" / "quality_cpu.json"
 BASE = "base"

@@ -19,9 +19,9 @@ from typing import Any
 
 from benchmarks.report import percent
 from curriculum.sources import load_named_tasks
-from pipeline.evaluate import EvaluatedSample
-from pipeline.heldout import earlier_measurement
-from pipeline.metrics import read_metrics
+from pipeline.evaluation.evaluate import EvaluatedSample
+from pipeline.evaluation.heldout import earlier_measurement
+from pipeline.record.metrics import read_metrics
 
 RESULT = Path(__file__).parent / "results" / "quickstart_cpu.json"
 _WHEN = ("before", "after")

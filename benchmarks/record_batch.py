@@ -25,14 +25,14 @@ from configs.schema import Config
 from curriculum.sampler import Sampler
 from curriculum.sources import load_tasks
 from curriculum.task import Task
-from pipeline.engine_start import choose_device, running_generator
-from pipeline.generator import Generator
+from pipeline.generation.generator import Generator
+from pipeline.generation.start import running_generator
+from pipeline.host.shares import choose_device
 from pipeline.messages import GenerationRequest, RolloutGroup
-from pipeline.model_loading import load_tokenizer
-from pipeline.models import resolve_model
-from pipeline.prompts import encode_prompt
-from pipeline.rollouts import make_group
-from pipeline.sampling import training_sampling
+from pipeline.models.find import resolve_model
+from pipeline.models.loading import load_tokenizer
+from pipeline.models.prompts import encode_prompt, training_sampling
+from pipeline.rollouts.producer import make_group
 from rewards.pool import RewardPool
 
 _STEP_OF_64: Final = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 8}

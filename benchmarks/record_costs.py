@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.measured_run import RECORD, read_run, write_record
+from pipeline.planning.measured_run import RECORD, read_run, write_record
 
 
 def main(argv: Sequence[str] | None = None) -> int:

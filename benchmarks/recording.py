@@ -20,8 +20,8 @@ from pydantic import TypeAdapter
 
 from configs.schema import Config, GrpoConfig
 from curriculum.ladder.index import ladder_tasks
-from pipeline.batch_builder import make_batch
 from pipeline.messages import Completion, Rollout, RolloutGroup, TrainBatch
+from pipeline.rollouts.batch import make_batch
 from rewards.result import RewardResult
 
 DATA: Final = Path(__file__).parent / "data"

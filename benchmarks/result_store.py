@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import hardware
-from pipeline.run_folder import write_text_atomically
+from pipeline.host.files import write_text_atomically
 
 _PACKAGES = ("torch", "transformers", "trl", "ray")
 

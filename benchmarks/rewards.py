@@ -20,7 +20,7 @@ from benchmarks.report import add_output_options, publish
 from benchmarks.reward_runs import batches_of_64, replay, throughput
 from benchmarks.reward_stages import cache_times, distinct, fast_tier, type_checks
 from configs.schema import ExecutionConfig
-from pipeline.ray_start import start_ray
+from pipeline.cluster.ray_start import start_ray
 from rewards.execution import start_sandbox
 
 _BATCH = 64

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torch import nn
 
-from pipeline.model_loading import load_model, load_tokenizer
+from pipeline.models.loading import load_model, load_tokenizer
 
 
 def save_shallow(model_path: Path, num_layers: int, folder: Path) -> None:

@@ -24,7 +24,7 @@ from pipeline.messages import (
     WeightsLoaded,
     WeightUpdate,
 )
-from pipeline.stage_costs import StageCosts
+from pipeline.planning.pipeline_model import StageCosts
 from rewards.pool import RewardPool
 from rewards.result import RewardResult
 
@@ -61,7 +61,7 @@ class Engine:
 
 
 class SleepingGenerator:
-    """See pipeline.generator.Generator."""
+    """See pipeline.generation.generator.Generator."""
 
     def __init__(self, costs: StageCosts, num_places: int) -> None:
         self._costs = costs
@@ -161,7 +161,7 @@ class Ranks:
 
 
 class SleepingTrainer:
-    """See pipeline.trainer_group.TrainerHandle."""
+    """See pipeline.training.handle.TrainerHandle."""
 
     def __init__(self, costs: StageCosts, num_generations: int) -> None:
         self._costs = costs

@@ -27,7 +27,7 @@ from typing import Any
 
 from benchmarks.machine import hardware
 from benchmarks.report import add_output_options, publish
-from pipeline.startup import FIRST_SCORE, LOG_VARIABLE, Span, process_started_s, read_spans
+from pipeline.host.spans import FIRST_SCORE, LOG_VARIABLE, Span, process_started_s, read_spans
 
 _DEADLINE_S = 900.0
 _LIMITS_S = {"default": 20.0, "attached": 4.0}

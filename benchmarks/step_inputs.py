@@ -22,9 +22,9 @@ from transformers import AutoConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen2
 from benchmarks.recording import load_recording
 from benchmarks.step_job import BatchSpec, StepJob
 from configs.schema import ModelConfig
-from pipeline.advantages import group_advantages
 from pipeline.messages import TrainBatch, TrainingSample
-from pipeline.models import resolve_model
+from pipeline.models.find import resolve_model
+from pipeline.rollouts.advantages import group_advantages
 
 # hidden size, intermediate size, layers, heads; 2 key and value heads, tied embeddings.
 Geometry = tuple[int, int, int, int]

@@ -21,7 +21,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from configs.schema import Config
 from pipeline.messages import TrainBatch
-from pipeline.trainer import Trainer
+from pipeline.training.trainer import Trainer
 
 _SCOPE: Final = "module: "
 _PRODUCTS: Final = frozenset(

@@ -25,7 +25,7 @@ from benchmarks.step_inputs import StepInputs, describe_batch, make_inputs, open
 from benchmarks.step_job import VARIANTS, Precision, StepJob, Variant, job_config
 from benchmarks.step_profile import profile_step
 from configs.schema import Config
-from pipeline.trainer import Trainer
+from pipeline.training.trainer import Trainer
 
 _MIB = 1024**2
 

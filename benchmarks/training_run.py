@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.watched_command import Watched, run_command
-from pipeline.metrics import read_metrics
-from pipeline.passk import TaskCount, mean_pass_at_k
-from pipeline.run_folder import write_text_atomically
+from pipeline.evaluation.passk import TaskCount, mean_pass_at_k
+from pipeline.host.files import write_text_atomically
+from pipeline.record.metrics import read_metrics
 
 BASELINE = "baseline"
 MODES = ("conservative", "balanced", "aggressive")

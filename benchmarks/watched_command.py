@@ -27,7 +27,7 @@ _NUM_LAST_LINES = 6
 # The command; it ends with this process, should that be killed.
 _PROGRAM = """
 import sys
-from pipeline.engine_host import die_with_parent
+from pipeline.generation.host import die_with_parent
 die_with_parent()
 from pipeline.cli import {name}
 sys.exit({name}())

@@ -16,7 +16,7 @@ JSON has lists but no tuples or sets: an answer that must be one needs ``check``
 is read as MBPP's form, one with ``test`` as HumanEval's, with ``base_input`` as EvalPlus's, with
 ``question_content`` as LiveCodeBench's, with ``question`` as GSM8K's. A file may be packed (.jsonl.gz) and
 may lie on the hub (curriculum.hub_file). Executes nothing. Called by curriculum.sources, curriculum.hub and
-pipeline.samples.
+pipeline.evaluation.samples.
 """
 
 from __future__ import annotations

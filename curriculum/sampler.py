@@ -2,7 +2,7 @@
 
 Pure: the same tasks, seed and calls give the same draws, and a sampler restored from its state goes on
 as if it had never stopped. Knows nothing of rewards beyond pass counts and whether they differed. Called by
-pipeline.orchestrator.
+pipeline.run.orchestrator.
 """
 
 from __future__ import annotations

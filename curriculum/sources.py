@@ -2,7 +2,7 @@
 
 Dispatches by name only; each source's own file knows its format. Refuses to train on evaluation sets
 that the configuration does not allow by name. Executes no code of any data set. Called by
-pipeline.orchestrator, pipeline.evaluation_command and pipeline.baseline.
+pipeline.run.orchestrator, pipeline.evaluation.command and pipeline.baseline.baseline.
 """
 
 from __future__ import annotations

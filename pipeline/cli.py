@@ -15,10 +15,11 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pipeline.cli_flags import (
+from pipeline.command_line import USER_ERROR, make_parser, parse
+from pipeline.errors import RunStoppedError, StageError
+from pipeline.flags import (
     LATEST,
     RECORDED,
-    USER_ERROR,
     WATCH_PORT,
     add_acceleration_flags,
     add_evaluation_flags,
@@ -27,14 +28,12 @@ from pipeline.cli_flags import (
     add_resident_flags,
     add_run_flags,
     add_watch_flags,
-    make_parser,
-    parse,
     spelt,
 )
-from pipeline.errors import RunStoppedError, StageError
 
 if TYPE_CHECKING:
     from configs.load import Resolved
+
 
 STAGE_FAILED = 1
 INTERRUPTED = 130
@@ -98,7 +97,7 @@ def evaluate_humaneval(argv: Sequence[str] | None = None) -> int:
 
 def _train_accelerated(arguments: argparse.Namespace) -> int:
     if arguments.stop_resident:
-        from pipeline.resident import stop_all
+        from pipeline.generation.resident import stop_all
 
         return stop_all()
     if arguments.watch is not None:
@@ -119,14 +118,14 @@ def _train_accelerated(arguments: argparse.Namespace) -> int:
 
         return run_explanation(resolved)
     if arguments.dry_run:
-        from pipeline.dry_run import run_dry
+        from pipeline.planning.dry_run import run_dry
 
         return run_dry(resolved, arguments.gpu_memory)
     if arguments.profile_startup:
-        from pipeline.launch import run_profile
+        from pipeline.run.command import run_profile
 
         return run_profile(resolved.config)
-    from pipeline.launch import run_training
+    from pipeline.run.command import run_training
 
     return run_training(resolved.config, resume, arguments.verbose)
 
@@ -139,7 +138,7 @@ def _watch(arguments: argparse.Namespace) -> int:
         raise ConfigError([wrong_value("--watch-port", port, "a port number up to 65535, or 0")])
     if folder == LATEST:
         folder = _resolve(arguments, arguments.config, arguments.speedup_mode).config.output.dir
-    from pipeline.watch.server import run_watch
+    from pipeline.report.live.server import run_watch
 
     return run_watch(folder, int(port))
 
@@ -153,7 +152,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     if file is None and folder is not None and isfile(f"{folder}/{RUN_CONFIG_NAME}"):
         file = f"{folder}/{RUN_CONFIG_NAME}"
     resolved = _resolve(arguments, file, arguments.speedup_mode)
-    from pipeline.plan import run_plan
+    from pipeline.planning.plan import run_plan
 
     return run_plan(resolved.config, folder, arguments.gpus, arguments.assume)
 
@@ -188,16 +187,16 @@ def _train_code_grpo(arguments: argparse.Namespace) -> int:
         print(f"note: the baseline does not use {', '.join(ignored)} of {origins}", file=sys.stderr)
     if arguments.show_config:
         return _show(resolved)
-    from pipeline.baseline import run_baseline
+    from pipeline.baseline.baseline import run_baseline
 
     return run_baseline(resolved.config, arguments.verbose)
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    from pipeline.cli_evaluation import evaluation_options
+    from pipeline.flags import evaluation_options
 
     options = evaluation_options(arguments)
-    from pipeline.evaluation_command import run_evaluation
+    from pipeline.evaluation.command import run_evaluation
 
     return run_evaluation(options)
 
@@ -236,7 +235,7 @@ def _find_run(arguments: argparse.Namespace) -> str:
     from pathlib import Path
 
     from configs.errors import ConfigError, Problem
-    from pipeline.run_folder import BASELINE_MARK
+    from pipeline.record.run_folder import BASELINE_MARK
 
     if arguments.resume != LATEST:
         run = Path(arguments.resume).expanduser()

@@ -14,6 +14,38 @@ from rewards.result import RewardResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gated:
+    """What was replaced in one step: groups, those of them that passed all tests throughout, their tokens."""
+
+    num_groups: int = 0
+    num_solved: int = 0
+    num_tokens: int = 0
+
+    def __add__(self, other: Gated) -> Gated:
+        return Gated(
+            num_groups=self.num_groups + other.num_groups,
+            num_solved=self.num_solved + other.num_solved,
+            num_tokens=self.num_tokens + other.num_tokens,
+        )
+
+
+def is_flat(group: RolloutGroup) -> bool:
+    """Whether the rewards of a group, two at least, are all equal; what could not be scored has none."""
+    rewards = [r.result.reward for r in group.rollouts if not r.result.is_infra_error]
+    return len(rewards) >= 2 and max(rewards) == min(rewards)
+
+
+def gated_of(group: RolloutGroup) -> Gated:
+    """The count of one group."""
+    scored = [rollout.result for rollout in group.rollouts if not rollout.result.is_infra_error]
+    return Gated(
+        num_groups=1,
+        num_solved=int(all(result.passed for result in scored)),
+        num_tokens=sum(len(rollout.completion.token_ids) for rollout in group.rollouts),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingSettings:
     """How to sample, in vLLM's terms. ``stop`` strings end a completion and stay in its text."""
 
@@ -29,7 +61,7 @@ class GenerationRequest:
     """Ask a generator for ``num_generations`` completions of one prompt.
 
     ``abort_prefill`` switches early abort on and is the text that opens the answer: a completion whose
-    program can no longer compile is ended (pipeline.early_abort).
+    program can no longer compile is ended (pipeline.generation.early_abort).
     """
 
     request_id: str
@@ -157,10 +189,10 @@ class WeightUpdate:
 
     ``kind`` says what ``path`` is: "full", a safetensors file of this host with all weights; "adapter", a
     folder in PEFT's layout whose base is the model that the generator was started with; "base", that model's
-    folder; or "offer", the address of the trainer's pipeline.weight_server, which sends them.
+    folder; or "offer", the address of the trainer's pipeline.weights.exchange, which sends them.
     ``mode`` and ``recompute_kv_cache`` say what becomes of completions in flight: see
     ``generation.weight_update_mode``. ``draft_path`` is a safetensors file with new weights of the draft
-    model, where there are any (pipeline.draft_learning).
+    model, where there are any (pipeline.training.draft_learning).
     """
 
     policy_version: int

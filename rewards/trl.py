@@ -1,7 +1,7 @@
 """The same rewards as one TRL reward function, plain or async.
 
 For TRL's GRPOTrainer (and RLOOTrainer), in their signature. Imports neither TRL nor torch, and starts
-nothing: scorer, pool and sandbox are the caller's. Called by pipeline.baseline_account and by users of TRL:
+nothing: scorer, pool and sandbox are the caller's. Called by pipeline.baseline.account and by users of TRL:
 
     execution = ExecutionConfig()  # modules=["numpy"] for programs that need it
     with start_sandbox(execution) as sandbox, Scorer(RewardsConfig(), execution, None, sandbox) as scorer:
@@ -73,7 +73,7 @@ def make_reward_function(
     ``prefill`` is text of the answer that stands at the end of the prompt already. The data set needs
     a column ``task_id`` with keys of ``tasks_by_id``; ValueError for another. An infrastructure error
     gives None, which TRL leaves out of the group. Where TRL passes ``log_metric``, the means of the
-    breakdown, the pass rate and the shares of failures are logged under the names of pipeline.metrics.
+    breakdown, the pass rate and the shares of failures are logged under the names of pipeline.record.metrics.
     """
 
     def code_reward(

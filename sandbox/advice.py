@@ -1,7 +1,7 @@
 """What each wall of the sandbox stops, and what usually brings a missing one back.
 
 Words only: which walls hold is found out by ``canary.py``. Called by ``selftest.py``, ``__main__.py``
-and pipeline.sandbox_check.
+and pipeline.evaluation.scorers.
 """
 
 from __future__ import annotations

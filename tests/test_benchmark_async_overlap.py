@@ -15,9 +15,8 @@ from benchmarks.async_overlap import (
     table,
 )
 from benchmarks.overlap_run import Order, make_config, run, shape_of, start_rewards
-from pipeline.pipeline_model import own_times
-from pipeline.ray_start import running_ray
-from pipeline.stage_costs import PipelineShape, StageCosts
+from pipeline.cluster.ray_start import running_ray
+from pipeline.planning.pipeline_model import PipelineShape, StageCosts, own_times
 
 SHAPE = PipelineShape(
     groups_per_step=2, num_generations=2, max_staleness=1, num_generating=2, num_reward_workers=2

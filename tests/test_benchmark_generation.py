@@ -18,7 +18,7 @@ from benchmarks.generation import (
     task_slices,
 )
 from benchmarks.shallow_model import save_shallow
-from pipeline.model_loading import load_model
+from pipeline.models.loading import load_model
 from tests.pipeline.tiny_model import save_byte_model
 
 

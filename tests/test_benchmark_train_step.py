@@ -29,7 +29,7 @@ from benchmarks.step_profile import GROUPS, group_seconds
 from benchmarks.step_table import profile_table, table
 from benchmarks.step_worker import check_gradients, run_job
 from benchmarks.train_step import TOLERANCE, has_right_gradients, make_job, measure, parse, run_worker
-from pipeline import trl_setup
+from pipeline.baseline import trl_setup
 from pipeline.messages import TrainBatch
 from tests.pipeline.tiny_model import VOCABULARY, make_model, save_model
 

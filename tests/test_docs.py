@@ -28,10 +28,12 @@ from benchmarks.docs_tables import TABLES, TRL_SETTINGS, with_table
 from configs.load import load_config, render
 from configs.schema import Config
 from configs.techniques import value_at
-from pipeline import audit, hand_over, merging
-from pipeline.checkpoint import save_checkpoint
 from pipeline.cli import evaluate_humaneval, train_accelerated, train_code_grpo
-from pipeline.doctor import main as doctor
+from pipeline.doctor.__main__ import main as doctor
+from pipeline.handover import command as hand_over
+from pipeline.models import merging
+from pipeline.record import audit
+from pipeline.record.checkpoints import save_checkpoint
 from pipeline.report.__main__ import main as report
 from tests.pipeline.adapter_files import publish_random_adapter
 from tests.pipeline.fake_stages import FakeRun, make_config
@@ -47,7 +49,8 @@ _COMMAND = re.compile(r"(make|train_\w+|evaluate_humaneval|python -m) ")
 
 # Run by another test, which is quick because it leaves out what takes long: command -> file and function.
 RUN_ELSEWHERE = {
-    "python -m pipeline.doctor": "tests/pipeline/test_doctor.py::test_the_facts_of_this_machine_are_gathered"
+    "python -m pipeline.doctor": "tests/pipeline/doctor/test_doctor.py::"
+    "test_the_facts_of_this_machine_are_gathered"
 }
 # Flags of train_accelerated with which it trains nothing.
 PRINTS_ONLY = frozenset({"--plan", "--explain", "--dry-run", "--show-config"})
@@ -62,9 +65,9 @@ COMMANDS: Mapping[str, Command] = {
     "evaluate_humaneval": evaluate_humaneval,
     "python -m pipeline.doctor": doctor,
     "python -m pipeline.report": report,
-    "python -m pipeline.audit": audit.main,
-    "python -m pipeline.hand_over": hand_over.main,
-    "python -m pipeline.merging": merging.main,
+    "python -m pipeline.record.audit": audit.main,
+    "python -m pipeline.handover.command": hand_over.main,
+    "python -m pipeline.models.merging": merging.main,
 }
 
 
@@ -128,8 +131,8 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What would have been trained or sampled: the arguments of the entry modules, which do nothing."""
     calls: list[object] = []
     for module, *functions in (
-        ("launch", "run_training", "run_profile"),
-        ("baseline", "run_baseline"),
+        ("run.command", "run_training", "run_profile"),
+        ("baseline.baseline", "run_baseline"),
     ):
         monkeypatch.setitem(sys.modules, f"pipeline.{module}", _stub(module, functions, calls))
     return calls
@@ -154,7 +157,7 @@ def run(command: str, folder: Path, trained: list[object], monkeypatch: pytest.M
     if program == "evaluate_humaneval" and "--model" in arguments:
         monkeypatch.setitem(
             sys.modules,
-            "pipeline.evaluation_command",
+            "pipeline.evaluation.command",
             _stub("evaluation_command", ["run_evaluation"], trained),
         )
     assert COMMANDS[program](arguments) == 0

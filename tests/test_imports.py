@@ -16,33 +16,30 @@ USERS = ("benchmarks", "tests")  # may import anything; nothing imports them
 
 ALLOWED_IN = {
     "vllm": {
-        "pipeline/vllm_adapter.py",
-        "pipeline/vllm_cpu_sampler.py",
-        "pipeline/vllm_draft_sampler.py",
-        "pipeline/vllm_cpu_kernels.py",
-        "pipeline/vllm_engine.py",
-        "pipeline/vllm_pressure.py",
-        "pipeline/vllm_sampler_check.py",
-        "pipeline/vllm_speculation.py",
-        "pipeline/vllm_updates.py",
-        "pipeline/vllm_weights.py",
+        "pipeline/generation/vllm/updates.py",
+        "pipeline/generation/vllm/samplers.py",
+        "pipeline/generation/vllm/cpu_kernels.py",
+        "pipeline/generation/vllm/engine.py",
+        "pipeline/generation/vllm/sampler_check.py",
+        "pipeline/generation/vllm/proposer.py",
+        "pipeline/generation/vllm/transfer.py",
     },
     "ray": {
         "benchmarks/sleeping_stages.py",
-        "pipeline/baseline.py",
-        "pipeline/cluster.py",
-        "pipeline/engine_actor.py",
-        "pipeline/node_actor.py",
-        "pipeline/ray_start.py",
-        "pipeline/trainer_actor.py",
-        "pipeline/trainer_group.py",
-        "pipeline/weight_courier.py",
+        "pipeline/baseline/baseline.py",
+        "pipeline/cluster/places.py",
+        "pipeline/generation/ray_actor.py",
+        "pipeline/generation/node_actor.py",
+        "pipeline/cluster/ray_start.py",
+        "pipeline/training/rank.py",
+        "pipeline/training/handle.py",
+        "pipeline/cluster/courier.py",
         "rewards/ray_worker.py",
     },
-    "trl": {"pipeline/baseline.py", "pipeline/trl_setup.py"},
+    "trl": {"pipeline/baseline/baseline.py", "pipeline/baseline/trl_setup.py"},
 }
 # What cli.py may import before it knows that there is something to run.
-LIGHT = {*sys.stdlib_module_names, "configs", "pipeline.cli_flags", "pipeline.errors"}
+LIGHT = {*sys.stdlib_module_names, "configs", "pipeline.flags", "pipeline.errors"}
 
 
 def imported_modules(node: ast.AST) -> list[str]:
@@ -133,14 +130,14 @@ def test_the_command_line_imports_only_what_is_light() -> None:
     [
         ("configs/x.py", "import sandbox.result", "configs may import configs only"),
         ("sandbox/x.py", "from curriculum.task import Task", "sandbox may import configs, sandbox only"),
-        ("rewards/x.py", "def f():\n    import pipeline.metrics", "rewards may import"),
+        ("rewards/x.py", "def f():\n    import pipeline.record.metrics", "rewards may import"),
         ("curriculum/x.py", "if TYPE_CHECKING:\n    from rewards.result import R", "curriculum may import"),
         ("curriculum/x.py", "from pipeline import cli", "curriculum may import"),
         ("pipeline/x.py", "import benchmarks.speed", "pipeline may import"),
         ("pipeline/x.py", "from tests.pipeline import tiny_model", "pipeline may import"),
         ("sandbox/x.py", "import numpy as np", "standard library alone"),
-        ("pipeline/x.py", "async def f():\n    from vllm import LLM", "pipeline/vllm_engine.py"),
-        ("pipeline/orchestrator.py", "import ray", "only benchmarks/sleeping_stages.py"),
+        ("pipeline/x.py", "async def f():\n    from vllm import LLM", "pipeline/generation/vllm/engine.py"),
+        ("pipeline/run/orchestrator.py", "import ray", "only benchmarks/sleeping_stages.py"),
         ("pipeline/x.py", "from . import cli", "imports are absolute"),
     ],
 )
@@ -154,7 +151,7 @@ def test_an_import_against_the_rules_is_found(path: str, source: str, complaint:
     ("path", "source"),
     [
         ("pipeline/x.py", "import json\nimport torch\nfrom rewards.result import RewardResult"),
-        ("pipeline/vllm_engine.py", "from vllm import LLM"),
+        ("pipeline/generation/vllm/engine.py", "from vllm import LLM"),
         ("tests/x.py", "import pipeline.cli, vllm, ray"),
         ("benchmarks/x.py", "import ray"),
     ],
@@ -167,7 +164,7 @@ def test_an_import_by_the_rules_is_no_offence(path: str, source: str) -> None:
     ("source", "heavy"),
     [
         ("import torch", ["torch"]),
-        ("from pipeline.orchestrator import run_training", ["pipeline.orchestrator"]),
+        ("from pipeline.run.orchestrator import run_training", ["pipeline.run.orchestrator"]),
         ("try:\n    import ray\nexcept ImportError:\n    pass", ["ray"]),
         ("class A:\n    import torch", ["torch"]),
         ("if TYPE_CHECKING:\n    import torch\nelse:\n    import ray", ["ray"]),

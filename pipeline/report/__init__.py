@@ -5,5 +5,5 @@
 reader reads the run folder, examples and samples choose what is shown of the rollouts, stages says who waited
 for whom, trace exports the same for Perfetto, page puts it all into the template. The assets are the page's
 own script and style, and uPlot (MIT, see assets/uplot.LICENSE). Changes nothing in the run folder but
-report.html and trace.json. Called by users, and by pipeline.watch.
+report.html and trace.json.
 """

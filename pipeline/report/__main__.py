@@ -1,7 +1,6 @@
 """python -m pipeline.report RUN: one HTML file of a run, and its timeline as a Chrome trace.
 
-Exit status 2 for what is no run folder, or where the file cannot be written. Reads; trains nothing. Called by
-users.
+Exit status 2 for what is no run folder, or where the file cannot be written. Reads; trains nothing.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.cli_flags import USER_ERROR
+from pipeline.command_line import USER_ERROR
+from pipeline.host.files import write_text_atomically
 from pipeline.report.data import run_data
 from pipeline.report.page import render_page
 from pipeline.report.reader import RunReader
 from pipeline.report.trace import chrome_trace
-from pipeline.run_folder import write_text_atomically
 
 _MAX_SAMPLES = 5000
 

@@ -1,7 +1,7 @@
 """What the page shows of one run, as JSON's types: curves, timeline, waits, examples, samples, settings.
 
 The page draws from this alone, whether it is a file (all of it inside) or live (the parts that grow are asked
-for again, from a step on). Called by pipeline.report.page and pipeline.watch.
+for again, from a step on).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from configs.schema import Config
-from pipeline.metric_names import FAMILIES, METRICS
+from pipeline.host.spans import STAGES
+from pipeline.record.metric_names import FAMILIES, METRICS
 from pipeline.report.examples import examples
 from pipeline.report.reader import RunReader, SpanRow, StepRow
 from pipeline.report.samples import spread_of_samples
-from pipeline.report.stages import busy_shares, step_times
-from pipeline.timeline import STAGES
+from pipeline.report.waits import busy_shares, step_times
 
 _DIGITS = 5
 

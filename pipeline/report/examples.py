@@ -2,7 +2,7 @@
 
 Two sources: tasks that were trained on more than once (first and last step), and the held-out tasks, which
 are measured before and after training. Of each group the completion with the median reward is shown, so
-that neither the luckiest nor the worst one stands for all. Called by pipeline.report.page.
+that neither the luckiest nor the worst one stands for all.
 """
 
 from __future__ import annotations

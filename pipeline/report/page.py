@@ -1,7 +1,4 @@
-"""The page of a run: the template with the data, the script and the style inside it.
-
-Called by pipeline.report (a file) and pipeline.watch (live, where the page asks the server for more).
-"""
+"""The page of a run: the template with the data, the script and the style inside it."""
 
 from __future__ import annotations
 

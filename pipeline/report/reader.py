@@ -1,7 +1,7 @@
 """Reads a run folder for the report: steps, spans, tasks, rollouts, evaluations, settings.
 
 Opens run.db read-only and beside the run that writes it; reads schema version 2 as well, which has neither
-tasks nor spans. Draws nothing. Called by pipeline.report.page and pipeline.watch.
+tasks nor spans. Draws nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.ledger_schema import READABLE_VERSIONS, schema_version
+from pipeline.record.ledger_tables import READABLE_VERSIONS, schema_version
 
 MAX_SPANS = 40_000
 _BUSY_TIMEOUT_S = 10.0
@@ -192,7 +192,7 @@ class RunReader:
 
 
 def lock_owner(path: Path) -> int | None:
-    """The process that holds the run folder's lock, None where nobody does (see pipeline.run_folder)."""
+    """The process that holds the run folder's lock, None where nobody does."""
     try:
         with (path / ".lock").open("r", encoding="utf-8") as file:
             try:

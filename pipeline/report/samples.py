@@ -1,6 +1,6 @@
 """Rollouts for people to read: what the model wrote for a task at a step, and why it scored so.
 
-Reads run.db through RunReader; every answer is bounded. Called by pipeline.report.page and pipeline.watch.
+Reads run.db through RunReader; every answer is bounded.
 """
 
 from __future__ import annotations

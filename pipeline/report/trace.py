@@ -1,7 +1,7 @@
 """The spans of a run as a Chrome trace, which ui.perfetto.dev and chrome://tracing open.
 
 The format: "Trace Event Format", complete events ("ph": "X") with microseconds; one process a stage, and
-in it as many threads as it had spans at once. Pure. Called by pipeline.report.
+in it as many threads as it had spans at once. Pure.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pipeline.host.spans import STAGES
 from pipeline.report.reader import SpanRow
-from pipeline.timeline import STAGES
 
 
 def chrome_trace(spans: Sequence[SpanRow], run: str) -> dict[str, Any]:

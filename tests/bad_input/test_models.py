@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli import evaluate_humaneval, train_accelerated
-from pipeline.merging import main as merge
+from pipeline.models.merging import main as merge
 from tests.bad_input.harness import Case, refuse
 from tests.bad_input.test_samples import TASKS
 

@@ -14,7 +14,7 @@ from configs.evaluation_options import EvaluationOptions
 from configs.load import load_config, render
 from configs.schema import Config
 from pipeline.cli import evaluate_humaneval, train_accelerated, train_code_grpo
-from pipeline.run_folder import RunFolder
+from pipeline.record.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 # What the driver of a run imports before its engine is up; on two cores each second counts twice.
@@ -41,11 +41,11 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> _Stages:
     stages = _Stages()
     stubbed: set[str] = set()
     for module, function in (
-        ("launch", "run_training"),
-        ("launch", "run_profile"),
-        ("resident", "stop_all"),
-        ("baseline", "run_baseline"),
-        ("evaluation_command", "run_evaluation"),
+        ("run.command", "run_training"),
+        ("run.command", "run_profile"),
+        ("generation.resident", "stop_all"),
+        ("baseline.baseline", "run_baseline"),
+        ("evaluation.command", "run_evaluation"),
     ):
         name = f"pipeline.{module}"
         stub = sys.modules[name] if name in stubbed else ModuleType(name)
@@ -91,7 +91,7 @@ def test_a_configuration_is_checked_and_shown_before_any_heavy_import(arguments:
 
 def test_a_run_imports_no_model_library_in_the_driver() -> None:
     done = _run_in_new_process(
-        f"import sys\nimport pipeline.launch, pipeline.orchestrator, pipeline.first_score\n"
+        f"import sys\nimport pipeline.run.command, pipeline.run.orchestrator, pipeline.run.startup\n"
         f"print([m for m in {NOT_IN_A_DRIVER} if m in sys.modules])"
     )
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr

@@ -19,9 +19,9 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("this configuration was accepted")
 
     for module, function in (
-        ("launch", "run_training"),
-        ("baseline", "run_baseline"),
-        ("evaluation_command", "run_evaluation"),
+        ("run.command", "run_training"),
+        ("baseline.baseline", "run_baseline"),
+        ("evaluation.command", "run_evaluation"),
     ):
         stub = ModuleType(f"pipeline.{module}")
         setattr(stub, function, refuse)

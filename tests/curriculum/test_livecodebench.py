@@ -16,7 +16,7 @@ from curriculum.packed_tests import unpack_tests
 from curriculum.record import Record
 from curriculum.sources import load_tasks
 from curriculum.task import Task
-from pipeline.prompts import prompt_messages
+from pipeline.models.prompts import prompt_messages
 from rewards.digest import task_digest
 from rewards.execution import execution_request, has_passed
 from rewards.fast import score_fast

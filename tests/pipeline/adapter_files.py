@@ -8,9 +8,9 @@ import torch
 from transformers import PreTrainedModel
 
 from configs.schema import Config
-from pipeline.adapters import adapter_config, load_policy, published_weights
 from pipeline.messages import WeightUpdate
-from pipeline.weights import write_adapter
+from pipeline.training.adapters import adapter_config, load_policy, published_weights
+from pipeline.weights.files import write_adapter
 
 RANK = 4
 

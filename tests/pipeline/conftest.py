@@ -14,9 +14,9 @@ import pytest
 import ray
 
 from configs.schema import Config
-from pipeline.models import resolve_model
-from pipeline.ray_start import start_ray
-from pipeline.vllm_actor import VllmGenerator, start_vllm_generator
+from pipeline.cluster.ray_start import start_ray
+from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
+from pipeline.models.find import resolve_model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """An engine host without a model: the real host, socket and client, and an engine that counts.
 
-    python -m tests.pipeline.fake_host FD      (as pipeline.engine_host; tests start it by ``launch``)
+    python -m tests.pipeline.fake_host FD      (as pipeline.generation.host; tests start it by ``launch``)
 
 Used by test_engine_host and test_resident.
 """
@@ -13,8 +13,8 @@ import sys
 import time
 from collections.abc import AsyncIterator
 
-from pipeline.engine_host import die_with_parent, serve
-from pipeline.engine_settings import EngineSettings
+from pipeline.generation.host import die_with_parent, serve
+from pipeline.generation.settings import EngineSettings
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 
 COMMAND = ("-m", "tests.pipeline.fake_host")

@@ -20,9 +20,9 @@ from configs.schema import Config, OutputConfig
 from curriculum.sampler import Sampler
 from curriculum.task import Task
 from pipeline.errors import StageError
-from pipeline.gate import SignalGate, max_gated
-from pipeline.inloop_evaluation import InLoopEvaluation
-from pipeline.ledger import Ledger
+from pipeline.evaluation.inloop import InLoopEvaluation
+from pipeline.host.spans import Timeline
+from pipeline.host.stopping import StopRequest
 from pipeline.messages import (
     Completion,
     GenerationRequest,
@@ -31,19 +31,19 @@ from pipeline.messages import (
     WeightsLoaded,
     WeightUpdate,
 )
-from pipeline.metrics import MetricsWriter
-from pipeline.placement import OverlapTrial
-from pipeline.progress import make_progress
-from pipeline.resume import GroupBasis, restore, terms_of
-from pipeline.rollout_buffer import RolloutBuffer
-from pipeline.rollouts import RolloutProducer, num_extra_groups
-from pipeline.run_folder import RunFolder
-from pipeline.sampling import training_sampling
-from pipeline.stopping import StopRequest
-from pipeline.timeline import Timeline
-from pipeline.tracking import Tracking
-from pipeline.trainer_group import TrainerHandle
-from pipeline.training_loop import TrainingLoop
+from pipeline.models.prompts import training_sampling
+from pipeline.record.ledger import Ledger
+from pipeline.record.metrics import MetricsWriter
+from pipeline.record.progress import make_progress
+from pipeline.record.run_folder import RunFolder
+from pipeline.record.tracking import Tracking
+from pipeline.rollouts.buffer import RolloutBuffer
+from pipeline.rollouts.gate import SignalGate, max_gated
+from pipeline.rollouts.producer import RolloutProducer, num_extra_groups
+from pipeline.run.overlap_trial import OverlapTrial
+from pipeline.run.resume import GroupBasis, restore, terms_of
+from pipeline.run.training_loop import TrainingLoop
+from pipeline.training.handle import TrainerHandle
 from rewards.pool import RewardPool
 from rewards.result import RewardResult
 from sandbox.result import Outcome

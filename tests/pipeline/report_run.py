@@ -14,9 +14,7 @@ from pathlib import Path
 from configs.load import render
 from configs.schema import Config
 from curriculum.task import Task
-from pipeline.ledger_schema import open_ledger
-from pipeline.ledger_shown import note_spans, note_tasks
-from pipeline.timeline import (
+from pipeline.host.spans import (
     CHECKPOINT,
     EVALUATION,
     GENERATION,
@@ -26,6 +24,8 @@ from pipeline.timeline import (
     WEIGHTS,
     StageSpan,
 )
+from pipeline.record.ledger_rows import note_spans, note_tasks
+from pipeline.record.ledger_tables import open_ledger
 from sandbox.result import CallTest
 
 START_S = 1_760_000_000.0

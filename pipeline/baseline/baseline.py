@@ -1,0 +1,264 @@
+"""The baseline: TRL's own GRPOTrainer on our tasks, prompts, rewards and sampling settings.
+
+Synchronous: generate with Transformers, score one completion after the other without a cache, train,
+repeat. It exists to be compared with, so it leaves the run folder of the main job, with the same names in
+it, and is measured on the same held-out tasks by the same code. Patches nothing in TRL; on a CPU it
+overrides one method (see trl_setup.CpuGRPOTrainer).
+
+What stays different from the main job, being TRL's own: tasks come in shuffled passes over the data set
+instead of uniform draws; completions end at a fence token, not at a fence in the text (see
+trl_setup.stop_token_ids); with bf16 the weights are cast anew at every decoded token (autocast); and learning
+rates warm up from 0, so that the first step of a warm-up trains nothing, where the main job's first step
+has 1/(warmup_steps + 1) of the peak. TRL's vLLM is not used: on a CPU it fails (a weight loader is missing).
+The checkpoints on the way hold weights only and there is no --resume: a run is one process's work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+from contextlib import ExitStack
+from pathlib import Path
+
+import ray
+import torch
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback
+from trl import GRPOTrainer
+
+from configs.load import render
+from configs.schema import Config
+from curriculum.sources import load_tasks
+from curriculum.task import Task
+from pipeline.baseline.account import BaselineAccount, StepCheckpoints
+from pipeline.baseline.trl_setup import CpuGRPOTrainer, prompt_dataset, stop_token_ids, trl_config
+from pipeline.evaluation.evaluate import EvaluationReport
+from pipeline.evaluation.heldout import heldout_tasks, measure, refuse_long_prompts
+from pipeline.evaluation.scorers import SandboxScorer, check_sandbox
+from pipeline.evaluation.summary import print_summary, write_summary
+from pipeline.generation.start import running_generator
+from pipeline.handover.command import finish_run
+from pipeline.handover.export import refuse_push
+from pipeline.host.shares import choose_device
+from pipeline.host.spans import Stopwatch
+from pipeline.models.check import refuse_damaged_model
+from pipeline.models.find import resolve_model
+from pipeline.models.loading import load_model, load_tokenizer
+from pipeline.models.prompts import encode_prompt
+from pipeline.record.ledger import Ledger
+from pipeline.record.metrics import MetricsWriter
+from pipeline.record.progress import Progress, make_progress
+from pipeline.record.run_folder import RunFolder
+from pipeline.record.tracking import start_tracking, tracker_names
+from rewards.custom import load_custom
+from rewards.execution import start_sandbox
+from rewards.scorer import Scorer
+
+
+def run_baseline(config: Config, verbose: bool) -> int:
+    """Measure, train with TRL as ``config`` says, measure again; returns the exit status.
+
+    The final model is in ``checkpoints/final``. ``verbose`` also prints what TRL logs.
+
+    Raises:
+        ValueError: the configuration cannot be run, or not by this trainer; before a model is loaded
+            where that can be known.
+        StageError: the generator of a measurement failed, or no completion of a step could be scored.
+    """
+    if config.lora.enabled:
+        raise ValueError("lora.enabled: value True: the baseline trains all weights; set it to false")
+    refuse_damaged_model(config.model.name)
+    tasks = load_tasks(config.dataset)
+    heldout = heldout_tasks(config)
+    device = choose_device(config)
+    load_custom(config.rewards.custom)
+    if config.evaluation.every_steps is not None:
+        raise ValueError(
+            f"evaluation.every_steps: value {config.evaluation.every_steps}: the baseline measures before "
+            "and after training only; leave it out"
+        )
+    tracker_names(config)
+    if config.output.push_to_hub is not None:
+        refuse_push(config.output.push_to_hub)
+    if config.execution.enabled or heldout:
+        check_sandbox(config.execution)
+    with RunFolder.create(config.output, render(config), is_baseline=True) as folder:
+        progress = make_progress(config.runtime.progress, title=folder.name)
+        try:
+            _Baseline(config, folder, progress, tasks, heldout, device).run(verbose=verbose)
+        finally:
+            progress.close()
+        print_summary(folder.path)
+        finish_run(folder.path, config)
+    return 0
+
+
+class _Baseline:
+    """One run: measure, train, measure, each with the machine to itself."""
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        progress: Progress,
+        tasks: tuple[Task, ...],
+        heldout: tuple[Task, ...],
+        device: str,
+    ) -> None:
+        self._config = config
+        self._folder = folder
+        self._progress = progress
+        self._tasks = tasks
+        self._heldout = heldout
+        self._device = device
+        self._level = "none"
+        self._stopwatch = Stopwatch()
+
+    def run(self, *, verbose: bool) -> None:
+        config = self._config
+        self._progress.activity("loading the model")
+        model_path = resolve_model(config.model)
+        tokenizer = load_tokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
+        refuse_long_prompts(tokenizer, (*self._tasks, *self._heldout), config.generation)
+        dataset = prompt_dataset(self._tasks, tokenizer, config)
+        before = self._evaluate("before", model_path, tokenizer)
+        final = self._train(model_path, tokenizer, dataset, verbose=verbose)
+        # What the trainer held would be missing to the generator that follows.
+        _free_memory()
+        after = self._evaluate("after", final, tokenizer)
+        self._stopwatch.note("total")
+        write_summary(
+            self._folder,
+            config,
+            self._device,
+            self._level,
+            before,
+            after,
+            self._stopwatch.seconds,
+            trainer="trl",
+        )
+
+    def _evaluate(
+        self, when: str, model_path: Path, tokenizer: PreTrainedTokenizerBase
+    ) -> EvaluationReport | None:
+        """Measure the model in ``model_path`` with a generator that is gone when this returns."""
+        if not self._heldout:
+            return None
+        is_ray_ours = not ray.is_initialized()
+        try:
+            return asyncio.run(self._measure(when, model_path, tokenizer))
+        finally:
+            if is_ray_ours:
+                ray.shutdown()
+            _free_memory()
+
+    async def _measure(
+        self, when: str, model_path: Path, tokenizer: PreTrainedTokenizerBase
+    ) -> EvaluationReport:
+        config = self._config
+        self._progress.activity(f"starting the generator to measure {when} training")
+        with start_sandbox(config.execution, max(1, (os.cpu_count() or 2) // 2)) as sandbox:
+            async with running_generator(config, str(model_path), self._device) as generator:
+                return await measure(
+                    when,
+                    self._heldout,
+                    generator,
+                    SandboxScorer(sandbox, config.execution),
+                    config=config,
+                    tokenizer=tokenizer,
+                    folder=self._folder,
+                    progress=self._progress,
+                    stopwatch=self._stopwatch,
+                )
+
+    def _train(
+        self, model_path: Path, tokenizer: PreTrainedTokenizerBase, dataset: Dataset, *, verbose: bool
+    ) -> Path:
+        """Train the model in ``model_path``; returns the folder of the trained one."""
+        config = self._config
+        if config.runtime.trainer_threads is not None:
+            torch.set_num_threads(config.runtime.trainer_threads)
+        self._progress.activity("starting TRL's trainer")
+        with ExitStack() as stack:
+            with self._stopwatch.timed("startup"):
+                model = load_model(
+                    model_path, dtype=torch.float32, trust_remote_code=config.model.trust_remote_code
+                )
+                end_ids = model.generation_config.eos_token_id
+                stop_ids = stop_token_ids(tokenizer, end_ids, config)
+                model.generation_config.eos_token_id = stop_ids
+                settings = trl_config(config, self._folder.checkpoints, self._device)
+                account = self._account(tokenizer, frozenset(stop_ids), stack)
+                trainer_class = CpuGRPOTrainer if settings.use_cpu else GRPOTrainer
+                trainer = trainer_class(
+                    model=model,
+                    reward_funcs=account.code_reward,
+                    args=settings,
+                    train_dataset=dataset,
+                    processing_class=tokenizer,
+                    callbacks=[account, self._checkpoints(model, tokenizer, end_ids)],
+                )
+                if not verbose:
+                    trainer.remove_callback(PrinterCallback)
+            self._progress.start(config.training.max_steps)
+            with self._stopwatch.timed("training"):
+                trainer.train()
+            # The fence was this run's stop sign, not the model's end of text.
+            model.generation_config.eos_token_id = end_ids
+            final = self._folder.checkpoints / "final"
+            self._progress.activity("saving the model")
+            trainer.save_model(str(final))
+        return final
+
+    def _checkpoints(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, end_ids: int | list[int] | None
+    ) -> StepCheckpoints:
+        output = self._config.output
+        return StepCheckpoints(
+            model,
+            tokenizer,
+            end_ids=end_ids,
+            checkpoint=self._folder.checkpoint,
+            save_steps=output.save_steps,
+            limit=output.save_total_limit,
+        )
+
+    def _account(
+        self, tokenizer: PreTrainedTokenizerBase, end_ids: frozenset[int], stack: ExitStack
+    ) -> BaselineAccount:
+        """The account with its ledger, sandbox and scorer, which ``stack`` closes."""
+        config = self._config
+        ledger = Ledger(self._folder.db)
+        stack.callback(ledger.close)
+        metrics = MetricsWriter(self._folder.path)
+        stack.callback(metrics.close)
+        tracking = start_tracking(config, self._folder.name, self._folder.path, 0, self._progress.message)
+        stack.callback(tracking.close)
+        ledger.note_tasks(self._tasks)
+        sandbox = None
+        if config.execution.enabled:
+            sandbox = stack.enter_context(start_sandbox(config.execution))
+            self._level = sandbox.level
+        ledger.event("isolation", f"sandbox level {self._level}")
+        scorer = stack.enter_context(Scorer(config.rewards, config.execution, None, sandbox))
+        prefill = config.generation.assistant_prefill
+        return BaselineAccount(
+            config=config,
+            tasks=self._tasks,
+            scorer=scorer,
+            prompt_ids=lambda task: encode_prompt(tokenizer, task, prefill),
+            end_ids=end_ids,
+            ledger=ledger,
+            metrics=metrics,
+            samples=self._folder.samples,
+            progress=self._progress,
+            tracking=tracking,
+        )
+
+
+def _free_memory() -> None:
+    """Give back what a model that is no longer in use held."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

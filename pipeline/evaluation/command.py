@@ -1,0 +1,294 @@
+"""The command evaluate_humaneval: sample and score, or score what a file holds; one model, or two in turn.
+
+    STEM                    the completions, in OpenAI's format
+    STEM_results.jsonl      each with its verdict
+    STEM_report.json        pass@k, kinds of failure, every task's counts, the comparison
+    STEM_journal.jsonl      while it runs: an evaluation that is started again goes on from there
+
+With ``against`` the second model's files begin with STEM_against.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from configs.evaluation_options import EvaluationOptions
+from configs.schema import Config, ExecutionConfig
+from curriculum.sources import load_named_tasks
+from curriculum.task import Task
+from pipeline.evaluation.evaluate import (
+    NUM_CONCURRENT_REQUESTS,
+    EvaluatedSample,
+    EvaluationPace,
+    EvaluationReport,
+    TextScorer,
+    evaluate_tasks,
+    make_report,
+    task_deadline_s,
+)
+from pipeline.evaluation.forms import AnswerForm, CompletionForm, chat_form
+from pipeline.evaluation.journal import EvaluationJournal
+from pipeline.evaluation.passk import compare
+from pipeline.evaluation.resident_engine import evaluation_generator
+from pipeline.evaluation.samples import (
+    read_samples,
+    sample_completion,
+    sample_program,
+    write_results,
+    write_samples,
+)
+from pipeline.evaluation.scorers import CompletionScorer, SandboxScorer, check_sandbox
+from pipeline.evaluation.table import (
+    comparison_record,
+    print_comparison,
+    print_report,
+    print_side_by_side,
+    print_tasks,
+    report_record,
+)
+from pipeline.host.files import files_digest, write_text_atomically
+from pipeline.messages import SamplingSettings
+from pipeline.models.check import refuse_damaged_model
+from rewards.digest import task_digest
+from rewards.execution import start_sandbox
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """One of the models, or files of samples, that are evaluated; its files begin with ``stem``."""
+
+    name: str
+    stem: str
+
+
+def run_evaluation(options: EvaluationOptions) -> int:
+    """Evaluate; write the files, print the tables, return 0.
+
+    Raises ValueError for options that cannot be used here, before any model is loaded.
+    """
+    tasks = load_named_tasks(options.tasks)[: options.limit]
+    console = Console()
+    execution = ExecutionConfig(
+        timeout=options.timeout, allow_unsafe=options.allow_unsafe, modules=list(options.modules)
+    )
+    sides = _sides(options)
+    # All files are read before the first is scored: what is wrong with one shows at once.
+    samples = {side.stem: read_samples(side.name, tasks) for side in sides if options.samples is not None}
+    for side in sides if options.samples is None else ():
+        refuse_damaged_model(side.name, "--model" if side is sides[0] else "--against")
+    check_sandbox(execution, modules_flag="--module", unsafe_flag="--allow-unsafe")
+    reports: dict[str, EvaluationReport] = {}
+    with start_sandbox(execution, max(1, (os.cpu_count() or 2) // 2)) as sandbox:
+        scorer = SandboxScorer(sandbox, execution)
+        for side in sides:
+            if options.samples is not None:
+                report = asyncio.run(_score_samples(samples[side.stem], scorer))
+                completions = [sample.text for sample in report.samples]
+            else:
+                report, completions = _sample_side(options, side, tasks, scorer)
+                write_samples(Path(side.stem), _pairs(report, completions))
+                console.print(f"samples: {side.stem}", highlight=False, soft_wrap=True)
+            _write_results(console, side, report, completions)
+            reports[side.name] = report
+    _conclude(console, options, sides, reports, tasks)
+    return 0
+
+
+def _sides(options: EvaluationOptions) -> list[_Side]:
+    first = options.samples if options.samples is not None else options.model
+    assert first is not None
+    stem = options.output or options.samples or f"{_set_name(options.tasks)}_samples.jsonl"
+    sides = [_Side(name=first, stem=stem)]
+    if options.against is not None:
+        own = options.against if options.samples is not None and options.output is None else None
+        path = Path(stem)
+        sides.append(
+            _Side(name=options.against, stem=own or str(path.with_name(f"{path.stem}_against{path.suffix}")))
+        )
+    return sides
+
+
+def _set_name(tasks: str) -> str:
+    return Path(tasks).name.removesuffix(".gz").removesuffix(".jsonl")
+
+
+def _pairs(report: EvaluationReport, completions: Sequence[str]) -> list[tuple[str, str]]:
+    ids = [sample.task_id for sample in report.samples]
+    return list(zip(ids, completions, strict=True))
+
+
+def _write_results(
+    console: Console, side: _Side, report: EvaluationReport, completions: Sequence[str]
+) -> None:
+    path = Path(f"{side.stem}_results.jsonl")
+    judged = zip(report.samples, completions, strict=True)
+    write_results(path, ((sample.task_id, text, sample.result) for sample, text in judged))
+    console.print(f"results: {path}", highlight=False, soft_wrap=True)
+
+
+def _conclude(
+    console: Console,
+    options: EvaluationOptions,
+    sides: Sequence[_Side],
+    reports: Mapping[str, EvaluationReport],
+    tasks: Sequence[Task],
+) -> None:
+    """Print what was found, and write it to STEM_report.json."""
+    record: dict[str, object] = {
+        "tasks": options.tasks,
+        "settings": {} if options.samples is not None else _settings(options),
+        "reports": {name: report_record(report, tasks, options.ks) for name, report in reports.items()},
+    }
+    if len(reports) == 1:
+        (report,) = reports.values()
+        print_report(console, options.tasks, report, tasks, options.ks)
+    else:
+        print_side_by_side(console, options.tasks, reports, tasks, options.ks)
+    if options.per_task:
+        print_tasks(console, reports)
+    if len(reports) == 2:
+        (one, first), (other, second) = reports.items()
+        comparison = compare(first.counts, second.counts)
+        record["comparison"] = comparison_record(comparison)
+        print_comparison(console, (one, other), comparison)
+    path = Path(f"{sides[0].stem}_report.json")
+    write_text_atomically(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
+    console.print(f"report: {path}", highlight=False, soft_wrap=True)
+
+
+async def _score_samples(samples: Sequence[tuple[Task, str]], scorer: SandboxScorer) -> EvaluationReport:
+    gate = asyncio.Semaphore(NUM_CONCURRENT_REQUESTS)
+
+    async def judge(task: Task, completion: str) -> EvaluatedSample:
+        async with gate:
+            result = await scorer.score_program(task, sample_program(task, completion))
+        return EvaluatedSample(task_id=task.task_id, text=completion, result=result)
+
+    return make_report(await asyncio.gather(*(judge(task, completion) for task, completion in samples)))
+
+
+def _sample_side(
+    options: EvaluationOptions, side: _Side, tasks: Sequence[Task], scorer: SandboxScorer
+) -> tuple[EvaluationReport, list[str]]:
+    """The report on one model, and the completions to publish; goes on where an earlier process ended."""
+    # Imported here: scoring a file need not wait for torch.
+    from pipeline.models.find import resolve_model
+    from pipeline.models.loading import load_tokenizer
+
+    config = _config_of(options, side.name)
+    model_path = resolve_model(config.model)
+    path = Path(f"{side.stem}_journal.jsonl")
+    hint = f"delete {path} to begin anew, or give another --output"
+    identity = _settings(options) | {
+        "tasks": _tasks_digest(tasks),
+        "model": side.name,
+        "model files": files_digest(model_path),
+    }
+    with closing(EvaluationJournal(path, identity, hint=hint)) as journal:
+        if journal.num_kept:
+            print(f"going on: {journal.num_kept} samples are in {path}", file=sys.stderr, flush=True)
+        tokenizer = load_tokenizer(model_path)
+        form = _form(options, config, tokenizer)
+        report = asyncio.run(
+            _sample_and_score(options, config, str(model_path), form, tasks, scorer, journal)
+        )
+        journal.remove()
+    by_id = {task.task_id: task for task in tasks}
+    if options.prompt_form == "completion":
+        return report, [sample.text for sample in report.samples]
+    return report, [sample_completion(by_id[sample.task_id], sample.text) for sample in report.samples]
+
+
+def _form(options: EvaluationOptions, config: Config, tokenizer: PreTrainedTokenizerBase) -> AnswerForm:
+    if options.prompt_form == "completion":
+        return CompletionForm(tokenizer=tokenizer)
+    return chat_form(config.generation, tokenizer)
+
+
+async def _sample_and_score(
+    options: EvaluationOptions,
+    config: Config,
+    model_path: str,
+    form: AnswerForm,
+    tasks: Sequence[Task],
+    scorer: SandboxScorer,
+    journal: EvaluationJournal,
+) -> EvaluationReport:
+    longest = max(len(form.prompt_ids(task)) for task in tasks)
+    generation = config.generation.model_copy(update={"max_prompt_length": longest})
+    config = config.model_copy(update={"generation": generation})
+    judge: TextScorer = CompletionScorer(scorer) if options.prompt_form == "completion" else scorer
+    async with evaluation_generator(config, model_path) as generator:
+        return await evaluate_tasks(
+            generator,
+            tasks,
+            form,
+            SamplingSettings(
+                temperature=options.temperature,
+                top_p=options.top_p,
+                max_completion_length=options.max_completion_length,
+            ),
+            options.num_samples,
+            judge,
+            options.seed,
+            pace=EvaluationPace(task_timeout_s=task_deadline_s(config.runtime)),
+            kept=journal.kept,
+            on_sample=journal.add,
+            on_task_done=_show_progress,
+        )
+
+
+def _config_of(options: EvaluationOptions, model: str) -> Config:
+    return Config.model_validate(
+        {
+            "model": {"name": model},
+            "generation": {
+                "engine": options.engine,
+                "max_completion_length": options.max_completion_length,
+            },
+            "training": {"seed": options.seed},
+            "runtime": {"attach": options.attach, "keep_alive": options.keep_alive},
+        }
+    )
+
+
+def _settings(options: EvaluationOptions) -> dict[str, str]:
+    """What the samples of an evaluation, and their verdicts, depend on besides model and tasks."""
+    names = (
+        "num_samples",
+        "temperature",
+        "top_p",
+        "max_completion_length",
+        "prompt_form",
+        "engine",
+        "seed",
+        "timeout",
+        "modules",
+    )
+    return {name.replace("_", " "): str(getattr(options, name)) for name in names}
+
+
+def _tasks_digest(tasks: Sequence[Task]) -> str:
+    digest = hashlib.sha256()
+    for task in tasks:
+        digest.update(task.task_id.encode("utf-8", "surrogatepass") + b"\n" + task_digest(task))
+    return digest.hexdigest()[:16]
+
+
+def _show_progress(num_done: int, num_tasks: int) -> None:
+    if num_done == num_tasks or num_done % max(1, num_tasks // 10) == 0:
+        print(f"evaluated {num_done} of {num_tasks} tasks", file=sys.stderr, flush=True)

@@ -1,0 +1,226 @@
+"""Measures pass@k: samples from a generator, runs every sample in the sandbox, counts.
+
+``evaluate_tasks`` is the measurement of a run (pipeline.evaluation.heldout, pipeline.evaluation.inloop) and
+of the command evaluate_humaneval (pipeline.evaluation.command). A sample that the sandbox could not judge is
+left out of the counts and reported, never counted as wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from configs.schema import RuntimeConfig
+from curriculum.task import Task
+from pipeline.evaluation.forms import AnswerForm
+from pipeline.evaluation.passk import Estimate, TaskCount, mean_pass_at_k, paired_difference
+from pipeline.generation.generator import Generator, GeneratorError
+from pipeline.messages import Completion, GenerationRequest, SamplingSettings
+from rewards.result import RewardResult
+from sandbox.result import Outcome
+
+NUM_CONCURRENT_REQUESTS = 32
+_TASK_TIMEOUT_S = 1800.0
+
+
+class TextScorer(Protocol):
+    """What evaluation needs of the reward pool."""
+
+    async def score(self, task: Task, text: str) -> RewardResult:
+        """The verdict on an answer, prefill and completion together."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedSample:
+    """One answer (in the chat form prefill and completion together), its verdict, and who wrote it.
+
+    ``min_policy_version`` and ``max_policy_version`` are those of its oldest and its newest token.
+    """
+
+    task_id: str
+    text: str
+    result: RewardResult
+    min_policy_version: int = 0
+    max_policy_version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationReport:
+    """What an evaluation found.
+
+    ``counts`` holds the tasks with at least one judged sample, ``outcomes`` how many samples came to
+    which Outcome (by its value; "infra_error" ones are in no count), ``samples`` all of them, by task.
+    """
+
+    counts: tuple[TaskCount, ...]
+    pass_at_1: Estimate
+    outcomes: Mapping[str, int]
+    samples: tuple[EvaluatedSample, ...]
+
+    @property
+    def pass_rates(self) -> dict[str, float]:
+        """The share of judged samples that passed, by task_id."""
+        return {count.task_id: count.pass_rate for count in self.counts}
+
+    def describe(self) -> str:
+        """One line for people."""
+        unjudged = self.outcomes.get(Outcome.INFRA_ERROR.value, 0)
+        note = f", {unjudged} samples could not be judged" if unjudged else ""
+        return (
+            f"pass@1 {_percent(self.pass_at_1)} on {self.pass_at_1.num_tasks} tasks, "
+            f"{len(self.samples)} samples{note}"
+        )
+
+
+def difference(before: EvaluationReport, after: EvaluationReport) -> Estimate:
+    """How much pass@1 rose from ``before`` to ``after``, paired over the tasks that both judged."""
+    left, right = before.pass_rates, after.pass_rates
+    common = left.keys() & right.keys()
+    return paired_difference(
+        {task_id: left[task_id] for task_id in common}, {task_id: right[task_id] for task_id in common}
+    )
+
+
+def make_report(samples: Iterable[EvaluatedSample]) -> EvaluationReport:
+    """Count the verdicts. Raises RuntimeError, with one reason, when no sample could be judged."""
+    samples = tuple(samples)
+    judged: defaultdict[str, list[bool]] = defaultdict(list)
+    for sample in samples:
+        if not sample.result.is_infra_error:
+            judged[sample.task_id].append(sample.result.passed)
+    if not judged:
+        reason = samples[0].result.detail if samples else "there were none"
+        raise RuntimeError(f"evaluation: none of {len(samples)} samples could be judged: {reason}")
+    counts = tuple(
+        TaskCount(task_id=task_id, num_samples=len(passed), num_correct=sum(passed))
+        for task_id, passed in judged.items()
+    )
+    return EvaluationReport(
+        counts=counts,
+        pass_at_1=mean_pass_at_k(counts, 1),
+        outcomes=Counter(sample.result.outcome.value for sample in samples),
+        samples=samples,
+    )
+
+
+def task_deadline_s(runtime: RuntimeConfig) -> float:
+    """How long a task may wait and work: an engine that runs one request at a time has others ahead of it."""
+    return NUM_CONCURRENT_REQUESTS * runtime.generation_timeout_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationPace:
+    """How fast an evaluation may ask: tasks at once, and how long one may wait and work."""
+
+    num_concurrent: int = NUM_CONCURRENT_REQUESTS
+    task_timeout_s: float = _TASK_TIMEOUT_S
+
+
+async def evaluate_tasks(
+    generator: Generator,
+    tasks: Sequence[Task],
+    form: AnswerForm,
+    settings: SamplingSettings,
+    num_samples: int,
+    scorer: TextScorer,
+    seed: int,
+    *,
+    pace: EvaluationPace = EvaluationPace(),
+    kept: Mapping[str, Sequence[EvaluatedSample]] | None = None,
+    on_sample: Callable[[EvaluatedSample], None] = lambda sample: None,
+    on_task_done: Callable[[int, int], None] = lambda num_done, num_tasks: None,
+) -> EvaluationReport:
+    """Sample ``num_samples`` answers to each task, some tasks at a time, and score each as it finishes.
+
+    ``kept`` are samples that are there already, by task: only what is missing is made. ``on_sample`` is told
+    of each that is made. The seed of a task's samples depends on ``seed``, its id and how many are kept only.
+    Raises GeneratorError, naming the task, when its samples are not there and scored in time or are too few,
+    and whatever generator or scorer raise; work in flight is cancelled then.
+    """
+    gate = asyncio.Semaphore(pace.num_concurrent)
+    num_done = 0
+
+    async def evaluate(task: Task) -> list[EvaluatedSample]:
+        nonlocal num_done
+        samples = list((kept or {}).get(task.task_id, ()))[:num_samples]
+        if len(samples) < num_samples:
+            async with gate:
+                request = GenerationRequest(
+                    request_id=f"evaluation/{task.task_id}",
+                    prompt_ids=form.prompt_ids(task),
+                    num_generations=num_samples - len(samples),
+                    sampling=replace(settings, stop=form.stop(task)),
+                    seed=_seed_of(seed, task.task_id, len(samples)),
+                )
+                try:
+                    async with asyncio.timeout(pace.task_timeout_s):
+                        samples += await _sample_task(generator, task, request, scorer, form, on_sample)
+                except TimeoutError as failure:
+                    raise GeneratorError(
+                        f"evaluation of {task.task_id}: {request.num_generations} samples were not there and "
+                        f"scored within {pace.task_timeout_s:g} s"
+                    ) from failure
+        num_done += 1
+        on_task_done(num_done, len(tasks))
+        return samples
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            jobs = [group.create_task(evaluate(task)) for task in tasks]
+    except BaseExceptionGroup as failures:
+        raise _first_cause(failures) from failures
+    return make_report(sample for job in jobs for sample in job.result())
+
+
+async def _sample_task(
+    generator: Generator,
+    task: Task,
+    request: GenerationRequest,
+    scorer: TextScorer,
+    form: AnswerForm,
+    on_sample: Callable[[EvaluatedSample], None],
+) -> list[EvaluatedSample]:
+    async def judge(completion: Completion) -> EvaluatedSample:
+        text = form.answer(task, completion.text)
+        sample = EvaluatedSample(
+            task_id=task.task_id,
+            text=text,
+            result=await scorer.score(task, text),
+            min_policy_version=completion.min_policy_version,
+            max_policy_version=completion.max_policy_version,
+        )
+        on_sample(sample)
+        return sample
+
+    async with asyncio.TaskGroup() as group:
+        jobs = {}
+        async for completion in generator.generate(request):
+            jobs[completion.index] = group.create_task(judge(completion))
+    if len(jobs) != request.num_generations:
+        raise GeneratorError(
+            f"evaluation of {task.task_id}: the generator gave {len(jobs)} of {request.num_generations} "
+            "samples"
+        )
+    return [jobs[index].result() for index in sorted(jobs)]
+
+
+def _seed_of(seed: int, task_id: str, num_kept: int) -> int:
+    # Far apart for neighbouring seeds and tasks: engines seed sample i of a request with seed + i. A request
+    # for what is missing must not draw again what is there.
+    name = f"{seed}/{task_id}" + (f"/{num_kept}" if num_kept else "")
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) >> 1
+
+
+def _first_cause(failure: BaseException) -> BaseException:
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure
+
+
+def _percent(estimate: Estimate) -> str:
+    return f"{100 * estimate.mean:.1f} % (95 %: {100 * estimate.low:.1f} to {100 * estimate.high:.1f})"

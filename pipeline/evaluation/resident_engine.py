@@ -1,0 +1,112 @@
+"""A resident engine for an evaluation: of the model it was started with, or of another with the same layers.
+
+Training asks for the very engine that it would have started. An evaluation needs less: the same layers and
+tokenizer, the same number format, room for its longest sequence; the weights are loaded as a training run's
+are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from configs.schema import Config
+from pipeline.generation import resident
+from pipeline.generation.client import EngineClient, EngineGoneError, HostLink
+from pipeline.generation.generator import Generator
+from pipeline.generation.settings import engine_environment
+from pipeline.generation.start import running_generator
+from pipeline.generation.vllm_generator import VllmGenerator, engine_settings
+from pipeline.host.shares import choose_device
+from pipeline.messages import WeightUpdate
+
+# They decide how fast an engine is, or which of many possible samples it draws: never what it draws from.
+_INDIFFERENT = {
+    f"engine.{name}"
+    for name in (
+        "model",
+        "max_model_len",
+        "max_num_seqs",
+        "enforce_eager",
+        "gpu_memory_utilization",
+        "enable_prefix_caching",
+        "kv_cache_memory_bytes",
+        "seed",
+        "tensor_parallel_size",
+        "cores",
+        "speculation",
+    )
+}
+_LENGTH = "engine.max_model_len"
+
+
+@asynccontextmanager
+async def evaluation_generator(config: Config, model_path: str) -> AsyncIterator[Generator]:
+    """A resident engine with this model's weights, if that is wished and there is one; else a new engine.
+
+    Raises GeneratorError where neither works.
+    """
+    device = choose_device(config)
+    attached = await _attached(config, model_path, device) if config.runtime.attach else None
+    if attached is None:
+        own = config.model_copy(update={"runtime": config.runtime.model_copy(update={"attach": False})})
+        async with running_generator(own, model_path, device) as generator:
+            yield generator
+        return
+    try:
+        yield attached
+    finally:
+        await attached.close()
+
+
+async def _attached(config: Config, model_path: str, device: str) -> VllmGenerator | None:
+    """The resident engine with the weights in ``model_path``; None, with a note, where it is of no use."""
+    settings, environment = engine_settings(config, model_path, device), engine_environment(config, device)
+    found = await resident.find(0)
+    if found is None:
+        _say("there is none")
+        return None
+    wanted = await asyncio.to_thread(resident.engine_identity, settings, environment)
+    if reasons := obstacles(wanted, found.identity):
+        _say(f"process {found.pid} does not suit ({'; '.join(reasons)})")
+        return None
+    try:
+        async with asyncio.timeout(config.runtime.startup_timeout_s):
+            client = await EngineClient.connect(resident.socket_path(0))
+    except (EngineGoneError, TimeoutError) as error:
+        _say(f"process {found.pid}: {error or 'no answer'}")
+        return None
+    generator = VllmGenerator(HostLink(client), config)
+    if all(wanted[name] == found.identity[name] for name in ("engine.model", "model files")):
+        return generator
+    num_bytes = sum(file.stat().st_size for file in Path(model_path).glob("*.safetensors"))
+    update = WeightUpdate(policy_version=1, path=model_path, num_bytes=num_bytes, kind="base")
+    try:
+        await generator.update_weights(update)
+    except BaseException:
+        await generator.close()
+        raise
+    return generator
+
+
+def obstacles(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """Why an engine with the identity ``found`` cannot do what one with ``wanted`` could; empty if it can."""
+    left_out = {*_INDIFFERENT, "model files"}
+    reasons = resident.differences(
+        {name: value for name, value in wanted.items() if name not in left_out},
+        {name: value for name, value in found.items() if name not in left_out},
+    )
+    needed, there = int(wanted[_LENGTH]), int(found[_LENGTH])
+    if there < needed:
+        reasons.append(
+            f"sequences of {there} tokens there, {needed} needed: give {needed - there} less of "
+            "--max-completion-length, or keep an engine of an evaluation's with --keep-alive"
+        )
+    return reasons
+
+
+def _say(reason: str) -> None:
+    print(f"note: no resident engine to attach to: {reason}; starting one", file=sys.stderr)

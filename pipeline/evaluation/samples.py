@@ -1,0 +1,98 @@
+"""Samples and verdicts in OpenAI's JSONL format: {task_id, completion}, one line a sample.
+
+In that format the program is the task's prompt followed by the completion. Scores nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from curriculum.jsonl import read_records
+from curriculum.task import Task
+from pipeline.host.files import write_text_atomically
+from pipeline.models.prompts import is_function_head
+from rewards.extract import extract_code
+from rewards.result import RewardResult
+
+
+def sample_completion(task: Task, text: str) -> str:
+    """The completion to publish for an answer: its whole program, so that prompt + completion runs.
+
+    After a prompt that is a function head the program defines the function once more, which wins. An
+    answer without a program is published as it is.
+    """
+    code = extract_code(text, task.entry_point, task.prompt)
+    if not code:
+        return text
+    return f"\n{code}" if is_function_head(task.prompt, task.entry_point) else code
+
+
+def sample_program(task: Task, completion: str) -> str:
+    """The program that a published completion stands for.
+
+    prompt + completion where the prompt is a function head, the completion alone where it is prose. A
+    completion with a code fence in it is a chat answer: its program is extracted.
+    """
+    if re.search(r"^```", completion, re.MULTILINE):
+        return extract_code(completion, task.entry_point, task.prompt)
+    if is_function_head(task.prompt, task.entry_point):
+        return task.prompt + completion
+    return completion
+
+
+def read_samples(path: str, tasks: Sequence[Task]) -> list[tuple[Task, str]]:
+    """The samples of ``tasks`` in a file, in its order, as (task, completion).
+
+    A line may have ``solution`` instead, a whole program, as EvalPlus's files do. Raises ValueError, with
+    FILE:LINE, for a malformed line or when no sample is of these tasks.
+    """
+    task_of = {task.task_id: task for task in tasks}
+    samples = []
+    for record in read_records(path):
+        task_id = record.text("task_id")
+        is_whole = "solution" in record.fields and "completion" not in record.fields
+        completion = record.fields.get("solution" if is_whole else "completion")
+        if not isinstance(completion, str):
+            raise record.error("solution" if is_whole else "completion", "must be a string")
+        if task_id in task_of:
+            task = task_of[task_id]
+            has_head = is_whole and is_function_head(task.prompt, task.entry_point)
+            # Behind the head a program defines the function once more, which wins.
+            samples.append((task, f"\n{completion}" if has_head else completion))
+    if not samples:
+        raise ValueError(f"{path}: no line has a task_id of the chosen tasks, such as {tasks[0].task_id!r}")
+    return samples
+
+
+def write_samples(path: Path, samples: Iterable[tuple[str, str]]) -> None:
+    """Write (task_id, completion) pairs."""
+    lines = [json.dumps({"task_id": task_id, "completion": completion}) for task_id, completion in samples]
+    write_text_atomically(path, "".join(f"{line}\n" for line in lines))
+
+
+def write_results(path: Path, results: Iterable[tuple[str, str, RewardResult]]) -> None:
+    """Write (task_id, completion, verdict) as {task_id, completion, result, passed}.
+
+    ``passed`` is null for a sample that the sandbox could not judge.
+    """
+    lines = []
+    for task_id, completion, verdict in results:
+        line = {
+            "task_id": task_id,
+            "completion": completion,
+            "result": _describe(verdict),
+            "passed": None if verdict.is_infra_error else verdict.passed,
+        }
+        lines.append(json.dumps(line))
+    write_text_atomically(path, "".join(f"{line}\n" for line in lines))
+
+
+def _describe(verdict: RewardResult) -> str:
+    if verdict.passed:
+        return "passed"
+    if verdict.is_infra_error:
+        return f"not judged: {verdict.detail}"
+    return f"failed: {verdict.outcome}: {verdict.detail}".removesuffix(": ")

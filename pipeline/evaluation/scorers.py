@@ -1,0 +1,112 @@
+"""Scores answers by their tests alone: what pass@k needs, without the other rewards and without Ray.
+
+Before a model is loaded: will this host's sandbox take model-written code?
+
+Starts a sandbox once (about a third of a second), looks at its level and ends it; the run starts its
+own. What holds here may not hold on the other machines of a cluster: there the sandbox itself refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+
+from configs.errors import ConfigError, Problem
+from configs.schema import ExecutionConfig
+from curriculum.task import Task
+from pipeline.evaluation.samples import sample_program
+from rewards.execution import Executor, execution_request, has_passed, start_sandbox
+from rewards.extract import extract_code
+from rewards.result import RewardResult, infra_error
+from sandbox.advice import refusal
+from sandbox.pool import SAFE_LEVELS
+from sandbox.result import Outcome
+from sandbox.worker import SandboxError
+
+
+class SandboxScorer:
+    """Scores by the tests alone: reward 1 for a pass, else 0; the breakdown has the share of tests passed.
+
+    The sandbox is the caller's.
+    """
+
+    def __init__(self, sandbox: Executor, execution: ExecutionConfig) -> None:
+        self._sandbox = sandbox
+        self._execution = execution
+
+    async def score(self, task: Task, text: str) -> RewardResult:
+        """The verdict on an answer, whose program is extracted first."""
+        return await self.score_program(task, extract_code(text, task.entry_point, task.prompt))
+
+    async def score_program(self, task: Task, program: str) -> RewardResult:
+        """The verdict on a program."""
+        request = execution_request(task, program, self._execution)
+        try:
+            run = await asyncio.to_thread(self._sandbox.run, request)
+        except ValueError as failure:
+            # The task's own check cannot run: no answer's fault, and no reason to lose the other tasks.
+            return infra_error(f"{task.task_id}: {failure}", 0.0)
+        if run.outcome is Outcome.INFRA_ERROR:
+            return infra_error(run.detail, run.wall_s)
+        passed = has_passed(run)
+        return RewardResult(
+            reward=float(passed),
+            breakdown={"tests": run.num_passed / max(1, run.num_tests)},
+            outcome=run.outcome,
+            passed=passed,
+            detail=run.detail,
+            cached=False,
+            seconds=run.wall_s,
+        )
+
+
+class CompletionScorer:
+    """Scores continuations of the prompt, where ``SandboxScorer`` scores answers of a chat."""
+
+    def __init__(self, scorer: SandboxScorer) -> None:
+        self._scorer = scorer
+
+    async def score(self, task: Task, text: str) -> RewardResult:
+        """The verdict on the program that a completion stands for, as for samples in OpenAI's format."""
+        return await self._scorer.score_program(task, sample_program(task, text))
+
+
+def check_sandbox(
+    execution: ExecutionConfig,
+    *,
+    modules_flag: str = "execution.modules",
+    unsafe_flag: str = "--set execution.allow_unsafe=true",
+    without: frozenset[str] = frozenset(),
+) -> None:
+    """Return where the sandbox can be used as ``execution`` says; a level below L2 is then only noted.
+
+    The flags are what the user knows these settings by. ``without`` leaves out walls, to test as on
+    weaker hosts. Raises ConfigError for a module that is not installed, ValueError where the sandbox does
+    not start or is weaker than L2 without leave; the message says what is missing.
+    """
+    _refuse_missing(execution.modules, modules_flag)
+    allowed = execution.model_copy(update={"allow_unsafe": True})
+    try:
+        with start_sandbox(allowed, without=without) as sandbox:
+            walls = sandbox.walls
+    except SandboxError as error:
+        raise ValueError(f"{error}; `python -m sandbox selftest` says more") from error
+    if walls.level() in SAFE_LEVELS:
+        return
+    if not execution.allow_unsafe:
+        raise ValueError(refusal(walls, unsafe_flag))
+    print(
+        f"note: model code runs at sandbox level {walls.level()}, as allowed; see SECURITY.md",
+        file=sys.stderr,
+    )
+
+
+def _refuse_missing(modules: list[str], flag: str) -> None:
+    problems = [
+        Problem(field=flag, fault=f"{name} is not installed", allowed="packages of this Python environment")
+        for name in modules
+        if importlib.util.find_spec(name.partition(".")[0]) is None
+    ]
+    if problems:
+        raise ConfigError(problems)

@@ -1,0 +1,169 @@
+"""The end of a run: summary.json and what is printed of it.
+
+Compares the held-out measurements before and after training, paired by task.
+
+What a run has found out about its own techniques: which it measured, and which it has turned off.
+
+Decisions are made where the measurements are (pipeline.run.overlap_trial, pipeline.training.layout_trial,
+pipeline.rollouts.lengths) and noted in the ledger as events of these kinds; drafting decides at every token,
+so its account is made here from the metrics.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from configs.schema import Config
+from pipeline.evaluation.evaluate import EvaluationReport, difference
+from pipeline.evaluation.passk import Estimate
+from pipeline.host.versions import processor_name, source_commit
+from pipeline.record.metrics import read_metrics
+from pipeline.record.run_folder import RunFolder
+
+_PACKAGES = ("torch", "transformers", "trl", "ray")
+
+
+def evaluation_record(report: EvaluationReport) -> dict[str, object]:
+    """A report as JSON: the estimate, outcomes, and each task's counts."""
+    return {
+        "pass_at_1": asdict(report.pass_at_1),
+        "num_samples": len(report.samples),
+        "outcomes": dict(report.outcomes),
+        "tasks": {count.task_id: [count.num_correct, count.num_samples] for count in report.counts},
+    }
+
+
+def write_summary(
+    folder: RunFolder,
+    config: Config,
+    device: str,
+    isolation_level: str,
+    before: EvaluationReport | None,
+    after: EvaluationReport | None,
+    seconds: Mapping[str, float],
+    *,
+    trainer: str = "asynchronous",
+    guards: Sequence[str] = (),
+    num_gated_groups: int = 0,
+) -> None:
+    """Write summary.json of a run that reached ``training.max_steps``.
+
+    ``before`` is None in a resumed run, both are without held-out tasks. ``trainer`` tells the main job
+    from the baseline ("trl"). ``guards`` say what the run decided about its techniques. ``num_gated_groups``
+    were generated and scored and then replaced for want of signal.
+    """
+    num_steps = config.training.max_steps
+    evaluation: dict[str, object] = {
+        "tasks": config.evaluation.tasks,
+        "samples_per_task": config.evaluation.num_samples,
+        "temperature": config.evaluation.temperature,
+        "top_p": config.evaluation.top_p,
+        "max_completion_length": config.evaluation.max_completion_length,
+    }
+    for name, report in (("before", before), ("after", after)):
+        evaluation[name] = None if report is None else evaluation_record(report)
+    if before is not None and after is not None:
+        evaluation["difference"] = asdict(difference(before, after))
+    folder.write_summary(
+        {
+            "model": config.model.name,
+            "trainer": trainer,
+            "mode": config.acceleration.mode,
+            "seed": config.training.seed,
+            "num_steps": num_steps,
+            "num_completions": num_steps * config.completions_per_step,
+            "num_gated_completions": num_gated_groups * config.grpo.num_generations,
+            "seconds": {name: round(value, 1) for name, value in seconds.items()},
+            "evaluation": evaluation,
+            "isolation_level": isolation_level,
+            "guards": list(guards),
+            "commit": source_commit(),
+            "hardware": {"device": device, "cpu": processor_name(), "num_cores": os.cpu_count()},
+            "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
+        }
+    )
+
+
+def print_summary(path: Path) -> None:
+    """Print what summary.json of the run folder ``path`` says."""
+    summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+    evaluation = summary["evaluation"]
+    console = Console(highlight=False)
+    if evaluation["after"] is not None:
+        console.print(
+            f"pass@1 on {evaluation['tasks']}: {evaluation['samples_per_task']} samples a task, "
+            f"temperature {evaluation['temperature']:g}"
+        )
+        table = Table()
+        for heading in ("", "pass@1", "95 % interval"):
+            table.add_column(heading, justify="left" if not heading else "right")
+        for name in ("before", "after"):
+            if evaluation[name] is not None:
+                table.add_row(f"{name} training", *_cells(evaluation[name]["pass_at_1"]))
+        if "difference" in evaluation:
+            table.add_row("difference", *_cells(evaluation["difference"], signed=True))
+        console.print(table)
+    console.print(
+        f"{summary['num_steps']} steps, {summary['num_completions']} completions{_gated(summary)}, "
+        f"{summary['seconds']['total'] / 60:.1f} min in all"
+    )
+    for guard in summary.get("guards", ()):
+        console.print(f"guard: {guard}", soft_wrap=True)
+    console.print(f"run folder: {path}")
+
+
+def _gated(summary: Mapping[str, Any]) -> str:
+    number = summary.get("num_gated_completions", 0)
+    return f" (and {number} of groups without signal, which were replaced)" if number else ""
+
+
+def _cells(estimate: Mapping[str, float], *, signed: bool = False) -> tuple[str, str]:
+    value = Estimate(**estimate)  # type: ignore[arg-type]
+    sign = "+" if signed else ""
+    return (
+        f"{100 * value.mean:{sign}.1f} %",
+        f"{100 * value.low:{sign}.1f} to {100 * value.high:{sign}.1f} %",
+    )
+
+
+GUARD: Final = "guard"
+PLACEMENT_GUARD: Final = "placement"
+
+
+def guards_of(database: Path, metrics: Path, config: Config) -> tuple[str, ...]:
+    """What the run with these files decided, in the order in which it did; drafting last."""
+    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as ledger:
+        query = "SELECT text FROM events WHERE kind IN (?, ?) ORDER BY event_id"
+        rows = ledger.execute(query, (GUARD, PLACEMENT_GUARD)).fetchall()
+    drafting = _drafting(read_metrics(metrics)) if config.acceleration.speculative.enabled else None
+    return (*(str(text) for (text,) in rows), *([drafting] if drafting else []))
+
+
+def _drafting(rows: Sequence[Mapping[str, float | None]]) -> str | None:
+    """How much was drafted and accepted; None where nothing was logged."""
+    drafted = sum(row.get("generation/drafted_tokens") or 0.0 for row in rows)
+    written = sum(row.get("generation/tokens") or 0.0 for row in rows)
+    if not rows:
+        return None
+    if not drafted:
+        return "speculative decoding drafted nothing: it was off, or no draft was expected to pay"
+    accepted = sum(
+        (row.get("generation/drafted_tokens") or 0.0) * (row.get("generation/draft_acceptance") or 0.0)
+        for row in rows
+    )
+    return (
+        f"speculative decoding drafted {drafted:.0f} tokens for {written:.0f} that were written; "
+        f"{100 * accepted / drafted:.0f} % of the drafted ones were accepted"
+    )

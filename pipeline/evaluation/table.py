@@ -1,0 +1,200 @@
+"""What an evaluation shows and leaves: tables for people, a record as JSON.
+
+Counts nothing itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.table import Table
+
+from curriculum.task import Task
+from pipeline.evaluation.evaluate import EvaluatedSample, EvaluationReport
+from pipeline.evaluation.passk import Comparison, Estimate, TaskCount, mean_pass_at_k
+from sandbox.result import Outcome
+
+_NUM_DETAILS = 3
+_NUM_NAMES = 8
+# Which test it was says little of a kind of failure.
+_PLACE = re.compile(r"\b(test|call) \d+: ")
+
+
+def estimates(report: EvaluationReport, ks: Sequence[int]) -> dict[int, Estimate | None]:
+    """pass@k for each k, None where a task has fewer samples."""
+    fewest = min(count.num_samples for count in report.counts)
+    return {k: mean_pass_at_k(report.counts, k) if k <= fewest else None for k in sorted(set(ks))}
+
+
+def failure_kinds(samples: Sequence[EvaluatedSample]) -> dict[str, Counter[str]]:
+    """How samples failed: outcome -> how often each reason was given, the most frequent outcome first."""
+    kinds: dict[str, Counter[str]] = {}
+    for sample in samples:
+        if not sample.result.passed:
+            reason = _PLACE.sub("", sample.result.detail)
+            kinds.setdefault(sample.result.outcome.value, Counter())[reason] += 1
+    return dict(sorted(kinds.items(), key=lambda kind: -kind[1].total()))
+
+
+def part_estimates(report: EvaluationReport, tasks: Sequence[Task]) -> dict[str, Estimate]:
+    """pass@1 on each part of the tests but all of them, where a task's tests have parts (check_parts)."""
+    parts = next((task.check_parts for task in tasks if task.check_parts), ())
+    num_parts = {task.task_id: max(1, len(task.check_parts)) for task in tasks}
+    found = {}
+    for index, name in enumerate(parts[:-1], start=1):
+        reached: dict[str, list[bool]] = {}
+        for sample in report.samples:
+            if not sample.result.is_infra_error:
+                num_passed = round(sample.result.breakdown["tests"] * num_parts[sample.task_id])
+                passed = sample.result.passed or num_passed >= index
+                reached.setdefault(sample.task_id, []).append(passed)
+        counts = [
+            TaskCount(task_id=task_id, num_samples=len(passed), num_correct=sum(passed))
+            for task_id, passed in reached.items()
+        ]
+        found[name] = mean_pass_at_k(counts, 1)
+    return found
+
+
+def report_record(report: EvaluationReport, tasks: Sequence[Task], ks: Sequence[int]) -> dict[str, object]:
+    """A report as JSON: estimates by k and part, outcomes, kinds of failure, and every task's counts."""
+    kinds_of_task: dict[str, Counter[str]] = {}
+    for sample in report.samples:
+        kinds_of_task.setdefault(sample.task_id, Counter())[sample.result.outcome.value] += 1
+    return {
+        "pass_at_k": {
+            str(k): None if value is None else asdict(value) for k, value in estimates(report, ks).items()
+        },
+        "pass_at_1_of_parts": {name: asdict(value) for name, value in part_estimates(report, tasks).items()},
+        "num_samples": len(report.samples),
+        "outcomes": dict(report.outcomes),
+        "failure_kinds": {kind: dict(reasons) for kind, reasons in failure_kinds(report.samples).items()},
+        "tasks": {
+            count.task_id: {
+                "num_correct": count.num_correct,
+                "num_samples": count.num_samples,
+                "outcomes": dict(kinds_of_task[count.task_id]),
+            }
+            for count in report.counts
+        },
+    }
+
+
+def comparison_record(comparison: Comparison) -> dict[str, object]:
+    """A comparison as JSON."""
+    return asdict(comparison)
+
+
+def print_report(
+    console: Console, title: str, report: EvaluationReport, tasks: Sequence[Task], ks: Sequence[int]
+) -> None:
+    """pass@k with intervals, and how samples failed."""
+    table = Table(title=f"{title}: {len(report.counts)} of {len(tasks)} tasks")
+    for heading in ("", "mean over tasks", "95 % interval"):
+        table.add_column(heading, justify="right")
+    fewest = min(count.num_samples for count in report.counts)
+    for k, estimate in estimates(report, ks).items():
+        if estimate is None:
+            table.add_row(f"pass@{k}", "not known", f"a task has {fewest} samples")
+        else:
+            table.add_row(f"pass@{k}", f"{100 * estimate.mean:.1f} %", _interval(estimate))
+    for name, estimate in part_estimates(report, tasks).items():
+        table.add_row(f"pass@1, {name}", f"{100 * estimate.mean:.1f} %", _interval(estimate))
+    console.print(table)
+    outcomes = ", ".join(f"{name} {number}" for name, number in sorted(report.outcomes.items()))
+    console.print(f"outcomes: {outcomes}", highlight=False)
+    for kind, reasons in failure_kinds(report.samples).items():
+        listed = [f"{reason} {number}" for reason, number in reasons.most_common(_NUM_DETAILS) if reason]
+        more = len(reasons) - _NUM_DETAILS
+        if listed:
+            console.print(
+                f"  {kind}: {', '.join(listed)}" + (f", {more} other reasons" if more > 0 else ""),
+                highlight=False,
+                markup=False,
+            )
+
+
+def print_side_by_side(
+    console: Console,
+    title: str,
+    reports: Mapping[str, EvaluationReport],
+    tasks: Sequence[Task],
+    ks: Sequence[int],
+) -> None:
+    """pass@k with intervals and the outcomes of several models, a column each."""
+    table = Table(title=f"{title}: {len(tasks)} tasks")
+    table.add_column("")
+    for name in reports:
+        table.add_column(name, justify="right")
+    columns = [estimates(report, ks) for report in reports.values()]
+    for k in sorted(set(ks)):
+        cells = [
+            "not known" if found is None else f"{100 * found.mean:.1f} % ({_interval(found)})"
+            for found in (column[k] for column in columns)
+        ]
+        table.add_row(f"pass@{k} (95 %)", *cells)
+    parts = [part_estimates(report, tasks) for report in reports.values()]
+    for name in parts[0]:
+        shown = [f"{100 * found[name].mean:.1f} % ({_interval(found[name])})" for found in parts]
+        table.add_row(f"pass@1, {name} (95 %)", *shown)
+    table.add_section()
+    for name in sorted({name for report in reports.values() for name in report.outcomes}):
+        table.add_row(name, *(str(report.outcomes.get(name, 0)) for report in reports.values()))
+    console.print(table)
+
+
+def print_tasks(console: Console, reports: Mapping[str, EvaluationReport]) -> None:
+    """Every task's passes of samples, side by side, and how the others failed."""
+    table = Table(title="tasks")
+    table.add_column("task")
+    for name in reports:
+        table.add_column(name, justify="right")
+    table.add_column("failures" if len(reports) == 1 else "")
+    counts = {name: {count.task_id: count for count in report.counts} for name, report in reports.items()}
+    task_ids = dict.fromkeys(task_id for found in counts.values() for task_id in found)
+    for task_id in task_ids:
+        cells = [
+            f"{found[task_id].num_correct}/{found[task_id].num_samples}" if task_id in found else "-"
+            for found in counts.values()
+        ]
+        table.add_row(task_id, *cells, _note(task_id, list(reports.values()), cells))
+    console.print(table)
+
+
+def print_comparison(console: Console, names: tuple[str, str], comparison: Comparison) -> None:
+    """Which of the two is better, by how much, and how sure that is."""
+    difference = comparison.difference
+    console.print(
+        f"pass@1 of {names[1]} less that of {names[0]}: {100 * difference.mean:+.1f} % "
+        f"(95 %: {100 * difference.low:+.1f} to {100 * difference.high:+.1f}), {difference.num_tasks} tasks; "
+        f"{comparison.test}: p = {comparison.p_value:.3g}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for name, task_ids in zip(names, (comparison.first_better, comparison.second_better), strict=True):
+        shown = ", ".join(task_ids[:_NUM_NAMES]) + (", ..." if len(task_ids) > _NUM_NAMES else "")
+        console.print(
+            f"tasks in which {name} is better: {len(task_ids)}" + (f" ({shown})" if task_ids else ""),
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _note(task_id: str, reports: Sequence[EvaluationReport], cells: Sequence[str]) -> str:
+    """How one model's samples of a task failed; for two models, whether they differ."""
+    if len(reports) > 1:
+        return "" if len(set(cells)) == 1 else "differ"
+    failed = Counter(
+        sample.result.outcome.value
+        for sample in reports[0].samples
+        if sample.task_id == task_id and sample.result.outcome is not Outcome.PASS
+    )
+    return ", ".join(f"{kind} {number}" for kind, number in failed.most_common())
+
+
+def _interval(estimate: Estimate) -> str:
+    return f"{100 * estimate.low:.1f} to {100 * estimate.high:.1f} %"

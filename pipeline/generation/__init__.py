@@ -1,0 +1,1 @@
+"""A generator: start it, talk to it, keep it alive."""

@@ -1,0 +1,365 @@
+"""Start an engine host, or connect to one, and call its engine. Light: imports no model library.
+
+``launch`` starts the process and returns at once, so that it imports vLLM while the caller goes on;
+``EngineClient`` is the connection in an event loop.
+
+The way from the driver to a vLLM engine, and the one to a process of this machine.
+
+It carries requests and weight updates and knows no deadlines (pipeline.generation.vllm_generator has those).
+The way to a Ray actor is in pipeline.generation.ray_actor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipeline.errors import StageError
+from pipeline.generation.settings import IDLE_DEADLINE_S
+from pipeline.generation.wire import Call, Cancel, Done, Failed, Hello, Item, Start, Welcome, receive, send
+from pipeline.host.limits import num_oom_kills, why_killed
+from pipeline.host.orphan_guard import MARK
+from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+
+HOST_MODULE = "pipeline.generation.host"
+_CLOSE_TIMEOUT_S = 15.0
+_CONNECT_TIMEOUT_S = 5.0
+# From the end of the connection to the end of the process.
+_END_TIMEOUT_S = 2.0
+_LAST_LINES = 12
+
+
+class EngineGoneError(StageError):
+    """The engine's process is gone, or refused; the message says why."""
+
+
+class EngineKilledError(EngineGoneError):
+    """The engine's process got a SIGKILL that this run did not send; another try may well succeed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchedHost:
+    """A host that was started; ``log`` takes what it prints and is deleted when it ends well."""
+
+    process: subprocess.Popen[bytes]
+    connection: socket.socket
+    log: Path
+    environment: Mapping[str, str]
+
+    def end(self) -> None:
+        """Give the host, whose connection is closed, time to end in good order; then kill it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_CLOSE_TIMEOUT_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the host and all its processes at once, whatever they are doing."""
+        self.connection.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_CLOSE_TIMEOUT_S)
+        self.log.unlink(missing_ok=True)
+
+    def last_words(self) -> str:
+        """The end of what the host printed."""
+        try:
+            lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return ""
+        return "\n".join(lines[-_LAST_LINES:])
+
+    def obituary(self, num_oom_kills_before: int) -> EngineGoneError:
+        """How the host, which has closed its connection, ended, and its last words."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_END_TIMEOUT_S)
+        status = self.process.returncode
+        if status == -signal.SIGKILL:
+            how = f"was killed by SIGKILL: {why_killed(num_oom_kills_before)}"
+        else:
+            how = f"ended (status {status})" if status is not None else "closed its connection"
+        words = self.last_words()
+        text = f"the engine's process {self.process.pid} {how}" + (f":\n{words}" if words else "")
+        return EngineKilledError(text) if status == -signal.SIGKILL else EngineGoneError(text)
+
+
+def launch(
+    environment: Mapping[str, str], folder: Path, command: Sequence[str] = ("-m", HOST_MODULE)
+) -> LaunchedHost:
+    """Start a host with ``environment`` added to this process's; it waits for Start (``EngineClient.start``).
+
+    Its log is in ``folder``. It has a process group of its own: a Ctrl-C in the terminal is for the run,
+    which then ends it. ``command`` is what the interpreter runs, with a descriptor's number appended.
+    """
+    _delete_old_logs(folder)
+    ours, theirs = socket.socketpair()
+    log = folder / f"engine-{os.getpid()}-{time.monotonic_ns()}.log"
+    with theirs, log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, *command, str(theirs.fileno())],
+            # It dies with its parent, or shall outlive it: the run's guard is not for it.
+            env={name: value for name, value in os.environ.items() if name != MARK} | dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+    return LaunchedHost(process=process, connection=ours, log=log, environment=dict(environment))
+
+
+def _delete_old_logs(folder: Path) -> None:
+    """Delete what hosts of killed runs left; the log of a resident one is its own."""
+    if any(folder.glob("engine-*.sock")):
+        return
+    for log in folder.glob("engine-*-*.log"):
+        if not Path(f"/proc/{log.name.split('-')[1]}").exists():
+            log.unlink(missing_ok=True)
+
+
+class EngineClient:
+    """A connection to a host, with the lease of its engine. Belongs to one event loop."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: LaunchedHost | None
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._host = host
+        self._numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Queue[Item | Done | Failed]] = {}
+        self._listening: asyncio.Task[None] | None = None
+        self._gone: str | None = None
+        self._num_oom_kills = num_oom_kills()
+        self.pid = 0
+        self.is_kept = False
+
+    @classmethod
+    async def start(cls, host: LaunchedHost, start: Start) -> EngineClient:
+        """Have a launched host load its engine; with a deadline of the caller's.
+
+        Raises EngineGoneError, with the end of the host's log, when it dies instead.
+        """
+        reader, writer = await asyncio.open_unix_connection(sock=host.connection)
+        client = cls(reader, writer, host)
+        send(writer, start)
+        try:
+            await client._be_welcomed()
+        except EOFError as error:
+            raise await asyncio.to_thread(host.obituary, client._num_oom_kills) from error
+        client.is_kept = start.socket_path is not None
+        return client
+
+    @classmethod
+    async def connect(cls, path: Path) -> EngineClient:
+        """Take the lease of a host found at ``path``; its engine is at its base weights then.
+
+        Raises EngineGoneError where nobody listens there or the host refuses.
+        """
+        reader, writer = await _open(path)
+        client = cls(reader, writer, None)
+        send(writer, Hello(wants="lease", client_pid=os.getpid()))
+        try:
+            await client._be_welcomed()
+        except EOFError as error:
+            raise EngineGoneError("the resident engine's process ended") from error
+        client.is_kept = True
+        return client
+
+    async def _be_welcomed(self) -> None:
+        welcome = await receive(self._reader)
+        assert isinstance(welcome, Welcome)
+        if welcome.refusal is not None:
+            self._writer.close()
+            raise EngineGoneError(welcome.refusal)
+        self.pid = welcome.pid
+        self._listening = asyncio.create_task(self._listen())
+
+    async def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
+        """The items that ``method`` of the engine yields; to leave the loop early cancels it there.
+
+        Raises EngineGoneError when the engine's process is gone, StageError when the method raised.
+        """
+        call_id, answers = self._send_call(method, arguments, is_stream=True)
+        is_done = False
+        try:
+            while True:
+                answer = await answers.get()
+                if isinstance(answer, Item):
+                    yield answer.value
+                    continue
+                is_done = True
+                self._raise_failure(answer)
+                return
+        finally:
+            del self._waiting[call_id]
+            if not is_done and self._gone is None:
+                send(self._writer, Cancel(call_id=call_id))
+
+    async def call(self, method: str, *arguments: object) -> Any:
+        """What ``method`` of the engine returns. Raises as ``stream``."""
+        call_id, answers = self._send_call(method, arguments, is_stream=False)
+        try:
+            answer = await answers.get()
+        finally:
+            del self._waiting[call_id]
+        self._raise_failure(answer)
+        assert isinstance(answer, Done)
+        return answer.value
+
+    async def close(self) -> None:
+        """Give the lease back; the host ends unless it is kept."""
+        if self._listening is not None:
+            self._listening.cancel()
+        self._writer.close()
+        if self._host is not None and not self.is_kept:
+            await asyncio.to_thread(self._host.end)
+
+    async def kill(self) -> None:
+        """End the host, whatever it is doing; a resident one too, whose lease this is."""
+        if self._listening is not None:
+            self._listening.cancel()
+        self._writer.close()
+        if self._host is not None:
+            await asyncio.to_thread(self._host.kill)
+        elif self._gone is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def _send_call(
+        self, method: str, arguments: tuple[object, ...], *, is_stream: bool
+    ) -> tuple[int, asyncio.Queue[Item | Done | Failed]]:
+        if self._gone is not None:
+            raise EngineGoneError(self._gone)
+        call_id = next(self._numbers)
+        answers = self._waiting[call_id] = asyncio.Queue()
+        send(self._writer, Call(call_id=call_id, method=method, arguments=arguments, is_stream=is_stream))
+        return call_id, answers
+
+    def _raise_failure(self, answer: Item | Done | Failed) -> None:
+        if isinstance(answer, Failed):
+            raise EngineGoneError(answer.reason) if self._gone is not None else StageError(answer.reason)
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                message = await receive(self._reader)
+                # What comes for a call that was cancelled is let go.
+                if (answers := self._waiting.get(message.call_id)) is not None:
+                    answers.put_nowait(message)
+        except EOFError:
+            if self._host is None:
+                self._gone = f"the engine's process {self.pid} died"
+            else:
+                self._gone = str(await asyncio.to_thread(self._host.obituary, self._num_oom_kills))
+            for call_id, answers in self._waiting.items():
+                answers.put_nowait(Failed(call_id=call_id, reason=self._gone))
+
+
+async def ask(path: Path, wants: str) -> Welcome:
+    """Ask the host at ``path`` for its "identity", or to "stop"; EngineGoneError where none listens."""
+    reader, writer = await _open(path)
+    try:
+        send(writer, Hello(wants=wants, client_pid=os.getpid()))
+        welcome = await asyncio.wait_for(receive(reader), _CONNECT_TIMEOUT_S)
+    except (EOFError, TimeoutError) as error:
+        raise EngineGoneError(f"nobody answers at {path}") from error
+    finally:
+        writer.close()
+    assert isinstance(welcome, Welcome)
+    return welcome
+
+
+async def _open(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    try:
+        return await asyncio.wait_for(asyncio.open_unix_connection(path), _CONNECT_TIMEOUT_S)
+    except (OSError, TimeoutError) as error:
+        raise EngineGoneError(f"nobody listens at {path}") from error
+
+
+class EngineLink(Protocol):
+    """A way to an engine; a method raises StageError when it failed, EngineGoneError when the engine did."""
+
+    pid: int
+
+    def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        """See VllmEngine.generate."""
+        ...
+
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
+        """See VllmEngine.update_weights."""
+        ...
+
+    async def prepare(self) -> str:
+        """See VllmEngine.prepare."""
+        ...
+
+    async def stats(self) -> dict[str, float]:
+        """See VllmEngine.stats."""
+        ...
+
+    async def reset(self) -> None:
+        """See VllmEngine.reset."""
+        ...
+
+    async def close(self) -> None:
+        """End the engine, or leave it to a later run."""
+        ...
+
+    async def kill(self) -> None:
+        """End the engine at once, without its help."""
+        ...
+
+
+class HostLink:
+    """An engine in an engine host."""
+
+    def __init__(self, client: EngineClient) -> None:
+        self._client = client
+        self.pid = client.pid
+
+    def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        """See EngineLink."""
+        return self._client.stream("generate", request)
+
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
+        """See EngineLink."""
+        loaded: WeightsLoaded = await self._client.call("update_weights", update)
+        return loaded
+
+    async def prepare(self) -> str:
+        """See EngineLink."""
+        return str(await self._client.call("prepare"))
+
+    async def stats(self) -> dict[str, float]:
+        """See EngineLink."""
+        return dict(await self._client.call("stats"))
+
+    async def reset(self) -> None:
+        """See EngineLink."""
+        await self._client.call("reset")
+
+    async def close(self) -> None:
+        """See EngineLink."""
+        if self._client.is_kept:
+            print(
+                f"the engine (process {self.pid}) stays for {IDLE_DEADLINE_S / 60:.0f} minutes: "
+                "--attach uses it, --stop-resident ends it",
+                file=sys.stderr,
+            )
+        await self._client.close()
+
+    async def kill(self) -> None:
+        """See EngineLink."""
+        await self._client.kill()

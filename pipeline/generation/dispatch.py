@@ -1,0 +1,124 @@
+"""Several generators behind one: which of them a group goes to, and new weights for all of them at once.
+
+A group stays whole on one generator. It goes to the one that had its task last, whose caches know the
+prompt and whose history knows the answers, unless that one has more to do than the least busy by more than
+a group; then to the least busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+
+from pipeline.generation.generator import Generator, GeneratorError, require_version
+from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+
+_MAX_REMEMBERED = 65_536
+
+
+class Dispatcher:
+    """A Generator over ``generators``, at least one; it owns and closes them.
+
+    ``update_timeout_s`` is for all of them together to load new weights.
+    """
+
+    def __init__(self, generators: Sequence[Generator], *, update_timeout_s: float) -> None:
+        assert generators
+        self._generators = tuple(generators)
+        self._update_timeout_s = update_timeout_s
+        self._loads = [0] * len(generators)  # completions asked for and not yet received
+        self._last_of: OrderedDict[tuple[int, ...], int] = OrderedDict()  # prompt -> generator
+
+    @property
+    def loads(self) -> tuple[int, ...]:
+        """Completions that each generator owes."""
+        return tuple(self._loads)
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        """See pipeline.generation.generator.Generator; the request's completions all come from one generator.
+
+        Raises:
+            GeneratorError: that generator failed; the message says which.
+        """
+        index = self._choose(request)
+        num_owed = request.num_generations
+        self._loads[index] += num_owed
+        stream = self._generators[index].generate(request)
+        try:
+            async with aclosing(stream):  # type: ignore[type-var]
+                async for completion in stream:
+                    self._loads[index] -= 1
+                    num_owed -= 1
+                    yield completion
+        except GeneratorError as error:
+            raise GeneratorError(f"generator {index} of {len(self._generators)}: {error}") from error
+        finally:
+            self._loads[index] -= num_owed
+
+    def _choose(self, request: GenerationRequest) -> int:
+        least = min(self._loads)
+        index = self._last_of.pop(request.prompt_ids, None)
+        if index is None or self._loads[index] > least + request.num_generations:
+            index = self._loads.index(least)
+        self._last_of[request.prompt_ids] = index
+        if len(self._last_of) > _MAX_REMEMBERED:
+            self._last_of.popitem(last=False)
+        return index
+
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
+        """Load ``update`` in all generators at once; the pause is the longest of theirs.
+
+        Raises:
+            GeneratorError: not all of them have it in time, or one holds another version; the message names
+                those and says why. The versions then differ, so nothing more may be generated.
+        """
+        tasks = [
+            asyncio.create_task(self._update_one(index, update)) for index in range(len(self._generators))
+        ]
+        _, late = await asyncio.wait(tasks, timeout=self._update_timeout_s)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        faults = [
+            f"generator {index} {self._fault(task, is_late=task in late)}"
+            for index, task in enumerate(tasks)
+            if task in late or task.exception() is not None
+        ]
+        if faults:
+            num_updated = len(tasks) - len(faults)
+            raise GeneratorError(
+                f"weights {update.policy_version} are in {num_updated} of {len(tasks)} generators, and their "
+                f"versions must agree: {'; '.join(faults)}"
+            )
+        pause_s = max(task.result().pause_s for task in tasks)
+        return WeightsLoaded(policy_version=update.policy_version, pause_s=pause_s)
+
+    async def stats(self) -> dict[str, float]:
+        """The sums over all of them."""
+        answers = await asyncio.gather(*(generator.stats() for generator in self._generators))
+        names = {name for answer in answers for name in answer}
+        return {name: sum(answer.get(name, 0.0) for answer in answers) for name in names}
+
+    async def reset(self) -> None:
+        """See pipeline.generation.generator.Generator; raises what one of them raised."""
+        await asyncio.gather(*(generator.reset() for generator in self._generators))
+
+    async def _update_one(self, index: int, update: WeightUpdate) -> WeightsLoaded:
+        return require_version(await self._generators[index].update_weights(update), update, "it")
+
+    def _fault(self, task: asyncio.Task[WeightsLoaded], *, is_late: bool) -> str:
+        if is_late:
+            return f"did not load them within {self._update_timeout_s:g} s (runtime.weight_update_timeout_s)"
+        error = task.exception()
+        return f"failed: {error or type(error).__name__}"
+
+    async def close(self) -> None:
+        """Close all of them; the first error, if any, is raised when all have been tried."""
+        results = await asyncio.gather(
+            *(generator.close() for generator in self._generators), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result

@@ -1,0 +1,150 @@
+"""Does this answer still have a chance to compile? Asked while it is written, at the ends of its lines.
+
+A completion whose program cannot compile, however it goes on, earns the constant reward of a syntax
+failure; what it would still write costs time and changes nothing of that. ``AnswerWatch`` follows one
+answer and says when that point is reached. It never says so too early:
+
+- It judges only what rewards.extract takes for the program for certain: the first code block of the
+  answer, opened by a fence of language Python and by a line at column 0. Everything else it lets pass.
+- A program is judged by its whole lines. CPython's parser reads tokens one at a time and always goes the
+  same way for the same tokens; if it gives up before it has asked for a token behind the last of them,
+  it gives up on every continuation. That is what ``PyCF_ALLOW_INCOMPLETE_INPUT`` tells apart: an error met
+  at the end of the input is reported as "incomplete input", and is no reason to end anything.
+- What only later passes of the compiler find is counted where no later line can mend it (a ``return``
+  outside a function), not where one can (a ``nonlocal`` whose variable is bound further down).
+
+**What it does to the gradient.** Let an answer y be ended after its token k, where the tokens up to k decide
+that its reward is the constant of a syntax failure, so that its advantage A does not depend on what would
+follow. The gradient of the step loses the terms A * grad log pi(y_t | y_<t) of t > k. Given y_<t each has the
+mean 0, so where tokens are weighted by a constant (``grpo.loss_type`` dr_grpo) the expected gradient is the
+same as without. Where the weights depend on lengths it is not: with grpo the tokens up to k are weighted by
+1/k instead of 1/|y|, with dapo and bnpo the denominator of the step shrinks by the tokens saved. Answers that
+would have hit the length limit also come into the loss under ``mask_truncated_completions``. Hence
+approximate. tests/pipeline/generation/test_early_abort_gradient.py holds all of this against an exact
+enumeration.
+
+It ends nothing itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import codeop
+import re
+import warnings
+
+from rewards.syntax import MAX_SOURCE_BYTES, check_syntax
+
+# As in rewards.extract.
+_FENCE = re.compile(r" {0,3}```[ \t]*([A-Za-z0-9_+-]*)")
+_NAMED_PYTHON = frozenset({"py", "python", "python3"})
+_INCOMPLETE = "incomplete input"
+_UNTERMINATED = ("unterminated string literal", "unterminated f-string literal")
+# Errors of the passes behind the parser that stand whatever follows.
+_FINAL_ERRORS = (
+    "'return' outside function",
+    "'yield' outside function",
+    "'break' outside loop",
+    "'continue' not properly in loop",
+)
+# Between two checks the program grows by this share, so that long answers cost little.
+_GROWTH = 1 / 16
+
+
+class AnswerWatch:
+    """Follows the text of one answer as it grows."""
+
+    def __init__(self, prefill: str) -> None:
+        """``prefill`` opens the answer; the completion's text follows it."""
+        self._rest = ""  # the line that is not finished yet
+        self._body: list[str] | None = None  # the lines of the program; None before its fence
+        self._next_check = 1
+        self._is_over = False  # nothing can be told any more, or all has been
+        self.is_hopeless = False
+        self.feed(prefill)
+
+    def feed(self, text: str) -> bool:
+        """Take the next piece of the answer; returns whether its program can no longer compile."""
+        if self._is_over:
+            return self.is_hopeless
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            if not self._is_over:
+                self._take(line)
+        if self._body and not self._is_over and len(self._body) >= self._next_check:
+            self._next_check = len(self._body) + 1 + int(len(self._body) * _GROWTH)
+            self._is_over = self.is_hopeless = is_hopeless(_program(self._body))
+        return self.is_hopeless
+
+    def _take(self, line: str) -> None:
+        fence = _FENCE.match(line)
+        if self._body is not None and any(part.strip() for part in self._body):
+            if fence is None:
+                self._body.append(line)
+            else:
+                # The block is closed: the program is known.
+                self._is_over = True
+                self.is_hopeless = check_syntax(_program(self._body)).score == 0.0
+        elif fence is not None:
+            # The first fence, or one in a block that is still empty: either opens the block.
+            self._body = []
+            self._is_over = fence.group(1).lower() not in _NAMED_PYTHON
+        elif self._body is not None:
+            self._body.append(line)
+            # It may be the continuation of a function head that the prompt gave.
+            self._is_over = line[:1] in (" ", "\t") and bool(line.strip())
+
+
+def _program(body: list[str]) -> str:
+    return "".join(f"{line}\n" for line in body)
+
+
+def is_hopeless(lines: str) -> bool:
+    """Whether no program that begins with ``lines`` (whole lines, the last one ended) compiles.
+
+    False where that is not certain.
+    """
+    assert lines.endswith("\n")
+    if len(lines) > MAX_SOURCE_BYTES:
+        return True
+    if lines.endswith(("\\\n", "\\\r\n")):
+        # The next line belongs to this one.
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _is_refused_by_parser(lines) or _is_refused_later(lines)
+
+
+def _is_refused_by_parser(lines: str) -> bool:
+    # The type stubs lack it.
+    allow_incomplete = codeop.PyCF_ALLOW_INCOMPLETE_INPUT  # type: ignore[attr-defined]
+    flags = ast.PyCF_ONLY_AST | allow_incomplete
+    try:
+        compile(lines, "<answer>", "exec", flags, dont_inherit=True)
+    except SyntaxError as error:
+        # A string of one quote that was not closed in its line is "incomplete" as well.
+        return error.msg != _INCOMPLETE or _has_unterminated_string(lines)
+    except (ValueError, OverflowError, RecursionError, MemoryError):
+        # Such an error need not say that every continuation has it.
+        return False
+    return False
+
+
+def _has_unterminated_string(lines: str) -> bool:
+    try:
+        compile(lines, "<answer>", "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+    except SyntaxError as error:
+        return error.msg.startswith(_UNTERMINATED)
+    except (ValueError, OverflowError, RecursionError, MemoryError):
+        return False
+    return False
+
+
+def _is_refused_later(lines: str) -> bool:
+    try:
+        compile(lines, "<answer>", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return error.msg.startswith(_FINAL_ERRORS)
+    except (ValueError, OverflowError, RecursionError, MemoryError):
+        return False
+    return False

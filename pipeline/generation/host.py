@@ -1,0 +1,291 @@
+"""The process of one inference engine: answers one client at a time, over a Unix socket.
+
+    python -m pipeline.generation.host FD      (pipeline.generation.client starts it; FD is a connected
+    socket)
+
+It imports vLLM once, and vLLM's own processes are forked from it instead of importing it all again. A host
+lives as long as its first client, unless Start gives it a path: then it stays when the client leaves, and a
+later run finds it there (pipeline.generation.resident). Whoever holds the lease has the engine to itself; the
+lease is the connection, so it ends with the client however that dies. Everything that a client left running
+is aborted, and the base weights are loaded again at once, so that the next one need not wait for them.
+Without a client for ``idle_s`` seconds the host ends itself. The engine's processes die with the host. Knows
+nothing of Ray.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipeline.generation.settings import EngineSettings
+from pipeline.generation.wire import Call, Cancel, Done, Failed, Hello, Item, Start, Welcome, receive, send
+from pipeline.host import spans as startup
+
+PROCESS = "engine"
+_PR_SET_PDEATHSIG = 1
+# Between the first sign of an engine's end and the engine's knowing of it.
+_SETTLING_S = 0.5
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Engine(Protocol):
+    """What a host needs of an engine, besides the methods that clients call by name."""
+
+    async def reset(self) -> None:
+        """Go back to the base weights and policy version 0."""
+        ...
+
+    async def failure(self) -> str:
+        """Return, with the reason, when the engine can no longer work; not before."""
+        ...
+
+    async def close(self) -> None:
+        """End every process of the engine."""
+        ...
+
+
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Have the kernel send this process ``number`` when the thread that started it ends; 0 takes it back."""
+    _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
+def end_children_with_their_parents() -> None:
+    """From now on every process forked from this one, or from one of those, dies with its parent."""
+    parent = os.getpid()
+
+    def remember() -> None:
+        nonlocal parent
+        parent = os.getpid()
+
+    def follow() -> None:
+        die_with_parent()
+        if os.getppid() != parent:
+            # It was gone before the kernel was told.
+            os._exit(1)
+
+    os.register_at_fork(before=remember, after_in_child=follow)
+
+
+async def is_gone(engine: Engine | None) -> bool:
+    """Whether ``engine`` can no longer work, as it may turn out within a moment."""
+    if engine is None:
+        return False
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(engine.failure(), _SETTLING_S)
+        return True
+    return False
+
+
+class EngineHost:
+    """One engine and its present client. ``make_engine`` loads the model; it may block."""
+
+    def __init__(self, make_engine: Callable[[EngineSettings], Engine]) -> None:
+        self._make_engine = make_engine
+        self._engine: Engine | None = None
+        self._start: Start | None = None
+        self._client_pid: int | None = None
+        self._resetting: asyncio.Task[None] | None = None  # back to how it started, after a client
+        self._idle_since_s = time.monotonic()
+        self._end = asyncio.Event()
+        self._calls: dict[int, asyncio.Task[None]] = {}
+
+    async def run(self, first: socket.socket) -> None:
+        """Serve the client at the other end of ``first``, then others if Start says so."""
+        reader, writer = await asyncio.open_unix_connection(sock=first)
+        try:
+            start = await receive(reader)
+        except EOFError:
+            return
+        assert isinstance(start, Start)
+        self._start = start
+        self._client_pid = os.getppid()
+        with startup.span(PROCESS, "engine: load, KV cache, warm-up"):
+            self._engine = self._make_engine(start.settings)
+        watch = asyncio.create_task(self._end_with_engine(start, self._engine))
+        try:
+            await self._serve_all(start, reader, writer)
+        finally:
+            watch.cancel()
+            if self._resetting is not None:
+                self._resetting.cancel()
+            await self._engine.close()
+            if start.socket_path is not None and start.log is not None:
+                Path(start.log).unlink(missing_ok=True)
+
+    async def _end_with_engine(self, start: Start, engine: Engine) -> None:
+        """End this process when the engine has: calls to a dead engine may never return, a client that finds
+        its connection closed knows at once.
+        """
+        reason = await engine.failure()
+        print(f"the engine is gone: {reason}", file=sys.stderr, flush=True)
+        if start.socket_path is not None:
+            Path(start.socket_path).unlink(missing_ok=True)
+        # Not in good order: that would wait for the engine's processes.
+        os._exit(1)
+
+    async def _serve_all(
+        self, start: Start, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        server = None
+        if start.socket_path is not None:
+            die_with_parent(0)
+            server = await asyncio.start_unix_server(self._greet, path=start.socket_path)
+        try:
+            self._welcome(writer)
+            await self._serve(reader, writer)
+            if server is not None:
+                await self._wait_for_the_end(start.idle_s)
+        finally:
+            if server is not None and start.socket_path is not None:
+                # Gone before the engine ends: nobody shall find a host that is about to end.
+                Path(start.socket_path).unlink(missing_ok=True)
+                server.close()
+
+    async def _wait_for_the_end(self, idle_s: float) -> None:
+        while not self._end.is_set():
+            left_s = idle_s - (time.monotonic() - self._idle_since_s) if self._client_pid is None else idle_s
+            if left_s <= 0:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._end.wait(), left_s)
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A connection made by path: tell who this is, then what was wished."""
+        try:
+            hello = await receive(reader)
+            assert isinstance(hello, Hello)
+            if hello.wants == "identity":
+                self._welcome(writer)
+                await writer.drain()
+            elif self._client_pid is not None or self._end.is_set():
+                self._welcome(writer, f"in use by process {self._client_pid}")
+                await writer.drain()
+            elif hello.wants == "stop":
+                self._end.set()
+                self._welcome(writer)
+                await writer.drain()
+            else:
+                self._client_pid = hello.client_pid
+                await self._lease(reader, writer)
+        except (EOFError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def _lease(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert self._engine is not None
+        try:
+            if self._resetting is not None:
+                await self._resetting
+        except Exception as error:
+            # An engine in an unknown state serves nobody.
+            self._end.set()
+            self._client_pid = None
+            self._welcome(writer, f"its base weights could not be loaded again: {_reason(error)}")
+            await writer.drain()
+            return
+        self._welcome(writer)
+        await self._serve(reader, writer)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the client's calls until it leaves; then nothing of it is left running."""
+        try:
+            while True:
+                message = await receive(reader)
+                if isinstance(message, Cancel):
+                    if (call := self._calls.get(message.call_id)) is not None:
+                        call.cancel()
+                    continue
+                assert isinstance(message, Call)
+                self._calls[message.call_id] = asyncio.create_task(self._answer(message, writer))
+        except EOFError:
+            pass
+        finally:
+            calls = list(self._calls.values())
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+            writer.close()
+            self._client_pid = None
+            self._idle_since_s = time.monotonic()
+            if self._start is not None and self._start.socket_path is not None:
+                assert self._engine is not None
+                self._resetting = asyncio.create_task(self._engine.reset())
+
+    async def _answer(self, call: Call, writer: asyncio.StreamWriter) -> None:
+        assert not call.method.startswith("_")
+        try:
+            method = getattr(self._engine, call.method)
+            if call.is_stream:
+                items: AsyncIterator[Any] = method(*call.arguments)
+                try:
+                    async for item in items:
+                        send(writer, Item(call_id=call.call_id, value=item))
+                        await writer.drain()
+                finally:
+                    await items.aclose()  # type: ignore[attr-defined]
+                send(writer, Done(call_id=call.call_id, value=None))
+            else:
+                send(writer, Done(call_id=call.call_id, value=await method(*call.arguments)))
+            await writer.drain()
+        except ConnectionError:
+            pass
+        except Exception as error:
+            # A call may learn of the engine's end before the watch does, which ends this process: the client
+            # must not take it for a failure of the call alone.
+            if not await is_gone(self._engine):
+                send(writer, Failed(call_id=call.call_id, reason=_reason(error)))
+        finally:
+            del self._calls[call.call_id]
+
+    def _welcome(self, writer: asyncio.StreamWriter, refusal: str | None = None) -> None:
+        assert self._start is not None
+        send(writer, Welcome(pid=os.getpid(), identity=self._start.identity, refusal=refusal))
+
+
+def serve(descriptor: int, make_engine: Callable[[EngineSettings], Engine]) -> None:
+    """Run a host on an inherited, connected socket, until it is done; SIGTERM ends it in good order."""
+    end_children_with_their_parents()
+
+    async def main() -> None:
+        job = asyncio.current_task()
+        assert job is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, job.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await EngineHost(make_engine).run(socket.socket(fileno=descriptor))
+
+    asyncio.run(main())
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def main() -> None:
+    """The process: import vLLM beside whatever the client does, then serve."""
+    # Until Start says that the engine may outlive its client.
+    die_with_parent()
+    startup.note(PROCESS, "interpreter", startup.process_started_s(), time.time(), cpu_s=time.process_time())
+    # What is imported stays: to look through it for garbage takes a quarter of the time. Frozen it also
+    # stays shared with the engine's processes, which are forked from this one.
+    gc.disable()
+    with startup.span(PROCESS, "import vllm"):
+        # Imported here: a span is measured, and tests run a host without vLLM.
+        from pipeline.generation.vllm.engine import VllmEngine
+    gc.freeze()
+    gc.enable()
+    serve(int(sys.argv[1]), VllmEngine)
+
+
+if __name__ == "__main__":
+    main()

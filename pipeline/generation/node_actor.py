@@ -1,0 +1,186 @@
+"""A generator on another node of a Ray cluster.
+
+    VllmGenerator ─► NodeLink ─► NodeActor (Ray, on that node) ─► the generator, as it would run there alone
+                       └── weights: read once here ─► object store ─► /dev/shm of that node
+
+The actor owns the generator's processes: they die with it, and it dies with its node or with the driver. It
+ends itself when its generator is lost, so that whoever waits is told. Started by pipeline.generation.start,
+in a place of pipeline.cluster.places.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ray
+
+from configs.schema import Config
+from pipeline.cluster.courier import Courier, Files, write_files
+from pipeline.cluster.places import ClusterPlaces
+from pipeline.errors import StageError
+from pipeline.generation.generator import GeneratorError, GeneratorLostError
+from pipeline.generation.ray_actor import ActorLink, fault_of
+from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
+from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+from pipeline.models.prompt_tokenizer import find_model
+from pipeline.weights.files import remove_weights, shared_folder
+
+
+class Arrival(NamedTuple):
+    """Where an actor came up."""
+
+    pid: int
+    node_id: str
+    address: str
+
+
+@ray.remote(num_cpus=0, max_restarts=0)
+class NodeActor:
+    """One generator on the actor's node; every method is asynchronous, so requests overlap."""
+
+    def __init__(self, config: Config, model_path: str, device: str, index: int) -> None:
+        self._config = config
+        self._model_path = model_path
+        self._device = device
+        self._index = index
+        self._generator: Any = None
+        self._weights = shared_folder(f"generator-{index}")
+
+    async def start(self) -> Arrival:
+        """Find the model on this node and start the generator."""
+        path = self._model_path
+        if not Path(path).is_dir():
+            # The driver's folder is the driver's node's.
+            path = str(await asyncio.to_thread(find_model, self._config.model))
+        if self._config.generation.engine == "vllm":
+            self._generator = await start_vllm_generator(
+                self._config, path, self._device, index=self._index, has_place=True
+            )
+        else:
+            # Imported here: the vLLM path never needs it.
+            from pipeline.generation.transformers_engine import TransformersEngine
+
+            self._generator = await asyncio.to_thread(TransformersEngine, self._config, path, self._device)
+        node_id = ray.get_runtime_context().get_node_id()
+        return Arrival(os.getpid(), node_id, ray.util.get_node_ip_address())
+
+    @ray.method(num_returns="streaming")  # type: ignore[untyped-decorator]
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        """Stream the completions of one request."""
+        try:
+            async for completion in self._generator.generate(request):
+                yield completion
+        except GeneratorLostError as error:
+            _end(error)
+
+    async def update_weights(self, update: WeightUpdate, files: Files | None) -> WeightsLoaded:
+        """Load ``update``: from its path where ``files`` is None, an offer or on the driver's node."""
+        try:
+            loaded: WeightsLoaded
+            if files is None:
+                loaded = await self._generator.update_weights(update)
+                return loaded
+            copy = await asyncio.to_thread(write_files, files, update, self._weights)
+            try:
+                loaded = await self._generator.update_weights(copy)
+            finally:
+                remove_weights(copy)
+            return loaded
+        except GeneratorLostError as error:
+            _end(error)
+            raise
+
+    async def reset(self) -> None:
+        """See pipeline.generation.generator.Generator."""
+        try:
+            await self._generator.reset()
+        except GeneratorLostError as error:
+            _end(error)
+
+    async def prepare(self) -> str:
+        """``start`` has done it, and says what is to be noted in this process's log."""
+        return ""
+
+    async def stats(self) -> dict[str, float]:
+        """See VllmEngine.stats; empty for other engines."""
+        if self._config.generation.engine != "vllm":
+            return {}
+        return dict(await self._generator.stats())
+
+    async def close(self) -> None:
+        """End the generator."""
+        shutil.rmtree(self._weights, ignore_errors=True)
+        if self._generator is not None:
+            await self._generator.close()
+
+
+class NodeLink(ActorLink):
+    """A way to a NodeActor; weights travel with an update unless the actor is on the driver's node."""
+
+    def __init__(self, actor: Any, arrival: Arrival, courier: Courier) -> None:
+        super().__init__(actor, arrival.pid)
+        self._courier = courier
+        self._is_here = arrival.node_id == ray.get_runtime_context().get_node_id()
+
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
+        """See EngineLink."""
+        files = None
+        if not self._is_here and update.kind != "offer":
+            files = await asyncio.to_thread(self._courier.reference, update)
+        loaded: WeightsLoaded = await self._call("update_weights", update, files)
+        return loaded
+
+
+async def start_node_generator(
+    config: Config,
+    model_path: str,
+    device: str,
+    *,
+    index: int,
+    places: ClusterPlaces,
+) -> VllmGenerator:
+    """Generator ``index`` in its place.
+
+    Raises GeneratorError when it is not up within ``runtime.startup_timeout_s``, or fails.
+    """
+    # Ray's decorator makes a class of its own, which type checkers do not see.
+    actor_class: Any = NodeActor
+    options = places.generator_options(index)
+    actor = actor_class.options(**options).remote(config, model_path, device, index)
+    timeout_s = config.runtime.startup_timeout_s
+    try:
+        arrival: Arrival = await asyncio.wait_for(_arrival(actor), timeout_s)
+    except TimeoutError as error:
+        ray.kill(actor)
+        raise GeneratorError(
+            f"generator {index} was not up after {timeout_s:g} s (runtime.startup_timeout_s): no node has "
+            "the place it needs, or its model takes longer to load"
+        ) from error
+    except StageError as error:
+        ray.kill(actor)
+        raise GeneratorError(f"generator {index} failed to start: {error}") from error
+    except BaseException:
+        ray.kill(actor)
+        raise
+    name = f"generator {index} on node {arrival.address}"
+    return VllmGenerator(NodeLink(actor, arrival, places.courier), config, name=name)
+
+
+async def _arrival(actor: Any) -> Arrival:
+    try:
+        arrival: Arrival = await actor.start.remote()
+    except ray.exceptions.RayError as error:
+        raise fault_of(error) from error
+    return arrival
+
+
+def _end(error: GeneratorLostError) -> None:
+    """The generator is gone: end this process, so that Ray tells everyone who waits for it."""
+    print(str(error), file=sys.stderr, flush=True)
+    os._exit(1)

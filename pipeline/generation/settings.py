@@ -1,0 +1,143 @@
+"""The environment of an engine's processes; light, since it is set before anything else is imported.
+
+Where compiled kernels of an engine are kept, so that a later start finds them.
+
+An engine with ``generation.enforce_eager`` off compiles the model at its first start, for a minute or more.
+vLLM and torch name what they compile by all that it depends on, so the folder may serve every model and
+version; it is the user's to delete.
+
+What a vLLM engine needs to start; a light module, so that drivers need not import vllm.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from configs.schema import Config
+from pipeline.host.files import cache_root
+from pipeline.host.shares import cpu_threads
+
+# Beside torch's package or in it; wheels differ.
+_OPENMP_PLACES = ("lib", "../torch.libs")
+
+
+def engine_environment(config: Config, device: str) -> dict[str, str]:
+    """Environment variables of the engine's processes."""
+    variables = {
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    if not config.generation.enforce_eager:
+        variables |= compile_cache()
+    if device == "cpu":
+        # vLLM binds only what it starts as a fresh interpreter; see pipeline.generation.vllm.worker.
+        variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+        variables["OMP_NUM_THREADS"] = str(_num_threads(config))
+        # Turns of a loop, about 0.2 ms. A thread that slept at each barrier would be woken thousands of times
+        # a second, which halves the speed of few sequences; one that went on would take the trainer's core.
+        variables["GOMP_SPINCOUNT"] = "10000"
+        if (preload := _preload()) is not None:
+            variables["LD_PRELOAD"] = preload
+        if config.generation.enforce_eager:
+            # vLLM compiles a few helpers of its sampler even then, which takes longer than they save.
+            variables["TORCH_COMPILE_DISABLE"] = "1"
+    return variables
+
+
+def engine_cores(config: Config, index: int) -> tuple[int, ...]:
+    """The cores for the threads of engine ``index``, or () where the kernel is to place them.
+
+    Engines that leave cores free are not bound: another run on this machine would be bound to the same ones.
+    """
+    cores, num_threads = sorted(os.sched_getaffinity(0)), _num_threads(config)
+    if num_threads * config.generation.num_engines != len(cores):
+        return ()
+    return tuple(cores[index * num_threads : (index + 1) * num_threads])
+
+
+def _num_threads(config: Config) -> int:
+    # Cores that this process may not use would be waited for at every barrier.
+    num_threads = cpu_threads(config, len(os.sched_getaffinity(0))).generators
+    # Several engines share them.
+    return max(1, num_threads // config.generation.num_engines)
+
+
+def _preload() -> str | None:
+    """torch's OpenMP library, to be first in a process: with two of them, two teams would share its cores.
+
+    vLLM sets this for the interpreters that it starts.
+    """
+    torch = importlib.util.find_spec("torch")
+    if torch is None or torch.origin is None:
+        return None
+    for place in _OPENMP_PLACES:
+        found = sorted((Path(torch.origin).parent / place).resolve().glob("libgomp*.so*"))
+        if found:
+            return ":".join([str(found[0]), *filter(None, [os.environ.get("LD_PRELOAD")])])
+    return None
+
+
+_FOLDERS = {"VLLM_CACHE_ROOT": "vllm", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
+
+
+def compile_cache() -> dict[str, str]:
+    """The variables that say so; what the user has set for himself stays."""
+    root = cache_root() / "compiled"
+    return {name: os.environ.get(name, str(root / folder)) for name, folder in _FOLDERS.items()}
+
+
+# Of an adapter that vLLM 0.31 runs beside the weights.
+LARGEST_LORA_RANK = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationSettings:
+    """How tokens are drafted ahead; the fields are those of ``acceleration.speculative``.
+
+    ``method`` is "history", "ngram" or "draft_model"; ``draft_model`` is a folder, resolved.
+    """
+
+    method: str
+    num_tokens: int
+    dynamic: bool
+    draft_model: str | None
+    history_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """What an engine needs to start. ``max_model_len`` counts prompt and completion tokens.
+
+    ``kv_cache_memory_bytes`` is for CPU. Without ``per_request_seeds`` only ``seed`` rules what is drawn.
+    With ``lora_rank`` adapters of that rank run beside the weights; without, they are merged into them.
+    ``on_cpu`` forks the engine's process from the caller's instead of starting an interpreter (its OpenMP
+    variables must be set already) and has the model in it too; its threads are bound to ``cores``, one each,
+    unless there are none. ``reports_pressure`` has it say how full its KV cache is. A trainer that sends
+    weights has to answer within ``weight_timeout_s``.
+    """
+
+    model: str
+    dtype: str
+    max_model_len: int
+    max_num_seqs: int
+    enforce_eager: bool
+    gpu_memory_utilization: float
+    enable_prefix_caching: bool
+    kv_cache_memory_bytes: int | None
+    seed: int
+    per_request_seeds: bool
+    tensor_parallel_size: int = 1
+    lora_rank: int | None = None
+    on_cpu: bool = False
+    cores: tuple[int, ...] = ()
+    reports_pressure: bool = False
+    weight_timeout_s: float = 120.0
+    speculation: SpeculationSettings | None = None
+
+
+# A host without a run ends itself after this long.
+IDLE_DEADLINE_S = 1800.0

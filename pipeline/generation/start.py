@@ -1,0 +1,127 @@
+"""Start the generator that the configuration names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from configs.schema import Config
+from pipeline.generation.client import LaunchedHost
+from pipeline.generation.dispatch import Dispatcher
+from pipeline.generation.generator import Generator, GeneratorLostError
+from pipeline.generation.paced import PacedEngine
+from pipeline.generation.supervised import Engine, SupervisedGenerator
+from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
+from pipeline.host.restarts import RestartLimit
+from pipeline.host.shares import check_tensor_parallel
+
+if TYPE_CHECKING:
+    from pipeline.cluster.places import ClusterPlaces
+
+
+_UPDATES_IN_A_ROW = 3
+
+
+@asynccontextmanager
+async def running_generator(
+    config: Config,
+    model_path: str,
+    device: str,
+    launched: LaunchedHost | None = None,
+    restarts: RestartLimit | None = None,
+    places: ClusterPlaces | None = None,
+) -> AsyncIterator[Generator]:
+    """A started generator, closed on the way out; ``launched`` is a host that may be used for it.
+
+    Several engines (``generation.num_engines``) start at once and stand behind a Dispatcher. An engine in a
+    process of its own that dies later is started again, as often as ``restarts`` allows; without it never.
+    With ``places`` the engines run there, on the nodes of a cluster.
+
+    Raises:
+        ValueError: ``generation.tensor_parallel_size`` does not suit the device or the engine.
+        GeneratorError: an engine did not start within ``runtime.startup_timeout_s``.
+    """
+    if places is None:
+        check_tensor_parallel(config, device)
+    if config.generation.engine == "vllm" and device == "cuda":
+        # Imported here: a start on a CPU does without Ray at first.
+        from pipeline.cluster.ray_start import start_ray
+
+        start_ray()
+    generators = await _start_all(config, model_path, device, launched, restarts, places)
+    generator: Generator = generators[0]
+    if len(generators) > 1:
+        # Each has its own deadline, and one that is being started again loads its earlier weights first.
+        timeout_s = _UPDATES_IN_A_ROW * config.runtime.weight_update_timeout_s
+        generator = Dispatcher(generators, update_timeout_s=timeout_s)
+    try:
+        yield generator
+    finally:
+        await generator.close()
+
+
+async def _start_all(
+    config: Config,
+    model_path: str,
+    device: str,
+    launched: LaunchedHost | None,
+    restarts: RestartLimit | None,
+    places: ClusterPlaces | None,
+) -> list[Generator]:
+    """All engines or none: if one does not start, the others are closed and its error is raised."""
+    started = await asyncio.gather(
+        *(
+            _start_one(config, model_path, device, index, launched if index == 0 else None, restarts, places)
+            for index in range(config.generation.num_engines)
+        ),
+        return_exceptions=True,
+    )
+    faults = [one for one in started if isinstance(one, BaseException)]
+    generators = [one for one in started if not isinstance(one, BaseException)]
+    if faults:
+        await asyncio.gather(*(generator.close() for generator in generators), return_exceptions=True)
+        raise faults[0]
+    return generators
+
+
+async def _start_one(
+    config: Config,
+    model_path: str,
+    device: str,
+    index: int,
+    launched: LaunchedHost | None,
+    restarts: RestartLimit | None,
+    places: ClusterPlaces | None,
+) -> Generator:
+    if config.generation.engine != "vllm" and places is None:
+        # Imported here: the vLLM path never needs it.
+        from pipeline.generation.transformers_engine import TransformersEngine
+
+        return TransformersEngine(config, model_path, device)
+
+    def begin(launched: LaunchedHost | None) -> Awaitable[VllmGenerator]:
+        if places is None:
+            return start_vllm_generator(config, model_path, device, index=index, launched=launched)
+        # Imported here: most runs know no other node.
+        from pipeline.generation.node_actor import start_node_generator
+
+        return start_node_generator(config, model_path, device, index=index, places=places)
+
+    async def start(launched: LaunchedHost | None = None) -> Engine:
+        engine = await begin(launched)
+        if not config.generation.adaptive_concurrency:
+            return engine
+        most = config.generation.max_num_seqs
+        return PacedEngine(engine, group_size=config.grpo.num_generations, most=most)
+
+    if restarts is None:
+        return await start(launched)
+    name = f"generator {index}"
+    while True:
+        try:
+            return SupervisedGenerator(await start(launched), start, limit=restarts, name=name)
+        except GeneratorLostError as error:
+            restarts.admit(name, str(error))
+            launched = None

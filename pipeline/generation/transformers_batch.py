@@ -1,0 +1,290 @@
+"""Completions of one prompt that Hugging Face's ``generate`` writes side by side, also across new weights.
+
+A batch can stop between two tokens and go on from there: with what it has written (``go_on``) or, what is not
+finished, from the prompt (``begin_again``). Knows no queue and loads nothing.
+
+Shapes: n rows that are still writing, P prompt tokens, t tokens that each of them has written.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from pipeline.generation.early_abort import AnswerWatch
+from pipeline.generation.version_marks import VersionMarks
+from pipeline.messages import Completion, GenerationRequest, SamplingSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    """The model, and what ends its completions: ``end_ids``, or ``interrupt``, which ends all of them."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    end_ids: frozenset[int]
+    interrupt: threading.Event
+
+
+@dataclass(slots=True, kw_only=True)
+class _Row:
+    """One completion so far; ``finish_reason`` is empty while it is written."""
+
+    index: int
+    marks: VersionMarks
+    watch: AnswerWatch | None
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    num_watched: int = 0  # characters that the watch has been fed
+    finish_reason: str = ""
+
+
+class Batch:
+    """Completions ``first`` to ``first + num`` of ``request``, begun under ``version``.
+
+    ``deadline_s`` is a time of the monotonic clock. ``between_tokens`` is asked after every token whether to
+    stop there; it may change the model itself.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        request: GenerationRequest,
+        *,
+        first: int,
+        num: int,
+        random: torch.Generator,
+        version: int,
+        deadline_s: float,
+        between_tokens: Callable[[Batch], bool],
+    ) -> None:
+        self._writer = writer
+        self._request = request
+        self._random = random
+        self._deadline_s = deadline_s
+        self._between_tokens = between_tokens
+        self._num_tokens = 0
+        self._rows = [self._new_row(index, version) for index in range(first, first + num)]
+        self._writing = list(self._rows)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every completion has ended."""
+        return not self._writing
+
+    @torch.inference_mode()
+    def write(self) -> None:
+        """Write until all rows have ended, or until ``between_tokens`` stops them.
+
+        Raises RuntimeError when interrupted, TimeoutError after the deadline.
+        """
+        prompt, rows = list(self._request.prompt_ids), self._writing
+        input_ids = torch.tensor(
+            [prompt + row.token_ids for row in rows], device=self._writer.model.device
+        )  # [n, P + t]
+        limit = self._request.sampling.max_completion_length
+        sampler = _Sampler(self._request.sampling, self._random)
+        ends = _Ends(self, rows)
+        num_before = self._num_tokens
+        output = self._writer.model.generate(  # type: ignore[operator]
+            input_ids,
+            attention_mask=torch.ones_like(input_ids),
+            generation_config=GenerationConfig(  # type: ignore[no-untyped-call]
+                do_sample=False,
+                max_new_tokens=limit - num_before,
+                pad_token_id=min(self._writer.end_ids, default=0),
+            ),
+            logits_processor=LogitsProcessorList([sampler]),
+            stopping_criteria=StoppingCriteriaList([ends]),
+        )
+        assert isinstance(output, torch.Tensor)  # [n, P + t]
+        if ends.fault is not None:
+            raise ends.fault
+        sampler.score_last(output)
+        token_ids = output[:, self.num_prompt_tokens + num_before :]
+        self._num_tokens = num_before + token_ids.shape[1]
+        self._take(token_ids, torch.stack(sampler.logprobs, dim=1), ends.lengths)
+
+    def _take(self, token_ids: torch.Tensor, logprobs: torch.Tensor, lengths: dict[int, int]) -> None:
+        """Give the rows what was added, [n, added] each; ``lengths`` has the tokens of those that ended."""
+        num_before = self._num_tokens - token_ids.shape[1]
+        ids, scores = token_ids.tolist(), logprobs.tolist()
+        for number, row in enumerate(self._writing):
+            num_added = lengths.get(number, self._num_tokens) - num_before
+            row.token_ids += ids[number][:num_added]
+            row.logprobs += scores[number][:num_added]
+            if number in lengths:
+                row.finish_reason = "abort" if row.watch is not None and row.watch.is_hopeless else "stop"
+            elif self._num_tokens == self._request.sampling.max_completion_length:
+                row.finish_reason = "length"
+        self._writing = [row for row in self._writing if not row.finish_reason]
+
+    def go_on(self, version: int) -> None:
+        """What follows is written by ``version``."""
+        for row in self._writing:
+            row.marks.changed(self._num_tokens, version)
+
+    def begin_again(self, version: int) -> None:
+        """Throw away what is not finished and write it anew, by ``version``."""
+        again = {row.index: self._new_row(row.index, version) for row in self._writing}
+        self._rows = [again.get(row.index, row) for row in self._rows]
+        self._writing = list(again.values())
+        self._num_tokens = 0
+
+    def completions(self) -> list[Completion]:
+        """The finished completions, in order."""
+        return [self._completion(row) for row in self._rows]
+
+    def _completion(self, row: _Row) -> Completion:
+        runs = row.marks.runs(len(row.token_ids))
+        versions = [run.policy_version for run in runs]
+        text = _decode(self._writer.tokenizer, row.token_ids)
+        return Completion(
+            index=row.index,
+            token_ids=tuple(row.token_ids),
+            logprobs=tuple(row.logprobs),
+            text=_cut(text, self._request.sampling.stop),
+            finish_reason=row.finish_reason,
+            min_policy_version=min(versions),
+            max_policy_version=max(versions),
+            version_runs=runs,
+        )
+
+    def _new_row(self, index: int, version: int) -> _Row:
+        prefill = self._request.abort_prefill
+        watch = None if prefill is None else AnswerWatch(prefill)
+        return _Row(index=index, marks=VersionMarks(version), watch=watch)
+
+    def has_ended(self, row: _Row, token_ids: list[int]) -> bool:
+        """Whether the row ends with the last of ``token_ids``: at an end token, a stop string, or where its
+        watch (pipeline.generation.early_abort) gives it up.
+        """
+        if token_ids[-1] in self._writer.end_ids:
+            return True
+        stop = self._request.sampling.stop
+        if stop:
+            # A stop string is searched in a tail; a token may carry less than one character.
+            tail = _decode(self._writer.tokenizer, token_ids[-8 - 4 * max(map(len, stop)) :])
+            if any(text in tail for text in stop):
+                return True
+        return row.watch is not None and self._is_hopeless(row, row.watch, token_ids)
+
+    def _is_hopeless(self, row: _Row, watch: AnswerWatch, token_ids: list[int]) -> bool:
+        """Feed the row's watch at the end of a line."""
+        if "\n" not in _decode(self._writer.tokenizer, token_ids[-1:]):
+            return False
+        # Behind the last line end half a character may stand.
+        text, _, _ = _decode(self._writer.tokenizer, token_ids).rpartition("\n")
+        piece = (text + "\n")[row.num_watched :]
+        row.num_watched += len(piece)
+        return watch.feed(piece)
+
+    def shall_stop(self, num_tokens: int) -> bool:
+        """Ask ``between_tokens``, once a token; the rows have ``num_tokens``."""
+        self._num_tokens = num_tokens
+        return self._between_tokens(self)
+
+    def fault(self) -> Exception | None:
+        """What ends all rows, if anything does."""
+        if self._writer.interrupt.is_set():
+            return RuntimeError("generation was interrupted")
+        if time.monotonic() > self._deadline_s:
+            return TimeoutError(f"generation did not end in time; {self._num_tokens} tokens were made")
+        return None
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """P."""
+        return len(self._request.prompt_ids)
+
+
+class _Sampler(LogitsProcessor):
+    """Draws the next token and keeps its log-probability, without keeping every step's logits.
+
+    Temperature 0 takes the most probable token; its log-probability is then that at temperature 1.
+
+    It adds Gumbel noise to the log-probabilities, whose argmax is an exact sample; ``generate`` then
+    only takes the argmax. That gives each request its own random numbers and leaves torch's global
+    generator, which the trainer may share, alone.
+    """
+
+    def __init__(self, sampling: SamplingSettings, random: torch.Generator) -> None:
+        self.logprobs: list[torch.Tensor] = []  # one [n] a token
+        self._temperature = sampling.temperature
+        self._filters: list[LogitsProcessor] = []
+        if sampling.top_k > 0:
+            self._filters.append(TopKLogitsWarper(sampling.top_k))
+        if sampling.top_p < 1:
+            self._filters.append(TopPLogitsWarper(sampling.top_p))
+        self._random = random
+        self._last: torch.Tensor | None = None  # [n, V]
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """``input_ids`` [n, t], ``scores`` [n, V] (raw logits) -> [n, V] whose argmax is the sample."""
+        if self._last is not None:
+            self.score_last(input_ids)
+        if self._temperature == 0:
+            self._last = torch.log_softmax(scores.float(), dim=-1)
+            return self._last
+        kept = scores.float() / self._temperature
+        for keep in self._filters:
+            kept = keep(input_ids, kept)
+        self._last = torch.log_softmax(kept, dim=-1)
+        noise = torch.empty_like(self._last).exponential_(generator=self._random)
+        return self._last - noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()
+
+    def score_last(self, input_ids: torch.Tensor) -> None:
+        """Note the log-probability of the last token of each row of ``input_ids`` [n, t]."""
+        assert self._last is not None
+        self.logprobs.append(self._last.gather(1, input_ids[:, -1:]).squeeze(1))
+        self._last = None
+
+
+class _Ends(StoppingCriteria):
+    """Finds where each row of a batch ends, and ends all of them where the batch stops or has a fault."""
+
+    def __init__(self, batch: Batch, rows: list[_Row]) -> None:
+        self.lengths: dict[int, int] = {}  # number of the row -> completion tokens, of the rows that ended
+        self.fault: Exception | None = None
+        self._batch = batch
+        self._rows = rows
+
+    def __call__(self, input_ids: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
+        """``input_ids`` [n, P + t] -> [n], True for rows that have ended."""
+        token_ids = input_ids[:, self._batch.num_prompt_tokens :].tolist()
+        num_tokens = len(token_ids[0])
+        for number, row in enumerate(self._rows):
+            if number not in self.lengths and self._batch.has_ended(row, token_ids[number]):
+                self.lengths[number] = num_tokens
+        self.fault = self._batch.fault()
+        is_over = self.fault is not None or len(self.lengths) == len(self._rows)
+        is_stopped = is_over or self._batch.shall_stop(num_tokens)
+        ended = [is_stopped or number in self.lengths for number in range(len(self._rows))]
+        return torch.tensor(ended, device=input_ids.device)
+
+
+def _decode(tokenizer: PreTrainedTokenizerBase, token_ids: list[int]) -> str:
+    text = tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    assert isinstance(text, str)
+    return text
+
+
+def _cut(text: str, stop: tuple[str, ...]) -> str:
+    """``text`` up to the end of the stop string that is complete first."""
+    ends = [text.index(string) + len(string) for string in stop if string in text]
+    return text[: min(ends)] if ends else text

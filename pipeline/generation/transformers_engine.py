@@ -1,0 +1,304 @@
+"""The portable generator: Hugging Face ``generate`` where vLLM cannot run.
+
+It speaks the Generator protocol and keeps its promises (log-probabilities, versions, stop strings),
+not vLLM's speed: one request at a time, completions handed over when the longest has ended, no
+paging, no prefix cache. It owns its model.
+
+The Transformers engine's side of a weight update: all weights from a file, or an adapter on the base.
+
+All of an update is loaded or nothing: names and shapes are looked at first. Raises ValueError when they are
+not the model's, OSError or SafetensorError when a file cannot be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+from safetensors import safe_open
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from configs.schema import Config
+from pipeline.generation.generator import GeneratorError
+from pipeline.generation.transformers_batch import Batch, Writer
+from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+from pipeline.models.loading import load_model, load_tokenizer
+from pipeline.models.merging import base_weights, read_adapter
+
+T = TypeVar("T")
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class _Swap:
+    """A weight update on its way into the engine's thread, and what becomes of it."""
+
+    def __init__(self, update: WeightUpdate) -> None:
+        self.update = update
+        self.result: Future[WeightsLoaded] = Future()
+
+
+class TransformersEngine:
+    """A generator with the model of ``model_path`` on ``device``.
+
+    ``generation.max_num_seqs`` sequences run at once. ``runtime.generation_timeout_s`` bounds one
+    request; a queued request waits at most that long for each one ahead of it.
+
+    A weight update goes ahead of queued requests. What the running one does is the update's ``mode``: it
+    stops between two tokens and goes on (keep), its unfinished completions are written anew (abort), or it
+    ends first (drain). What stands before an update is computed anew under it, unless that is not to be.
+    """
+
+    def __init__(self, config: Config, model_path: str, device: str) -> None:
+        trust = config.model.trust_remote_code
+        dtype = _DTYPES[config.generation.dtype]
+        model = load_model(model_path, dtype=dtype, device=device, trust_remote_code=trust)
+        self._model = model
+        self._model_path = model_path
+        self._tokenizer = load_tokenizer(model_path, trust_remote_code=trust)
+        self._max_num_seqs = config.generation.max_num_seqs
+        self._timeout_s = config.runtime.generation_timeout_s
+        self._update_timeout_s = config.runtime.weight_update_timeout_s
+        self._policy_version = 0
+        self._swap: _Swap | None = None
+        self._updates = asyncio.Lock()
+        self._stop = threading.Event()
+        self._writer = Writer(
+            model=model,
+            tokenizer=self._tokenizer,
+            end_ids=_end_ids(model, self._tokenizer),
+            interrupt=self._stop,
+        )
+        # A model's own generation_config.json (a repetition penalty, say) would change the
+        # distribution behind the back of the log-probabilities.
+        model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
+        self._lock = asyncio.Lock()
+        self._num_queued = 0
+        self._closed = False
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="transformers-engine")
+
+    @property
+    def policy_version(self) -> int:
+        """The version of the weights in place."""
+        return self._policy_version
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        """Yield the request's ``num_generations`` completions, all at the end of the batch.
+
+        A log-probability is that of the sampled token under the distribution it was drawn from:
+        log-softmax(logits / temperature), over what top_k and top_p left. The end-of-sequence token
+        belongs to ``token_ids`` and not to ``text``; a stop string ends ``text`` and stays in it.
+        With a seed a request gives the same completions each time. Raises ValueError for an empty
+        prompt, TimeoutError after ``timeout_s``, RuntimeError when the engine is closed.
+        """
+        if not request.prompt_ids or request.num_generations < 1:
+            raise ValueError(f"request {request.request_id}: needs a prompt and at least one generation")
+        await self._acquire(request.request_id)
+        try:
+            completions = await self._in_thread(lambda: self._generate(request))
+        finally:
+            self._lock.release()
+        for completion in completions:
+            yield completion
+
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
+        """Load new weights, or merge an adapter; all of it or nothing. A tied head may be in the file or not.
+
+        Raises ValueError when the update is not newer, or its names or shapes are not the model's, OSError or
+        SafetensorError when the file cannot be read: the old weights and their version stay then. Raises
+        GeneratorError when it is not done within ``runtime.weight_update_timeout_s``.
+        """
+        async with self._updates:
+            if self._closed:
+                raise RuntimeError(f"weight update {update.policy_version}: the engine is closed")
+            if update.policy_version <= self._policy_version:
+                raise ValueError(
+                    f"weight update {update.policy_version} is not newer than {self._policy_version}"
+                )
+            swap = self._swap = _Swap(update)
+            # The batch that runs may come first, and does in other modes than drain.
+            self._thread.submit(self._apply)
+            try:
+                return await asyncio.wait_for(asyncio.wrap_future(swap.result), self._update_timeout_s)
+            except TimeoutError as error:
+                raise GeneratorError(
+                    f"the Transformers generator did not load weights {update.policy_version} within "
+                    f"{self._update_timeout_s:g} s (runtime.weight_update_timeout_s)"
+                ) from error
+            finally:
+                self._swap = None
+
+    async def stats(self) -> dict[str, float]:
+        """Nothing is drafted here."""
+        return {}
+
+    async def reset(self) -> None:
+        """See pipeline.generation.generator.Generator."""
+        self._stop.set()
+        await self._acquire("the return to the base weights")
+        try:
+            await self._in_thread(lambda: load_base(self._model, self._model_path))
+            self._policy_version = 0
+        finally:
+            self._lock.release()
+
+    async def close(self) -> None:
+        """End the running request at its next token and refuse new ones."""
+        self._closed = True
+        self._stop.set()
+        await asyncio.to_thread(self._thread.shutdown, wait=True)
+
+    async def _acquire(self, who: str) -> None:
+        """Take the lock, in order of arrival."""
+        num_ahead = self._num_queued + int(self._lock.locked())
+        self._num_queued += 1
+        wait_s = self._timeout_s * (num_ahead + 1)
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._lock.acquire()
+        except TimeoutError:
+            raise TimeoutError(f"{who}: waited {wait_s:g} s for {num_ahead} requests ahead of it") from None
+        finally:
+            self._num_queued -= 1
+        if self._closed:
+            self._lock.release()
+            raise RuntimeError(f"{who}: the engine is closed")
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Run ``work`` in the engine's thread; when cancelled, stop it and wait for its end."""
+        self._stop.clear()
+        future = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            # The lock must not go on to the next while the thread still uses the model.
+            self._stop.set()
+            done, _ = await asyncio.wait([future], timeout=self._timeout_s)
+            for ended in done:
+                # That it was interrupted is news to nobody.
+                ended.exception()
+            raise
+
+    def _generate(self, request: GenerationRequest) -> list[Completion]:
+        random = torch.Generator(device=self._model.device)
+        if request.seed is None:
+            random.seed()
+        else:
+            random.manual_seed(request.seed)
+        deadline_s = time.monotonic() + self._timeout_s
+        completions: list[Completion] = []
+        while len(completions) < request.num_generations:
+            batch = Batch(
+                self._writer,
+                request,
+                first=len(completions),
+                num=min(self._max_num_seqs, request.num_generations - len(completions)),
+                random=random,
+                version=self._policy_version,
+                deadline_s=deadline_s,
+                between_tokens=self._stops_here,
+            )
+            self._write(batch)
+            completions += batch.completions()
+        return completions
+
+    def _write(self, batch: Batch) -> None:
+        """Write the batch to its end, with the weights changed where it stops."""
+        batch.write()
+        while not batch.is_finished:
+            if self._apply() == "abort":
+                batch.begin_again(self._policy_version)
+            else:
+                batch.go_on(self._policy_version)
+            batch.write()
+
+    def _stops_here(self, batch: Batch) -> bool:
+        """Whether a batch stops after this token for new weights; over an old KV cache it need not."""
+        if self._swap is None or self._swap.update.mode == "drain":
+            return False
+        if self._swap.update.mode == "abort" or self._swap.update.recompute_kv_cache:
+            return True
+        self._apply()
+        batch.go_on(self._policy_version)
+        return False
+
+    def _apply(self) -> str:
+        """Load the update that waits, if any; in the engine's thread, between two tokens or two requests.
+
+        Returns its mode, or an empty string where nothing was loaded.
+        """
+        swap, self._swap = self._swap, None
+        if swap is None or not swap.result.set_running_or_notify_cancel():
+            return ""
+        started_s, update = time.perf_counter(), swap.update
+        try:
+            if update.kind == "adapter":
+                load_adapter(self._model, self._model_path, update.path)
+            else:
+                load_weights(self._model, update.path)
+        except Exception as error:
+            swap.result.set_exception(error)
+            return ""
+        self._policy_version = update.policy_version
+        pause_s = time.perf_counter() - started_s
+        swap.result.set_result(WeightsLoaded(policy_version=update.policy_version, pause_s=pause_s))
+        return update.mode
+
+
+def _end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    ids: set[int] = set()
+    for source in (model.generation_config.eos_token_id, model.config.eos_token_id, tokenizer.eos_token_id):
+        ids.update(source if isinstance(source, list) else [] if source is None else [source])
+    return frozenset(ids)
+
+
+@torch.no_grad()
+def load_weights(model: PreTrainedModel, path: str) -> None:
+    """Load a safetensors file of Hugging Face names; a tied head may be in it or not."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    with safe_open(path, framework="pt") as file:
+        names = set(file.keys())
+        unknown = sorted(names - set(parameters))
+        # Tied parameters are one object under several names; one of them is enough.
+        loaded = {id(parameters[name]) for name in names & set(parameters)}
+        missing = sorted(name for name, parameter in parameters.items() if id(parameter) not in loaded)
+        if unknown or missing:
+            raise ValueError(f"{path}: not the model's weights; unknown {unknown[:3]}, missing {missing[:3]}")
+        for name in names:
+            shape = file.get_slice(name).get_shape()
+            if list(shape) != list(parameters[name].shape):
+                raise ValueError(
+                    f"{path}: {name} has shape {shape}, the model {list(parameters[name].shape)}"
+                )
+        for name in names:
+            parameters[name].copy_(file.get_tensor(name))
+
+
+@torch.no_grad()
+def load_base(model: PreTrainedModel, model_path: str) -> None:
+    """Set all weights to those of the base in ``model_path``."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    for name, weight in base_weights(model_path):
+        if name in parameters:
+            parameters[name].copy_(weight)
+
+
+@torch.no_grad()
+def load_adapter(model: PreTrainedModel, model_path: str, path: str) -> None:
+    """Set the adapted weights to those of the base in ``model_path`` with the adapter in ``path`` added."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    adapter = read_adapter(path)
+    merged = {
+        name: adapter.merged(name, weight)
+        for name, weight in base_weights(model_path)
+        if name in adapter.factors
+    }
+    missing = sorted(set(adapter.factors) - (set(merged) & set(parameters)))
+    if missing:
+        raise ValueError(f"{path}: not an adapter of this model; it has no {missing[:3]}")
+    for name, weight in merged.items():
+        parameters[name].copy_(weight)

@@ -1,0 +1,1 @@
+"""What lives inside vLLM's processes."""

@@ -1,0 +1,182 @@
+"""How many tokens to draft: from the sequences in flight, measured costs and measured acceptance.
+
+Pure: times come in as numbers. A draft token pays when the tokens it is expected to add are worth the
+time that the longer forward takes; when none pays, nothing is drafted.
+
+Source of the limit: FastGRPO (arXiv:2509.21792), whose rule for the depth of its draft trees is here that
+for the length of a chain; what is drafted within the limit is chosen by expected throughput.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+
+# A batch must promise this much more throughput before it is drafted for: estimates are noisy, and the best
+# of many is too good. With 1.03 the first pass of 16 sequences lost 6 % (benchmarks.generation).
+MIN_GAIN = 1.1
+# Decisions for nothing after which a batch size is left in peace, and for how many steps.
+_PATIENCE = 8
+_REST_STEPS = 24
+# One step in so many is plain although drafts would pay, so that the plain time stays known.
+_PLAIN_EVERY = 48
+_RATIO_WEIGHT = 0.1
+
+
+def draft_limit(capacity: int, num_sequences: int, most: int, alpha: float = 1.0) -> int:
+    """FastGRPO's rule: min(floor(log2(N / alpha)), most) with N = capacity / num_sequences, at least 0.
+
+    ``alpha`` stands for the drafter: the better it is, the smaller.
+    """
+    share = capacity / num_sequences / alpha
+    return max(0, min(most, math.floor(math.log2(share)))) if share >= 1 else 0
+
+
+def peak_capacity(forward_s: Mapping[int, float], share: float = 0.9) -> int:
+    """The fewest tokens a forward whose throughput is ``share`` of the best: where verifying is not free.
+
+    ``forward_s`` maps the number of tokens of a forward to its seconds.
+    """
+    best = max(tokens / seconds for tokens, seconds in forward_s.items())
+    return min(tokens for tokens, seconds in forward_s.items() if tokens / seconds >= share * best)
+
+
+class StepCosts:
+    """Seconds of a decoding step by sequences and drafted tokens, from forwards measured at start.
+
+    What a step costs beyond its forward (sampling, scheduling, attention over long contexts) is learnt as
+    a ratio to the forward: one overall, and one for each class of sequences and drafts that was seen.
+    """
+
+    def __init__(self, forward_s: Mapping[int, float]) -> None:
+        assert forward_s
+        self._knots = sorted(forward_s)
+        # A longer forward is never the cheaper one: what looks so is noise.
+        self._seconds: list[float] = []
+        for tokens in self._knots:
+            self._seconds.append(max(forward_s[tokens], *self._seconds[-1:], 1e-9))
+        self._ratio = 1.5
+        self._ratios: dict[tuple[int, int], tuple[float, int]] = {}
+
+    def forward(self, num_tokens: int) -> float:
+        """Seconds of a forward of ``num_tokens``, interpolated; beyond the last knot in proportion."""
+        knots, seconds = self._knots, self._seconds
+        place = bisect_left(knots, num_tokens)
+        if place == len(knots):
+            return seconds[-1] * num_tokens / knots[-1]
+        if place == 0:
+            return seconds[0]
+        low, high = knots[place - 1], knots[place]
+        part = (num_tokens - low) / (high - low)
+        return seconds[place - 1] * (1 - part) + seconds[place] * part
+
+    def predict(self, num_sequences: int, num_drafted: int) -> float:
+        """Seconds of a step."""
+        ratio, seen = self._ratios.get(_class(num_sequences, num_drafted), (self._ratio, 0))
+        trust = seen / (seen + 4)
+        return self.forward(num_sequences + num_drafted) * (trust * ratio + (1 - trust) * self._ratio)
+
+    def record(self, num_sequences: int, num_drafted: int, seconds: float) -> None:
+        """Learn from a step that took ``seconds``; a hiccup counts as twice the expected at most."""
+        expected = self.predict(num_sequences, num_drafted)
+        forward = self.forward(num_sequences + num_drafted)
+        seen = self._ratios.get(_class(num_sequences, num_drafted), (self._ratio, 0))[1]
+        # The first steps may be off by any factor: the forwards were measured without all the rest.
+        most = 2.0 if seen >= 4 else 20.0
+        ratio = min(max(seconds, expected / most), expected * most) / forward
+        old, _ = self._ratios.get(_class(num_sequences, num_drafted), (ratio, 0))
+        weight = max(_RATIO_WEIGHT, 1 / (seen + 1))
+        self._ratios[_class(num_sequences, num_drafted)] = (old + weight * (ratio - old), seen + 1)
+        self._ratio += _RATIO_WEIGHT * (ratio - self._ratio)
+
+
+def _class(num_sequences: int, num_drafted: int) -> tuple[int, int]:
+    return num_sequences.bit_length(), num_drafted.bit_length()
+
+
+class Acceptance:
+    """How often a drafted token is accepted, by the length of the match and the share that agreed."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[int, int], tuple[float, float]] = {}
+        self.num_drafted = 0
+        self.num_accepted = 0
+
+    def chance(self, match_length: int, share: float) -> float:
+        """Estimated probability that the token is accepted, given that those before it were."""
+        accepted, tested = self._counts.get(self._bin(match_length, share), (0.0, 0.0))
+        return (accepted + 6 * share) / (tested + 6)
+
+    def record(
+        self, match_length: int, shares: Sequence[float], num_accepted: int, decay: float = 0.999
+    ) -> None:
+        """Learn from a verified draft; tokens behind the first refusal say nothing."""
+        self.num_drafted += len(shares)
+        self.num_accepted += num_accepted
+        for place, share in enumerate(shares[: num_accepted + 1]):
+            key = self._bin(match_length, share)
+            accepted, tested = self._counts.get(key, (0.0, 0.0))
+            self._counts[key] = (decay * accepted + (place < num_accepted), decay * tested + 1)
+
+    @staticmethod
+    def _bin(match_length: int, share: float) -> tuple[int, int]:
+        return min(match_length, 12).bit_length(), min(int(share * 10), 9)
+
+
+class DraftPlanner:
+    """Divides the drafting of a step among its sequences; see the module's text."""
+
+    def __init__(self, costs: StepCosts, capacity: int, most: int) -> None:
+        self.costs = costs
+        self.acceptance = Acceptance()
+        self.capacity = capacity
+        self._most = most
+        self._vain: dict[int, int] = {}
+        self._decisions = 0
+
+    def limit(self, num_sequences: int) -> int:
+        """Tokens to look for in each sequence; 0: do not even look."""
+        most = draft_limit(self.capacity, num_sequences, self._most)
+        size = num_sequences.bit_length()
+        vain = self._vain.get(size, 0)
+        if most and vain >= _PATIENCE:
+            self._vain[size] = vain + 1 if vain < _PATIENCE + _REST_STEPS else 0
+            return 0
+        return most
+
+    def choose(self, chances: Sequence[Sequence[float]]) -> list[int]:
+        """How many tokens of each sequence's draft to verify, for the highest expected tokens a second.
+
+        ``chances[i][j]`` is the chance of token j of sequence i, given the tokens before it.
+        """
+        num_sequences = len(chances)
+        lengths = [0] * num_sequences
+        survivals = sorted(
+            ((chance, row) for row, row_chances in enumerate(chances) for chance in _survivals(row_chances)),
+            key=lambda candidate: -candidate[0],
+        )
+        self._decisions += 1
+        if not survivals:
+            return lengths
+        best = MIN_GAIN * num_sequences / self.costs.predict(num_sequences, 0)
+        expected, chosen = float(num_sequences), 0
+        for count, (survival, _) in enumerate(survivals, start=1):
+            expected += survival
+            speed = expected / self.costs.predict(num_sequences, count)
+            if speed > best:
+                best, chosen = speed, count
+        size = num_sequences.bit_length()
+        self._vain[size] = 0 if chosen else self._vain.get(size, 0) + 1
+        if self._decisions % _PLAIN_EVERY:
+            for _, row in survivals[:chosen]:
+                lengths[row] += 1
+        return lengths
+
+
+def _survivals(chances: Sequence[float]) -> list[float]:
+    survivals, survival = [], 1.0
+    for chance in chances:
+        survival *= chance
+        survivals.append(survival)
+    return survivals

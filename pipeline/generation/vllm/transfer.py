@@ -1,0 +1,119 @@
+"""vLLM's side of a weight update: a weight-transfer engine that takes what the trainer wrote or sends.
+
+All weights come from a safetensors file, or from the trainer's process (pipeline.weights.exchange). An
+adapter is merged with the base model's own files, so that generation costs nothing more than before;
+pipeline.generation.vllm.engine says when vLLM's own LoRA takes it instead.
+
+vLLM loads ``register`` in each of its processes through the ``vllm.general_plugins`` entry point that
+pyproject.toml declares; nothing else calls this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+
+from pipeline.models.merging import base_weights, merged_weights, read_adapter
+
+if TYPE_CHECKING:
+    from pipeline.weights.exchange import WeightClient
+
+
+BACKEND = "safetensors_file"
+
+
+@dataclass
+class FileInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
+    """A file needs no rendezvous; who sends is met at the first update."""
+
+
+@dataclass
+class FileUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
+    """Where the new weights lie, and of which kind they are; see pipeline.messages.WeightUpdate.
+
+    The rest is for an offer: the version, the engine's name, and the time that the trainer has to answer.
+    """
+
+    path: str
+    kind: str
+    policy_version: int = 0
+    receiver: str = ""
+    timeout_s: float = 0.0
+
+
+class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  # type: ignore[misc]
+    """Loads a whole checkpoint from what the trainer left in shared memory, or from its process."""
+
+    init_info_cls = FileInitInfo
+    update_info_cls = FileUpdateInfo
+
+    _client: WeightClient | None = None
+
+    def init_transfer_engine(self, init_info: FileInitInfo) -> None:
+        """Nothing to prepare."""
+
+    def start_weight_update(self) -> None:
+        """Put the layers back into the form in which checkpoints are loaded."""
+        initialize_layerwise_reload(self.model)
+
+    def receive_weights(self, update_info: FileUpdateInfo) -> None:
+        """Read the tensors and hand them to the model's own loader."""
+        if update_info.kind == "adapter":
+            adapter = read_adapter(update_info.path)
+            self.model.load_weights(merged_weights(adapter, self.model_config.model))
+        elif update_info.kind == "base":
+            self.model.load_weights(base_weights(update_info.path))
+        elif update_info.kind == "offer":
+            self.model.load_weights(self._fetched(update_info))
+        else:
+            self.model.load_weights(load_file(update_info.path, device=str(self.device)).items())
+
+    def finish_weight_update(self) -> None:
+        """Pack the layers for the kernels again, tied output heads included.
+
+        vLLM's reload does not re-pack an output head that shares its weight with the embedding, so on
+        CPU it would keep answering with the old weights (seen in 0.31.0).
+        """
+        finalize_layerwise_reload(self.model, self.model_config)
+        if self.device.type != "cpu":
+            return
+        for module in self.model.modules():
+            if isinstance(module, VocabParallelEmbedding):
+                with torch.no_grad():
+                    module.quant_method.process_weights_after_loading(module)
+
+    def shutdown(self) -> None:
+        """Part from the trainer."""
+        self._client = None
+
+    def _fetched(self, update: FileUpdateInfo) -> Iterator[tuple[str, Tensor]]:
+        if self._client is None:
+            # Imported here: most engines read files.
+            from pipeline.weights.exchange import WeightClient
+
+            self._client = WeightClient(
+                update.receiver,
+                index=self.parallel_config.rank,
+                num_processes=self.parallel_config.world_size,
+                device=self.device,
+            )
+        return self._client.fetch(update.path, update.policy_version, update.timeout_s)
+
+
+def register() -> None:
+    """Make the engine known to vLLM in this process; a second call changes nothing."""
+    if BACKEND not in WeightTransferEngineFactory._registry:
+        WeightTransferEngineFactory.register_engine(BACKEND, FileWeightTransferEngine)

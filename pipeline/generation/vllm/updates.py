@@ -1,0 +1,251 @@
+"""New weights for a running AsyncLLM, and which version wrote which tokens of what it is writing.
+
+What becomes of completions in flight is the update's ``mode``:
+
+- keep: the engine stops between two tokens and goes on. With ``recompute_kv_cache`` vLLM computes all that
+  stands before anew, so that each token has the probability that its version gives it; without, it goes on
+  over the old KV cache (PipelineRL, arXiv:2509.19128), and what has written nothing yet begins again, so that
+  no answer is of one version over a prompt that another one has read. Peers that abort and send prompt and
+  partial answer again (AReaL, verl, SkyRL) do the same as keep, in more steps.
+- drain: what runs ends first, what waits begins under the new weights.
+- abort: what runs begins again from its prompt. No completion has two versions, and none is older than the
+  swap; but an answer that was short enough to end before it stays, and a long one is drawn again, so that
+  short answers get more than their share.
+
+vLLM's own LoRA: one adapter beside the frozen weights, replaced in place at every update.
+
+For GPUs, where its kernels cost little and an update moves only the adapter. On a CPU vLLM copies the factors
+once a token, so adapters are merged there (pipeline.generation.vllm.transfer).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import torch
+from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
+from vllm.lora.request import LoRARequest
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from pipeline.generation.version_marks import VersionMarks
+from pipeline.messages import WeightsLoaded, WeightUpdate
+from pipeline.models.merging import PEFT_PREFIX, base_weights, write_adapter_files
+
+_PAUSE_MODES: dict[str, Literal["keep", "wait", "abort"]] = {
+    "keep": "keep",
+    "drain": "wait",
+    "abort": "abort",
+}
+# Turns of the event loop from vLLM's queue of outputs to the requests, and some more.
+_SETTLING_TURNS = 20
+
+
+class WeightUpdates:
+    """The weights of ``engine``, of which ``base`` is the folder; ``policy_version`` is theirs, 0 the base's.
+
+    ``draft_base`` is the folder of the draft model, if there is one. A trainer that sends weights has to
+    answer within ``weight_timeout_s``.
+    ``num_begun`` counts updates and resets, ``num_resets`` the latter.
+    """
+
+    def __init__(
+        self,
+        engine: AsyncLLM,
+        base: str,
+        adapter: ServedAdapter | None,
+        *,
+        draft_base: str | None,
+        weight_timeout_s: float,
+    ) -> None:
+        self.policy_version = 0
+        self.num_begun = 0
+        self.num_resets = 0
+        self._engine = engine
+        self._base = base
+        self._adapter = adapter
+        self._draft_base = draft_base
+        # Names the engine to a trainer that sends weights.
+        self._receiver = uuid.uuid4().hex
+        self._weight_timeout_s = weight_timeout_s
+        self._has_learnt = False  # whether the draft model is another than the base
+        self._lock = asyncio.Lock()
+        self._transfer_ready = False
+        self._marks: dict[str, VersionMarks] = {}  # by request id
+
+    async def settled(self) -> None:
+        """Wait while an update or a reset is under way: what begins then has the salt of its weights."""
+        while self._lock.locked():
+            async with self._lock:
+                pass
+
+    @property
+    def cache_salt(self) -> str:
+        """What keeps the cached prompts of one version from the next, where an update leaves the cache."""
+        return f"policy {self.policy_version}"
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[VersionMarks]:
+        """Around everything that is done for the request ``name``, which no other one has."""
+        marks = self._marks[name] = VersionMarks(self.policy_version)
+        try:
+            yield marks
+        finally:
+            del self._marks[name]
+
+    async def update(self, update: WeightUpdate) -> WeightsLoaded:
+        """Stop, load, go on; the answer is what the engine says that it holds.
+
+        Raises:
+            ValueError: the update is not newer than what the engine holds.
+        """
+        async with self._lock:
+            if update.policy_version <= self.policy_version:
+                raise ValueError(
+                    f"weight update {update.policy_version} is not newer than {self.policy_version}"
+                )
+            self.num_begun += 1
+            await self._prepare_transfer()
+            started_s = time.perf_counter()
+            await self._engine.pause_generation(
+                mode=_PAUSE_MODES[update.mode], clear_cache=update.recompute_kv_cache
+            )
+            try:
+                num_written = await self._count_written()
+                if update.mode == "drain":
+                    # What waits half written, for lack of memory, would have two versions.
+                    await self._engine.abort([name for name, tokens in num_written.items() if tokens > 0])
+                if update.kind == "adapter" and self._adapter is not None:
+                    await self._adapter.replace(self._engine, update.path)
+                    await self._engine.update_weight_version(str(update.policy_version))
+                else:
+                    await self._load(update)
+                if update.draft_path is not None:
+                    await self._load_draft(update.draft_path, "full")
+                    self._has_learnt = True
+                self._stamp(num_written, update.policy_version)
+                if not update.recompute_kv_cache:
+                    # With the salt that it has, it would take the prompt as the old weights have read it.
+                    await self._engine.abort([n for n, tokens in self._num_written().items() if tokens == 0])
+                held = int(await self._engine.get_weight_version())
+            finally:
+                await self._engine.resume_generation()
+            return WeightsLoaded(policy_version=held, pause_s=time.perf_counter() - started_s)
+
+    async def reset(self) -> None:
+        """Be as after the start, for the next run: base weights, policy version 0, no cache, same seed."""
+        async with self._lock:
+            self.num_begun += 1
+            self.num_resets += 1
+            await self._prepare_transfer()
+            await self._engine.pause_generation(mode="abort", clear_cache=True)
+            try:
+                if self._has_learnt:
+                    assert self._draft_base is not None
+                    await self._load_draft(self._draft_base, "base")
+                    self._has_learnt = False
+                if self._adapter is not None:
+                    await self._adapter.replace(self._engine, self._adapter.request.lora_path)
+                await self._load(WeightUpdate(policy_version=0, path=self._base, num_bytes=0, kind="base"))
+                self._stamp({}, 0)
+                # The next run draws what it would draw from a fresh engine.
+                await self._engine.collective_rpc("restore_random_state")
+            finally:
+                await self._engine.resume_generation()
+
+    def _stamp(self, num_written: dict[str, int], version: int) -> None:
+        """What is written from here on is of ``version``; what has not begun has written nothing."""
+        self.policy_version = version
+        for name, marks in self._marks.items():
+            # Without a count and changed before: it has ended, and is about to be handed over.
+            if name in num_written or not marks.has_changed:
+                marks.changed(num_written.get(name, 0), version)
+
+    async def _count_written(self) -> dict[str, int]:
+        """The tokens of each request that has begun and not ended, by its id; the engine is paused.
+
+        vLLM's answer to the pause comes behind the last outputs; those may still lie in its queue.
+        """
+        queue = self._engine.engine_core.outputs_queue
+        while not queue.empty():
+            await asyncio.sleep(0)
+        for _ in range(_SETTLING_TURNS):
+            await asyncio.sleep(0)
+        return self._num_written()
+
+    def _num_written(self) -> dict[str, int]:
+        states = self._engine.output_processor.request_states.values()
+        return {state.external_req_id: state.detokenizer.num_output_tokens() for state in states}
+
+    async def _prepare_transfer(self) -> None:
+        if not self._transfer_ready:
+            await self._engine.init_weight_transfer_engine(WeightTransferInitRequest(init_info={}))
+            self._transfer_ready = True
+
+    async def _load(self, update: WeightUpdate) -> None:
+        await self._engine.start_weight_update()
+        info: dict[str, object] = {"path": update.path, "kind": update.kind}
+        if update.kind == "offer":
+            info["policy_version"] = update.policy_version
+            info["receiver"], info["timeout_s"] = self._receiver, self._weight_timeout_s
+        await self._engine.update_weights(WeightTransferUpdateRequest(update_info=info))
+        await self._engine.finish_weight_update(str(update.policy_version))
+
+    async def _load_draft(self, path: str, kind: str) -> None:
+        """Load the draft model's weights; which they are changes the engine's speed, never its tokens."""
+        await self._engine.start_draft_weight_update()
+        await self._engine.update_weights(
+            WeightTransferUpdateRequest(update_info={"path": path, "kind": kind})
+        )
+        await self._engine.finish_weight_update()
+
+
+# What vLLM 0.31 has room for.
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+_NAME, _NUMBER = "policy", 1
+
+
+class ServedAdapter:
+    """The adapter that every request asks for, on the model in the folder ``model``.
+
+    It begins with zeros for one layer, which is the base model. Requests name it by a number that stays the
+    same, so those that are running when it is replaced go on under the new one.
+    """
+
+    def __init__(self, model: str, rank: int) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="code-grpo-adapter-"))
+        config = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": [], "bias": "none"}
+        write_adapter_files(self._folder, config, _zeros(model, rank))
+        self.request = LoRARequest(_NAME, _NUMBER, str(self._folder))
+
+    async def replace(self, engine: AsyncLLM, path: str) -> None:
+        """Load the adapter in the folder ``path`` instead; generation is paused, and no KV is kept."""
+        await engine.add_lora(LoRARequest(_NAME, _NUMBER, path, load_inplace=True))
+
+    def close(self) -> None:
+        """Remove the files of the first adapter."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def room_for(rank: int) -> int:
+    """The smallest rank that vLLM can be started with and that ``rank`` fits into."""
+    return next(size for size in _RANKS if size >= rank)
+
+
+def _zeros(model: str, rank: int) -> dict[str, torch.Tensor]:
+    """Factors of zero for the first matrix that is part of a numbered layer; vLLM refuses to load none."""
+    for name, weight in base_weights(model):
+        if weight.dim() == 2 and any(part.isdigit() for part in name.split(".")):
+            layer = f"{PEFT_PREFIX}{name.removesuffix('.weight')}"
+            return {
+                f"{layer}.lora_A.weight": torch.zeros(rank, weight.shape[1]),
+                f"{layer}.lora_B.weight": torch.zeros(weight.shape[0], rank),
+            }
+    raise ValueError(f"adapter: the base model {model} has no layer that could get one")

@@ -1,0 +1,143 @@
+"""Methods that vLLM adds to its worker, in the engine's process; called through ``collective_rpc``.
+
+pipeline.generation.vllm.engine names the class and calls the methods once, before the first request; an
+engine that is to be as after its start (pipeline.generation.vllm.updates) gets its random numbers back.
+
+Puts the OpenMP threads of a process on cores of their own.
+
+Threads that meet at a barrier hundreds of times a token lose much where the kernel moves two of them to one
+core. vLLM binds them by environment variables, which only a fresh interpreter reads; the engine's processes
+are forked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from pipeline.generation.vllm.draft_length import DraftPlanner, StepCosts, peak_capacity
+from pipeline.generation.vllm.sampler_check import draft_sampler_fault, token_sampler_fault
+from pipeline.generation.vllm.samplers import CpuTokenSampler, DeterministicDraftSampler
+
+_MAX_MEASURED_TOKENS = 256
+_REPEATS = 3
+
+
+class WorkerMethods:
+    """A part of vLLM's worker: ``self.model_runner`` is its model runner."""
+
+    def bind_threads(self, cores: tuple[int, ...]) -> str:
+        """See pipeline.generation.vllm.worker.bind_threads."""
+        return bind_threads(cores)
+
+    def use_cpu_sampler(self) -> str:
+        """On a CPU draw tokens with our own sampler; returns why not, or an empty string."""
+        runner: Any = self.model_runner  # type: ignore[attr-defined]
+        if runner.device.type != "cpu":
+            return ""
+        sampler = CpuTokenSampler(runner.sampler.logprobs_mode)
+        fault = token_sampler_fault(sampler)
+        if not fault:
+            runner.sampler.topk_topp_sampler = sampler
+        return fault
+
+    def keep_random_state(self) -> None:
+        """Remember where the random numbers of sampling stand: what a fresh engine begins with."""
+        self._random_state = _random_state()
+
+    def restore_random_state(self) -> None:
+        """Go back to there."""
+        host, devices = self._random_state
+        torch.set_rng_state(host)
+        torch.cuda.set_rng_state_all(devices)
+
+    def begin_speculation(
+        self, method: str, num_tokens: int, dynamic: bool, history_bytes: int
+    ) -> dict[str, float | str]:
+        """Put in the exact sampler, test it, measure forwards, let the drafter begin.
+
+        Returns ``fault``, empty or why speculation stays off, and ``capacity``, tokens. Raises RuntimeError
+        where it has to stay off and cannot.
+        """
+        runner: Any = self.model_runner  # type: ignore[attr-defined]
+        sampler = DeterministicDraftSampler(runner.sampler, runner.speculative_config, runner.device)
+        fault = draft_sampler_fault(sampler, runner.device)
+        if fault and method == "draft_model":
+            # Our own drafter stays idle; vLLM's goes on, and vLLM's own sampler would verify.
+            raise RuntimeError(
+                f"acceleration.speculative.method: draft_model cannot be used, and vLLM cannot stop it: the "
+                f"sampler that verifies drafts has failed its self-test: {fault}"
+            )
+        if fault:
+            return {"fault": fault, "capacity": 0.0}
+        runner.rejection_sampler = sampler
+        forward_s = measure_forwards(runner, _MAX_MEASURED_TOKENS) if dynamic else {}
+        capacity = peak_capacity(forward_s) if dynamic else 0
+        if method != "draft_model":
+            # The drafter knows how long a sequence may get; vLLM would draft zeros near the end.
+            runner.effective_drafter_max_model_len = runner.max_model_len + num_tokens + 1
+            planner = DraftPlanner(StepCosts(forward_s), capacity, num_tokens) if dynamic else None
+            runner.drafter.begin(
+                runner,
+                planner,
+                num_tokens=num_tokens,
+                history_bytes=history_bytes,
+                shares_tasks=method == "history",
+            )
+        return {"fault": "", "capacity": float(capacity)}
+
+    def speculation_counts(self) -> dict[str, float]:
+        """See DeterministicDraftSampler.counts."""
+        counts: dict[str, float] = self.model_runner.rejection_sampler.counts()  # type: ignore[attr-defined]
+        return counts
+
+
+def _random_state() -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Of the host, and of each GPU."""
+    return torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+
+
+def measure_forwards(runner: Any, max_tokens: int) -> dict[int, float]:
+    """Seconds of forwards of 1, 2, 4, ... tokens up to ``max_tokens``, the best of a few each."""
+    measured: dict[int, float] = {}
+    num_tokens = 1
+    while num_tokens <= min(max_tokens, runner.max_num_tokens):
+        best = float("inf")
+        for _ in range(_REPEATS):
+            started = time.perf_counter()
+            hidden, _ = runner._dummy_run(num_tokens)
+            runner.model.compute_logits(hidden[:num_tokens])
+            if runner.device.type == "cuda":
+                torch.cuda.synchronize(runner.device)
+            best = min(best, time.perf_counter() - started)
+        measured[num_tokens] = best
+        num_tokens *= 2
+    return measured
+
+
+_Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+def bind_threads(cores: Sequence[int]) -> str:
+    """Bind this thread's OpenMP team, itself included, to one of ``cores`` each; returns why not, or "".
+
+    The team keeps its threads until this thread ends. Needs GNU's OpenMP as the process's first library, see
+    pipeline.generation.settings: a second copy would have threads of its own.
+    """
+    program = ctypes.CDLL(None)
+    try:
+        parallel, thread_number = program.GOMP_parallel, program.omp_get_thread_num
+    except AttributeError:
+        return "torch's GNU OpenMP was not preloaded"
+
+    def bind(_: object) -> None:
+        os.sched_setaffinity(0, {cores[thread_number()]})
+
+    # What a compiler makes of "#pragma omp parallel".
+    parallel(_Region(bind), None, ctypes.c_uint(len(cores)), ctypes.c_uint(0))
+    return ""

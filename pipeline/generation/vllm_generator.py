@@ -1,0 +1,288 @@
+"""The driver's handle to a vLLM engine, and where the engine runs.
+
+On a CPU, and wherever it shall be resident, the engine is a process of this machine that the driver starts
+itself (pipeline.generation.host): no Ray stands between process start and first token. On GPUs it is a Ray
+actor, so that Ray gives it its share of a device. Either dies with the driver, unless ``runtime.keep_alive``.
+``start_vllm_generator`` is called by pipeline.generation.start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable
+from typing import TypeVar
+
+from configs.schema import Config
+from pipeline.errors import StageError
+from pipeline.generation import resident
+from pipeline.generation.client import (
+    EngineClient,
+    EngineGoneError,
+    EngineKilledError,
+    EngineLink,
+    HostLink,
+    LaunchedHost,
+    launch,
+)
+from pipeline.generation.generator import GeneratorError, GeneratorLostError, require_version
+from pipeline.generation.settings import (
+    IDLE_DEADLINE_S,
+    LARGEST_LORA_RANK,
+    EngineSettings,
+    SpeculationSettings,
+    engine_cores,
+    engine_environment,
+)
+from pipeline.generation.wire import Start
+from pipeline.host import spans as startup
+from pipeline.host.shares import gpu_shares
+from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+
+T = TypeVar("T")
+
+
+class VllmGenerator:
+    """The driver's side of an engine, a Generator. ``name`` is for messages."""
+
+    def __init__(self, link: EngineLink, config: Config, name: str = "the vLLM generator") -> None:
+        self._link = link
+        self._name = f"{name} (process {link.pid})"
+        self._generation_timeout_s = config.runtime.generation_timeout_s
+        self._update_timeout_s = config.runtime.weight_update_timeout_s
+        self.pid = link.pid
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        """Yield completions as they finish; to leave the loop early ends the rest.
+
+        Raises:
+            GeneratorLostError: no completion within ``runtime.generation_timeout_s``, or the engine died.
+            GeneratorError: the engine refused the request.
+        """
+        stream = self._link.generate(request)
+        try:
+            for received in range(request.num_generations):
+                try:
+                    yield await asyncio.wait_for(anext(stream), self._generation_timeout_s)
+                except StopAsyncIteration:
+                    return
+                except TimeoutError as error:
+                    raise GeneratorLostError(
+                        f"{self._name} sent {received} of "
+                        f"{request.num_generations} completions of {request.request_id} and then nothing for "
+                        f"{self._generation_timeout_s:.0f} s (runtime.generation_timeout_s)"
+                    ) from error
+                except StageError as error:
+                    raise self._fault("failed", error) from error
+        finally:
+            await stream.aclose()  # type: ignore[attr-defined]
+
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
+        """See pipeline.generation.generator.Generator.
+
+        Raises:
+            GeneratorLostError: the update took longer than ``runtime.weight_update_timeout_s``, or the engine
+                died.
+            GeneratorError: the engine could not load these weights, or holds others afterwards.
+        """
+        loaded = await self._change(
+            self._link.update_weights(update), f"load weights {update.policy_version}"
+        )
+        return require_version(loaded, update, self._name)
+
+    async def reset(self) -> None:
+        """See pipeline.generation.generator.Generator. Raises as ``update_weights``."""
+        await self._change(self._link.reset(), "load its base weights again")
+
+    async def _change(self, change: Awaitable[T], what: str) -> T:
+        try:
+            return await asyncio.wait_for(change, self._update_timeout_s)
+        except TimeoutError as error:
+            raise GeneratorLostError(
+                f"{self._name} did not {what} "
+                f"within {self._update_timeout_s:.0f} s (runtime.weight_update_timeout_s)"
+            ) from error
+        except StageError as error:
+            raise self._fault(f"failed to {what}", error) from error
+
+    async def stats(self) -> dict[str, float]:
+        """Drafting since the engine's start, see VllmEngine.stats; empty without speculation.
+
+        Raises:
+            GeneratorError: the engine failed or is gone.
+        """
+        return await self._change(self._link.stats(), "say what it drafted")
+
+    async def close(self) -> None:
+        """End the engine, or leave it to a later run (``runtime.keep_alive``)."""
+        await self._link.close()
+
+    async def kill(self) -> None:
+        """End every process of the engine at once, whatever they are doing."""
+        await self._link.kill()
+
+    def _fault(self, what: str, error: StageError) -> GeneratorError:
+        kind = GeneratorLostError if isinstance(error, EngineGoneError) else GeneratorError
+        return kind(f"{self._name} {what}: {error}")
+
+
+async def start_vllm_generator(
+    config: Config,
+    model_path: str,
+    device: str,
+    *,
+    index: int = 0,
+    launched: LaunchedHost | None = None,
+    has_place: bool = False,
+) -> VllmGenerator:
+    """Engine number ``index`` of this run: the resident one, the one ``launched``, or one started here.
+
+    With ``has_place`` this process holds the GPUs that the engine is to take, so it runs as a child of it.
+    A ``launched`` host that is of no use is ended. Raises GeneratorError when the engine did not start within
+    ``runtime.startup_timeout_s``, or failed; GeneratorLostError when its process was killed meanwhile.
+    """
+    runtime = config.runtime
+    settings = engine_settings(config, model_path, device, index)
+    environment = engine_environment(config, device)
+    if launched is not None and launched.environment != environment:
+        launched.kill()
+        launched = None
+    try:
+        async with asyncio.timeout(runtime.startup_timeout_s):
+            if device == "cuda" and not (runtime.keep_alive or runtime.attach or has_place):
+                link = await _in_actor(config, settings, environment)
+            else:
+                client = await _attached(settings, environment, index) if runtime.attach else None
+                if client is None:
+                    client = await _started(settings, environment, index, runtime.keep_alive, launched)
+                elif launched is not None:
+                    launched.kill()
+                link = HostLink(client)
+            try:
+                note = await link.prepare()
+            except BaseException:
+                await link.close()
+                raise
+            if note:
+                print(f"note: {note}", file=sys.stderr)
+    except TimeoutError as error:
+        raise GeneratorError(
+            f"vLLM did not start within {runtime.startup_timeout_s:.0f} s (runtime.startup_timeout_s)"
+        ) from error
+    except EngineKilledError as error:
+        raise GeneratorLostError(f"vLLM did not start: {error}") from error
+    except StageError as error:
+        raise GeneratorError(f"vLLM failed to start: {error}") from error
+    return VllmGenerator(link, config)
+
+
+async def _in_actor(config: Config, settings: EngineSettings, environment: dict[str, str]) -> EngineLink:
+    # Imported here: a start on a CPU does without Ray at first.
+    from pipeline.generation.ray_actor import num_ray_gpus, start_actor
+
+    share = gpu_shares(config, num_ray_gpus()).generator
+    return await start_actor(settings, environment, share)
+
+
+async def _attached(settings: EngineSettings, environment: dict[str, str], index: int) -> EngineClient | None:
+    """The resident engine, if it is what this run needs and is free; otherwise None, and a note says why."""
+    found = await resident.find(index)
+    if found is None:
+        reason = "there is none"
+    else:
+        wanted = resident.engine_identity(settings, environment)
+        differing = resident.differences(wanted, found.identity)
+        try:
+            if not differing:
+                with startup.span("driver", "attach to the resident engine"):
+                    return await EngineClient.connect(resident.socket_path(index))
+            reason = f"process {found.pid} is another engine ({'; '.join(differing)})"
+        except EngineGoneError as error:
+            reason = f"process {found.pid}: {error}"
+    print(f"note: no resident engine to attach to: {reason}; starting one", file=sys.stderr)
+    return None
+
+
+async def _started(
+    settings: EngineSettings,
+    environment: dict[str, str],
+    index: int,
+    is_kept: bool,
+    launched: LaunchedHost | None,
+) -> EngineClient:
+    """A new engine, in ``launched`` or a host of its own; one to be kept takes the place of an idle one."""
+    if is_kept and (reason := await resident.stop(index)) is not None:
+        print(f"note: this engine will not be kept alive: another one is {reason}", file=sys.stderr)
+        is_kept = False
+    host = launched or launch(environment, resident.runtime_folder())
+    start = Start(
+        settings=settings,
+        identity=resident.engine_identity(settings, environment),
+        socket_path=str(resident.socket_path(index)) if is_kept else None,
+        idle_s=IDLE_DEADLINE_S,
+        log=str(host.log),
+    )
+    try:
+        return await EngineClient.start(host, start)
+    except BaseException:
+        host.kill()
+        raise
+
+
+def engine_settings(config: Config, model_path: str, device: str, index: int = 0) -> EngineSettings:
+    """What engine number ``index`` of this configuration needs."""
+    generation = config.generation
+    longest = max(generation.max_completion_length, config.evaluation.max_completion_length)
+    return EngineSettings(
+        weight_timeout_s=config.runtime.weight_update_timeout_s,
+        model=model_path,
+        dtype=generation.dtype,
+        max_model_len=generation.max_prompt_length + longest,
+        max_num_seqs=generation.max_num_seqs,
+        enforce_eager=generation.enforce_eager,
+        gpu_memory_utilization=generation.gpu_memory_utilization,
+        enable_prefix_caching=generation.enable_prefix_caching,
+        kv_cache_memory_bytes=round(generation.kv_cache_gb * 2**30) if device == "cpu" else None,
+        # Engines with one seed would draw the same random numbers for different groups.
+        seed=config.training.seed + index,
+        # vLLM 0.31.0 on CPU ends the engine on some seeded batches ("CPU Generator does not use offset").
+        per_request_seeds=device != "cpu",
+        tensor_parallel_size=generation.tensor_parallel_size,
+        # vLLM's LoRA kernels for a CPU copy the factors once a token; its ranks end at 512.
+        lora_rank=config.lora.r if _serves_adapters(config, device) else None,
+        # The host's environment has the OpenMP variables that a CPU's processes need.
+        on_cpu=device == "cpu",
+        cores=engine_cores(config, index) if device == "cpu" else (),
+        reports_pressure=generation.adaptive_concurrency,
+        speculation=speculation_settings(config),
+    )
+
+
+def _serves_adapters(config: Config, device: str) -> bool:
+    """Whether vLLM runs adapters beside the weights it was started with, or gets them merged."""
+    lora = config.lora
+    return lora.enabled and device == "cuda" and not lora.load_in_4bit and lora.r <= LARGEST_LORA_RANK
+
+
+def speculation_settings(config: Config) -> SpeculationSettings | None:
+    """How the engine drafts ahead, with the draft model on disk; None where it does not.
+
+    Raises:
+        ValueError: the draft model can be had neither from a folder nor from the hub.
+    """
+    speculative = config.acceleration.speculative
+    if not speculative.enabled:
+        return None
+    folder = None
+    if speculative.draft_model is not None:
+        # Imported here: only a draft model needs torch in the driver.
+        from pipeline.models.find import resolve_draft_model
+
+        folder = str(resolve_draft_model(config))
+    return SpeculationSettings(
+        method=speculative.method,
+        num_tokens=speculative.num_tokens,
+        dynamic=speculative.dynamic,
+        draft_model=folder,
+        history_bytes=round(speculative.history_mb * 2**20),
+    )

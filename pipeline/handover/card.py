@@ -1,0 +1,216 @@
+"""The card of a trained model: what it was trained on and for, with which settings, and what came of it.
+
+A README.md as the Hugging Face hub reads it, from the run's configuration and summary.json; for a run that
+has not ended it says so. Measures nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from configs.finished import load_finished
+from configs.load import render
+from configs.schema import Config
+from pipeline.host.files import read_object, write_text_atomically
+from pipeline.record.run_folder import BASELINE_MARK
+
+CARD = "README.md"
+# The hub's name of the built-in model, and its licence; of others the user knows better.
+_BUILT_IN = {"smollm2-135m-instruct": ("HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0")}
+_TAGS = ["code", "grpo", "reinforcement-learning", "code-grpo"]
+_SHOWN_SETTINGS = (
+    "training.max_steps",
+    "training.learning_rate",
+    "training.per_device_train_batch_size",
+    "training.gradient_accumulation_steps",
+    "training.bf16",
+    "training.seed",
+    "grpo.num_generations",
+    "grpo.beta",
+    "grpo.loss_type",
+    "generation.temperature",
+    "generation.max_completion_length",
+    "acceleration.mode",
+    "acceleration.max_staleness",
+    "lora.enabled",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedModel:
+    """What a card is made of. ``summary`` is summary.json's content, empty for a run that did not end."""
+
+    name: str
+    step: int
+    config: Config
+    summary: Mapping[str, Any]
+    is_baseline: bool
+
+
+def trained_model(run: Path, step: int) -> TrainedModel:
+    """The facts of the run in ``run``. Raises ValueError, naming the file, where they cannot be read."""
+    summary = run / "summary.json"
+    return TrainedModel(
+        name=run.resolve().name,
+        step=step,
+        config=load_finished(run / "config.yaml"),
+        summary=read_object(summary) if summary.is_file() else {},
+        is_baseline=(run / BASELINE_MARK).exists(),
+    )
+
+
+def write_card(folder: Path, model: TrainedModel) -> Path:
+    """Write README.md into ``folder``, the model's; returns its path."""
+    path = folder / CARD
+    write_text_atomically(path, str(make_card(model)))
+    return path
+
+
+def make_card(model: TrainedModel) -> ModelCard:
+    """The card, with the metadata that the hub shows beside it."""
+    config = model.config
+    base, licence = _BUILT_IN.get(config.model.name, (config.model.name, None))
+    is_hub_name = base.count("/") == 1 and not Path(base).expanduser().exists()
+    data = ModelCardData(
+        language="en",
+        license=licence,
+        base_model=base if is_hub_name else None,
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        tags=_TAGS,
+        model_name=model.name,
+        eval_results=_eval_results(model) or None,
+    )
+    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n".join(_lines(model, base)) + "\n")
+
+
+def _lines(model: TrainedModel, base: str) -> Iterator[str]:
+    config, dataset = model.config, model.config.dataset
+    yield f"# {model.name}"
+    yield ""
+    trainer = "TRL's synchronous trainer" if model.is_baseline else "asynchronous GRPO"
+    yield (
+        f"`{base}` after {model.step} of {config.training.max_steps} steps of {trainer} with code-grpo, "
+        "which teaches a language model to write Python that passes tests."
+    )
+    yield from _section("Data")
+    limit = f", at most {dataset.max_samples} tasks" if dataset.max_samples else ""
+    yield f"Tasks: `{dataset.name}`, split `{dataset.split}`{limit}."
+    if dataset.allow_evaluation_sets:
+        named = ", ".join(dataset.allow_evaluation_sets)
+        yield f"Trained on evaluation sets by leave: {named}. Its scores on them mean nothing."
+    completions = model.step * config.completions_per_step
+    yield f"{completions:,} completions were generated, run against their tests and trained on."
+    yield from _section("Rewards")
+    yield from _reward_lines(config)
+    yield from _section("Evaluation")
+    yield from _evaluation_lines(model)
+    yield from _section("Settings")
+    yield from _table(("setting", "value"), ((name, _setting(config, name)) for name in _SHOWN_SETTINGS))
+    yield ""
+    yield from ("<details><summary>all settings</summary>", "", "```yaml", render(config).rstrip(), "```", "")
+    yield "</details>"
+    yield from _section("Made with")
+    yield from _origin_lines(model)
+    yield from _section("Use")
+    yield from ("```python", "from transformers import pipeline", "")
+    yield 'write = pipeline("text-generation", "FOLDER_OR_HUB_NAME")'
+    yield "```"
+    yield ""
+    yield (
+        "The model was asked through its chat template, and its answer was opened with "
+        f"{config.generation.assistant_prefill!r}. It writes programs that may be wrong: run them in a "
+        "sandbox."
+    )
+
+
+def _section(title: str) -> tuple[str, ...]:
+    return ("", f"## {title}", "")
+
+
+def _reward_lines(config: Config) -> Iterator[str]:
+    rewards = config.rewards
+    rows = [(name, f"{weight:g}") for name, weight in rewards.weights.model_dump().items() if weight]
+    rows += [
+        (name, f"{weight:g}")
+        for name, weight in zip(
+            rewards.custom, rewards.custom_weights or [1.0] * len(rewards.custom), strict=True
+        )
+    ]
+    yield f"Preset `{rewards.preset}`; a weighted sum of:"
+    yield ""
+    yield from _table(("part", "weight"), rows)
+
+
+def _evaluation_lines(model: TrainedModel) -> Iterator[str]:
+    evaluation = model.summary.get("evaluation") or {}
+    rows = []
+    for name, words in (("before", "before training"), ("after", "after training")):
+        if evaluation.get(name):
+            rows.append((words, *_interval(evaluation[name]["pass_at_1"], sign="")))
+    if evaluation.get("difference"):
+        rows.append(("difference, paired by task", *_interval(evaluation["difference"], sign="+")))
+    if not rows:
+        yield "Not measured: the run did not come to its end, or measured nothing."
+        return
+    yield (
+        f"pass@1 on `{evaluation['tasks']}`, {evaluation['samples_per_task']} samples a task at temperature "
+        f"{evaluation['temperature']:g}, intervals by bootstrap over tasks:"
+    )
+    yield ""
+    yield from _table(("", "pass@1", "95 % interval"), rows)
+
+
+def _interval(estimate: Mapping[str, float], *, sign: str) -> tuple[str, str]:
+    mean, low, high = (100 * estimate[name] for name in ("mean", "low", "high"))
+    return f"{mean:{sign}.1f} %", f"{low:{sign}.1f} to {high:{sign}.1f} %"
+
+
+def _origin_lines(model: TrainedModel) -> Iterator[str]:
+    summary = model.summary
+    versions = ", ".join(f"{name} {version}" for name, version in summary.get("versions", {}).items())
+    hardware = summary.get("hardware", {})
+    rows = [("commit of code-grpo", str(summary.get("commit") or "unknown"))]
+    if versions:
+        rows.append(("versions", versions))
+    if hardware:
+        rows.append(("hardware", f"{hardware.get('cpu')}, {hardware.get('num_cores')} cores"))
+    if "seconds" in summary:
+        rows.append(("wall time", f"{summary['seconds'].get('total', 0.0) / 60:.1f} min in all"))
+    if "isolation_level" in summary:
+        rows.append(("sandbox", f"level {summary['isolation_level']}"))
+    yield from _table(("", ""), rows)
+
+
+def _eval_results(model: TrainedModel) -> list[EvalResult]:
+    evaluation = model.summary.get("evaluation") or {}
+    if not evaluation.get("after"):
+        return []
+    return [
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=evaluation["tasks"],
+            dataset_name=evaluation["tasks"],
+            metric_type="pass@1",
+            metric_value=round(evaluation["after"]["pass_at_1"]["mean"], 4),
+        )
+    ]
+
+
+def _setting(config: Config, path: str) -> str:
+    value: Any = config
+    for name in path.split("."):
+        value = getattr(value, name)
+    return str(value)
+
+
+def _table(heads: tuple[str, ...], rows: Any) -> Iterator[str]:
+    yield f"| {' | '.join(heads)} |"
+    yield "|" + " --- |" * len(heads)
+    for row in rows:
+        yield f"| {' | '.join(row)} |"

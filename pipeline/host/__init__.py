@@ -1,0 +1,1 @@
+"""This machine: files, limits, spans, signals, shares of cores and GPUs."""

@@ -1,0 +1,167 @@
+"""pipeline/host/shares.py."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from configs.schema import Config
+
+# NVIDIA's driver, the same under WSL, AMD's.
+_GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/dxg"), Path("/dev/kfd"))
+
+
+def may_have_gpu() -> bool:
+    """Whether it is worth asking torch for a GPU: without a driver's device file there is none."""
+    return any(path.exists() for path in _GPU_DEVICES)
+
+
+def choose_device(config: Config) -> str:
+    """Return "cpu" or "cuda" for ``runtime.device``.
+
+    On a cluster it is what the setting says: the other nodes may have what this one has not.
+
+    Raises:
+        ValueError: "cuda" is asked for on a machine without a CUDA device.
+    """
+    if config.cluster.address is not None:
+        return config.runtime.device
+    available = may_have_gpu() and torch_sees_gpu()
+    if config.runtime.device == "cuda" and not available:
+        raise ValueError("runtime.device: 'cuda' was asked for, but torch sees no CUDA device; use 'cpu'")
+    if config.runtime.device == "auto":
+        return "cuda" if available else "cpu"
+    return config.runtime.device
+
+
+def torch_sees_gpu() -> bool:
+    """Whether torch can use a CUDA device; ask ``may_have_gpu`` first."""
+    # Imported here: most starts on a CPU need not wait for torch in this process.
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def num_gpus(device: str) -> int:
+    """The GPUs of this machine for ``device``; none on a CPU."""
+    if device == "cpu":
+        return 0
+    # As above.
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def check_tensor_parallel(config: Config, device: str) -> None:
+    """Raises ValueError where a model cannot be split over so many GPUs."""
+    generation = config.generation
+    size = generation.tensor_parallel_size
+    if size == 1:
+        return
+    field = f"generation.tensor_parallel_size: value {size}: must be"
+    if device == "cpu":
+        raise ValueError(f"{field} 1 on a CPU: a model is split over GPUs only")
+    if generation.engine != "vllm":
+        raise ValueError(f"{field} 1 with generation.engine {generation.engine!r}: only vllm splits a model")
+    num_there = num_gpus(device)
+    if size * generation.num_engines > num_there:
+        allowed = num_there // generation.num_engines
+        raise ValueError(
+            f"{field} at most {max(1, allowed)}: this machine has {num_there} GPUs for "
+            f"{generation.num_engines} engines (generation.num_engines)"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuShares:
+    """Of a GPU: what a trainer rank takes, and a generator (the number of its GPUs where it is split)."""
+
+    rank: float
+    generator: float
+
+
+def gpu_shares(config: Config, num_gpus: int) -> GpuShares:
+    """The shares on a machine with ``num_gpus``, such that no two ranks ever share a GPU.
+
+    Split, a rank and a generator have their GPUs to themselves; colocated, each rank leaves
+    ``generation.gpu_memory_utilization`` of its GPU to whole generators. A generator that is split over GPUs
+    (``generation.tensor_parallel_size``) shares with nobody. ``runtime.placement`` auto splits where there
+    are GPUs enough. Raises ValueError where that cannot be.
+    """
+    generation, num_ranks = config.generation, config.runtime.trainer_ranks
+    num_generator_gpus = generation.num_engines * generation.tensor_parallel_size
+    if num_ranks > num_gpus:
+        raise ValueError(
+            f"runtime.trainer_ranks: value {num_ranks}: there are {num_gpus} GPUs, and every rank needs one "
+            f"of its own; set it to at most {num_gpus}"
+        )
+    placement, share = config.runtime.placement, generation.gpu_memory_utilization
+    is_enough = num_ranks + num_generator_gpus <= num_gpus
+    must_split = placement == "split" or generation.tensor_parallel_size > 1
+    if must_split and not is_enough:
+        is_asked = placement == "split"
+        setting = "runtime.placement: value split" if is_asked else "generation.tensor_parallel_size"
+        raise ValueError(
+            f"{setting}: {num_ranks} trainer ranks (runtime.trainer_ranks) and {num_generator_gpus} GPUs of "
+            "generators (generation.num_engines times generation.tensor_parallel_size) do not share, so they "
+            f"need {num_ranks + num_generator_gpus} GPUs; there are {num_gpus}"
+        )
+    if must_split or (placement == "auto" and is_enough):
+        return GpuShares(rank=1.0, generator=float(generation.tensor_parallel_size))
+    taken = share * math.ceil(generation.num_engines / num_gpus)
+    if taken >= 1.0 or (num_ranks > 1 and taken >= 0.5):
+        needed = "half of one each" if num_ranks > 1 else "some of one"
+        raise ValueError(
+            f"generation.gpu_memory_utilization: value {share}: generators would take {taken:g} of a GPU "
+            f"that trainer ranks share with them, and these need more than {needed}; set it lower, or "
+            "generation.num_engines or runtime.trainer_ranks"
+        )
+    return GpuShares(rank=1.0 - taken, generator=share)
+
+
+def sends_weights(config: Config, device: str, num_gpus: int) -> bool:
+    """Whether the trainer sends new weights to the generators, instead of writing them to a file.
+
+    Raises ValueError where ``runtime.weight_transport`` asks for it and a generator has no GPU of its own:
+    NCCL cannot have two processes on one.
+    """
+    transport = config.runtime.weight_transport
+    if device == "cpu" or transport == "file":
+        return transport == "collective"
+    has_own_gpus = config.cluster.address is not None or gpu_shares(config, num_gpus).rank == 1.0
+    if transport == "collective" and not has_own_gpus:
+        raise ValueError(
+            "runtime.weight_transport: value collective: generators share their GPUs with trainer ranks, and "
+            "NCCL cannot have two processes on one; set it to auto or file, or runtime.placement to split"
+        )
+    return has_own_gpus and not config.lora.enabled and config.generation.engine == "vllm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuThreads:
+    """Threads of all generators together, and of all trainer ranks together."""
+
+    generators: int
+    trainer: int
+
+
+def cpu_threads(config: Config, num_cores: int) -> CpuThreads:
+    """The threads of the two on ``num_cores``: all cores for each, or each its half where they are split.
+
+    ``runtime.generator_threads`` and ``runtime.trainer_threads`` go before; there are never more than cores
+    for generators, since those wait for each other at every layer.
+    """
+    runtime = config.runtime
+    own = max(1, num_cores // 2) if runtime.placement == "split" else num_cores
+    rest = max(1, num_cores - own) if runtime.placement == "split" else num_cores
+    return CpuThreads(
+        generators=min(runtime.generator_threads or own, num_cores), trainer=runtime.trainer_threads or rest
+    )
+
+
+def is_shared(config: Config, device: str, num_gpus: int) -> bool:
+    """Whether generation and training compete for the same cores or the same GPU."""
+    if config.cluster.address is not None or config.runtime.placement == "split":
+        return False
+    return device == "cpu" or gpu_shares(config, num_gpus).rank < 1.0

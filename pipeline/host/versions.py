@@ -1,0 +1,54 @@
+"""Which commit of this project is running, for summaries and model cards."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from pathlib import Path
+
+from pipeline.host.shares import may_have_gpu, torch_sees_gpu
+
+_ROOT = Path(__file__).parents[2]
+_TIMEOUT_S = 10.0
+
+
+def source_commit(root: Path = _ROOT) -> str | None:
+    """The commit that ``root`` is a checkout of, "+changes" where files differ from it; None without git.
+
+    A package that was installed without its checkout has none.
+    """
+    if not (root / ".git").exists():
+        return None
+    commit = _git(root, "rev-parse", "HEAD")
+    if not commit:
+        return None
+    return f"{commit}+changes" if _git(root, "status", "--porcelain", "--untracked-files=no") else commit
+
+
+def _git(root: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            # Without locks: looking must not write, and must not be in anybody's way.
+            ["git", "--no-optional-locks", "-C", str(root), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def processor_name() -> str:
+    """The GPU's name, or the processor's where there is none."""
+    if may_have_gpu() and torch_sees_gpu():
+        import torch
+
+        return torch.cuda.get_device_name(0)
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor()

@@ -1,0 +1,1 @@
+"""A model by name: find, check, load, merge; its tokenizer and prompts."""

@@ -1,0 +1,127 @@
+"""Is a local folder a model that can be loaded? Looked at before anything is started; needs no library.
+
+Sees what is missing, cut off or of another kind; whether the weights are good it cannot see.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from pipeline.host.files import read_object
+
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+_ADAPTER_CONFIG, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_INDEX = "model.safetensors.index.json"
+# Larger ones safetensors itself refuses.
+_MAX_HEADER_BYTES = 100_000_000
+
+
+def refuse_damaged_model(name: str, field: str = "model.name") -> None:
+    """Raise ValueError, as 'FIELD: FILE: what is wrong', where ``name`` is a folder that cannot be loaded.
+
+    Also for a path that is no folder. Names of the hub, and the built-in model's, are not looked at.
+    """
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        if folder.is_file():
+            raise ValueError(f"{field}: {name!r} is a file; give the folder in Hugging Face layout")
+        if folder.is_absolute() or name.startswith((".", "~")):
+            raise ValueError(f"{field}: no such folder: {name!r}")
+        return
+    try:
+        if (folder / _ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file():
+            check_adapter(folder)
+        else:
+            _check_model(folder)
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from None
+
+
+def check_safetensors(path: Path) -> None:
+    """Raise ValueError, as 'FILE: what is wrong', unless ``path`` is whole by its own header.
+
+    The format: 8 bytes of length, a JSON header with the offsets of each tensor, then their bytes.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or not 2 <= length <= min(size - 8, _MAX_HEADER_BYTES):
+                raise ValueError(f"{path}: is no safetensors file, or is cut off ({size} bytes)")
+            header = json.loads(file.read(length).decode("utf-8"))
+        if not isinstance(header, dict):
+            raise ValueError(f"{path}: is damaged: its header is no JSON object")
+        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        if not ends:
+            raise ValueError(f"{path}: holds no tensor")
+        if 8 + length + max(ends) != size:
+            raise ValueError(f"{path}: has {size} bytes, its header says {8 + length + max(ends)}")
+    except FileNotFoundError:
+        raise ValueError(f"{path}: is missing") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{path}: is damaged: its header is no JSON ({error})") from None
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ValueError(f"{path}: is damaged: its header has no offsets ({error!r})") from None
+
+
+def _check_model(folder: Path) -> None:
+    config = folder / "config.json"
+    if not config.is_file():
+        raise ValueError(f"folder {str(folder)!r} has no config.json; give a folder in Hugging Face layout")
+    kind = read_object(config).get("model_type")
+    if not isinstance(kind, str) or not kind:
+        raise ValueError(f"{config}: field 'model_type': value {kind!r}: must name the kind of model")
+    if not any((folder / name).is_file() for name in _TOKENIZERS):
+        raise ValueError(f"{folder}: has no tokenizer; one of {', '.join(_TOKENIZERS)} is needed")
+    _check_tokenizer(folder)
+    files = _weight_files(folder)
+    # Older folders have weights in PyTorch's own format, which only torch can look into.
+    if not files and not list(folder.glob("*.bin")):
+        raise ValueError(f"{folder}: has no weights (model.safetensors)")
+    for path in files:
+        check_safetensors(path)
+
+
+def _check_tokenizer(folder: Path) -> None:
+    settings = folder / "tokenizer_config.json"
+    if settings.is_file():
+        read_object(settings)
+    table = folder / "tokenizer.json"
+    if not table.is_file():
+        return
+    # Megabytes: whether it is whole is seen from its ends.
+    with table.open("rb") as file:
+        first = file.read(64).lstrip()[:1]
+        file.seek(max(0, table.stat().st_size - 64), os.SEEK_SET)
+        last = file.read().rstrip()[-1:]
+    if (first, last) != (b"{", b"}"):
+        raise ValueError(f"{table}: is no JSON object, or is cut off ({table.stat().st_size} bytes)")
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    index = folder / _INDEX
+    if not index.is_file():
+        return sorted(folder.glob("model*.safetensors"))
+    names = read_object(index).get("weight_map")
+    if not isinstance(names, dict) or not names or not all(isinstance(one, str) for one in names.values()):
+        raise ValueError(f"{index}: field 'weight_map': must be an object of weight names and their files")
+    return sorted(folder / name for name in set(names.values()))
+
+
+def check_adapter(folder: Path) -> None:
+    """Raise ValueError, as 'FILE: what is wrong', unless ``folder`` holds a whole adapter (PEFT)."""
+    path = folder / _ADAPTER_CONFIG
+    config = read_object(path)
+    base, rank = config.get("base_model_name_or_path"), config.get("r")
+    alpha = config.get("lora_alpha")
+    if not isinstance(base, str) or not base:
+        raise ValueError(f"{path}: field 'base_model_name_or_path': value {base!r}: must name a model")
+    if type(rank) is not int or rank < 1:
+        raise ValueError(f"{path}: field 'r': value {rank!r}: must be a whole number > 0")
+    if not isinstance(alpha, int | float) or isinstance(alpha, bool):
+        raise ValueError(f"{path}: field 'lora_alpha': value {alpha!r}: must be a number")
+    check_safetensors(folder / _ADAPTER_WEIGHTS)

@@ -1,0 +1,95 @@
+"""Find a model by name.
+
+A name is the built-in model, a local folder, or a hub id; each resolves to one local folder, so that
+every process of a run reads the same files. A folder with an adapter resolves to its base model with the
+adapter merged. Does not load it (pipeline.models.loading).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+from configs.schema import Config, ModelConfig
+from pipeline.host.files import LOCK_TIMEOUT_S, locked
+from pipeline.models.merging import is_adapter_folder, merge_adapter, read_adapter
+from pipeline.models.packaged import SMOLLM2, packaged_folder
+
+
+def resolve_model(model: ModelConfig) -> Path:
+    """The local folder, in Hugging Face layout, that ``model`` names; fetched or merged once if need be.
+
+    Raises ValueError when the name is a folder without ``config.json``, or when the model can be had
+    neither from the network nor from the cache; TimeoutError when another process holds the cache's
+    lock for longer than ``LOCK_TIMEOUT_S``.
+    """
+    if model.name == SMOLLM2.name:
+        return packaged_folder(SMOLLM2)
+    folder = Path(model.name).expanduser()
+    if folder.is_dir():
+        if is_adapter_folder(folder):
+            return _merged(folder.resolve())
+        if not (folder / "config.json").is_file():
+            raise ValueError(
+                f"model.name: folder {str(folder)!r} has no config.json; give a folder in Hugging Face layout"
+            )
+        return folder.resolve()
+    if folder.is_absolute() or model.name.startswith((".", "~")):
+        raise ValueError(f"model.name: no such folder: {model.name!r}")
+    return _from_hub(model)
+
+
+def resolve_draft_model(config: Config) -> Path:
+    """The local folder of ``acceleration.speculative.draft_model``, which must be set.
+
+    Raises ValueError when it can be had neither from a folder nor from the hub.
+    """
+    name = config.acceleration.speculative.draft_model
+    try:
+        return resolve_model(config.model.model_copy(update={"name": name, "revision": None}))
+    except ValueError as error:
+        message = str(error).removeprefix("model.name: ")
+        raise ValueError(f"acceleration.speculative.draft_model: {message}") from error
+
+
+def adapter_base(folder: Path) -> Path:
+    """The folder of the base model of the adapter in ``folder``, fetched if need be.
+
+    Raises ValueError, naming both, where it cannot be had.
+    """
+    adapter = read_adapter(folder)
+    # The built-in model may lie elsewhere than where the adapter was trained.
+    name = SMOLLM2.name if Path(adapter.base).name == SMOLLM2.name else adapter.base
+    try:
+        return resolve_model(ModelConfig(name=name, revision=adapter.revision))
+    except ValueError as error:
+        raise ValueError(f"model.name: {str(folder)!r} holds an adapter of {name!r}: {error}") from error
+
+
+def _merged(folder: Path) -> Path:
+    """The folder ``merged`` in an adapter's folder: its base model with the adapter added."""
+    out = folder / "merged"
+    if out.is_dir():
+        return out
+    try:
+        base = adapter_base(folder)
+        with locked(folder / "merged.lock", timeout_s=LOCK_TIMEOUT_S):
+            return out if out.is_dir() else merge_adapter(folder, base, out)
+    except OSError as error:
+        raise ValueError(
+            f"model.name: the adapter in {folder} could not be merged there ({error}); write the merged "
+            f"model elsewhere with `python -m pipeline.models.merging {folder} OUT_FOLDER`"
+        ) from error
+
+
+def _from_hub(model: ModelConfig) -> Path:
+    try:
+        return Path(snapshot_download(model.name, revision=model.revision))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise ValueError(
+            f"model.name: {model.name!r} is no local folder and could not be had from the hub "
+            f"({type(error).__name__}: {str(error).splitlines()[0]}); give {SMOLLM2.name!r}, a folder in "
+            "Hugging Face layout, or a hub id that this machine can reach"
+        ) from error

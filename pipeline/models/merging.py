@@ -1,0 +1,225 @@
+"""Read an adapter in PEFT's layout, and add it to the weights of its base model.
+
+    ADAPTER/    adapter_config.json          r, lora_alpha, the base model, which layers
+                adapter_model.safetensors    A (r, in) and B (out, r) of each adapted layer
+
+An adapted layer computes W x + (lora_alpha / r) B A x (arXiv:2106.09685); merged it is one matrix again, so
+that an engine serves it at the speed of the base. Needs neither PEFT nor the model's code, and does not
+train. Called by pipeline.models.find (adapter folders as models), by the engines' weight updates, and by
+hand:
+
+    python -m pipeline.models.merging ADAPTER_FOLDER OUT_FOLDER [BASE_FOLDER]
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from pipeline.host.files import read_object
+from pipeline.models.check import check_adapter
+
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+# Before the name that a layer has in its model.
+PEFT_PREFIX = "base_model.model."
+
+# Kinds of adapter that PEFT can make and that are more than W + (alpha / r) B A.
+_VARIANTS = ("use_dora", "modules_to_save", "rank_pattern", "alpha_pattern", "trainable_token_indices")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """The low-rank factors by the name of the weight they belong to: A (r, in) and B (out, r).
+
+    ``base`` names the model they were trained on: a folder or a hub id, of which ``revision``.
+    """
+
+    base: str
+    revision: str | None
+    scale: float
+    factors: Mapping[str, tuple[Tensor, Tensor]]
+
+    def merged(self, name: str, weight: Tensor) -> Tensor:
+        """The weight ``name`` with the adapter added, in fp32; one without an adapter as it is.
+
+        Raises ValueError when the adapter is of another shape.
+        """
+        if name not in self.factors:
+            return weight
+        low, high = self.factors[name]
+        shape = (high.shape[0], low.shape[1])
+        if shape != tuple(weight.shape):
+            raise ValueError(f"adapter: {name} has shape {shape}, the base model {tuple(weight.shape)}")
+        device = weight.device
+        return weight.float() + self.scale * (high.to(device).float() @ low.to(device).float())
+
+
+def is_adapter_folder(folder: Path) -> bool:
+    """Whether ``folder`` holds an adapter and no whole model."""
+    return (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file()
+
+
+def read_adapter(folder: Path | str) -> Adapter:
+    """The adapter in ``folder``; tensors on the CPU.
+
+    Raises ValueError for a folder without one, and for an adapter that is no plain LoRA.
+    """
+    folder = Path(folder)
+    for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
+        if not (folder / name).is_file():
+            raise ValueError(f"adapter {folder}: {name} is missing")
+    check_adapter(folder)
+    config = read_object(folder / ADAPTER_CONFIG)
+    tensors = load_file(folder / ADAPTER_WEIGHTS)
+    found = [name for name in _VARIANTS if config.get(name)]
+    if config.get("peft_type") != "LORA" or found or config.get("fan_in_fan_out"):
+        raise ValueError(
+            f"adapter {folder}: only plain LoRA can be merged, not "
+            f"{', '.join([str(config.get('peft_type')), *found])}; merge it with PEFT (merge_and_unload)"
+        )
+    rank = config["r"]
+    return Adapter(
+        base=config["base_model_name_or_path"],
+        revision=config.get("revision"),
+        scale=config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank),
+        factors=_paired(tensors, folder),
+    )
+
+
+def write_adapter_files(folder: Path, config: Mapping[str, object], tensors: Mapping[str, Tensor]) -> None:
+    """Write both files of an adapter into ``folder``, which exists; the tensors are on the CPU."""
+    (folder / ADAPTER_CONFIG).write_text(json.dumps(dict(config), indent=1), encoding="utf-8")
+    save_file(dict(tensors), folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
+
+
+def base_weights(folder: Path | str) -> Iterator[tuple[str, Tensor]]:
+    """Name and value of every weight in a model folder, one at a time, as stored.
+
+    Raises ValueError when the folder holds no safetensors.
+    """
+    for path in _weight_files(Path(folder)):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 (a safetensors file is no mapping)
+                yield name, file.get_tensor(name)
+
+
+def merged_weights(adapter: Adapter, base: Path | str) -> Iterator[tuple[str, Tensor]]:
+    """``base_weights`` with the adapter added.
+
+    Raises ValueError, before the first, for a layer that the base does not have.
+    """
+    _refuse_strangers(adapter, _weight_files(Path(base)), Path(base))
+    for name, weight in base_weights(base):
+        yield name, adapter.merged(name, weight)
+
+
+def merge_adapter(folder: Path | str, base: Path | str, out: Path | str) -> Path:
+    """Write the base model with the adapter in ``folder`` merged into it to ``out``; returns ``out``.
+
+    A whole model in Hugging Face layout, in the dtype of the base, with the adapter's tokenizer where it
+    has one; complete or not there at all. Raises ValueError when ``out`` exists or the two do not fit.
+    """
+    folder, base, out = Path(folder), Path(base), Path(out)
+    if out.exists():
+        raise ValueError(f"merged model: {out} exists already")
+    adapter = read_adapter(folder)
+    files = _weight_files(base)
+    _refuse_strangers(adapter, files, base)
+    partial = out.parent / f".{out.name}-{uuid.uuid4().hex[:8]}"
+    partial.mkdir(parents=True)
+    try:
+        for source in (base, folder):
+            for path in source.iterdir():
+                if path.is_file() and path.suffix in (".json", ".jinja", ".txt", ".model", ".py"):
+                    shutil.copyfile(path, partial / path.name)
+        (partial / ADAPTER_CONFIG).unlink()
+        (partial / "state.json").unlink(missing_ok=True)
+        for path in files:
+            tensors = load_file(path)
+            merged = {name: adapter.merged(name, weight).to(weight.dtype) for name, weight in tensors.items()}
+            save_file(merged, partial / path.name, metadata={"format": "pt"})
+        os.replace(partial, out)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return out
+
+
+def _paired(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
+    """A and B of each layer, by the name of its weight."""
+    low_end, high_end = ".lora_A.weight", ".lora_B.weight"
+    factors = {}
+    for name, low in tensors.items():
+        layer = name.removeprefix(PEFT_PREFIX).removesuffix(low_end)
+        if name.endswith(low_end):
+            high = tensors.get(name.removesuffix(low_end) + high_end)
+            if high is None:
+                raise ValueError(f"adapter {folder}: {layer} has an A and no B")
+            factors[f"{layer}.weight"] = (low, high)
+    if len(tensors) != 2 * len(factors):
+        known = {
+            f"{PEFT_PREFIX}{name.removesuffix('.weight')}{end}"
+            for name in factors
+            for end in (low_end, high_end)
+        }
+        raise ValueError(
+            f"adapter {folder}: {sorted(set(tensors) - known)[0]} is no A or B of a linear layer"
+        )
+    return factors
+
+
+def _refuse_strangers(adapter: Adapter, files: Sequence[Path], base: Path) -> None:
+    names: set[str] = set()
+    for path in files:
+        with safe_open(path, framework="pt") as file:
+            names.update(cast(Iterable[str], file.keys()))
+    strangers = sorted(set(adapter.factors) - names)
+    if strangers:
+        raise ValueError(f"adapter: the base model {base} has no {strangers[0]}")
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The safetensors of a model folder: those of its index, or all there are."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        return sorted(folder / name for name in names)
+    found = sorted(folder.glob("model*.safetensors"))
+    if not found:
+        raise ValueError(f"adapter: the base model {folder} is no folder with safetensors in it")
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command; returns the exit status, 2 where the arguments are of no use."""
+    if len(arguments) not in (2, 3):
+        print(
+            "usage: python -m pipeline.models.merging ADAPTER_FOLDER OUT_FOLDER [BASE_FOLDER]",
+            file=sys.stderr,
+        )
+        return 2
+    folder, out, *given = arguments
+    try:
+        base = given[0] if given else read_adapter(folder).base
+        print(merge_adapter(folder, base, out))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,148 @@
+"""How a task is put to the model: chat messages, their text, and the token ids.
+
+Training, evaluation and the baseline all ask through here, so that they ask alike. Does not sample
+and does not read answers back (rewards.extract does).
+
+Sampling settings from the configuration; training, evaluation and the baseline share them.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+from configs.schema import Config, GenerationConfig
+from curriculum.task import Task
+from pipeline.messages import SamplingSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from pipeline.models.prompt_tokenizer import PromptTokenizer
+
+
+_COMPLETE_FUNCTION = (
+    "Complete this Python function. Answer with the whole function only, in one Python code block."
+)
+_WRITE_FUNCTION = "Answer with the function only, in one Python code block."
+_WRITE_CLASS = "Answer with the whole class only, in one Python code block."
+_WRITE_PROGRAM = (
+    "Answer with a whole Python program that reads standard input and prints its answer, in one code block."
+)
+
+
+def prompt_messages(task: Task) -> list[dict[str, str]]:
+    """The chat that asks for ``task``: one user message, no system message.
+
+    A prompt that is a function head with a docstring (HumanEval's form) is shown in a code block and
+    to be completed; a prompt in plain words is followed by a line that asks for the function (or the class,
+    or the program).
+    """
+    if is_function_head(task.prompt, task.entry_point):
+        content = f"{_COMPLETE_FUNCTION}\n\n```python\n{task.prompt.strip()}\n```"
+    else:
+        content = f"{task.prompt.strip()}\n{_what_to_write(task)}"
+    return [{"role": "user", "content": content}]
+
+
+def _what_to_write(task: Task) -> str:
+    if task.stdio_tests:
+        return _WRITE_PROGRAM
+    return _WRITE_CLASS if "." in task.entry_point else _WRITE_FUNCTION
+
+
+def is_function_head(prompt: str, entry_point: str) -> bool:
+    """Whether ``prompt`` is source from its first line on, with the head of ``entry_point`` in it.
+
+    A head whose docstring is not indented, as in some of MBPP's, is one all the same.
+    """
+    if re.search(rf"^(async )?def\s+{re.escape(entry_point)}\s*\(", prompt, re.MULTILINE) is None:
+        return False
+    if re.match(r"(async def|def|import|from|class)\s|[@#]", prompt.lstrip()):
+        return True
+    try:
+        ast.parse(prompt)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def render_prompt(tokenizer: PreTrainedTokenizerBase | PromptTokenizer, task: Task, prefill: str) -> str:
+    """The text the model continues: the chat template's, or plain text without one, then ``prefill``.
+
+    ``prefill`` opens the answer as if the model had written it; it may be empty.
+    """
+    messages = prompt_messages(task)
+    if tokenizer.chat_template is None:
+        return f"{messages[0]['content']}\n\n{prefill}"
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert isinstance(text, str)
+    return text + prefill
+
+
+def encode_prompt(
+    tokenizer: PreTrainedTokenizerBase | PromptTokenizer, task: Task, prefill: str
+) -> tuple[int, ...]:
+    """The token ids, length P, of ``render_prompt``, tokenised once as one string.
+
+    A chat template writes its special tokens itself, so none are added to it; plain text gets the
+    tokenizer's own (a BOS, where it has one).
+    """
+    text = render_prompt(tokenizer, task, prefill)
+    encoded = tokenizer(text, add_special_tokens=tokenizer.chat_template is None)
+    return tuple(int(token_id) for token_id in encoded["input_ids"])
+
+
+# Three backticks at the start of a line end the code block that the answer opened.
+CLOSING_FENCE = "\n```"
+
+
+def stop_strings(generation: GenerationConfig) -> tuple[str, ...]:
+    """What ends a completion besides the end-of-text token.
+
+    An answer that opens with a fenced block (``assistant_prefill``) ends at the closing fence; without
+    that prefill the first fence met would be the opening one, so nothing is stopped at.
+    """
+    if generation.stop_at_code_fence and generation.assistant_prefill.startswith("```"):
+        return (CLOSING_FENCE,)
+    return ()
+
+
+def request_seed(seed: int, draw_id: int) -> int:
+    """The seed of a draw's request, below 2**31: the same in every process, whenever the draw is made."""
+    # Far apart for neighbouring draws: engines seed sample i of a request with seed + i.
+    return int.from_bytes(hashlib.sha256(f"{seed}/draw/{draw_id}".encode()).digest()[:4]) >> 1
+
+
+def refuse_useless_seeds(config: Config, device: str) -> None:
+    """Raise ValueError where generation.seed_requests would do nothing on ``device``."""
+    if config.generation.seed_requests and config.generation.engine == "vllm" and device == "cpu":
+        raise ValueError(
+            "generation.seed_requests: value True: vLLM on a CPU takes no seed for a request; set it to "
+            "false, or generation.engine to transformers"
+        )
+
+
+def training_sampling(config: Config) -> SamplingSettings:
+    """How rollouts are sampled."""
+    generation = config.generation
+    return SamplingSettings(
+        temperature=generation.temperature,
+        top_p=generation.top_p,
+        top_k=generation.top_k,
+        max_completion_length=generation.max_completion_length,
+        stop=stop_strings(generation),
+    )
+
+
+def evaluation_sampling(config: Config) -> SamplingSettings:
+    """How the held-out measurement is sampled."""
+    evaluation = config.evaluation
+    return SamplingSettings(
+        temperature=evaluation.temperature,
+        top_p=evaluation.top_p,
+        max_completion_length=evaluation.max_completion_length,
+        stop=stop_strings(config.generation),
+    )

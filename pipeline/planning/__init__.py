@@ -1,0 +1,1 @@
+"""What a run would take, and what limited one."""

@@ -1,0 +1,220 @@
+"""What a run would be, without loading a model: steps, batch shapes, memory, and what will go wrong.
+
+Everything that can be refused beforehand is refused by the same code as in the run itself. The tasks are
+loaded (hub data sets are not).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from configs.errors import ConfigError, wrong_value
+from configs.explanation import states
+from configs.load import COMMAND_LINE, Resolved
+from configs.schema import Config
+from configs.task_sets import is_on_hub
+from configs.yaml_text import parse_value
+from curriculum.sources import load_tasks
+from pipeline.host.shares import choose_device, may_have_gpu, torch_sees_gpu
+from pipeline.planning.memory_estimate import (
+    ProcessMemory,
+    engine_parts,
+    kv_tokens,
+    micro_batch_tokens,
+    processes,
+)
+from pipeline.planning.model_sizes import ModelShape, find_shape, known_models
+
+USER_ERROR = 2
+_GB = 1e9
+# The memory that a card of so many GB has; --gpu-memory says another.
+_USABLE = 0.97
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a run would have: bytes of the host and of one GPU; None where it is not known."""
+
+    host_bytes: float | None
+    gpu_bytes: float | None
+
+
+def run_dry(resolved: Resolved, gpu_memory: str | None) -> int:
+    """Print what the run of ``resolved`` would be; returns 2 where it would fail, else 0.
+
+    ``gpu_memory`` are the GB of the card that it is meant for, as written by the user. Raises ValueError for
+    a configuration that a run would refuse as well.
+    """
+    config = resolved.config
+    machine = this_machine(_parsed(gpu_memory))
+    if config.cluster.address is not None:
+        # Its processes are spread over nodes that this one does not know.
+        machine = Machine(host_bytes=None, gpu_bytes=machine.gpu_bytes)
+    shape = find_shape(config.model)
+    device = intended_device(config, machine)
+    print("\n".join(_head(resolved, device)))
+    print("\n".join(_tasks(config)))
+    faults: list[str] = []
+    if shape is None:
+        print(
+            f"memory: not known: {config.model.name} is not on this machine and its sizes are not known "
+            f"beforehand; known are {', '.join(known_models())}, and every folder with a config.json"
+        )
+    else:
+        every = processes(config, shape, device, machine.gpu_bytes)
+        print("\n".join(_memory(config, shape, device, machine, every)))
+        faults = expected_faults(config, shape, device, machine, every)
+    for state in states(resolved):
+        if state.idle is not None:
+            print(f"note: {state.technique.name} is on and will do nothing: {state.idle}")
+    for fault in faults:
+        print(f"error: {fault}", file=sys.stderr)
+    return USER_ERROR if faults else 0
+
+
+def _parsed(gpu_memory: str | None) -> float | None:
+    if gpu_memory is None:
+        return None
+    value = parse_value(gpu_memory)
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf:
+        return float(value)
+    problem = wrong_value("--gpu-memory", gpu_memory, "a number of GB above 0, such as 24")
+    raise ConfigError([replace(problem, where=COMMAND_LINE)])
+
+
+def this_machine(gpu_memory_gb: float | None) -> Machine:
+    """This machine; or another one, of which only the card of ``gpu_memory_gb`` is known."""
+    if gpu_memory_gb is not None:
+        return Machine(host_bytes=None, gpu_bytes=gpu_memory_gb * _GB * _USABLE)
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return Machine(host_bytes=float(pages * size), gpu_bytes=_own_gpu_bytes())
+
+
+def _own_gpu_bytes() -> float | None:
+    if not (may_have_gpu() and torch_sees_gpu()):
+        return None
+    # Imported here: on a CPU nothing of torch is asked.
+    import torch
+
+    return float(torch.cuda.get_device_properties(0).total_memory)
+
+
+def intended_device(config: Config, machine: Machine) -> str:
+    """Where the run would be: with a card given, there; else as the run itself chooses."""
+    if machine.gpu_bytes is not None and config.runtime.device != "cpu":
+        return "cuda"
+    return config.runtime.device if config.runtime.device != "auto" else choose_device(config)
+
+
+def expected_faults(
+    config: Config, shape: ModelShape, device: str, machine: Machine, every: Sequence[ProcessMemory]
+) -> list[str]:
+    """What would end the run for want of memory, and the settings to change."""
+    faults = []
+    host = sum(process.count * process.host_bytes for process in every)
+    if machine.host_bytes is not None and host > machine.host_bytes:
+        faults.append(
+            f"memory: about {host / _GB:.1f} GB of this machine's {machine.host_bytes / _GB:.1f} GB would be "
+            f"needed; {_smaller(config, device)}"
+        )
+    if device == "cpu" or machine.gpu_bytes is None:
+        return faults
+    by_name = {process.name: process for process in every}
+    trainer, share = by_name["trainer"].gpu_bytes, config.generation.gpu_memory_utilization
+    left = machine.gpu_bytes * (1.0 if config.runtime.placement == "split" else 1.0 - share)
+    if trainer > left:
+        faults.append(
+            f"generation.gpu_memory_utilization: value {share:g}: it leaves the trainer "
+            f"{left / _GB:.1f} GB of the GPU, and it needs about {trainer / _GB:.1f} GB; "
+            f"{_smaller(config, device)}"
+        )
+    reserved = machine.gpu_bytes * share
+    cache = engine_parts(config, shape, device, machine.gpu_bytes)["KV cache and the rest"]
+    longest = config.generation.max_prompt_length + config.generation.max_completion_length
+    if kv_tokens(config, shape, cache) < longest:
+        faults.append(
+            f"generation.gpu_memory_utilization: value {share:g}: of {reserved / _GB:.1f} GB the weights "
+            f"leave no room for one sequence of {longest} tokens; set it higher"
+        )
+    return faults
+
+
+def _smaller(config: Config, device: str) -> str:
+    packing = config.acceleration.token_packing
+    size = (
+        f"acceleration.token_packing.max_tokens ({packing.max_tokens})"
+        if packing.enabled
+        else f"training.per_device_train_batch_size ({config.training.per_device_train_batch_size})"
+    )
+    words = [f"lower {size}"]
+    if not config.training.gradient_checkpointing:
+        words.append("set training.gradient_checkpointing: true")
+    if not config.lora.enabled:
+        words.append("set lora.enabled: true")
+    if device == "cpu":
+        words.append(f"lower generation.kv_cache_gb ({config.generation.kv_cache_gb:g})")
+    return ", or ".join(words)
+
+
+def _head(resolved: Resolved, device: str) -> list[str]:
+    config = resolved.config
+    training, generation, grpo = config.training, config.generation, config.grpo
+    total = training.max_steps * config.completions_per_step
+    ahead = config.acceleration.max_staleness
+    longest = generation.max_prompt_length + generation.max_completion_length
+    tokens = micro_batch_tokens(config)
+    packing = config.acceleration.token_packing
+    how = f"rows of up to {packing.max_tokens} tokens" if packing.enabled else "padded batches"
+    return [
+        f"dry run: nothing is loaded; {config.model.name} on {device}, mode {config.acceleration.mode}",
+        f"steps: {training.max_steps}, each on {config.prompts_per_step} prompts with {grpo.num_generations} "
+        f"completions = {config.completions_per_step} completions; {total} in all",
+        f"sequences: prompts up to {generation.max_prompt_length}, completions up to "
+        f"{generation.max_completion_length} tokens; {generation.max_num_seqs} written at once, up to "
+        f"{config.completions_per_step * (1 + ahead)} wanted ({ahead} steps ahead)",
+        f"micro-batches: {how}; at most {tokens} tokens go through the trained model together "
+        f"(a sequence has up to {longest})",
+    ]
+
+
+def _tasks(config: Config) -> list[str]:
+    if is_on_hub(config.dataset.name):
+        return [f"tasks: {config.dataset.name}, not looked at"]
+    tasks = load_tasks(config.dataset)
+    epochs = config.training.max_steps * config.prompts_per_step / len(tasks)
+    return [f"tasks: {len(tasks)} of {config.dataset.name}; {epochs:.2f} passes over them"]
+
+
+def _memory(
+    config: Config, shape: ModelShape, device: str, machine: Machine, every: Sequence[ProcessMemory]
+) -> list[str]:
+    lines = [
+        f"memory at most, in GB, estimated from {shape.num_parameters / 1e6:.0f} M parameters "
+        f"({shape.origin}):"
+    ]
+    for process in every:
+        name = process.name if process.count == 1 else f"{process.count} x {process.name}"
+        for place, parts in (("host", process.host), ("GPU", process.gpu)):
+            if parts:
+                each = ", ".join(f"{what} {value / _GB:.2f}" for what, value in parts.items() if value > 0)
+                lines.append(f"  {name + ', ' + place:<22} {sum(parts.values()) / _GB:6.2f}  ({each})")
+    host = sum(process.count * process.host_bytes for process in every)
+    of = "" if machine.host_bytes is None else f"  of {machine.host_bytes / _GB:.1f}"
+    lines.append(f"  {'all on the host':<22} {host / _GB:6.2f}{of}")
+    if device != "cpu":
+        card = "not given (--gpu-memory)" if machine.gpu_bytes is None else f"{machine.gpu_bytes / _GB:.1f}"
+        lines.append(f"  a card's memory: {card}")
+    engine = engine_parts(config, shape, device, machine.gpu_bytes)
+    cache = engine.get("KV cache", engine.get("KV cache and the rest", 0.0))
+    if cache > 0:
+        longest = config.generation.max_prompt_length + config.generation.max_completion_length
+        number = min(config.generation.max_num_seqs, config.completions_per_step)
+        lines.append(
+            f"  the KV cache holds about {kv_tokens(config, shape, cache)} tokens; {number} sequences of "
+            f"full length are {number * longest}"
+        )
+    return lines

@@ -1,0 +1,1 @@
+"""What a run writes: folder, run.db, metrics, progress, checkpoints."""

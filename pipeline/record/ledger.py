@@ -1,0 +1,326 @@
+"""run.db: the account of every draw, every rollout and every optimiser step of a run (SQLite, WAL).
+
+A draw (one task drawn by the sampler) goes issued -> scored -> trained, or ends as dropped or failed
+with the reason. One that is made again (too old, or in flight when the process died) goes back to issued,
+with the next attempt. Steps are numbered from 1; a step, the version it made, the checkpoint that holds its
+weights and optimiser (where one was saved), its draws and the sampler's state are committed in one
+transaction, so a ``kill -9`` at any moment leaves every draw trained exactly once, open, or ended with a
+reason. What is committed survives the process; after a power cut the last moments may be missing
+(``synchronous = NORMAL``), but what is there is consistent.
+
+Token ids and log-probabilities of scored groups are kept while a resume could use them: until their draw has
+ended, or a step has trained on it that no resume goes back before; not those that were trained on and come
+from weights newer than the last checkpoint. So the file holds the tokens of about G * (S + 1) groups,
+whatever its age (G groups a step, S = max_staleness). Texts and scores of all rollouts stay.
+
+It decides nothing and holds no weights. One process writes (see run_folder); others may read meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+from curriculum.task import Task
+from pipeline.host.spans import StageSpan
+from pipeline.messages import Gated, Rollout, RolloutGroup, StepResult
+from pipeline.record import ledger_rewind
+from pipeline.record import ledger_rows as ledger_shown
+from pipeline.record.ledger_rewind import gated_by_step, note_gated
+from pipeline.record.ledger_rows import (
+    ROLLOUT_COLUMNS,
+    Draw,
+    SamplerCall,
+    calls_after,
+    find_last_call,
+    note_call,
+    note_record,
+    rollout_of,
+    rollout_row,
+    tokens_row,
+)
+from pipeline.record.ledger_tables import LedgerError, end_run, note_process, open_ledger
+from pipeline.record.metrics import finite_or_none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a run promises of each step; pipeline.record.audit holds it to that."""
+
+    groups_per_step: int
+    num_generations: int
+    max_staleness: int
+    max_gated: int = 0
+
+
+class Ledger:
+    """The run's account at ``path``; made when it is not there.
+
+    Every method is one bounded transaction on the calling thread (milliseconds; at most
+    ``BUSY_TIMEOUT_S`` when a reader blocks a checkpoint of the log). Where SQLite fails (full disk, lock)
+    it raises LedgerError, and then nothing of that call was written.
+    """
+
+    def __init__(self, path: Path, terms: Terms | None = None) -> None:
+        """Raises ValueError for a file that is no ledger, is damaged or of another schema version."""
+        self._path = path
+        self._db = open_ledger(path)
+        self._terms = astuple(terms) if terms else ()
+        try:
+            with self._transaction():
+                self._run_id = note_process(self._db, self._terms)
+        except BaseException:
+            self._db.close()
+            raise
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                # SQLite rolls back by itself on some errors (a full disk).
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
+                raise
+            raise LedgerError(self._path, error) from error
+
+    def record_draw(self, task_id: str, step: int, policy_version: int, skipped: Sequence[str] = ()) -> int:
+        """Account for a task drawn for ``step`` while generators had ``policy_version``; its draw_id.
+
+        ``skipped`` are the tasks that the sampler passed over for it.
+        """
+        with self._transaction():
+            cursor = self._db.execute(
+                "INSERT INTO draws (task_id, step_issued, policy_version_issued, status, issued_at)"
+                " VALUES (?, ?, ?, 'issued', ?)",
+                (task_id, step, policy_version, time.time()),
+            )
+            assert cursor.lastrowid is not None
+            note_call(self._db, "draw", cursor.lastrowid, skipped)
+        return cursor.lastrowid
+
+    def record_group(
+        self, group: RolloutGroup, basis: str | None = None, gate_step: int | None = None
+    ) -> None:
+        """Store a group's rollouts; its draw goes from issued to scored.
+
+        With ``basis`` the group may be trained on: its tokens are kept, and the sampler has been told its
+        counts. With ``gate_step`` too it had no signal and is replaced in that step: its draw is dropped.
+        """
+        with self._transaction():
+            self._move(group.draw_id, ("issued",), "scored")
+            query = "SELECT task_id, attempt FROM draws WHERE draw_id = ?"
+            task_id, attempt = self._db.execute(query, (group.draw_id,)).fetchone()
+            assert task_id == group.task.task_id, (
+                f"draw {group.draw_id} is of {task_id}, not of {group.task.task_id}"
+            )
+            rows = [rollout_row(rollout, group.draw_id, attempt, self._run_id) for rollout in group.rollouts]
+            self._db.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 17)})", rows)
+            if basis is not None:
+                self._db.execute("UPDATE draws SET basis = ? WHERE draw_id = ?", (basis, group.draw_id))
+                tokens = [tokens_row(rollout, group.draw_id) for rollout in group.rollouts]
+                self._db.executemany("INSERT INTO tokens VALUES (?, ?, ?, ?, ?)", tokens)
+                note_record(self._db, group)
+            if gate_step is not None:
+                self._end(group.draw_id, "dropped", note_gated(self._db, group, gate_step))
+
+    def drop_draw(self, draw_id: int, reason: str, *, is_put_back: bool = False) -> str:
+        """End an open draw that will not be trained on by decision (over-issued, say); its task's id.
+
+        ``is_put_back`` notes that the sampler is told: it may draw the task again.
+        """
+        with self._transaction():
+            self._end(draw_id, "dropped", reason)
+            if is_put_back:
+                note_call(self._db, "put_back", draw_id)
+            query = "SELECT task_id FROM draws WHERE draw_id = ?"
+            return str(self._db.execute(query, (draw_id,)).fetchone()[0])
+
+    def fail_draw(self, draw_id: int, reason: str) -> None:
+        """End an open draw that could not be generated or scored; say why."""
+        with self._transaction():
+            self._end(draw_id, "failed", reason)
+
+    def make_again(self, draw_id: int, reason: str) -> Draw:
+        """Open a draw again whose rollouts cannot be trained on (too old, say); it is to be issued again."""
+        with self._transaction():
+            self._end(draw_id, "issued", None)
+            self._db.execute(
+                "UPDATE draws SET attempt = attempt + 1, basis = NULL WHERE draw_id = ?", (draw_id,)
+            )
+            self._event("made again", f"draw {draw_id}: {reason}")
+        (draw,) = [draw for draw in self.unfinished_draws() if draw.draw_id == draw_id]
+        return draw
+
+    def _end(self, draw_id: int, status: str, reason: str | None) -> None:
+        self._move(draw_id, ("issued", "scored"), status, reason)
+        self._db.execute("DELETE FROM tokens WHERE draw_id = ?", (draw_id,))
+
+    def _move(self, draw_id: int, sources: tuple[str, ...], status: str, reason: str | None = None) -> None:
+        cursor = self._db.execute(
+            "UPDATE draws SET status = ?, reason = ? WHERE draw_id = ?"
+            f" AND status IN ({', '.join('?' * len(sources))})",
+            (status, reason, draw_id, *sources),
+        )
+        assert cursor.rowcount == 1, (
+            f"draw {draw_id} cannot become {status}: it is not {' or '.join(sources)}"
+        )
+
+    def commit_step(
+        self,
+        result: StepResult,
+        draw_ids: Sequence[int],
+        extra_state: Mapping[str, Any],
+        checkpoint: str | None = None,
+    ) -> None:
+        """Account for one optimiser step, all or nothing: its row, its draws (trained), the state.
+
+        ``checkpoint`` names the folder of this step's weights and optimiser, whole by now, if one was
+        saved. ``extra_state`` is JSON: the state of the sampler and of whatever else ``load_state`` must give
+        back. Take it with no await between it and this call: what the sampler was asked and told up to here
+        is in it, and what comes later is not (see ``sampler_calls``).
+        """
+        with self._transaction():
+            last = self.last_step()
+            assert result.step == last + 1, f"step {result.step} does not follow step {last}"
+            last_call_id = find_last_call(self._db)
+            metrics = {name: finite_or_none(value) for name, value in result.metrics.items()}
+            cursor = self._db.execute(
+                "INSERT INTO steps (run_id, step, status, policy_version, checkpoint, metrics, state,"
+                " draw_ids, last_call_id, seconds, num_tokens, committed_at)"
+                " VALUES (?, ?, 'committed', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    self._run_id,
+                    result.step,
+                    result.policy_version,
+                    checkpoint,
+                    json.dumps(metrics),
+                    json.dumps(extra_state, allow_nan=False),
+                    json.dumps(list(draw_ids)),
+                    last_call_id,
+                    result.seconds,
+                    result.num_tokens,
+                    time.time(),
+                ),
+            )
+            query = "UPDATE draws SET status = 'trained', step_id = ? WHERE draw_id = ? AND status = 'scored'"
+            for draw_id in draw_ids:
+                changed = self._db.execute(query, (cursor.lastrowid, draw_id)).rowcount
+                assert changed == 1, (
+                    f"draw {draw_id} cannot be trained in step {result.step}: it is not scored"
+                )
+            ledger_rewind.forget_tokens(self._db)
+
+    def note_checkpoint(self, step: int, checkpoint: str) -> None:
+        """Enter a checkpoint of the last committed step that was saved after its commit."""
+        with self._transaction():
+            query = "UPDATE steps SET checkpoint = ? WHERE step = ? AND status = 'committed'"
+            changed = self._db.execute(query, (checkpoint, step)).rowcount
+            assert changed == 1 and step == self.last_step(), f"step {step} is not the last committed one"
+            ledger_rewind.forget_tokens(self._db)
+
+    def last_step(self) -> int:
+        """The last committed step, 0 before the first."""
+        query = "SELECT COALESCE(MAX(step), 0) FROM steps WHERE status = 'committed'"
+        return int(self._db.execute(query).fetchone()[0])
+
+    def gated(self) -> dict[int, Gated]:
+        """What was replaced for want of signal, by step."""
+        return gated_by_step(self._db)
+
+    def is_new(self) -> bool:
+        """Whether no draw was ever recorded."""
+        return self._db.execute("SELECT 1 FROM draws LIMIT 1").fetchone() is None
+
+    def checkpoints(self) -> frozenset[str]:
+        """The names of the checkpoints that committed steps refer to."""
+        query = "SELECT checkpoint FROM steps WHERE status = 'committed' AND checkpoint IS NOT NULL"
+        return frozenset(name for (name,) in self._db.execute(query))
+
+    def load_state(self, step: int) -> dict[str, Any]:
+        """The ``extra_state`` of a committed step; {} for step 0. Raises ValueError for any other step."""
+        if step == 0:
+            return {}
+        return dict(json.loads(ledger_rewind.step_row(self._db, self._path, step)[0]))
+
+    def sampler_calls(self, step: int) -> list[SamplerCall]:
+        """What the sampler was asked and told since the state of ``step``, in order, by whatever process."""
+        last_call_id = ledger_rewind.step_row(self._db, self._path, step)[1] if step else 0
+        return calls_after(self._db, last_call_id)
+
+    def unfinished_draws(self) -> list[Draw]:
+        """Draws issued or scored but not trained, oldest first."""
+        rows = self._db.execute(
+            "SELECT draw_id, task_id, step_issued, attempt, status, basis FROM draws"
+            " WHERE status IN ('issued', 'scored') ORDER BY draw_id"
+        )
+        return [
+            Draw(draw_id=draw_id, task_id=task_id, step=step, attempt=attempt, status=status, basis=basis)
+            for draw_id, task_id, step, attempt, status, basis in rows
+        ]
+
+    def load_rollouts(self, draw: Draw, prompt_ids: tuple[int, ...]) -> tuple[Rollout, ...]:
+        """The rollouts of a scored draw whose tokens are kept; ``prompt_ids`` is the task's prompt."""
+        rows = self._db.execute(
+            f"SELECT {ROLLOUT_COLUMNS} FROM rollouts JOIN tokens USING (draw_id, place)"
+            " WHERE draw_id = ? AND attempt = ? ORDER BY place",
+            (draw.draw_id, draw.attempt),
+        )
+        rollouts = tuple(rollout_of(row, prompt_ids) for row in rows)
+        assert rollouts, f"the tokens of draw {draw.draw_id} are not kept"
+        return rollouts
+
+    def rewind(self, step: int, max_staleness: int = 0) -> None:
+        """Go back to the checkpoint of ``step`` (0: the start). Call it on every resume.
+
+        See pipeline.record.ledger_rewind for what becomes of steps, draws and rollouts. Raises ValueError
+        when ``step`` was never committed.
+        """
+        with self._transaction():
+            ledger_rewind.rewind(self._db, self._path, step, max_staleness)
+            end_run(self._db, self._run_id)
+            self._run_id = note_process(self._db, self._terms, rewound_to=step)
+            self._event("rewind", f"to step {step}")
+
+    def note_tasks(self, tasks: Iterable[Task]) -> None:
+        """Keep what a report shows of the run's tasks."""
+        with self._transaction():
+            ledger_shown.note_tasks(self._db, tasks)
+
+    def forget_texts(self, step: int, num_steps: int) -> None:
+        """After the checkpoint of ``step``: drop completions that older steps than the last ones wrote."""
+        with self._transaction():
+            ledger_shown.forget_texts(self._db, step, num_steps)
+
+    def note_spans(self, step: int, spans: Sequence[StageSpan], num_steps: int) -> None:
+        """Keep what stages did up to the end of ``step``, for the last ``num_steps`` steps."""
+        with self._transaction():
+            ledger_shown.note_spans(self._db, step, spans, num_steps)
+
+    def event(self, kind: str, text: str) -> None:
+        """Note something worth keeping (a restart, a retry, a resume)."""
+        with self._transaction():
+            self._event(kind, text)
+
+    def _event(self, kind: str, text: str) -> None:
+        self._db.execute("INSERT INTO events (time, kind, text) VALUES (?, ?, ?)", (time.time(), kind, text))
+
+    def close(self) -> None:
+        """Note the end of this process's work and close the file."""
+        try:
+            with self._transaction():
+                end_run(self._db, self._run_id)
+        finally:
+            self._db.close()

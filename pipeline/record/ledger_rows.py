@@ -1,0 +1,276 @@
+"""Rollouts as rows of run.db, and back.
+
+Token ids are kept as int32 and log-probabilities as float32, which is what engines compute them in: nothing
+is lost on the way. Pure.
+
+What the sampler was asked and told, call by call: with its state at a step a resume makes it what it was.
+
+Writes and reads the table ``sampler_calls``; says nothing to the sampler (pipeline.run.resume does).
+
+What run.db keeps for people to look at, and no resume reads: the tasks, and the spans of the stages.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from curriculum.task import Task
+from pipeline.host.spans import StageSpan
+from pipeline.messages import Completion, Rollout, RolloutGroup, VersionRun, is_flat
+from pipeline.record.metrics import finite_or_none
+from rewards.result import RewardResult
+from sandbox.result import CallTest, Outcome, StdioTest
+
+# The columns that ``rollout_of`` reads, of rollouts and tokens joined.
+ROLLOUT_COLUMNS = (
+    "rollout_id, token_ids, logprobs, version_runs, place, completion, finish_reason, min_policy_version,"
+    " max_policy_version, reward, breakdown, outcome, detail, passed, cached, seconds"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """An open draw, made for ``step`` (as the sampler counts them, from 0).
+
+    ``status`` is "issued" or "scored"; ``attempt`` counts how often it was made again.
+
+    ``basis`` is what its rollouts rest on, None where their tokens are not kept.
+    """
+
+    draw_id: int
+    task_id: str
+    step: int
+    attempt: int
+    status: str
+    basis: str | None = None
+
+
+def rollout_row(rollout: Rollout, draw_id: int, attempt: int, run_id: int) -> tuple[object, ...]:
+    """The row of ``rollouts``, in the order of its columns."""
+    completion, result = rollout.completion, rollout.result
+    return (
+        draw_id,
+        attempt,
+        completion.index,
+        run_id,
+        rollout.rollout_id,
+        completion.text,
+        len(completion.token_ids),
+        completion.finish_reason,
+        completion.min_policy_version,
+        completion.max_policy_version,
+        finite_or_none(result.reward),
+        json.dumps({name: finite_or_none(score) for name, score in result.breakdown.items()}),
+        str(result.outcome),
+        result.detail,
+        result.passed,
+        result.cached,
+        result.seconds,
+    )
+
+
+def tokens_row(rollout: Rollout, draw_id: int) -> tuple[object, ...]:
+    """The row of ``tokens``, in the order of its columns."""
+    completion = rollout.completion
+    return (
+        draw_id,
+        completion.index,
+        array("i", completion.token_ids).tobytes(),
+        array("f", completion.logprobs).tobytes(),
+        json.dumps([[run.policy_version, run.num_tokens] for run in completion.version_runs]),
+    )
+
+
+def rollout_of(row: Sequence[object], prompt_ids: tuple[int, ...]) -> Rollout:
+    """The rollout that ROLLOUT_COLUMNS hold; ``prompt_ids`` is its prompt, which is not stored."""
+    rollout_id, token_ids, logprobs, version_runs, place, text, finish_reason, oldest, newest = row[:9]
+    reward, breakdown, outcome, detail, passed, cached, seconds = row[9:]
+    assert isinstance(token_ids, bytes) and isinstance(logprobs, bytes)
+    assert isinstance(place, int) and isinstance(oldest, int) and isinstance(newest, int)
+    assert isinstance(reward, float | None) and isinstance(seconds, float)
+    return Rollout(
+        rollout_id=str(rollout_id),
+        prompt_ids=prompt_ids,
+        completion=Completion(
+            index=place,
+            token_ids=tuple(array("i", token_ids)),
+            logprobs=tuple(array("f", logprobs)),
+            text=str(text),
+            finish_reason=str(finish_reason),
+            min_policy_version=oldest,
+            max_policy_version=newest,
+            version_runs=tuple(
+                VersionRun(policy_version=version, num_tokens=num)
+                for version, num in json.loads(str(version_runs))
+            ),
+        ),
+        result=RewardResult(
+            reward=_number(reward),
+            breakdown={name: _number(score) for name, score in json.loads(str(breakdown)).items()},
+            outcome=Outcome(str(outcome)),
+            passed=bool(passed),
+            detail=str(detail),
+            cached=bool(cached),
+            seconds=seconds,
+        ),
+    )
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerCall:
+    """One call of the sampler: "draw" of ``task_id`` for ``step``, "put_back" of it, or "record".
+
+    For "draw": the tasks that were ``skipped`` before it. For "record": ``num_passed`` of ``num_samples``,
+    written by weights up to ``max_policy_version``, and whether their rewards differed.
+    """
+
+    kind: str
+    task_id: str
+    step: int
+    num_passed: int
+    num_samples: int
+    max_policy_version: int
+    has_signal: bool | None
+    skipped: tuple[str, ...]
+
+
+def note_call(database: sqlite3.Connection, kind: str, draw_id: int, skipped: Sequence[str] = ()) -> None:
+    """Enter a "draw" or a "put_back"."""
+    _insert(database, kind, draw_id, (0, 0, 0), None, skipped)
+
+
+def note_record(database: sqlite3.Connection, group: RolloutGroup) -> None:
+    """Enter the counts of a scored group; what could not be scored is not counted."""
+    known = [rollout.result for rollout in group.rollouts if not rollout.result.is_infra_error]
+    newest = max(rollout.completion.max_policy_version for rollout in group.rollouts)
+    counts = (sum(result.passed for result in known), len(known), newest)
+    _insert(database, "record", group.draw_id, counts, not is_flat(group), ())
+
+
+def find_last_call(database: sqlite3.Connection) -> int:
+    """The number of the last call, 0 before the first."""
+    (last,) = database.execute("SELECT COALESCE(MAX(call_id), 0) FROM sampler_calls").fetchone()
+    return int(last)
+
+
+def calls_after(database: sqlite3.Connection, call_id: int) -> list[SamplerCall]:
+    """The calls after that number, in order."""
+    rows = database.execute(
+        "SELECT kind, task_id, step_issued, num_passed, num_samples, max_policy_version, has_signal, skipped"
+        " FROM sampler_calls JOIN draws USING (draw_id) WHERE call_id > ? ORDER BY call_id",
+        (call_id,),
+    )
+    return [
+        SamplerCall(
+            kind=kind,
+            task_id=task_id,
+            step=step,
+            num_passed=num_passed,
+            num_samples=num_samples,
+            max_policy_version=newest,
+            has_signal=None if has_signal is None else bool(has_signal),
+            skipped=tuple(json.loads(skipped)),
+        )
+        for kind, task_id, step, num_passed, num_samples, newest, has_signal, skipped in rows
+    ]
+
+
+def _insert(
+    database: sqlite3.Connection,
+    kind: str,
+    draw_id: int,
+    counts: tuple[int, int, int],
+    has_signal: bool | None,
+    skipped: Sequence[str],
+) -> None:
+    database.execute(
+        "INSERT INTO sampler_calls (kind, draw_id, num_passed, num_samples, max_policy_version, has_signal,"
+        " skipped) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (kind, draw_id, *counts, has_signal, json.dumps(list(skipped))),
+    )
+
+
+_MAX_TESTS = 8
+_MAX_TEXT = 4000
+
+
+def note_tasks(database: sqlite3.Connection, tasks: Iterable[Task]) -> None:
+    """Enter ``tasks``; one that is known by its id is overwritten."""
+    rows = [
+        (
+            task.task_id,
+            task.prompt,
+            task.entry_point,
+            task.difficulty,
+            task.family,
+            task.source,
+            tests_text(task),
+        )
+        for task in tasks
+    ]
+    database.executemany("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def tests_text(task: Task) -> str:
+    """The first tests of ``task`` as a person would write them, at most some thousand characters."""
+    if task.check_source is not None:
+        return _cut(task.check_source)
+    tests: list[CallTest | StdioTest] = [*task.call_tests, *task.stdio_tests]
+    lines = [
+        _call_text(task.entry_point, test) if isinstance(test, CallTest) else _stdio_text(test)
+        for test in tests[:_MAX_TESTS]
+    ]
+    num_more = len(tests) - len(lines)
+    return "\n".join([*lines, f"... and {num_more} more"] if num_more else lines)
+
+
+def _call_text(entry_point: str, test: CallTest) -> str:
+    arguments = ", ".join(_cut(repr(value), 300) for value in test.args)
+    return f"{entry_point}({arguments}) == {_cut(repr(test.expected), 300)}"
+
+
+def _stdio_text(test: StdioTest) -> str:
+    return f"input {_cut(test.stdin, 300)!r} must print {_cut(test.expected_stdout, 300)!r}"
+
+
+def _cut(text: str, length: int = _MAX_TEXT) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def note_spans(database: sqlite3.Connection, step: int, spans: Sequence[StageSpan], num_steps: int) -> None:
+    """Enter ``spans`` under ``step``; those of steps further back than ``num_steps`` are deleted."""
+    database.executemany(
+        "INSERT INTO spans (step, stage, name, draw_id, num_tokens, started_at, ended_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (step, span.stage, span.name, span.draw_id, span.num_tokens, span.started_s, span.ended_s)
+            for span in spans
+        ],
+    )
+    database.execute("DELETE FROM spans WHERE step <= ?", (step - num_steps,))
+
+
+def forget_texts(database: sqlite3.Connection, step: int, num_steps: int) -> None:
+    """When ``step`` got its checkpoint: empty the completions that steps further back trained on.
+
+    Only those further back than ``num_steps`` that no resume could use; looks at what the last checkpoint
+    had not looked at.
+    """
+    query = "SELECT COALESCE(MAX(step), 0) FROM steps WHERE checkpoint IS NOT NULL AND step < ?"
+    (before,) = database.execute(query, (step,)).fetchone()
+    database.execute(
+        "UPDATE rollouts SET completion = '' WHERE draw_id IN ("
+        "  SELECT draw_id FROM draws JOIN steps USING (step_id)"
+        "  WHERE steps.status = 'committed' AND steps.step > ? AND steps.step <= ?"
+        ") AND draw_id NOT IN (SELECT draw_id FROM tokens)",
+        (before - num_steps, step - num_steps),
+    )

@@ -1,0 +1,183 @@
+"""The tables of run.db, and how the file is opened.
+
+Knows what may be stored, not what it means to a run.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.errors import StageError
+
+SCHEMA_VERSION = 3
+# What only a report reads came with version 3, as did the account of refills; a file of version 2 is given
+# both, empty.
+READABLE_VERSIONS = (2, SCHEMA_VERSION)
+BUSY_TIMEOUT_S = 10.0
+
+_SCHEMA = """
+CREATE TABLE runs (          -- one row a process that wrote here, and one each time that it went back
+    run_id INTEGER PRIMARY KEY, started_at REAL NOT NULL, ended_at REAL, pid INTEGER NOT NULL,
+    host TEXT NOT NULL,
+    rewound_to INTEGER,      -- the step that it began from, NULL where it did not go back
+    groups_per_step INTEGER, num_generations INTEGER, max_staleness INTEGER  -- its terms, if it had any
+);
+CREATE TABLE steps (         -- a rewound step keeps its row; its number is then used again
+    step_id INTEGER PRIMARY KEY, run_id INTEGER NOT NULL REFERENCES runs (run_id),
+    step INTEGER NOT NULL CHECK (step >= 1),
+    status TEXT NOT NULL CHECK (status IN ('committed', 'rewound')),
+    policy_version INTEGER NOT NULL,
+    checkpoint TEXT,         -- the folder in checkpoints/ with the weights and the optimiser of this step
+    metrics TEXT NOT NULL, state TEXT NOT NULL,
+    draw_ids TEXT NOT NULL, last_call_id INTEGER NOT NULL, seconds REAL NOT NULL,
+    num_tokens INTEGER NOT NULL, committed_at REAL NOT NULL
+);
+CREATE UNIQUE INDEX one_committed_row_a_step ON steps (step) WHERE status = 'committed';
+CREATE TABLE draws (         -- attempt counts how often the draw was made again
+    draw_id INTEGER PRIMARY KEY, task_id TEXT NOT NULL, step_issued INTEGER NOT NULL,
+    policy_version_issued INTEGER NOT NULL, attempt INTEGER NOT NULL DEFAULT 0,
+    status TEXT NOT NULL CHECK (status IN ('issued', 'scored', 'trained', 'dropped', 'failed')),
+    reason TEXT, step_id INTEGER REFERENCES steps (step_id),
+    basis TEXT,              -- what its rollouts rest on (pipeline.run.resume), where their tokens are kept
+    issued_at REAL NOT NULL,
+    CHECK ((status = 'trained') = (step_id IS NOT NULL)),
+    CHECK (status NOT IN ('dropped', 'failed') OR reason IS NOT NULL)
+);
+CREATE INDEX draws_by_status ON draws (status);
+CREATE INDEX draws_by_step ON draws (step_id) WHERE step_id IS NOT NULL;
+CREATE TABLE rollouts (      -- reward is NULL after an infrastructure error
+    draw_id INTEGER NOT NULL REFERENCES draws (draw_id), attempt INTEGER NOT NULL, place INTEGER NOT NULL,
+    run_id INTEGER NOT NULL REFERENCES runs (run_id), rollout_id TEXT NOT NULL,
+    completion TEXT NOT NULL, num_tokens INTEGER NOT NULL, finish_reason TEXT NOT NULL,
+    min_policy_version INTEGER NOT NULL, max_policy_version INTEGER NOT NULL,
+    reward REAL, breakdown TEXT NOT NULL, outcome TEXT NOT NULL, detail TEXT NOT NULL,
+    passed INTEGER NOT NULL, cached INTEGER NOT NULL, seconds REAL NOT NULL,
+    PRIMARY KEY (draw_id, attempt, place)
+); CREATE TABLE tokens (        -- of the latest attempt, while a resume could use them: see
+pipeline.record.ledger
+    draw_id INTEGER NOT NULL REFERENCES draws (draw_id), place INTEGER NOT NULL,
+    token_ids BLOB NOT NULL, logprobs BLOB NOT NULL, version_runs TEXT NOT NULL,
+    PRIMARY KEY (draw_id, place)
+);
+CREATE TABLE sampler_calls ( -- what the sampler was asked and told, in order; a step says how far it had come
+    call_id INTEGER PRIMARY KEY, kind TEXT NOT NULL CHECK (kind IN ('draw', 'put_back', 'record')),
+    draw_id INTEGER NOT NULL REFERENCES draws (draw_id),
+    num_passed INTEGER NOT NULL, num_samples INTEGER NOT NULL, max_policy_version INTEGER NOT NULL
+);
+CREATE TABLE events (
+    event_id INTEGER PRIMARY KEY, time REAL NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL
+);
+"""
+_SHOWN = """
+CREATE TABLE tasks (         -- as they were when the run began, or was last resumed
+    task_id TEXT PRIMARY KEY, prompt TEXT NOT NULL, entry_point TEXT NOT NULL, difficulty INTEGER NOT NULL,
+    family TEXT NOT NULL, source TEXT NOT NULL, tests TEXT NOT NULL
+);
+CREATE TABLE spans (         -- what a stage did, in seconds since 1970; step is the one that closed after it
+    span_id INTEGER PRIMARY KEY, step INTEGER NOT NULL, stage TEXT NOT NULL, name TEXT NOT NULL,
+    draw_id INTEGER, num_tokens INTEGER, started_at REAL NOT NULL, ended_at REAL NOT NULL
+);
+CREATE INDEX spans_by_step ON spans (step);
+"""
+_GATED = """
+CREATE TABLE gated (         -- draws that were dropped because their group had no signal
+    draw_id INTEGER PRIMARY KEY REFERENCES draws (draw_id),
+    step INTEGER NOT NULL,   -- the one that was next: another draw took this one's place in it
+    num_tokens INTEGER NOT NULL, is_solved INTEGER NOT NULL
+);
+-- Of a process's terms: the most of them in one step.
+ALTER TABLE runs ADD COLUMN max_gated INTEGER;
+-- Of a "record": whether the rewards differed. Of a "draw": the tasks that it passed over, as JSON.
+ALTER TABLE sampler_calls ADD COLUMN has_signal INTEGER;
+ALTER TABLE sampler_calls ADD COLUMN skipped TEXT NOT NULL DEFAULT '[]';
+"""
+
+
+class LedgerError(StageError):
+    """run.db could not be read or written (a full disk, a lock); the message names the file."""
+
+    def __init__(self, path: Path, error: sqlite3.Error) -> None:
+        super().__init__(
+            f"ledger {path}: {error}; what was committed before is kept: free some space if the disk is "
+            "full, then go on with --resume"
+        )
+
+
+def open_ledger(path: Path) -> sqlite3.Connection:
+    """The database at ``path``, made where there is none; in autocommit: transactions are begun by hand.
+
+    Raises ValueError for a file that is no ledger, is damaged or of another schema version; LedgerError where
+    it cannot be written.
+    """
+    database = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    try:
+        # Asked first: switching the journal writes, and the file may be somebody else's.
+        if database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+            check_database(database, path)
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = NORMAL")
+        database.execute("PRAGMA foreign_keys = ON")
+        database.execute("BEGIN IMMEDIATE")
+        if database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0] == 0:
+            _make_tables(database, _SCHEMA + _SHOWN + _GATED)
+        check_database(database, path)
+        if schema_version(database) < SCHEMA_VERSION:
+            _make_tables(database, _SHOWN + _GATED)
+        database.execute("COMMIT")
+    except sqlite3.DatabaseError as error:
+        database.close()
+        if isinstance(error, sqlite3.OperationalError):
+            raise LedgerError(path, error) from error
+        raise ValueError(f"{path} is not a run database, or is damaged: {error}") from error
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _make_tables(database: sqlite3.Connection, statements: str) -> None:
+    for statement in statements.split(";\n"):
+        database.execute(statement)
+    database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def schema_version(database: sqlite3.Connection) -> int:
+    """The version that the file says it has; 0 for one that is no ledger."""
+    return int(database.execute("PRAGMA user_version").fetchone()[0])
+
+
+def check_database(database: sqlite3.Connection, path: Path) -> None:
+    """Raise ValueError unless ``database``, the file at ``path``, is whole and of a schema read here."""
+    version = schema_version(database)
+    if version not in READABLE_VERSIONS:
+        raise ValueError(
+            f"{path} has schema version {version}, this program reads {SCHEMA_VERSION}; "
+            "resume with the program that wrote it, or start a new run"
+        )
+    (fault,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if fault != "ok":
+        raise ValueError(
+            f"{path} is damaged ({' '.join(fault.split())}): put a copy of it in its place, or start a new "
+            "run from the last checkpoint with --model"
+        )
+
+
+def note_process(database: sqlite3.Connection, terms: Sequence[int], rewound_to: int | None = None) -> int:
+    """Enter this process in ``runs``, with its terms, if any, and the step it went back to; the run_id."""
+    cursor = database.execute(
+        "INSERT INTO runs (started_at, pid, host, rewound_to, groups_per_step, num_generations,"
+        " max_staleness, max_gated) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (time.time(), os.getpid(), socket.gethostname(), rewound_to, *(terms or (None,) * 4)),
+    )
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
+
+
+def end_run(database: sqlite3.Connection, run_id: int) -> None:
+    """Note that nothing more is written under ``run_id``."""
+    database.execute("UPDATE runs SET ended_at = ? WHERE run_id = ?", (time.time(), run_id))

@@ -1,0 +1,316 @@
+"""What the user sees while a run works: one calm panel on a terminal, plain lines elsewhere.
+
+It only shows: numbers come from the step's metrics (see metrics.METRICS), a missing one is shown as a
+dash.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Protocol, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.record.metrics import StepRate
+
+_SPARKS = "▁▂▃▄▅▆▇█"
+_SPARK_WIDTH = 24
+_QUIET_S = 30.0
+_MAX_WIDTH = 100
+
+
+class Progress(Protocol):
+    """A display of one run. Every method returns at once."""
+
+    def start(self, total_steps: int, done_steps: int = 0) -> None:
+        """Begin; ``done_steps`` are those of the run before a resume."""
+
+    def activity(self, text: str) -> None:
+        """Show what is going on: "generating 23/64"."""
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Show the end of optimiser step ``step``, counted from 1."""
+
+    def message(self, text: str) -> None:
+        """Show a line that stays."""
+
+    def close(self) -> None:
+        """End the display; what it showed last stays."""
+
+
+def make_progress(
+    kind: str, *, title: str, stream: TextIO | None = None, console: Console | None = None
+) -> Progress:
+    """The display for ``kind``: "rich", "plain", or "auto" (rich when ``stream`` is a terminal).
+
+    ``stream`` is stdout unless given; ``console`` is where rich draws, for tests.
+    """
+    stream = stream or sys.stdout
+    if kind not in ("auto", "rich", "plain"):
+        raise ValueError(f"runtime.progress: {kind!r} is not one of auto, rich, plain")
+    if kind == "plain" or (kind == "auto" and not stream.isatty()):
+        return PlainProgress(stream)
+    # A stream that is no terminal got "rich" by the user's word: draw there all the same.
+    return RichProgress(console or Console(file=stream, force_terminal=True), title=title)
+
+
+class _Clock:
+    """Time since the start, and time left from the recent steps."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._start_s = self._last_s = clock()
+        self._recent: deque[float] = deque(maxlen=StepRate.RECENT_STEPS)
+        self._steps_left = 0
+
+    def start(self, steps_left: int) -> None:
+        self._start_s = self._last_s = self._clock()
+        self._steps_left = steps_left
+        self._recent.clear()
+
+    def step(self, steps_left: int) -> None:
+        now_s = self._clock()
+        self._recent.append(now_s - self._last_s)
+        self._last_s = now_s
+        self._steps_left = steps_left
+
+    def elapsed_s(self) -> float:
+        return self._clock() - self._start_s
+
+    def left_s(self) -> float | None:
+        """Seconds left, or None before the first step; one slow step among the recent ones does not scare."""
+        if not self._recent:
+            return None
+        since_last_s = self._clock() - self._last_s
+        recent = sorted(self._recent)
+        inner = recent[1:-1] or recent
+        return max(0.0, statistics.fmean(inner) * self._steps_left - since_last_s)
+
+
+class PlainProgress:
+    """One line a step, flushed, and an activity now and then where nothing else was printed."""
+
+    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._now = clock
+        self._clock = _Clock(clock)
+        self._total_steps = 0
+        self._printed_s = clock()
+        self._last_activity = ""
+
+    def start(self, total_steps: int, done_steps: int = 0) -> None:
+        """See Progress."""
+        self._total_steps = total_steps
+        self._clock.start(total_steps - done_steps)
+
+    def activity(self, text: str) -> None:
+        """See Progress; printed before the first step, where its kind changes, or after half a minute."""
+        kind = text.split(" ")[0]
+        is_new = self._total_steps == 0 and kind != self._last_activity
+        self._last_activity = kind
+        if is_new or self._now() - self._printed_s >= _QUIET_S:
+            self._print(f"  ... {text}")
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See Progress."""
+        self._clock.step(self._total_steps - step)
+        width = len(str(self._total_steps))
+        self._print(
+            f"step {step:>{width}}/{self._total_steps}"
+            f"  reward {_number(metrics.get('rollout/reward_mean')):>6}"
+            f"  pass {_percent(metrics.get('rollout/pass_rate')):>6}"
+            f"  generation {_rate(metrics.get('generation/tokens_per_s')):>9}"
+            f"  training {_rate(metrics.get('train/tokens_per_s')):>9}"
+            f"  staleness {_staleness(metrics)}"
+            f"  {_seconds(metrics.get('step/seconds')):>7}"
+            f"  {_significant(metrics.get('step/per_s_recent'))} steps/s"
+            f" (overall {_significant(metrics.get('step/per_s'))})"
+            f"  left {_duration(self._clock.left_s())}"
+        )
+
+    def message(self, text: str) -> None:
+        """See Progress."""
+        self._print(text)
+
+    def close(self) -> None:
+        """See Progress."""
+        self._stream.flush()
+
+    def _print(self, text: str) -> None:
+        self._printed_s = self._now()
+        print(text, file=self._stream, flush=True)
+
+
+class RichProgress:
+    """The panel. Other output of the process scrolls by above it."""
+
+    def __init__(self, console: Console, *, title: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._title = title
+        self._clock = _Clock(clock)
+        self._step = 0
+        self._total_steps = 0
+        self._activity = "starting"
+        self._metrics: Mapping[str, float] = {}
+        self._rewards: deque[float] = deque(maxlen=_SPARK_WIDTH)
+        self._pass_rates: deque[float] = deque(maxlen=_SPARK_WIDTH)
+        self._console = console
+        self._live: Live | None = None
+        self._is_closed = False
+
+    def start(self, total_steps: int, done_steps: int = 0) -> None:
+        """See Progress."""
+        self._total_steps, self._step = total_steps, done_steps
+        self._clock.start(total_steps - done_steps)
+        self._show()
+
+    def _show(self) -> None:
+        if self._live is None and not self._is_closed:
+            # Drawn four times a second by rich's own thread, which reads whole values only.
+            self._live = Live(console=self._console, get_renderable=self.render, refresh_per_second=4)
+            self._live.start()
+
+    def activity(self, text: str) -> None:
+        """See Progress."""
+        self._activity = text
+        self._show()
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See Progress."""
+        self._clock.step(self._total_steps - step)
+        self._step = step
+        self._metrics = dict(metrics)
+        self._rewards.append(metrics.get("rollout/reward_mean", math.nan))
+        self._pass_rates.append(metrics.get("rollout/pass_rate", math.nan))
+
+    def message(self, text: str) -> None:
+        """See Progress."""
+        self._console.print(Text(text))
+
+    def close(self) -> None:
+        """See Progress."""
+        self._is_closed = True
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def render(self) -> RenderableType:
+        """The panel as it is now."""
+        width = self._width()
+        body: RenderableType = self._doing()
+        subtitle: Text | None = None
+        if self._total_steps > 0:
+            body = Group(self._bar(), Text(), self._numbers(width), Text(), body)
+            subtitle = Text(f" step {self._step}/{self._total_steps} ")
+        title = Text(f" {self._title} ", style="bold")
+        return Panel(
+            body, title=title, subtitle=subtitle, title_align="left", subtitle_align="right",
+            border_style="bright_black", padding=(1, 2), width=width,
+        )  # fmt: skip
+
+    def _width(self) -> int:
+        # The last column stays free: a line that fills the terminal wraps in some of them.
+        return min(_MAX_WIDTH, self._console.width - 1)
+
+    def _bar(self) -> RenderableType:
+        total = max(1, self._total_steps)
+        row = Table.grid(padding=(0, 2), expand=True)
+        row.add_column(ratio=1)
+        for _ in range(3):
+            row.add_column(justify="right", no_wrap=True)
+        bar = ProgressBar(total=total, completed=self._step, complete_style="cyan", finished_style="green")
+        share = Text(_percent(self._step / total, digits=0), style="bold")
+        elapsed = Text(f"{_duration(self._clock.elapsed_s())} elapsed", style="dim")
+        row.add_row(bar, share, elapsed, Text(f"{_duration(self._clock.left_s())} left"))
+        return row
+
+    def _numbers(self, width: int) -> RenderableType:
+        get = self._metrics.get
+        # What the other columns leave: 41 of text, 10 between them, 6 of the frame.
+        marks = max(0, min(_SPARK_WIDTH, width - 57))
+        grid = Table.grid(padding=(0, 2), expand=True)
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(justify="right", no_wrap=True, min_width=6, style="bold")
+        grid.add_column(no_wrap=True, style="cyan", min_width=marks)
+        grid.add_column(ratio=1)
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(justify="right", no_wrap=True)
+        reward, passed = _number(get("rollout/reward_mean")), _percent(get("rollout/pass_rate"))
+        tokens = _number(get("rollout/completion_length"), digits=0)
+        samples, overall = _rate(get("step/samples_per_s"), "/s"), _significant(get("step/per_s"))
+        rows = (
+            ("reward", reward, sparkline(self._rewards), "generation", _rate(get("generation/tokens_per_s"))),
+            ("pass rate", passed, sparkline(self._pass_rates), "training", _rate(get("train/tokens_per_s"))),
+            ("length", tokens, "tokens", "step", _seconds(get("step/seconds"))),
+            ("staleness", _staleness(self._metrics), "mean/max", "samples", samples),
+            ("steps/s", _significant(get("step/per_s_recent")), "recent", "overall", overall),
+        )  # fmt: skip
+        for left, value, mark, right, rate in rows:
+            mark = mark[-marks:] if marks >= len("mean/max") else ""
+            grid.add_row(left, value, Text(mark, style="dim" if mark.isascii() else ""), "", right, rate)
+        return grid
+
+    def _doing(self) -> RenderableType:
+        return Text.assemble(("● ", "green"), self._activity, no_wrap=True, overflow="ellipsis")
+
+
+def sparkline(values: deque[float]) -> str:
+    """One block a value, from the smallest to the largest of them; a gap for NaN."""
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return ""
+    low, span = min(finite), max(finite) - min(finite)
+    top = len(_SPARKS) - 1
+    return "".join(
+        " " if not math.isfinite(value) else _SPARKS[round((value - low) / span * top) if span > 0 else 0]
+        for value in values
+    )
+
+
+def _is_missing(value: float | None) -> bool:
+    return value is None or not math.isfinite(value)
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    return "-" if value is None or _is_missing(value) else f"{value:.{digits}f}"
+
+
+def _percent(value: float | None, digits: int = 1) -> str:
+    return "-" if value is None or _is_missing(value) else f"{100 * value:.{digits}f}%"
+
+
+def _rate(value: float | None, unit: str = " tok/s") -> str:
+    if value is None or _is_missing(value):
+        return "-"
+    return f"{value:.{0 if value >= 100 else 2 if value < 10 else 1}f}{unit}"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None or _is_missing(value) else f"{value:.1f} s"
+
+
+def _significant(value: float | None) -> str:
+    """Three digits that count: a step may take minutes or milliseconds."""
+    return "-" if value is None or _is_missing(value) else f"{value:.3g}"
+
+
+def _staleness(metrics: Mapping[str, float]) -> str:
+    mean, largest = metrics.get("train/staleness_mean"), metrics.get("train/staleness_max")
+    return f"{_number(mean, 1)}/{_number(largest, 0)}"
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "-:--"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,200 @@
+"""The folder of one run: where each file lies, and that only one process writes there.
+
+    runs/<name>/config.yaml  run.db  metrics.jsonl  samples.jsonl  summary.json  reward_cache.jsonl
+                evaluation_before.json  evaluation_after.json  evaluation_step-000010.json
+                checkpoints/step-000010/
+
+It names the files and writes the small ones whole; what is in run.db, metrics.jsonl and the
+checkpoints belongs to ledger, metrics and checkpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, TextIO
+
+from configs.schema import OutputConfig
+from pipeline.host.files import write_text_atomically
+from pipeline.record.metrics import finite_or_none
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+# In the folder of a run of the baseline, which leaves the same files but cannot be resumed.
+BASELINE_MARK = "baseline.txt"
+_BASELINE_TEXT = "made by train_code_grpo, whose checkpoints hold weights only; it cannot be resumed\n"
+_MAX_NAME_LENGTH = 200
+_LOCK_WAIT_S = 0.2
+
+
+class RunFolder:
+    """One run's folder, locked for this process until ``close()`` or the process's end.
+
+    Make one with ``create`` (a new run) or ``open`` (resume); the constructor takes the lock of a
+    folder that exists.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.db = path / "run.db"
+        self.metrics = path / "metrics.jsonl"
+        self.samples = path / "samples.jsonl"
+        self.reward_cache = path / "reward_cache.jsonl"
+        self.summary = path / "summary.json"
+        self.checkpoints = path / "checkpoints"
+        self._lock = _lock(path)
+
+    @classmethod
+    def create(cls, output: OutputConfig, config_yaml: str, *, is_baseline: bool = False) -> RunFolder:
+        """Make ``<output.dir>/<output.name>`` and write the resolved configuration into it.
+
+        Without a name the run is named by date and time. The folder of a baseline is marked as that. Raises
+        ValueError when the name is not a plain folder name or is taken.
+        """
+        runs = Path(output.dir).expanduser()
+        try:
+            runs.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise ValueError(f"output.dir: {str(runs)!r} is not a folder and cannot become one") from error
+        path = _make_dated(runs) if output.name is None else _make_named(runs, output.name)
+        try:
+            folder = cls(path)
+            try:
+                folder.checkpoints.mkdir()
+                if is_baseline:
+                    (path / BASELINE_MARK).write_text(_BASELINE_TEXT, encoding="utf-8")
+                write_text_atomically(folder.config, config_yaml)
+            except BaseException:
+                folder.close()
+                raise
+        except BaseException:
+            # A half-made folder would block the name for the next try.
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+        return folder
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """Take up the run folder at ``path`` again. Raises ValueError when there is none, or it is in use."""
+        path = Path(path).expanduser()
+        if not path.is_dir():
+            raise ValueError(f"run folder {str(path)!r} does not exist; give the folder of an earlier run")
+        if not (path / "config.yaml").is_file():
+            raise ValueError(f"{str(path)!r} is not a run folder: it has no config.yaml")
+        if (path / BASELINE_MARK).exists():
+            raise ValueError(f"run folder {str(path)!r} was {_BASELINE_TEXT.strip()}")
+        folder = cls(path)
+        folder.checkpoints.mkdir(exist_ok=True)
+        return folder
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.path.name
+
+    def checkpoint(self, step: int) -> Path:
+        """Where the checkpoint of ``step`` lies, or will lie."""
+        return self.checkpoints / f"step-{step:06d}"
+
+    def evaluation(self, when: str) -> Path:
+        """The file of the measurement "before" or "after" training."""
+        return self.path / f"evaluation_{when}.json"
+
+    def write_evaluation(self, when: str, report: DataclassInstance) -> None:
+        """Write a report of the evaluation to evaluation_<when>.json, whole."""
+        text = json.dumps(_plain(report), indent=2, allow_nan=False)
+        write_text_atomically(self.evaluation(when), text + "\n")
+
+    def write_summary(self, summary: Mapping[str, object]) -> None:
+        """Write summary.json whole. NaN becomes null."""
+        text = json.dumps(_plain(summary), indent=2, allow_nan=False)
+        write_text_atomically(self.summary, text + "\n")
+
+    def close(self) -> None:
+        """Give the lock back; calling it again does nothing."""
+        self._lock.close()
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _plain(value: object) -> object:
+    """``value`` in JSON's types. dataclasses.asdict breaks Counters (Python 3.11) and keeps NaN."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return finite_or_none(value) if isinstance(value, float) else value
+
+
+def _make_named(runs: Path, name: str) -> Path:
+    if not name or name.startswith(".") or "/" in name or "\0" in name or len(name) > _MAX_NAME_LENGTH:
+        raise ValueError(
+            f"output.name: {name!r} is not a plain folder name "
+            f"(1 to {_MAX_NAME_LENGTH} characters, no '/', no leading '.')"
+        )
+    path = runs / name
+    try:
+        path.mkdir()
+    except FileExistsError:
+        raise ValueError(
+            f"output.name: {name!r} is taken: {path} exists; "
+            f"resume it with --resume {path}, or give another name"
+        ) from None
+    return path
+
+
+def _make_dated(runs: Path) -> Path:
+    base = time.strftime("%Y-%m-%d_%H-%M-%S")
+    for number in range(1, 1000):
+        path = runs / (base if number == 1 else f"{base}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return path
+    raise ValueError(f"output.dir: {str(runs)!r} has too many runs of {base}; give output.name")
+
+
+def _take_lock(file: TextIO) -> bool:
+    # A page that looks who holds the lock (pipeline.report.reader) has it for less than a millisecond.
+    deadline_s = time.monotonic() + _LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(_LOCK_WAIT_S / 10)
+
+
+def _lock(path: Path) -> TextIO:
+    """Lock ``path`` for this process; the kernel gives the lock back when the process dies."""
+    file = (path / ".lock").open("a+", encoding="utf-8")
+    if not _take_lock(file):
+        file.seek(0)
+        owner = file.read().strip() or "unknown"
+        file.close()
+        raise ValueError(f"run folder {str(path)!r} is in use by process {owner}; stop it first")
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file

@@ -1,0 +1,231 @@
+"""Where else a run's metrics go while it trains: trackio, wandb, TensorBoard (``output.report_to``).
+
+A tracker starts and writes in a thread of its own, so that neither its import nor a slow disk holds the run
+up. One that fails is left out from then on, with one line to the user: a run does not end because a chart
+could not be drawn. metrics.jsonl and run.db are written in any case, and not from here.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol
+
+from configs.errors import ConfigError, Problem
+from configs.schema import Config
+
+# What each needs beside this project: the package that is imported, and what installs it.
+_PACKAGES = {"trackio": "trackio", "wandb": "wandb", "tensorboard": "tensorboard"}
+_CLOSE_TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedRun:
+    """What a tracker files a run under. ``first_step`` is the last step done before, 0 for a new run."""
+
+    project: str
+    name: str
+    folder: Path
+    settings: Mapping[str, object]
+    first_step: int
+
+
+class Tracker(Protocol):
+    """One destination; all calls come from one thread and may block or raise."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write the finite ``metrics`` of a step."""
+
+    def close(self) -> None:
+        """Write what is left."""
+
+
+class Tracking:
+    """All trackers of one run, each behind a thread; ``log`` and ``close`` are the caller's."""
+
+    def __init__(
+        self,
+        trackers: Sequence[tuple[str, Callable[[], Tracker]]],
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """``trackers`` are names with what starts each; ``tell`` hears of one that failed."""
+        self._notes: deque[str] = deque()
+        self._tell = tell
+        self._writers = [_Writer(name, start, self._notes.append) for name, start in trackers]
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Hand a step's metrics on; returns at once. What is not finite is left out."""
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        for writer in self._writers:
+            writer.put((step, finite))
+        self._tell_all()
+
+    def close(self) -> None:
+        """Wait for what is written, each tracker at most some seconds."""
+        for writer in self._writers:
+            writer.close()
+        self._writers = []
+        self._tell_all()
+
+    def _tell_all(self) -> None:
+        while self._notes:
+            self._tell(self._notes.popleft())
+
+
+class _Writer:
+    """One tracker and its thread."""
+
+    def __init__(self, name: str, start: Callable[[], Tracker], note: Callable[[str], object]) -> None:
+        self._name = name
+        self._start = start
+        self._note = note
+        self._lines: queue.SimpleQueue[tuple[int, Mapping[str, float]] | None] = queue.SimpleQueue()
+        self._is_broken = False
+        self._thread = threading.Thread(target=self._run, name=f"tracker {name}", daemon=True)
+        self._thread.start()
+
+    def put(self, line: tuple[int, Mapping[str, float]]) -> None:
+        if not self._is_broken:
+            self._lines.put(line)
+
+    def close(self) -> None:
+        self._lines.put(None)
+        self._thread.join(_CLOSE_TIMEOUT_S)
+        if self._thread.is_alive():
+            self._note(f"{self._name} did not finish writing within {_CLOSE_TIMEOUT_S:.0f} s")
+
+    def _run(self) -> None:
+        try:
+            tracker = self._start()
+            while (line := self._lines.get()) is not None:
+                tracker.log(*line)
+            tracker.close()
+        # A tracker is a guest: whatever it raises, the run goes on.
+        except Exception as error:
+            self._is_broken = True
+            self._note(f"{self._name} gets no more metrics: {type(error).__name__}: {error}")
+
+
+class TrackioTracker:
+    """Metrics in trackio's local store, which ``trackio show`` draws while the run trains."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        import trackio
+
+        self._run = trackio.init(
+            project=run.project, name=run.name, config=dict(run.settings), resume="allow", embed=False
+        )
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See Tracker."""
+        self._run.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        """See Tracker."""
+        self._run.finish()
+
+
+class WandbTracker:
+    """Metrics in Weights & Biases; its own variables (WANDB_MODE, ...) say where they go."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        import wandb
+
+        self._run = wandb.init(
+            project=run.project,
+            name=run.name,
+            id=run.name,
+            dir=run.folder,
+            config=dict(run.settings),
+            resume="allow",
+        )
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See Tracker."""
+        self._run.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        """See Tracker."""
+        self._run.finish()
+
+
+class TensorBoardTracker:
+    """Event files in the run folder: ``tensorboard --logdir RUN/tensorboard``."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        # Steps that a resume does again are taken off the curves.
+        purge_step = run.first_step + 1 if run.first_step else None
+        self._writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=purge_step)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See Tracker."""
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """See Tracker."""
+        self._writer.close()
+
+
+_TRACKERS: Mapping[str, Callable[[TrackedRun], Tracker]] = {
+    "trackio": TrackioTracker,
+    "wandb": WandbTracker,
+    "tensorboard": TensorBoardTracker,
+}
+
+
+def tracker_names(config: Config) -> tuple[str, ...]:
+    """The trackers that a run of ``config`` writes to; "auto" is trackio where it is installed.
+
+    Raises ValueError for one that was asked for by name and is not installed; before any model is loaded.
+    """
+    asked = config.output.report_to
+    if asked == ["none"]:
+        return ()
+    if asked == ["auto"]:
+        return ("trackio",) if _is_installed("trackio") else ()
+    missing = [name for name in asked if not _is_installed(name)]
+    if missing:
+        raise ConfigError(
+            [
+                Problem(
+                    where="output",
+                    field="report_to",
+                    fault=f"{name} is not installed",
+                    allowed=f"{name} after: pip install {_PACKAGES[name]}; or none",
+                )
+                for name in missing
+            ]
+        )
+    return tuple(asked)
+
+
+def start_tracking(
+    config: Config, name: str, folder: Path, first_step: int, tell: Callable[[str], None]
+) -> Tracking:
+    """The trackers of a run, starting in threads of their own. Raises as ``tracker_names`` does."""
+    run = TrackedRun(
+        project=config.output.project,
+        name=name,
+        folder=folder,
+        settings=config.model_dump(mode="json"),
+        first_step=first_step,
+    )
+    names = tracker_names(config)
+    if config.output.report_to == ["auto"] and not names:
+        tell("note: trackio is not installed (pip install trackio): metrics are in the run folder only")
+    return Tracking([(one, partial(_TRACKERS[one], run)) for one in names], tell)
+
+
+def _is_installed(name: str) -> bool:
+    return find_spec(_PACKAGES[name]) is not None

@@ -1,0 +1,248 @@
+"""The live page's server: lists runs, serves their reports and what is new in them, passes actions on.
+
+Answers on 127.0.0.1 only, to whom pipeline.report.live.guard lets pass. Reads run folders beside the runs
+that write them.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from pipeline.report.data import flat_settings, growing_data, run_data, series
+from pipeline.report.live.control import RunControl
+from pipeline.report.live.guard import Guard
+from pipeline.report.page import render_page, render_runs_page
+from pipeline.report.reader import RunReader
+from pipeline.report.samples import SampleFilter, find_samples
+from pipeline.report.waits import busy_shares
+
+_POLL_MS = 2000
+_MAX_BODY = 64_000
+_COMPARED = (
+    "rollout/reward_mean",
+    "rollout/pass_rate",
+    "step/seconds",
+    "step/samples_per_s",
+    "rollout/completion_length",
+    "train/staleness_mean",
+)
+
+
+class Pages:
+    """The endpoints, for the run folders in ``root``."""
+
+    def __init__(self, root: Path, control: RunControl, token: str) -> None:
+        self._root = root
+        self._control = control
+        self._token = token
+
+    def routes(self) -> list[Route]:
+        """All that can be asked for."""
+        return [
+            Route("/", _answer(self.runs_page)),
+            Route("/runs/{name}", _answer(self.run_page)),
+            Route("/api/runs", _answer(self.list_runs)),
+            Route("/api/jobs", _answer(self.list_jobs)),
+            Route("/api/runs/{name}/news", _answer(self.news)),
+            Route("/api/runs/{name}/samples", _answer(self.samples)),
+            Route("/api/runs/{name}/series", _answer(self.compared)),
+            Route("/api/runs/{name}/stop", _answer(self.stop), methods=["POST"]),
+            Route("/api/runs/{name}/resume", _answer(self.resume), methods=["POST"]),
+            Route("/api/start", _answer(self.start), methods=["POST"]),
+        ]
+
+    def runs_page(self, request: Request, body: dict[str, Any]) -> Response:
+        """The page with all runs."""
+        return HTMLResponse(render_runs_page(self._live()))
+
+    def run_page(self, request: Request, body: dict[str, Any]) -> Response:
+        """The report of a run, live."""
+        reader = self._reader(request)
+        return HTMLResponse(render_page(run_data(reader, num_samples=0), live=self._live(reader.name)))
+
+    def list_runs(self, request: Request, body: dict[str, Any]) -> Response:
+        """One line a run folder, newest first; one that cannot be read says why."""
+        folders = [path.parent for path in self._root.glob("*/config.yaml")]
+        folders.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        return JSONResponse([_line(path) for path in folders])
+
+    def list_jobs(self, request: Request, body: dict[str, Any]) -> Response:
+        """What was started from here, newest first."""
+        return JSONResponse([job.as_json() for job in reversed(self._control.jobs)])
+
+    def news(self, request: Request, body: dict[str, Any]) -> Response:
+        """Steps and spans above the given ones; ``busy_all`` is over the whole timeline."""
+        reader = self._reader(request)
+        after_step, after_span = (_number(request, name, 0) or 0 for name in ("after_step", "after_span"))
+        found = growing_data(reader, after_step, after_span)
+        if found["spans"]:
+            shares = busy_shares(reader.spans())
+            found["busy_all"] = {name: [round(s, 2), round(share, 4)] for name, (s, share) in shares.items()}
+        return JSONResponse(found)
+
+    def samples(self, request: Request, body: dict[str, Any]) -> Response:
+        """Completions that match the filter in the query, with their tasks."""
+        reader = self._reader(request)
+        found = find_samples(
+            reader,
+            SampleFilter(
+                task=request.query_params.get("task", ""),
+                first_step=_number(request, "first_step", None),
+                last_step=_number(request, "last_step", None),
+                outcome=request.query_params.get("outcome", ""),
+                draw_id=_number(request, "draw_id", None),
+                limit=_number(request, "limit", 100) or 0,
+                offset=_number(request, "offset", 0) or 0,
+            ),
+        )
+        tasks = reader.tasks(sorted({sample["task_id"] for sample in found}))
+        return JSONResponse({"samples": found, "tasks": tasks})
+
+    def compared(self, request: Request, body: dict[str, Any]) -> Response:
+        """The curves and the settings in which runs are compared."""
+        reader = self._reader(request)
+        columns = series(reader.steps(), reader.started_s())
+        curves = {name: columns.get(name, []) for name in ("step", "time_s", *_COMPARED)}
+        settings = {name: text for name, text, _ in flat_settings(reader.settings())}
+        return JSONResponse({**curves, "settings": settings})
+
+    def stop(self, request: Request, body: dict[str, Any]) -> Response:
+        """Ask a run to end in good order."""
+        return JSONResponse({"message": self._control.stop(self._reader(request))})
+
+    def resume(self, request: Request, body: dict[str, Any]) -> Response:
+        """Go on with a run."""
+        return JSONResponse({"message": self._control.resume(self._reader(request))})
+
+    def start(self, request: Request, body: dict[str, Any]) -> Response:
+        """Start a run with the settings in the body."""
+        return JSONResponse({"message": self._control.start(body)})
+
+    def _live(self, run: str | None = None) -> dict[str, Any]:
+        return {"token": self._token, "run": run, "poll_ms": _POLL_MS, "root": str(self._root)}
+
+    def _reader(self, request: Request) -> RunReader:
+        name = request.path_params["name"]
+        if name.startswith("."):
+            raise ValueError(f"{name!r} is no run of {self._root}")
+        return RunReader(self._root / name)
+
+
+def make_app(root: Path, control: RunControl, token: str, port: int) -> Starlette:
+    """The server's application, behind its guard."""
+    guard = Middleware(Guard, token=token, port=port)
+    return Starlette(routes=Pages(root, control, token).routes(), middleware=[guard])
+
+
+def run_watch(folder: str, port: int) -> int:
+    """Serve the runs in ``folder``, or the one that it is, until interrupted; returns the exit status.
+
+    ``port`` 0 takes any that is free. Raises ValueError for what is no folder of runs, or a port that is
+    taken.
+    """
+    path = Path(folder).expanduser()
+    if not path.is_dir():
+        raise ValueError(f"--watch: {str(path)!r} does not exist; give a run folder, or a folder of them")
+    path = path.resolve()
+    is_run = (path / "config.yaml").is_file()
+    root, page = (path.parent, f"/runs/{path.name}") if is_run else (path, "/")
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except (OSError, OverflowError) as error:
+            raise ValueError(f"--watch-port: {port} cannot be used ({error}); give another, or 0") from error
+        # From here on the address that is printed answers, if only after the server's first breath.
+        listener.listen()
+        port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
+        app = make_app(root, RunControl(root), token, port)
+        print(f"watching {root}: http://127.0.0.1:{port}{page}?token={token}  (Ctrl-C ends it)", flush=True)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))
+        server.run(sockets=[listener])
+    return 0
+
+
+def _answer(
+    endpoint: Callable[[Request, dict[str, Any]], Response],
+) -> Callable[[Request], Awaitable[Response]]:
+    """``endpoint`` in a thread, with the JSON body of a POST; a user's mistake is an answer."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            body = await _body(request) if request.method == "POST" else {}
+            return await run_in_threadpool(partial(endpoint, request, body))
+        except (ValueError, OSError) as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+
+    return answer
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    text = b""
+    async for chunk in request.stream():
+        text += chunk
+        if len(text) > _MAX_BODY:
+            raise ValueError(f"the request is longer than {_MAX_BODY} bytes")
+    value = json.loads(text or b"{}")
+    if not isinstance(value, dict):
+        raise ValueError("the request holds no JSON object")
+    return value
+
+
+def _number(request: Request, name: str, otherwise: int | None) -> int | None:
+    text = request.query_params.get(name, "")
+    if not text:
+        return otherwise
+    if not text.lstrip("-").isdecimal() or len(text) > 18:
+        raise ValueError(f"{name}: {text[:40]!r} is not a whole number")
+    return int(text)
+
+
+def _line(path: Path) -> dict[str, Any]:
+    """What the list says of one run."""
+    try:
+        reader = RunReader(path)
+        state, settings = reader.state(), reader.settings()
+        last = reader.query("SELECT metrics FROM steps WHERE status = 'committed' ORDER BY step DESC LIMIT 5")
+        summary = reader.json_file("summary.json") or {}
+        evaluation = summary.get("evaluation") or {}
+        return {
+            "name": reader.name,
+            "status": state.status,
+            "step": state.step,
+            "max_steps": state.max_steps,
+            "started_s": reader.started_s(),
+            "model": _at(settings, "model", "name"),
+            "dataset": _at(settings, "dataset", "name"),
+            "mode": _at(settings, "acceleration", "mode"),
+            "reward": _mean_of([row["metrics"] for row in last], "rollout/reward_mean"),
+            "pass_rate": _mean_of([row["metrics"] for row in last], "rollout/pass_rate"),
+            "after": (evaluation.get("after") or {}).get("pass_at_1"),
+            "difference": evaluation.get("difference"),
+        }
+    except ValueError as error:
+        return {"name": path.name, "status": "unreadable", "error": str(error)}
+
+
+def _at(settings: dict[str, Any], section: str, name: str) -> Any:
+    values = settings.get(section)
+    return values.get(name) if isinstance(values, dict) else None
+
+
+def _mean_of(metrics: list[str], name: str) -> float | None:
+    values = [value for value in (json.loads(text).get(name) for text in metrics) if value is not None]
+    return sum(values) / len(values) if values else None

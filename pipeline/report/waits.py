@@ -1,0 +1,124 @@
+"""Who waited for whom: what the spans of a run say about each step and each stage.
+
+Pure. A stage is busy while at least one of its spans is open. What the trainer waited for is told by what was
+at work meanwhile: a generator (then it waited for that), or else the reward workers, or else neither (weights
+on their way, nothing issued).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.host.spans import GENERATION, GIVEN_UP, REWARDS, STAGES, TRAINER, WAITING, Interval, union
+from pipeline.report.reader import SpanRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """One step in seconds: from its start to its end, what the trainer did meanwhile, and what it waited for.
+
+    ``other_s`` is neither: writing weights, accounting.
+    """
+
+    step: int
+    started_s: float
+    ended_s: float
+    trained_s: float
+    for_generation_s: float
+    for_rewards_s: float
+    for_nothing_s: float
+    other_s: float
+
+
+def step_times(spans: Sequence[SpanRow]) -> list[StepTimes]:
+    """The steps that the trainer finished, in order; one that was done again counts once, as it was last."""
+    by_step: dict[int, list[SpanRow]] = defaultdict(list)
+    for span in spans:
+        if span.stage in (TRAINER, WAITING):
+            by_step[_step_of(span)].append(span)
+    generating = union((span.started_s, span.ended_s) for span in spans if span.stage == GENERATION)
+    scoring = union((span.started_s, span.ended_s) for span in spans if span.stage == REWARDS)
+    both = _both(generating, scoring)
+    finished = {step: _latest_attempt(own) for step, own in sorted(by_step.items())}
+    return [_times(step, own, generating, scoring, both) for step, own in finished.items() if own]
+
+
+def _step_of(span: SpanRow) -> int:
+    """The step in the span's name, "step N ...": the one it was for; ``span.step`` was closed next."""
+    words = span.name.split()
+    return int(words[1].rstrip(":")) if len(words) > 1 and words[0] == "step" else span.step
+
+
+def _times(
+    step: int,
+    spans: Sequence[SpanRow],
+    generating: Sequence[Interval],
+    scoring: Sequence[Interval],
+    both: Sequence[Interval],
+) -> StepTimes:
+    first, last = min(span.started_s for span in spans), max(span.ended_s for span in spans)
+    trained = union((span.started_s, span.ended_s) for span in spans if span.stage == TRAINER)
+    waited = union((span.started_s, span.ended_s) for span in spans if span.stage == WAITING)
+    for_generation = overlap(waited, generating)
+    for_rewards = overlap(waited, scoring) - overlap(waited, both)
+    waited_s, trained_s = length(waited), length(trained)
+    return StepTimes(
+        step=step,
+        started_s=first,
+        ended_s=last,
+        trained_s=trained_s,
+        for_generation_s=for_generation,
+        for_rewards_s=for_rewards,
+        for_nothing_s=max(0.0, waited_s - for_generation - for_rewards),
+        other_s=max(0.0, last - first - waited_s - trained_s),
+    )
+
+
+def _latest_attempt(spans: Sequence[SpanRow]) -> list[SpanRow]:
+    """The spans from which the step's last update was made; none where it was never finished.
+
+    A resume does steps again: an attempt ends with an update, or with what was given up.
+    """
+    attempts: list[list[SpanRow]] = [[]]
+    for span in sorted(spans, key=lambda span: span.started_s):
+        attempts[-1].append(span)
+        if span.name.endswith(("update", GIVEN_UP)):
+            attempts.append([])
+    done = [attempt for attempt in attempts if attempt and attempt[-1].name.endswith("update")]
+    return done[-1] if done else []
+
+
+def busy_shares(spans: Sequence[SpanRow]) -> dict[str, tuple[float, float]]:
+    """For each stage with spans: seconds busy, and their share of the time from first to last span."""
+    if not spans:
+        return {}
+    total_s = max(span.ended_s for span in spans) - min(span.started_s for span in spans)
+    shares = {}
+    for stage in STAGES:
+        busy_s = length(union((one.started_s, one.ended_s) for one in spans if one.stage == stage))
+        if busy_s:
+            shares[stage] = (busy_s, busy_s / total_s)
+    return shares
+
+
+def overlap(left: Sequence[Interval], right: Sequence[Interval]) -> float:
+    """Seconds in both; each is disjoint and in order."""
+    return length(_both(left, right))
+
+
+def _both(left: Sequence[Interval], right: Sequence[Interval]) -> list[Interval]:
+    intervals = []
+    for start, end in left:
+        for index in range(bisect_left(right, start, key=lambda piece: piece[1]), len(right)):
+            if right[index][0] >= end:
+                break
+            intervals.append((max(start, right[index][0]), min(end, right[index][1])))
+    return intervals
+
+
+def length(intervals: Sequence[Interval]) -> float:
+    """The seconds of disjoint intervals."""
+    return sum(end - start for start, end in intervals)

@@ -1,0 +1,1 @@
+"""Slot, draw, score, group, batch."""

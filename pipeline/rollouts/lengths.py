@@ -1,0 +1,152 @@
+"""How long answers are: expected by task, for the order of dispatch, and what early abort saved.
+
+Pure counting; decides nothing.
+
+Does early abort pay here? What watching answers costs, against the tokens that were not written for it.
+
+The engine watches every answer while it is written; what that costs is measured here, on every few
+completions, by watching them once more. What it saves is an estimate (pipeline.rollouts.lengths) at the
+seconds that a token costs the engine at its present batch. Where the cost is larger, early abort ends for the
+rest of the run.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pipeline.generation.early_abort import AnswerWatch
+from pipeline.messages import Completion
+
+# A task's newest group counts this much in its mean: answers change as the policy learns.
+_NEWEST = 0.5
+_NUM_REMEMBERED = 512
+
+
+class ExpectedLengths:
+    """The running mean length of each task's answers, in tokens.
+
+    A task without answers is expected at the mean of all others, scaled by the length of its prompt; before
+    there is any answer, long prompts stand for long answers.
+    """
+
+    def __init__(self) -> None:
+        self._means: dict[str, float] = {}
+        self._num_prompt_tokens = 0  # of all groups
+        self._num_answer_tokens = 0.0  # of a mean answer of each group
+
+    def record(self, task_id: str, num_prompt_tokens: int, lengths: Sequence[int]) -> None:
+        """Count the answers of one group."""
+        mean = statistics.fmean(lengths)
+        self._means[task_id] = (1 - _NEWEST) * self._means.get(task_id, mean) + _NEWEST * mean
+        self._num_prompt_tokens += num_prompt_tokens
+        self._num_answer_tokens += mean
+
+    def expect(self, task_id: str, num_prompt_tokens: int) -> float:
+        """Tokens that an answer of the task is expected to have; a prior where it never had one."""
+        mean = self._means.get(task_id)
+        if mean is not None:
+            return mean
+        if not self._num_prompt_tokens:
+            return float(num_prompt_tokens)
+        return num_prompt_tokens * self._num_answer_tokens / self._num_prompt_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortCounts:
+    """Completions that were ended early, and the tokens that they did not write: an estimate."""
+
+    num_aborted: int
+    num_tokens_saved: float
+
+
+class AbortAccount:
+    """Counts what early abort ended and estimates what it saved.
+
+    What an aborted completion would still have written nobody knows. It is taken to be what completions
+    that were not aborted had left at that length, on average over the last few hundred that got that
+    far; nothing, if none did.
+    """
+
+    def __init__(self) -> None:
+        self._lengths: deque[int] = deque(maxlen=_NUM_REMEMBERED)
+        self._num_aborted = 0
+        self._num_tokens_saved = 0.0
+
+    def record(self, completion: Completion) -> None:
+        """Count one completion."""
+        length = len(completion.token_ids)
+        if completion.finish_reason != "abort":
+            self._lengths.append(length)
+            return
+        self._num_aborted += 1
+        left = [other - length for other in self._lengths if other > length]
+        self._num_tokens_saved += statistics.fmean(left) if left else 0.0
+
+    def drain(self) -> AbortCounts:
+        """Since the last ``drain()``."""
+        counts = AbortCounts(num_aborted=self._num_aborted, num_tokens_saved=self._num_tokens_saved)
+        self._num_aborted, self._num_tokens_saved = 0, 0.0
+        return counts
+
+
+_LEAST = 128
+_EVERY = 4
+
+
+class AbortBalance:
+    """``pays`` says whether answers are still to be watched; once it is False it stays so."""
+
+    def __init__(
+        self,
+        prefill: str,
+        *,
+        least: int = _LEAST,
+        every: int = _EVERY,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Nothing is decided before ``least`` completions; one in ``every`` is watched again."""
+        assert least > 0 and every > 0
+        self._prefill = prefill
+        self._least = least
+        self._every = every
+        self._clock = clock
+        self._saved = AbortAccount()
+        self._num_seen = 0
+        self._cost_s = 0.0
+        self._saved_s = 0.0
+        self.pays = True
+
+    def record(self, completion: Completion, token_s: float) -> str | None:
+        """Count a completion that was watched; ``token_s`` is what a token costs the engine now.
+
+        Returns, once, in words, that watching does not pay.
+        """
+        if not self.pays:
+            return None
+        self._saved.record(completion)
+        self._saved_s += self._saved.drain().num_tokens_saved * token_s
+        if self._num_seen % self._every == 0:
+            self._cost_s += self._every * self._watch(completion)
+        self._num_seen += 1
+        if self._num_seen < self._least or self._cost_s <= self._saved_s:
+            return None
+        self.pays = False
+        return (
+            f"early abort is turned off: over {self._num_seen} completions watching cost "
+            f"{self._cost_s:.2f} s and saved tokens of {self._saved_s:.2f} s (acceleration.early_abort)"
+        )
+
+    def _watch(self, completion: Completion) -> float:
+        """Seconds to watch the answer as the engine did, a token at a time."""
+        text, num = completion.text, max(1, len(completion.token_ids))
+        size = max(1, -(-len(text) // num))
+        started = self._clock()
+        watch = AnswerWatch(self._prefill)
+        for start in range(0, len(text), size):
+            if watch.feed(text[start : start + size]):
+                break
+        return self._clock() - started

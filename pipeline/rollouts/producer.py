@@ -1,0 +1,345 @@
+"""The rollout side of a run: slot, draw, generate, score, group.
+
+    buffer.acquire_slot ─► draws.next ─► generator ─► scorer ─► draws.close_group ─► buffer.put
+                                                                  └─► no signal: replaced
+                                                                  (pipeline.rollouts.gate)
+
+At first it hands in what a resume found scored. Then one loop issues draws as slots come free, those of one
+step whose answers are expected to be long first; each draw lives in an asyncio task of its own, so that
+groups overlap freely. Does not train and does not decide how old a sample may be (the buffer does). Called
+by pipeline.run.attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from configs.acceleration_schema import LongTailConfig
+from configs.schema import Config
+from curriculum.sampler import Sampler
+from curriculum.task import Task
+from pipeline.errors import StageError
+from pipeline.evaluation.summary import GUARD
+from pipeline.generation.generator import Generator, GeneratorError
+from pipeline.host.spans import GENERATION, REWARDS, Interval, Timeline, union
+from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGroup, SamplingSettings
+from pipeline.models.prompts import request_seed
+from pipeline.record.ledger import Ledger
+from pipeline.record.ledger_rows import Draw
+from pipeline.record.metrics import StageTimer
+from pipeline.rollouts.buffer import RolloutBuffer, Slot
+from pipeline.rollouts.draws import DrawAccount, request_id
+from pipeline.rollouts.gate import SignalGate
+from pipeline.rollouts.lengths import AbortAccount, AbortBalance, ExpectedLengths
+from rewards.result import RewardResult
+
+# So many groups in a row without a usable score mean that scoring is broken, not the answers.
+MAX_FAILED_GROUPS = 16
+
+
+class TaskScorer(Protocol):
+    """Scores the text of one answer; rewards.pool.RewardPool is the real one."""
+
+    async def score(self, task: Task, text: str, *, priority: float = 0) -> RewardResult:
+        """Score ``text``, prefill included, as an answer to ``task``; the smallest ``priority`` is first."""
+        ...
+
+
+class RolloutProducer:
+    """Keeps the buffer full until it is cancelled.
+
+    Issues ``groups_per_step`` groups for each of ``num_steps`` steps. ``prompt_ids`` maps a task to its
+    encoded prompt, ``basis`` task and prompt to what their rollouts rest on (pipeline.run.resume). With
+    ``seed`` each request has a seed of its own. With ``score_each`` a completion is scored as soon as it is
+    finished, otherwise when its whole group is. With ``aborts_early`` completions that can no longer compile
+    are ended, as long as that pays (pipeline.rollouts.lengths).
+
+    ``num_extra`` groups more than planned are issued, so that each step has that many more at work than it
+    trains on; ``withdraw`` takes back what a step did not wait for. Groups that ``gate`` holds are replaced.
+    """
+
+    def __init__(
+        self,
+        *,
+        generator: Generator,
+        scorer: TaskScorer,
+        buffer: RolloutBuffer,
+        sampler: Sampler,
+        ledger: Ledger,
+        prompt_ids: Callable[[Task], tuple[int, ...]],
+        tasks: Sequence[Task],
+        basis: Callable[[Task, tuple[int, ...]], str],
+        sampling: SamplingSettings,
+        num_generations: int,
+        groups_per_step: int,
+        first_step: int,
+        num_steps: int,
+        prefill: str,
+        score_each: bool,
+        slot_deadline_s: float,
+        aborts_early: bool = False,
+        long_tails: LongTailConfig | None = None,
+        num_extra: int = 0,
+        seed: int | None = None,
+        gate: SignalGate | None = None,
+        timeline: Timeline | None = None,
+    ) -> None:
+        self._generator = generator
+        self._timeline = timeline or Timeline(enabled=False)
+        self._scorer = scorer
+        self._buffer = buffer
+        self._draws = DrawAccount(sampler, ledger, tasks, prompt_ids, basis)
+        self._prompt_ids = prompt_ids
+        self._seed = seed
+        self._sampling = sampling
+        self._num_generations = num_generations
+        self._groups_per_step = groups_per_step
+        self._first_step = first_step
+        self._prefill = prefill
+        self._score_each = score_each
+        self._slot_deadline_s = slot_deadline_s
+        self._balance = AbortBalance(prefill) if aborts_early else None
+        self._ledger = ledger
+        self._long_tails = long_tails or LongTailConfig()
+        self._last_step = first_step + num_steps - 1
+        self._num_issued = 0
+        self._num_lost = 0
+        self._num_wanted = num_steps * groups_per_step + num_extra
+        self._more_wanted = asyncio.Event()
+        self._num_failed_in_row = 0
+        self._gate = gate or SignalGate(budget=0)
+        self._running: dict[int, asyncio.Task[None]] = {}  # draw_id -> its work
+        self._lengths = ExpectedLengths()
+        self.aborts = AbortAccount()
+        self.generation_timer = StageTimer()
+        buffer.when_too_old(self._make_again)
+
+    async def run(self) -> None:
+        """Issue what the steps need; consumes slots, produces groups; ``trained`` and ``drop`` unblock it.
+
+        Ends only by cancellation, when the last step is done: a group may be lost until then, and
+        ``replace`` asks for another. A fault in any draw, or in issuing one, is handed to whoever waits on
+        the buffer, and raised here.
+        """
+        try:
+            self._take_back()
+            while True:
+                while self._num_issued >= self._num_wanted:
+                    self._more_wanted.clear()
+                    await self._more_wanted.wait()
+                first = await self._buffer.acquire_slot(self._slot_deadline_s)
+                self._issue(self._slots_of_step(first))
+        except Exception as error:
+            self._buffer.fail(_describe(error))
+            raise
+        finally:
+            left = list(self._running.values())
+            for running in left:
+                running.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+    def replace(self, num_groups: int) -> None:
+        """Issue ``num_groups`` more than planned, in place of groups that were lost."""
+        self._num_wanted += num_groups
+        self._num_lost += num_groups
+        self._more_wanted.set()
+
+    def withdraw(self, draw_ids: Sequence[int], groups: Sequence[RolloutGroup], reason: str) -> None:
+        """Give draws up, at work or finished, whose slots the buffer has taken back; others are issued.
+
+        Their requests end in the generator, the ledger notes ``reason``, and the sampler may draw their tasks
+        again.
+        """
+        for draw_id in draw_ids:
+            self._running[draw_id].cancel()
+        lost = [*draw_ids, *(group.draw_id for group in groups)]
+        for draw_id in lost:
+            self._draws.put_back(draw_id, reason)
+        self.replace(len(lost))
+
+    def finish(self) -> None:
+        """Issue nothing more: the last step has its groups. What is still open is given up."""
+        reason = "the last step had its groups"
+        for draw_id in self._buffer.open_draws:
+            if draw_id in self._running:
+                self._running[draw_id].cancel()
+            self._buffer.drop(draw_id)
+            self._draws.put_back(draw_id, reason)
+        self._draws.put_back_waiting(reason)
+        self._num_wanted = self._num_issued
+
+    def _take_back(self) -> None:
+        """Hand in what was scored before a resume; it counts as issued, as it was."""
+        for group in self._draws.take_back(self._buffer.take_back):
+            self._num_issued += 1
+            lengths = [len(rollout.completion.token_ids) for rollout in group.rollouts]
+            self._lengths.record(group.task.task_id, len(group.rollouts[0].prompt_ids), lengths)
+
+    def _make_again(self, group: RolloutGroup) -> None:
+        """Issue a draw once more whose group came too old; the buffer calls this."""
+        self._draws.make_again(group.draw_id, "its tokens are older than max_staleness allows")
+        self.replace(1)
+
+    def _slots_of_step(self, first: Slot) -> list[Slot]:
+        """``first`` and what else can be had at once of the groups of the same step."""
+        num_left = self._groups_per_step - (self._num_issued - self._num_lost) % self._groups_per_step
+        slots = [first]
+        while len(slots) < min(num_left, self._num_wanted - self._num_issued):
+            slot = self._buffer.take_slot()
+            if slot is None:
+                break
+            slots.append(slot)
+        return slots
+
+    def _issue(self, slots: Sequence[Slot]) -> None:
+        """Draw a task for each slot and send them off; the draws do not depend on the order of dispatch."""
+        draws: list[tuple[Draw, Task]] = []
+        for slot in slots:
+            draw, task = self._draws.next(self._next_step(), slot.policy_version)
+            self._num_issued += 1
+            self._buffer.issue(slot, draw.draw_id)
+            draws.append((draw, task))
+        if self._long_tails.longest_first:
+            draws.sort(key=lambda draw: self._expected_length(draw[1]), reverse=True)
+        for draw, task in draws:
+            running = asyncio.create_task(self._collect(draw, task), name=f"draw {draw.draw_id}")
+            self._running[draw.draw_id] = running
+            running.add_done_callback(partial(self._finished, draw.draw_id))
+
+    def _expected_length(self, task: Task) -> float:
+        return self._lengths.expect(task.task_id, len(self._prompt_ids(task)))
+
+    def _next_step(self) -> int:
+        """The step that the next draw is meant for; it may come to be trained on by another."""
+        num_steps = (self._num_issued - self._num_lost) // self._groups_per_step
+        return min(self._first_step + num_steps, self._last_step)
+
+    def _finished(self, draw_id: int, running: asyncio.Task[None]) -> None:
+        # A draw that is made again may have its next work by now.
+        if self._running.get(draw_id) is running:
+            del self._running[draw_id]
+        if running.cancelled():
+            return
+        error = running.exception()
+        if error is not None:
+            self._buffer.fail(f"{running.get_name()}: {_describe(error)}")
+
+    async def _collect(self, draw: Draw, task: Task) -> None:
+        """Turn one draw into a group in the buffer, or into a failed draw in the ledger."""
+        prompt_ids = self._prompt_ids(task)
+        request = GenerationRequest(
+            request_id=request_id(draw),
+            prompt_ids=prompt_ids,
+            num_generations=self._num_generations,
+            sampling=self._sampling,
+            seed=None if self._seed is None else request_seed(self._seed, draw.draw_id),
+            abort_prefill=self._prefill if self._balance is not None and self._balance.pays else None,
+        )
+        completions: list[Completion] = []
+        scores: list[asyncio.Task[RewardResult]] = []
+        asked_s = self._timeline.now()
+        scoring: list[Interval] = []
+        try:
+            with self.generation_timer.busy():
+                async for completion in self._generator.generate(request):
+                    completions.append(completion)
+                    self.generation_timer.add(num_tokens=len(completion.token_ids))
+                    self.aborts.record(completion)
+                    self._weigh_abort(completion)
+                    if self._score_each:
+                        scores.append(self._start_scoring(draw.draw_id, task, completion, scoring))
+            if len(completions) != self._num_generations:
+                raise GeneratorError(
+                    f"the generator gave {len(completions)} of {self._num_generations} completions "
+                    f"of {task.task_id}"
+                )
+            self._buffer.generated(draw.draw_id)
+            num_tokens = sum(len(completion.token_ids) for completion in completions)
+            self._timeline.note(
+                GENERATION, task.task_id, asked_s, draw_id=draw.draw_id, num_tokens=num_tokens
+            )
+            self._lengths.record(task.task_id, len(prompt_ids), [len(c.token_ids) for c in completions])
+            if not self._score_each:
+                scores = [self._start_scoring(draw.draw_id, task, one, scoring) for one in completions]
+            results = await asyncio.gather(*scores)
+            for started_s, ended_s in union(scoring):
+                self._timeline.note(REWARDS, task.task_id, started_s, ended_s=ended_s, draw_id=draw.draw_id)
+        finally:
+            for score in scores:
+                score.cancel()
+        self._close_group(make_group(draw.draw_id, task, prompt_ids, completions, results))
+
+    def _weigh_abort(self, completion: Completion) -> None:
+        if self._balance is None:
+            return
+        usage = self.generation_timer.total()
+        verdict = self._balance.record(completion, usage.seconds / max(1, usage.num_tokens))
+        if verdict is not None:
+            self._ledger.event(GUARD, verdict)
+
+    def _start_scoring(
+        self, draw_id: int, task: Task, completion: Completion, scoring: list[Interval]
+    ) -> asyncio.Task[RewardResult]:
+        """Have a completion scored; from when to when that was done is added to ``scoring``."""
+        # Whole groups are trained on: rather the rest of an older one than the beginning of another.
+        text = self._prefill + completion.text
+        score = asyncio.create_task(self._scorer.score(task, text, priority=draw_id))
+        started_s = self._timeline.now()
+        # Called before whoever waits for the score goes on.
+        score.add_done_callback(lambda done: scoring.append((started_s, self._timeline.now())))
+        return score
+
+    def _close_group(self, group: RolloutGroup) -> None:
+        """Hand the group in; one that could not be scored, or that the gate holds, is replaced."""
+        step = self._buffer.next_step
+        is_held = self._gate.holds(group, step)
+        if self._draws.close_group(group, step if is_held else None):
+            self._num_failed_in_row = 0
+            if is_held:
+                self._buffer.pass_over(group.draw_id)
+                self.replace(1)
+            else:
+                self._buffer.put(group)
+            return
+        self._num_failed_in_row += 1
+        detail = next(r.result.detail for r in group.rollouts if r.result.is_infra_error)
+        self._buffer.drop(group.draw_id)
+        self.replace(1)
+        if self._num_failed_in_row >= MAX_FAILED_GROUPS:
+            raise StageError(
+                f"{MAX_FAILED_GROUPS} groups in a row could not be scored; the last reason: {detail}"
+            )
+
+
+def num_extra_groups(config: Config) -> int:
+    """Groups that a step starts beyond those it trains on (``acceleration.long_tails.over_issue``)."""
+    return math.ceil(config.prompts_per_step * config.acceleration.long_tails.over_issue)
+
+
+def _describe(error: BaseException) -> str:
+    """The error's message, or its type where it has none (a bare TimeoutError)."""
+    return str(error) or type(error).__name__
+
+
+def make_group(
+    draw_id: int,
+    task: Task,
+    prompt_ids: tuple[int, ...],
+    completions: Sequence[Completion],
+    results: Sequence[RewardResult],
+) -> RolloutGroup:
+    """The group of one draw, from its completions and their scores in the same order."""
+    rollouts = tuple(
+        Rollout(
+            rollout_id=f"{draw_id}/{completion.index}",
+            prompt_ids=prompt_ids,
+            completion=completion,
+            result=result,
+        )
+        for completion, result in zip(completions, results, strict=True)
+    )
+    return RolloutGroup(group_id=f"draw-{draw_id}", draw_id=draw_id, task=task, rollouts=rollouts)

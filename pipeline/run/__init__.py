@@ -1,0 +1,1 @@
+"""The main job: its stages, its two loops, resume."""

@@ -1,0 +1,119 @@
+"""The first thing a run does: start what takes long, then import the rest of the run beside it.
+
+The engine's process imports vLLM while this process imports, reads its configuration's tasks and looks at the
+sandbox. Ray, which has many servers, is started by the first stage that waits for it. Nothing of it holds a
+model yet: a run that is refused costs no more than before.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from configs.schema import Config
+from pipeline.errors import StageError
+from pipeline.generation.client import LaunchedHost, launch
+from pipeline.generation.resident import runtime_folder, socket_path
+from pipeline.generation.settings import engine_environment
+from pipeline.host import spans as startup
+from pipeline.host.orphan_guard import guarded
+from pipeline.host.shares import may_have_gpu
+
+_CLOSE_TIMEOUT_S = 20.0
+
+
+class Launched:
+    """What was started early: the engine's host (None where it is Ray's or resident), and Ray."""
+
+    def __init__(
+        self,
+        host: LaunchedHost | None,
+        ray_address: str | None = None,
+        *,
+        startup_timeout_s: float = 300.0,
+    ) -> None:
+        self._host = host
+        self._startup_timeout_s = startup_timeout_s
+        self._ray_address = ray_address
+        self._fault: BaseException | None = None
+        self._is_up, self._is_over = threading.Event(), threading.Event()
+        # Ray's servers die with the thread that started them, so it lives as long as the run.
+        self._ray = threading.Thread(target=self._hold_ray, name="Ray", daemon=True)
+        self._starting = threading.Lock()
+
+    def take_host(self) -> LaunchedHost | None:
+        """The host, for the caller to use or to kill."""
+        host, self._host = self._host, None
+        return host
+
+    def wait_for_ray(self) -> None:
+        """Return when Ray runs; the first call starts it.
+
+        Raises what its start raised, and StageError when it takes too long.
+        """
+        with self._starting:
+            if self._ray.ident is None and not self._is_over.is_set():
+                self._ray.start()
+        if not self._is_up.wait(self._startup_timeout_s):
+            limit = f"{self._startup_timeout_s:g} s (runtime.startup_timeout_s)"
+            raise StageError(f"Ray did not start on this machine within {limit}")
+        if self._fault is not None:
+            raise self._fault
+
+    def close(self) -> None:
+        """End Ray, and the host if nobody has taken it."""
+        if (host := self.take_host()) is not None:
+            host.kill()
+        self._is_over.set()
+        # What of it does not end in time ends with this process.
+        with self._starting:
+            if self._ray.ident is not None:
+                self._ray.join(_CLOSE_TIMEOUT_S)
+
+    def _hold_ray(self) -> None:
+        try:
+            # Imported here, beside the imports of the main thread.
+            from pipeline.cluster.ray_start import running_ray
+
+            with ExitStack() as stack:
+                with startup.span("driver", "start Ray"):
+                    stack.enter_context(running_ray(self._ray_address))
+                self._is_up.set()
+                self._is_over.wait()
+        except BaseException as error:
+            self._fault = error
+        finally:
+            self._is_up.set()
+
+
+@contextmanager
+def launched(config: Config) -> Iterator[Launched]:
+    """Start early what ``config`` needs; what is not taken is ended on the way out."""
+    # Ray does this where it is started by the main thread: leave in good order.
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    with guarded():
+        early = Launched(
+            _launch_host(config),
+            config.cluster.address,
+            startup_timeout_s=config.runtime.startup_timeout_s,
+        )
+        try:
+            yield early
+        finally:
+            early.close()
+            signal.signal(signal.SIGTERM, before)
+
+
+def _launch_host(config: Config) -> LaunchedHost | None:
+    """A host that imports vLLM, where this run will surely want one and it can be known without torch."""
+    runtime = config.runtime
+    is_cpu = runtime.device == "cpu" or (runtime.device == "auto" and not may_have_gpu())
+    if config.generation.engine != "vllm" or not is_cpu or config.cluster.address is not None:
+        return None
+    if runtime.attach and socket_path(0).exists():
+        return None
+    with startup.span("driver", "launch the engine's process"):
+        return launch(engine_environment(config, "cpu"), runtime_folder())

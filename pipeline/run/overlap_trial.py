@@ -1,0 +1,114 @@
+"""Who shares hardware with whom, and whether generation and training then run beside each other or in turn.
+
+``gpu_shares`` and ``cpu_threads`` say what each may take. ``OverlapTrial`` decides from step times: where the
+two share cores or a GPU, running them at once can be slower than in turn, so both are measured over the first
+steps and the better is kept. In turn, all the steps that one version of the weights may serve are generated
+at once. It starts and pauses nothing itself.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+
+from configs.schema import Config
+from pipeline.host.shares import is_shared
+
+# Steps that still contain what the order before them left over.
+_NUM_SETTLING = 2
+_NUM_MEASURED = 2
+# A trial costs a few steps in the slower order: not worth it in a shorter run.
+_LEAST_STEPS = 20
+# So much slower in its first measured step, and the second order is given up.
+_HOPELESS = 1.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a trial found: seconds for a thousand tokens of a step, its prompts included, in each order."""
+
+    overlaps: bool
+    overlap_s: float
+    alternate_s: float
+
+    def __str__(self) -> str:
+        kept = "beside each other" if self.overlaps else "in turn"
+        return (
+            f"generation and training run {kept}: {self.overlap_s:.2f} s for 1,000 tokens of a step beside "
+            f"each other, {self.alternate_s:.2f} s in turn"
+        )
+
+
+class OverlapTrial:
+    """Overlap first, then alternation, ``num_measured`` steps each, then the faster one for good.
+
+    Where that is overlap, it is measured once more as the run goes on in it: completions have become shorter
+    since the first time, and what a step costs beside its tokens counts for more. The steps right after a
+    change are not counted. Where alternation is clearly slower in its first measured step, it ends there. In
+    turn, ``block`` steps are generated at once (see RolloutBuffer.alternate): whole blocks are measured then,
+    wherever the first of them begins, after all that can be left of the order before.
+    """
+
+    def __init__(
+        self, *, num_settling: int = _NUM_SETTLING, num_measured: int = _NUM_MEASURED, block: int = 1
+    ) -> None:
+        assert num_settling >= 0 and num_measured > 0 and block > 0
+        self._block = block
+        self._num_settling = max(num_settling, block + 1) if block > 1 else num_settling
+        self._num_measured = math.ceil(num_measured / block) * block
+        self._num_left = num_settling  # steps that are not counted
+        self._measured: dict[bool, list[tuple[float, int]]] = {True: [], False: []}  # overlaps -> (s, tokens)
+        self._is_second_look = False
+        self._is_over = False
+        self.overlaps = True
+
+    @staticmethod
+    def of_run(config: Config, device: str, num_gpus: int) -> OverlapTrial | None:
+        """The trial that a run needs; None where it has nothing to decide or would not pay."""
+        has_choice = config.acceleration.max_staleness > 0 or config.acceleration.stream_steps
+        is_long = config.training.max_steps >= _LEAST_STEPS
+        is_auto = config.runtime.placement == "auto"
+        is_wanted = is_auto and has_choice and is_long and is_shared(config, device, num_gpus)
+        has_blocks = config.acceleration.long_tails.over_issue == 0
+        block = config.acceleration.max_staleness + 1 if has_blocks else 1
+        return OverlapTrial(block=block) if is_wanted else None
+
+    def record(self, step_s: float, num_tokens: int) -> Verdict | None:
+        """Count a step of ``num_tokens`` that has ended, its prompts once a group; the verdict, once.
+
+        ``overlaps`` says how the next step shall run.
+        """
+        if self._is_over:
+            return None
+        if self._num_left > 0:
+            self._num_left -= 1
+            return None
+        measured = self._measured[self.overlaps]
+        measured.append((step_s, max(1, num_tokens)))
+        is_whole = len(measured) == self._num_measured
+        if self.overlaps and not self._is_second_look:
+            if is_whole:
+                self._turn_to(overlap=False)
+            return None
+        overlap_s, alternate_s = (self._for_thousand(order) for order in (True, False))
+        is_hopeless = not self.overlaps and self._block == 1 and alternate_s >= _HOPELESS * overlap_s
+        if not is_whole and not is_hopeless:
+            return None
+        if not self.overlaps and overlap_s <= alternate_s:
+            self._is_second_look = True
+            self._turn_to(overlap=True)
+            return None
+        self._is_over = True
+        self.overlaps = overlap_s <= alternate_s
+        return Verdict(overlaps=self.overlaps, overlap_s=overlap_s, alternate_s=alternate_s)
+
+    def _turn_to(self, *, overlap: bool) -> None:
+        self.overlaps, self._num_left, self._measured[overlap] = overlap, self._num_settling, []
+
+    def _for_thousand(self, overlaps: bool) -> float:
+        """Seconds for a thousand tokens: the median step, or all steps where they make a block together."""
+        steps = self._measured[overlaps]
+        if self._block > 1:
+            return 1000 * sum(step_s for step_s, _ in steps) / sum(num_tokens for _, num_tokens in steps)
+        return statistics.median(1000 * step_s / num_tokens for step_s, num_tokens in steps)

@@ -1,0 +1,297 @@
+"""The stages of a run, started beside each other and ended together.
+
+    engine's process ─► vLLM ─► model ─┐
+    reward workers ────────────────────┼─► first scored rollout
+    Ray ─► trainer (may be the last: it is first needed when a step's groups are there)
+
+On a cluster generators and reward workers are Ray's as well. With few cores Ray and the trainer wait until
+the engine is at work: they would only take the processor from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from configs.schema import Config
+from curriculum.sources import load_tasks
+from curriculum.stages import refuse_empty_stages
+from curriculum.task import Task
+from pipeline.errors import TrainerDiedError
+from pipeline.evaluation.heldout import heldout_tasks, refuse_long_prompts
+from pipeline.evaluation.scorers import check_sandbox
+from pipeline.generation.generator import Generator
+from pipeline.generation.start import running_generator
+from pipeline.host import spans as startup
+from pipeline.host.limits import num_oom_kills, why_killed
+from pipeline.host.restarts import RestartLimit
+from pipeline.host.shares import check_tensor_parallel, choose_device
+from pipeline.models.check import refuse_damaged_model
+from pipeline.models.prompt_tokenizer import PromptTokenizer, find_model
+from pipeline.run.early_start import Launched
+from pipeline.training.adapter_checks import refuse_unusable_loaders
+from rewards.custom import load_custom
+from rewards.local_worker import LocalWorker
+from rewards.pool import RewardPool
+from rewards.worker import StartWorker
+
+if TYPE_CHECKING:
+    from pipeline.cluster.places import ClusterPlaces
+    from pipeline.training.handle import TrainerHandle
+
+
+T = TypeVar("T")
+# An engine and a trainer that start at once keep about this many busy.
+_MANY_CORES = 4
+# For so long the first requests have fewer cores than that to themselves.
+_HEAD_START_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stages:
+    """What a run works with. ``trainer`` may still be loading its model, and raises here if that fails."""
+
+    tokenizer: PromptTokenizer
+    generator: Generator
+    scorer: RewardPool
+    trainer: asyncio.Task[TrainerHandle]
+
+    async def beside_trainer(self, work: Awaitable[T]) -> T:
+        """The result of ``work``, given up at once when the trainer's start fails meanwhile."""
+        job = asyncio.ensure_future(_awaited(work))
+        try:
+            await _all_of({job}, self.trainer)
+        finally:
+            if not job.done():
+                job.cancel()
+                await asyncio.gather(job, return_exceptions=True)
+        return job.result()
+
+
+def prepare(config: Config) -> tuple[tuple[Task, ...], tuple[Task, ...], str]:
+    """Tasks, held-out tasks and device; raises ValueError for what can be refused before any model loads."""
+    with startup.span("driver", "load the tasks"):
+        refuse_damaged_model(config.model.name)
+        if (draft := config.acceleration.speculative.draft_model) is not None:
+            refuse_damaged_model(draft, "acceleration.speculative.draft_model")
+        tasks = load_tasks(config.dataset)
+        heldout = heldout_tasks(config)
+        device = choose_device(config)
+        refuse_unusable_loaders(config, device)
+        check_tensor_parallel(config, device)
+        load_custom(config.rewards.custom)
+        if config.output.push_to_hub is not None:
+            # Imported here: it takes a second, and few runs upload.
+            from pipeline.handover.export import refuse_push
+
+            refuse_push(config.output.push_to_hub)
+        refuse_empty_stages(tasks, config.acceleration.curriculum)
+    if config.execution.enabled:
+        with startup.span("driver", "check the sandbox"):
+            check_sandbox(config.execution)
+    return tasks, heldout, device
+
+
+@asynccontextmanager
+async def running_stages(
+    config: Config,
+    tasks: Sequence[Task],
+    device: str,
+    early: Launched,
+    *,
+    reward_cache: Path,
+    activity: Callable[[str], None],
+    note: Callable[[str, str], None],
+    restarts: RestartLimit,
+    after_ray: Callable[[], None],
+    is_trainer_first: bool,
+) -> AsyncIterator[Stages]:
+    """Every stage up but for the trainer; all are ended on the way out.
+
+    ``is_trainer_first`` says that there is no work for the others before the trainer is up. ``after_ray`` is
+    called when Ray runs, which sets signal handlers of its own. ``restarts`` counts those of generators;
+    ``note`` is told of those of rewards, with a kind and a text.
+
+    Raises ValueError for a prompt of ``tasks`` that does not fit, before the engine loads its model; and what
+    the stages' own starts raise.
+    """
+    activity("loading the model")
+    with startup.span("driver", "find the model"):
+        model_path = str(await asyncio.to_thread(find_model, config.model))
+        if config.lora.enabled:
+            # Imported here: only adapters need to know the model's layers in this process.
+            from pipeline.training.adapter_checks import refuse_unknown_layers
+
+            await asyncio.to_thread(refuse_unknown_layers, config, model_path)
+    with startup.span("driver", "load the tokenizer, encode the prompts"):
+        tokenizer = PromptTokenizer(Path(model_path), trust_remote_code=config.model.trust_remote_code)
+        refuse_long_prompts(tokenizer, tasks, config.generation)
+        tokenizer.save()
+    async with AsyncExitStack() as stack:
+        activity("starting generator, trainer and reward workers")
+        places = await _places(config, device, early, stack)
+        generator = _begin(stack, _generator(config, model_path, device, early, restarts, places, stack))
+        # Waited for at the end: a thread cannot be cancelled, and would leave its workers running.
+        start = asyncio.to_thread(_start_scorer, config, reward_cache, note)
+        scorer = _begin(stack, start, RewardPool.close, is_waited_for=True)
+        has_few_cores = len(os.sched_getaffinity(0)) < _MANY_CORES
+        first = {generator, scorer} if has_few_cores and not is_trainer_first else set()
+        ready = _ready_for_trainer(early, first, after_ray)
+        trainer = _begin(
+            stack,
+            _start_trainer(config, model_path, device, ready, places, restarts),
+            lambda trainer: trainer.close(),
+        )
+        await _all_of({scorer, generator}, trainer)
+        yield Stages(
+            tokenizer=tokenizer, generator=generator.result(), scorer=scorer.result(), trainer=trainer
+        )
+
+
+def _begin(
+    stack: AsyncExitStack,
+    start: Awaitable[T],
+    close: Callable[[T], None] | None = None,
+    *,
+    is_waited_for: bool = False,
+) -> asyncio.Task[T]:
+    """``start`` in a task of its own; at the end it is cancelled (or waited for), or its result closed."""
+    task: asyncio.Task[T] = asyncio.ensure_future(_awaited(start))
+
+    async def end() -> None:
+        if not is_waited_for:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            started = await task
+            if close is not None:
+                close(started)
+
+    stack.push_async_callback(end)
+    return task
+
+
+async def _all_of(wanted: set[asyncio.Task[Any]], beside: asyncio.Task[Any]) -> None:
+    """Return when all of ``wanted`` are done; raises what any of them raised, or ``beside``, at once."""
+    while wanted:
+        done, _ = await asyncio.wait({*wanted, beside}, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        wanted = wanted - done
+        if beside in done:
+            await asyncio.gather(*wanted)
+            return
+
+
+async def _awaited(start: Awaitable[T]) -> T:
+    return await start
+
+
+async def _places(
+    config: Config, device: str, early: Launched, stack: AsyncExitStack
+) -> ClusterPlaces | None:
+    """The places of a cluster, given back at the end; None where there is none."""
+    if config.cluster.address is None:
+        return None
+    await asyncio.to_thread(early.wait_for_ray)
+    # Imported here: most runs know no other node.
+    from pipeline.cluster.places import reserve
+
+    with startup.span("driver", "reserve places on the cluster"):
+        places = await reserve(config, device)
+    stack.callback(places.release)
+    return places
+
+
+async def _generator(
+    config: Config,
+    model_path: str,
+    device: str,
+    early: Launched,
+    restarts: RestartLimit,
+    places: ClusterPlaces | None,
+    stack: AsyncExitStack,
+) -> Generator:
+    if device == "cuda":
+        await asyncio.to_thread(early.wait_for_ray)
+    with startup.span("driver", "wait for the engine"):
+        return await stack.enter_async_context(
+            running_generator(config, model_path, device, early.take_host(), restarts, places)
+        )
+
+
+async def _ready_for_trainer(
+    early: Launched, first: set[asyncio.Task[Any]], after_ray: Callable[[], None]
+) -> None:
+    """Return when Ray runs; it may start when what comes ``first`` has ended, well or not."""
+    if first:
+        await asyncio.wait(first)
+        await asyncio.sleep(_HEAD_START_S)
+    await asyncio.to_thread(early.wait_for_ray)
+    after_ray()
+
+
+async def _start_trainer(
+    config: Config,
+    model_path: str,
+    device: str,
+    ready: Awaitable[None],
+    places: ClusterPlaces | None,
+    restarts: RestartLimit,
+) -> TrainerHandle:
+    await ready
+    # Imported here: Ray's libraries are not needed before.
+    from pipeline.training.handle import start_trainer
+
+    asked_s = time.time()
+    while True:
+        try:
+            trainer = await start_trainer(config, model_path, device, places)
+            break
+        except TrainerDiedError as error:
+            restarts.admit("the trainer", str(error))
+    for rank, pid in enumerate(trainer.pids):
+        _note_child(f"trainer {rank}", "process, imports, model", pid, asked_s)
+    return trainer
+
+
+def _start_scorer(config: Config, reward_cache: Path, note: Callable[[str, str], None]) -> RewardPool:
+    asked_s, num_kills = time.time(), num_oom_kills()
+    scorer = RewardPool(
+        config.rewards,
+        config.execution,
+        config.acceleration.reward_cache,
+        config.acceleration.async_rewards.workers,
+        cache_file=reward_cache,
+        timeout_s=config.runtime.reward_timeout_s,
+        startup_timeout_s=config.runtime.startup_timeout_s,
+        start_worker=_worker_starter(config),
+        on_restart=lambda text: note("restart", f"{text}; {why_killed(num_kills)}"),
+    )
+    for number, pid in enumerate(scorer.worker_pids):
+        _note_child(f"reward worker {number}", "process, imports, sandbox", pid, asked_s)
+    return scorer
+
+
+def _worker_starter(config: Config) -> StartWorker:
+    """Reward workers are processes of this machine, or actors anywhere on a cluster."""
+    if config.cluster.address is None:
+        return LocalWorker
+    # Imported here: most runs know no other node.
+    from rewards.ray_worker import RayWorker
+
+    return partial(RayWorker, node_resource=config.cluster.reward_resource)
+
+
+def _note_child(process: str, name: str, pid: int, asked_s: float) -> None:
+    """Ray starts workers ahead: what counts is from when this one was asked for, or from its own start."""
+    with contextlib.suppress(OSError):
+        asked_s = max(asked_s, startup.process_started_s(pid))
+    startup.note(process, name, asked_s, time.time(), pid=pid)

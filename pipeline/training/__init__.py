@@ -1,0 +1,1 @@
+"""One optimiser step, from samples to weights."""

@@ -1,0 +1,211 @@
+"""LoRA through PEFT: the policy with frozen weights and trained adapters, and its adapters in PEFT's layout.
+
+The adapters are put into the model in place, so that it stays the Transformers model that the rest of the
+trainer knows. Does not merge (pipeline.models.merging) and does not step.
+
+Source: LoRA arXiv:2106.09685, QLoRA arXiv:2305.14314.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import cast
+
+import peft
+import torch
+from peft.tuners.lora import LoraLayer
+from peft.utils.integrations import dequantize_module_weight
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedModel
+
+from configs.schema import Config, LoraConfig, ModelConfig
+from pipeline.models.loading import load_model
+from pipeline.models.merging import ADAPTER_CONFIG, ADAPTER_WEIGHTS, PEFT_PREFIX
+from pipeline.models.packaged import SMOLLM2
+from pipeline.training.adapter_checks import target_names
+
+# PEFT's name of the adapter within the model; it is not part of the names in a file.
+_ADAPTER = "default"
+
+
+def load_policy(config: Config, path: Path | str, device: torch.device) -> PreTrainedModel:
+    """The model to train: what needs a gradient is fp32.
+
+    With ``lora.enabled`` that is the adapters; all else is frozen, in the precision that the step computes
+    in, or in 4 bits. pipeline.training.adapter_checks has seen the configuration before. Raises ConfigError
+    when ``lora.target_modules`` names no layer.
+    """
+    lora, trust = config.lora, config.model.trust_remote_code
+    if not lora.enabled:
+        return load_model(path, dtype=torch.float32, device=device, trust_remote_code=trust)
+    dtype = torch.bfloat16 if config.training.bf16 else torch.float32
+    if config.model.loader == "unsloth":
+        return _load_by_unsloth(config, path, dtype)
+    if lora.load_in_4bit:
+        model = _load_4bit(path, dtype, device, trust_remote_code=trust)
+    else:
+        model = load_model(path, dtype=dtype, device=device, trust_remote_code=trust)
+    add_adapters(model, lora)
+    return model
+
+
+def add_adapters(model: PreTrainedModel, lora: LoraConfig) -> None:
+    """Freeze ``model`` and put fp32 adapters, which change nothing yet, into its layers.
+
+    A is drawn from torch's global generator, B is zero. Raises ConfigError when ``lora.target_modules``
+    names no layer.
+    """
+    settings = peft.LoraConfig(
+        r=lora.r,
+        # PEFT's type says int; the scale is a float all the same.
+        lora_alpha=cast(int, lora.alpha),
+        lora_dropout=lora.dropout,
+        target_modules=target_names(model, lora),
+        bias="none",
+    )
+    model.requires_grad_(False)
+    peft.inject_adapter_in_model(settings, model, adapter_name=_ADAPTER)
+    _to_fp32(model)
+    model.train(False)
+
+
+def published_weights(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """What is trained, by the name that receivers know: Hugging Face's, and PEFT's for adapters."""
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            yield _published_name(name), parameter
+
+
+@torch.no_grad()
+def full_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """All weights by Hugging Face name, adapters merged, 4-bit weights as the numbers they stand for.
+
+    For generators that cannot hold the frozen weights in the form in which the trainer does.
+    """
+    seen: set[int] = set()
+    for name, module in model.named_modules():
+        if isinstance(module, LoraLayer):
+            base = module.get_base_layer()
+            weight = cast(Tensor, dequantize_module_weight(base)).float()
+            low = cast(Tensor, module.lora_A[_ADAPTER].weight)
+            high = cast(Tensor, module.lora_B[_ADAPTER].weight)
+            yield f"{name}.weight", weight + module.scaling[_ADAPTER] * (high.float() @ low.float())
+            if base.bias is not None:
+                yield f"{name}.bias", cast(Tensor, base.bias)
+        elif ".base_layer" not in name and ".lora_" not in name:
+            for own, parameter in module.named_parameters(recurse=False):
+                # A tied output head is named once, as the embedding.
+                if id(parameter) in seen:
+                    continue
+                seen.add(id(parameter))
+                is_weight = isinstance(module, nn.Linear) and own == "weight"
+                value = dequantize_module_weight(module) if is_weight else parameter
+                yield f"{name}.{own}", cast(Tensor, value)
+
+
+def adapter_config(model: PreTrainedModel, config: ModelConfig, path: Path | str) -> dict[str, object]:
+    """What PEFT's adapter_config.json says of the adapters in ``model``, whose base lies in ``path``.
+
+    The base is named by its hub id where it has one, so that the adapter can travel.
+    """
+    settings = cast(dict[str, peft.LoraConfig], model.peft_config)[_ADAPTER]
+    is_on_hub = config.name != SMOLLM2.name and not Path(config.name).expanduser().is_dir()
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": config.name if is_on_hub else str(Path(path).resolve()),
+        "revision": config.revision if is_on_hub else None,
+        "r": settings.r,
+        "lora_alpha": settings.lora_alpha,
+        "lora_dropout": 0.0,
+        "target_modules": sorted(cast(set[str], settings.target_modules)),
+        "bias": "none",
+        "inference_mode": True,
+    }
+
+
+def saved_adapter(folder: Path | str, config: Mapping[str, object]) -> dict[str, Tensor]:
+    """The adapters in ``folder`` by PEFT's names, for a model that has them as ``config`` says.
+
+    Raises ValueError when they were made otherwise: on another base, of another rank, in other layers.
+    """
+    saved = json.loads((Path(folder) / ADAPTER_CONFIG).read_text(encoding="utf-8"))
+    for name in ("r", "lora_alpha", "target_modules"):
+        if saved.get(name) != config[name]:
+            raise ValueError(
+                f"checkpoint {folder}: its adapter has {name} = {saved.get(name)}, this run {config[name]}"
+            )
+    # A base that has moved keeps the name of its folder.
+    ours, theirs = (Path(str(found["base_model_name_or_path"])).name for found in (config, saved))
+    if ours != theirs:
+        raise ValueError(
+            f"checkpoint {folder}: its adapter was trained on {theirs}, this run's model is {ours}"
+        )
+    return load_file(Path(folder) / ADAPTER_WEIGHTS)
+
+
+def _published_name(name: str) -> str:
+    """``model.layers.0.mlp.up_proj.lora_A.default.weight`` as PEFT writes it; other names as they are."""
+    marker = f".{_ADAPTER}.weight"
+    if ".lora_" not in name or not name.endswith(marker):
+        return name
+    return f"{PEFT_PREFIX}{name.removesuffix(marker)}.weight"
+
+
+def _to_fp32(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+
+
+def _load_4bit(
+    path: Path | str, dtype: torch.dtype, device: torch.device, *, trust_remote_code: bool
+) -> PreTrainedModel:
+    """The model with its linear layers in 4-bit normal floats, their constants quantised again (QLoRA)."""
+    model = AutoModelForCausalLM.from_pretrained(
+        str(path),
+        dtype=dtype,
+        local_files_only=True,
+        attn_implementation="sdpa",
+        trust_remote_code=trust_remote_code,
+        quantization_config=BitsAndBytesConfig(  # type: ignore[no-untyped-call]
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=dtype,
+        ),
+        device_map={"": device},
+    )
+    model.train(False)
+    return cast(PreTrainedModel, model)
+
+
+def _load_by_unsloth(config: Config, path: Path | str, dtype: torch.dtype) -> PreTrainedModel:
+    """The model with Unsloth's kernels, its adapters in place."""
+    # A GPU back end that changes Transformers when it is imported.
+    from unsloth import FastLanguageModel  # type: ignore[import-not-found]
+
+    lora, generation, training = config.lora, config.generation, config.training
+    model, _ = FastLanguageModel.from_pretrained(
+        model_name=str(path),
+        max_seq_length=generation.max_prompt_length + generation.max_completion_length,
+        dtype=dtype,
+        load_in_4bit=lora.load_in_4bit,
+        trust_remote_code=config.model.trust_remote_code,
+    )
+    wrapped = FastLanguageModel.get_peft_model(
+        model,
+        r=lora.r,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=target_names(model, lora),
+        bias="none",
+        use_gradient_checkpointing=training.gradient_checkpointing,
+        random_state=training.seed,
+    )
+    inner = cast(PreTrainedModel, wrapped.get_base_model())
+    _to_fp32(inner)
+    return inner

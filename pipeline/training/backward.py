@@ -1,0 +1,201 @@
+"""Loss and gradient of one micro-batch, with logits for only some tokens at a time.
+
+The output head, the log-probabilities and the loss run in chunks of rows, each taken back to the hidden
+states at once; the model's own backward runs once. Holds no optimiser and does not clip.
+
+Shapes: N loss tokens of a micro-batch, M predictions that they are (pipeline.training.micro_batch), H hidden
+size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from configs.training_schema import GrpoConfig
+from pipeline.models.loading import head_of
+from pipeline.training.forward import States, adapters_off, completion_states
+from pipeline.training.logprobs import logits_gradient_, logprobs_to_probabilities_
+from pipeline.training.loss import LossTokens, needs_whole_sequences, policy_loss
+from pipeline.training.loss_sums import LossSums
+from pipeline.training.micro_batch import MicroBatch
+
+# Tokens whose logits exist at a time: 1024 x 49,152 in bf16 are 96 MiB.
+LOGITS_ROWS = 1024
+# Elements of the head's gradient that are made at a time on a CPU: 8 MiB in fp32.
+_CPU_SLICE = 2**21
+
+# Models that change their logits after the output head; the loss reads the head's own.
+_LOGIT_TRANSFORMS = (
+    "final_logit_softcapping",
+    "logit_scale",
+    "logits_scaling",
+    "output_multiplier",
+    "lm_head_multiplier",
+)
+
+
+class LossBackward:
+    """The objective of a run, applied to one micro-batch after the other.
+
+    ``reference`` is the reference model, needed (and given) only where ``grpo.beta`` > 0. The logits are
+    divided by ``temperature``, the one that was sampled with. ``gradient_of`` returns the tensor to which the
+    gradient of a parameter is added in place; with it the head's (V, H) is never written for a chunk alone.
+    Without it, or where the head is more than one whole trained weight, autograd takes that gradient.
+    ``states`` and ``reference_states`` are the forward passes of the two models, where these are sharded.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        reference: PreTrainedModel | None,
+        grpo: GrpoConfig,
+        *,
+        temperature: float,
+        gradient_of: Callable[[nn.Parameter], Tensor] | None = None,
+        states: States = completion_states,
+        reference_states: States = completion_states,
+    ) -> None:
+        assert reference is not None or grpo.beta == 0
+        self._model = model
+        self._reference = reference
+        self._grpo = grpo
+        self._temperature = temperature
+        self._states = states
+        self._reference_states = reference_states
+        self._gradient_of = gradient_of if _is_one_trained_weight(head_of(model)) else None
+
+    def accumulate(self, part: MicroBatch) -> LossSums:
+        """Add the gradient of ``part`` to the parameters of the model; returns its sums.
+
+        The logits exist for ``LOGITS_ROWS`` tokens at a time: each chunk is taken back to the hidden states
+        at once, and the model's backward runs once, on their summed gradient. Where a loss needs whole
+        sequences and one chunk does not hold all tokens, a first pass without gradient takes the
+        log-probabilities of all; the gradient of the loss to them is then known before the chunks begin.
+        """
+        hidden = self._states(self._model, part)  # (M, H)
+        states = hidden.detach()
+        reference = self._reference_logprobs(part)
+        sums = LossSums.zeros(states.device)
+        known: Tensor | None = None
+        if states.shape[0] > LOGITS_ROWS and needs_whole_sequences(self._grpo):
+            logprobs = self._logprobs(self._model, states, part.target_ids)
+            known, sums = self._objective(logprobs[part.prediction_ids], part, reference, slice(None))
+        gradient = torch.empty_like(states)
+        for start in range(0, states.shape[0], LOGITS_ROWS):
+            rows = slice(start, min(start + LOGITS_ROWS, states.shape[0]))
+            gradient[rows], chunk_sums = self._chunk(states[rows], part, reference, rows, known)
+            sums = sums + chunk_sums
+        hidden.backward(gradient)  # type: ignore[no-untyped-call]
+        return sums
+
+    def _chunk(
+        self, states: Tensor, part: MicroBatch, reference: Tensor | None, rows: slice, known: Tensor | None
+    ) -> tuple[Tensor, LossSums]:
+        """The gradient to ``states``, of the predictions ``rows``, and the sums over their loss tokens.
+
+        ``known`` (N,) is the gradient to the log-probabilities of all loss tokens, if any.
+        """
+        head, targets = head_of(self._model), part.target_ids[rows]
+        tokens = slice(part.token_starts[rows.start], part.token_starts[rows.stop])
+        places = part.prediction_ids[tokens] - rows.start
+        has_graph = self._gradient_of is None
+        states.requires_grad_(has_graph)
+        with torch.set_grad_enabled(has_graph):
+            logits: Tensor = head(states)
+        values = logits.detach()
+        logprobs, entropy = logprobs_to_probabilities_(values, targets, temperature=self._temperature)
+        if known is None:
+            upstream, sums = self._objective(logprobs[places], part, reference, tokens)
+        else:
+            upstream, sums = known[tokens], LossSums.zeros(states.device)
+        upstream = torch.zeros_like(logprobs).index_add_(0, places, upstream)
+        logits_gradient_(values, targets, logprobs, upstream, temperature=self._temperature)
+        sums = replace(sums, entropy=entropy[places].sum())
+        if self._gradient_of is None:
+            logits.backward(values)  # type: ignore[no-untyped-call]
+            assert states.grad is not None
+            return states.grad, sums
+        weight = cast(nn.Parameter, head.weight)
+        add_weight_gradient_(self._gradient_of(weight), values, states)
+        return values @ weight.detach(), sums
+
+    def _objective(
+        self, logprobs: Tensor, part: MicroBatch, reference: Tensor | None, rows: slice
+    ) -> tuple[Tensor, LossSums]:
+        """The gradient of the loss to ``logprobs``, which are of the loss tokens ``rows``, and the sums."""
+        leaf = logprobs.requires_grad_()
+        tokens = LossTokens(
+            logprobs=leaf,
+            old_logprobs=part.old_logprobs[rows],
+            advantages=part.advantages[rows],
+            weights=part.weights[rows],
+            on_policy=part.on_policy[rows],
+            sequence_ids=part.sequence_ids[rows],
+            num_sequences=part.num_sequences,
+            ref_logprobs=None if reference is None else reference[rows],
+        )
+        loss, sums = policy_loss(tokens, self._grpo)
+        (gradient,) = torch.autograd.grad(loss, leaf)
+        return gradient, sums
+
+    def _reference_logprobs(self, part: MicroBatch) -> Tensor | None:
+        """The reference model's log-probabilities (N,), or None without one."""
+        if self._reference is None:
+            return None
+        # The reference may be the policy itself, which without its adapters is what it was.
+        with torch.no_grad(), adapters_off(self._reference):
+            hidden = self._reference_states(self._reference, part)
+        return self._logprobs(self._reference, hidden, part.target_ids)[part.prediction_ids]
+
+    @torch.no_grad()
+    def _logprobs(self, model: PreTrainedModel, states: Tensor, targets: Tensor) -> Tensor:
+        """The log-probabilities of ``targets`` (M,) at ``states`` (M, H), without a gradient: (M,)."""
+        head = head_of(model)
+        chunks = zip(torch.split(states, LOGITS_ROWS), torch.split(targets, LOGITS_ROWS), strict=True)
+        return torch.cat(
+            [
+                logprobs_to_probabilities_(head(rows), chosen, temperature=self._temperature)[0]
+                for rows, chosen in chunks
+            ]
+        )
+
+
+@torch.no_grad()
+def add_weight_gradient_(total: Tensor, gradient: Tensor, states: Tensor) -> None:
+    """Add ``gradient.T @ states`` to ``total`` (V, H), given (N, V) and (N, H) of the same type.
+
+    Where ``total`` is fp32 and they are bf16, the product is made and added in slices of the vocabulary that
+    stay in the cache, so that no second (V, H) is written and read for each chunk.
+    """
+    if total.dtype == gradient.dtype:
+        total.addmm_(gradient.t(), states)
+        return
+    size = total.shape[0] if total.device.type == "cuda" else max(_CPU_SLICE // total.shape[1], 1)
+    for start in range(0, total.shape[0], size):
+        rows = slice(start, start + size)
+        total[rows].add_(gradient[:, rows].t() @ states)
+
+
+def refuse_logit_transforms(model: PreTrainedModel) -> None:
+    """Raise ValueError for a model whose logits are not what its output head returns."""
+    settings = model.config.get_text_config().to_dict()
+    for name in _LOGIT_TRANSFORMS:
+        value = settings.get(name)
+        if value is not None and value != 1.0:
+            raise ValueError(
+                f"model.name: the model's config has {name} = {value}: models that change their logits after "
+                "the output head are not supported; choose another model"
+            )
+
+
+def _is_one_trained_weight(head: nn.Module) -> bool:
+    """Whether ``head`` is a weight, trained and not sharded, and nothing else."""
+    if type(head) is not nn.Linear or head.bias is not None:
+        return False
+    return type(head.weight) is nn.Parameter and head.weight.requires_grad

@@ -1,0 +1,267 @@
+"""From training samples to micro-batches, of a whole optimiser step or a part of it.
+
+Packs sequences into rows, computes once what a group has in common and leaves out samples without signal, as
+asked; none of it changes the gradient, because every token carries its weight (pipeline/training/loss.py).
+Does not make the samples (pipeline/rollouts/batch.py) nor tensors (pipeline/training/micro_batch.py).
+
+What one optimiser step was made of: its samples, and the micro-batches in which they were computed.
+
+Pure. Filled by pipeline.training.gradient, read by pipeline.training.trainer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from pipeline.messages import TrainingSample
+from pipeline.training.loss import LossType, sequence_weights
+from pipeline.training.micro_batch import MicroBatch, WeightedSample, build_micro_batch
+from pipeline.training.rows import Branches, apart, behind_prefix, behind_prompt, pack
+
+# What a prompt's sequences have computed once for all of them; "prefix" is all that they begin with.
+Sharing = Literal["nothing", "prompt", "prefix"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroPlan:
+    """The samples of a micro-batch, by prompt; ``build`` makes its tensors.
+
+    ``num_tokens`` go through the model, ``num_padding`` of them for nothing. ``capacity`` is how many a
+    packed row may have, 0 where nothing is packed.
+    """
+
+    groups: tuple[tuple[WeightedSample, ...], ...]
+    is_packed: bool
+    sharing: Sharing
+    pad_token_id: int
+    num_tokens: int
+    num_padding: int
+    capacity: int = 0
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences in it."""
+        return sum(len(group) for group in self.groups)
+
+    @property
+    def samples(self) -> list[WeightedSample]:
+        """Its sequences."""
+        return [item for group in self.groups for item in group]
+
+    def build(self, device: torch.device | str = "cpu") -> MicroBatch:
+        """The tensors, built on the host and moved once. Raises ValueError when a sample is malformed."""
+        shared = [_branches(group, self.sharing) for group in self.groups]
+        width = None if self.is_packed else self.num_tokens // self.num_sequences
+        return build_micro_batch(
+            self.groups, shared, width=width, pad_token_id=self.pad_token_id, device=device
+        )
+
+
+def weigh(
+    samples: Sequence[TrainingSample],
+    *,
+    loss_type: LossType,
+    batch_size: int,
+    max_completion_length: int,
+    skip_zero_advantages: bool,
+) -> list[WeightedSample]:
+    """The samples to train on, with the weights of their tokens.
+
+    ``skip_zero_advantages`` leaves out the samples whose advantage is zero; that is exact as long as the loss
+    has no KL and no entropy term, which the caller answers for. The weights are computed before anything is
+    left out, so no denominator changes. A sample without loss tokens is always left out.
+    """
+    lengths = [sum(sample.loss_mask) for sample in samples]
+    weights = sequence_weights(
+        lengths, loss_type=loss_type, batch_size=batch_size, max_completion_length=max_completion_length
+    )
+    return [
+        WeightedSample(sample=sample, weight=weight)
+        for sample, weight, length in zip(samples, weights, lengths, strict=True)
+        if length > 0 and not (skip_zero_advantages and sample.advantage == 0.0)
+    ]
+
+
+def plan_micro_batches(
+    samples: Sequence[WeightedSample],
+    *,
+    pad_token_id: int,
+    max_sequences: int,
+    sharing: Sharing = "nothing",
+    max_tokens: int | None = None,
+    min_pack_ratio: float = 0.0,
+    min_parts: int = 1,
+) -> list[MicroPlan]:
+    """Micro-batches for ``samples``, the largest first.
+
+    With ``max_tokens`` samples are packed into rows of at most so many tokens (one sequence may exceed it),
+    unless that would fill less than ``min_pack_ratio`` of them; otherwise a micro-batch is at most
+    ``max_sequences`` sequences. ``sharing`` says what the sequences of a prompt that are in one micro-batch
+    have computed once for all of them. At least ``min_parts`` micro-batches are made where the samples
+    suffice.
+    """
+    groups = [[item] for item in samples] if sharing == "nothing" else _by_prompt(samples)
+    rows = _rows(groups, sharing, max_tokens, min_pack_ratio, min_parts)
+    capacity = max_tokens if rows and max_tokens is not None else 0
+    if not rows and samples:
+        size = min(max_sequences, max(len(samples) // min_parts, 1))
+        rows = _batches(groups, samples, sharing, size)
+    plans = [_micro_plan(row, capacity, sharing, pad_token_id) for row in rows]
+    plans.sort(key=lambda plan: -plan.num_tokens)
+    return plans
+
+
+def _prompt(item: WeightedSample) -> tuple[int, ...]:
+    return item.sample.token_ids[: item.sample.num_prompt_tokens]
+
+
+def _by_prompt(items: Sequence[WeightedSample]) -> list[list[WeightedSample]]:
+    groups: dict[tuple[int, ...], list[WeightedSample]] = {}
+    for item in items:
+        groups.setdefault(_prompt(item), []).append(item)
+    return list(groups.values())
+
+
+def _branches(group: Sequence[WeightedSample], sharing: Sharing) -> Branches:
+    """What ``group`` puts through the model; without sharing it is one sequence."""
+    if sharing == "nothing":
+        return apart(group[0].inputs)
+    inputs = [item.inputs for item in group]
+    if sharing == "prefix":
+        return behind_prefix(inputs)
+    return behind_prompt(inputs, group[0].sample.num_prompt_tokens)
+
+
+def _num_tokens(group: Sequence[WeightedSample], sharing: Sharing) -> int:
+    return _branches(group, sharing).tree.num_tokens
+
+
+def _rows(
+    groups: Sequence[Sequence[WeightedSample]],
+    sharing: Sharing,
+    max_tokens: int | None,
+    min_pack_ratio: float,
+    min_parts: int,
+) -> list[list[Sequence[WeightedSample]]]:
+    """The groups of every row; nothing if they are not to be packed."""
+    if max_tokens is None or not groups:
+        return []
+    units = [unit for group in groups for unit in _cut_group(group, sharing, max_tokens)]
+    # A row that must be shared out has to be cut finer than its groups.
+    while sharing != "nothing" and len(units) < min_parts and max(len(unit) for unit in units) > 1:
+        largest = max(units, key=len)
+        units.remove(largest)
+        units += [largest[: len(largest) // 2], largest[len(largest) // 2 :]]
+    sizes = [_num_tokens(unit, sharing) for unit in units]
+    rows = [[units[index] for index in row] for row in pack(sizes, max_tokens=max_tokens, min_rows=min_parts)]
+    ratio = sum(sizes) / (len(rows) * max_tokens)
+    return [] if ratio < min_pack_ratio else rows
+
+
+def _cut_group(
+    group: Sequence[WeightedSample], sharing: Sharing, max_tokens: int
+) -> list[Sequence[WeightedSample]]:
+    """``group`` in parts that fit into a row, each with the prompt; a sequence is never cut."""
+    if _num_tokens(group, sharing) <= max_tokens:
+        return [group]
+    parts: list[list[WeightedSample]] = [[]]
+    for item in group:
+        if parts[-1] and _num_tokens([*parts[-1], item], sharing) > max_tokens:
+            parts.append([])
+        parts[-1].append(item)
+    return list(parts)
+
+
+def _batches(
+    groups: Sequence[Sequence[WeightedSample]],
+    kept: Sequence[WeightedSample],
+    sharing: Sharing,
+    batch_size: int,
+) -> list[list[Sequence[WeightedSample]]]:
+    """Micro-batches of at most ``batch_size`` sequences; where they share anything, of one prompt each."""
+    if sharing != "nothing":
+        return [
+            [group[start : start + batch_size]]
+            for group in groups
+            for start in range(0, len(group), batch_size)
+        ]
+    ordered = sorted(kept, key=lambda item: -item.num_inputs)
+    return [
+        [[item] for item in ordered[start : start + batch_size]]
+        for start in range(0, len(ordered), batch_size)
+    ]
+
+
+def _micro_plan(
+    row: Sequence[Sequence[WeightedSample]], capacity: int, sharing: Sharing, pad_token_id: int
+) -> MicroPlan:
+    # A group behind its shared prompt is a row even where rows hold one group.
+    is_row = capacity > 0 or sharing != "nothing"
+    lengths = [_num_tokens(group, sharing) for group in row]
+    num_tokens = sum(lengths) if is_row else max(lengths) * len(lengths)
+    return MicroPlan(
+        groups=tuple(tuple(group) for group in row),
+        is_packed=is_row,
+        sharing=sharing,
+        pad_token_id=pad_token_id,
+        num_tokens=num_tokens,
+        num_padding=num_tokens - sum(lengths),
+        capacity=capacity,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTotals:
+    """``num_samples`` came in ``num_parts`` parts that were not empty, with ``num_tokens`` loss tokens.
+
+    ``micro_plans`` are those of all ranks whose gradient counts; what was begun and given up is not in them.
+    """
+
+    num_samples: int
+    num_tokens: int
+    num_parts: int
+    micro_plans: tuple[MicroPlan, ...]
+
+    @property
+    def num_trained_samples(self) -> int:
+        """Samples that went through the model."""
+        return sum(plan.num_sequences for plan in self.micro_plans)
+
+    @property
+    def num_trained_tokens(self) -> int:
+        """The loss tokens of these."""
+        return sum(sum(item.sample.loss_mask) for plan in self.micro_plans for item in plan.samples)
+
+    @property
+    def num_shared_prompt_tokens(self) -> int:
+        """Prompt tokens that needed no place of their own, because another sequence computes them."""
+        groups = [group for plan in self.micro_plans if plan.sharing != "nothing" for group in plan.groups]
+        return sum((len(group) - 1) * group[0].sample.num_prompt_tokens for group in groups)
+
+    @property
+    def num_shared_tokens(self) -> int:
+        """All tokens that needed no place of their own."""
+        num_inputs = sum(item.num_inputs for plan in self.micro_plans for item in plan.samples)
+        return num_inputs - sum(plan.num_tokens - plan.num_padding for plan in self.micro_plans)
+
+    def metrics(self) -> Mapping[str, float]:
+        """The step's metrics that follow from them; see pipeline/record/metrics.py for the names."""
+        num_tokens = sum(plan.num_tokens for plan in self.micro_plans)
+        num_padding = sum(plan.num_padding for plan in self.micro_plans)
+        capacity = sum(plan.capacity for plan in self.micro_plans)
+        num_packed = sum(plan.num_tokens for plan in self.micro_plans if plan.capacity)
+        num_skipped = self.num_samples - self.num_trained_samples
+        return {
+            "train/padding_share": num_padding / max(num_tokens, 1),
+            "train/pack_ratio": num_packed / max(capacity, 1),
+            "train/shared_prompt_tokens": float(self.num_shared_prompt_tokens),
+            "train/shared_prefix_tokens": float(self.num_shared_tokens - self.num_shared_prompt_tokens),
+            "train/skipped_samples": float(num_skipped),
+            "train/skipped_share": num_skipped / max(self.num_samples, 1),
+            "train/parts": float(self.num_parts),
+            "train/micro_batches": float(len(self.micro_plans)),
+        }

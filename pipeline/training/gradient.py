@@ -1,0 +1,250 @@
+"""The gradient of one optimiser step, summed up part by part, whatever becomes of a first attempt.
+
+    add(part 0), add(part 1), … ─► finish: the sums, and the factor that the gradient is still to have
+
+The weights of a step's tokens depend on the whole step only by a common factor (pipeline.training.loss), so
+parts are trained on before the others exist. A micro-batch that does not fit into memory, or compiled code
+that fails, is begun again with smaller micro-batches or uncompiled, and with it what has not been trained on
+yet; where a gradient may already hold some of it, all that the step has had so far. No gradient is counted
+twice, and the result does not change.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from pipeline.messages import TrainBatch
+from pipeline.training.backward import LossBackward
+from pipeline.training.batching import MicroPlan, StepTotals
+from pipeline.training.compilation import uncompile_layers
+from pipeline.training.loss import LossType, step_scale
+from pipeline.training.loss_sums import LossSums
+from pipeline.training.micro_batch import WeightedSample
+from pipeline.training.precision import MasterWeights
+from pipeline.training.ranks import Ranks, empty_micro_batch, sums_of_all
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatchLimit:
+    """The most sequences and tokens (padding included) that go through the model together.
+
+    A single sequence may be longer than ``max_tokens``: it cannot be cut.
+    """
+
+    max_sequences: int
+    max_tokens: int
+
+    def below(self, part: MicroPlan) -> MicroBatchLimit:
+        """Half of what ``part`` had, which was too much."""
+        return MicroBatchLimit(
+            max_sequences=min(self.max_sequences, max(part.num_sequences // 2, 1)),
+            max_tokens=min(self.max_tokens, max(part.num_tokens // 2, 1)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedGradient:
+    """The masters hold the step's gradient but for the factor ``scale``; ``sums`` have it already."""
+
+    totals: StepTotals
+    sums: LossSums
+    scale: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRules:
+    """How a run cuts and weighs its steps.
+
+    ``weigh`` chooses the samples to train on, ``plan`` cuts them into micro-batches within a limit;
+    ``batch_size`` is that of ``loss.step_scale``.
+    """
+
+    weigh: Callable[[TrainBatch], list[WeightedSample]]
+    plan: Callable[[Sequence[WeightedSample], MicroBatchLimit], list[MicroPlan]]
+    loss_type: LossType
+    batch_size: int
+
+
+class _OpenStep:
+    """A step that has had some of its parts."""
+
+    def __init__(self, step: int, device: torch.device) -> None:
+        self.step = step
+        self.num_parts = 0
+        self.num_full_parts = 0
+        self.num_samples = 0
+        self.num_tokens = 0
+        self.done: list[MicroPlan] = []
+        self.sums = LossSums.zeros(device)
+
+
+class StepGradient:
+    """Sums up the gradients of a step's micro-batches in ``weights``.
+
+    ``limit`` only falls, at the first memory error, and keeps what was learnt for the steps that follow.
+    ``is_adaptive`` is ``training.auto_find_batch_size``; ``is_compiled`` says that the layers are.
+    """
+
+    def __init__(
+        self,
+        weights: MasterWeights,
+        backward: LossBackward,
+        rules: StepRules,
+        ranks: Ranks,
+        *,
+        limit: MicroBatchLimit,
+        is_adaptive: bool,
+        is_compiled: bool,
+    ) -> None:
+        self.limit = limit
+        self._weights = weights
+        self._backward = backward
+        self._rules = rules
+        self._ranks = ranks
+        # To begin again is a thing that ranks would have to agree on.
+        self._is_adaptive = is_adaptive and ranks.num_ranks == 1
+        self._is_compiled = is_compiled and ranks.num_ranks == 1
+        self._open: _OpenStep | None = None
+
+    def add(self, batch: TrainBatch) -> None:
+        """Add the gradient of ``batch``; its part 0 opens the step, and forgets one that was left open.
+
+        After an error the step is forgotten, and may begin again at its part 0. Raises ValueError for a part
+        that does not follow the last one, MemoryError when a single sequence does not fit into memory, or any
+        micro-batch where the size may not be adapted.
+        """
+        if batch.part == 0:
+            self.forget()
+            self._open = _OpenStep(batch.step, self._weights.trained[0].device)
+        step = self._open
+        if step is None or (step.step, step.num_parts) != (batch.step, batch.part):
+            had = "no step is open" if step is None else f"step {step.step} has had {step.num_parts} parts"
+            raise ValueError(f"part {batch.part} of step {batch.step} does not follow: {had}")
+        is_aligned = self._rules.loss_type != "bnpo" or step.num_samples % self._rules.batch_size == 0
+        assert is_aligned or not batch.samples, "bnpo: a part begins amidst sequences of one denominator"
+        step.num_parts += 1
+        step.num_full_parts += bool(batch.samples)
+        step.num_samples += len(batch.samples)
+        step.num_tokens += sum(sum(sample.loss_mask) for sample in batch.samples)
+        try:
+            self._run(step, self._rules.weigh(batch))
+        except BaseException:
+            self.forget()
+            raise
+
+    def finish(self) -> FinishedGradient:
+        """Complete the step that is open: what no part reached has a gradient of zero."""
+        step, self._open = self._open, None
+        assert step is not None, "a step begins with its part 0"
+        self._weights.complete_gradients()
+        scale = step_scale(
+            num_sequences=step.num_samples,
+            num_tokens=step.num_tokens,
+            loss_type=self._rules.loss_type,
+            batch_size=self._rules.batch_size,
+        )
+        totals = StepTotals(
+            num_samples=step.num_samples,
+            num_tokens=step.num_tokens,
+            num_parts=step.num_full_parts,
+            micro_plans=tuple(step.done),
+        )
+        sums = sums_of_all(self._ranks, step.sums, totals.num_trained_tokens)
+        return FinishedGradient(totals=totals, sums=replace(sums, loss=sums.loss * scale), scale=scale)
+
+    def forget(self) -> None:
+        """Drop the step that is open, if any, and all gradients."""
+        self._open = None
+        self._weights.clear_gradients()
+
+    def _run(self, step: _OpenStep, samples: Sequence[WeightedSample]) -> None:
+        """Train on ``samples``, in as many attempts as it takes."""
+        left = self._attempt(step, samples)
+        while left:
+            # Here the error is gone, and with its traceback the tensors of the failed attempt.
+            gc.collect()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            left = self._attempt(step, left)
+
+    def _attempt(self, step: _OpenStep, samples: Sequence[WeightedSample]) -> list[WeightedSample]:
+        """Train on ``samples`` until a micro-batch fails; returns what is to be trained on again."""
+        device = self._weights.trained[0].device
+        plans = self._rules.plan(samples, self.limit)
+        own = self._ranks.share(plans)
+        for number, plan in enumerate(own):
+            marks = self._weights.gradient_marks()
+            try:
+                # Nothing here waits for a GPU: it computes one micro-batch while the host builds the next.
+                sums = self._backward.accumulate(plan.build(device))
+            except (RuntimeError, MemoryError) as error:
+                self._give_way(step.step, plan, error)
+                step.done += own[:number]
+                if self._weights.gradient_marks() == marks:
+                    return _samples(own[number:])
+                again = _samples([*step.done, *own[number:]])
+                step.done, step.sums = [], LossSums.zeros(device)
+                self._weights.clear_gradients()
+                return again
+            step.sums = step.sums + sums
+        for _ in range(self._ranks.num_idle(len(plans))):
+            step.sums = step.sums + self._backward.accumulate(empty_micro_batch(device))
+        step.done += plans
+        return []
+
+    def _give_way(self, step: int, failed: MicroPlan, error: RuntimeError | MemoryError) -> None:
+        """Change what made ``failed`` fail; raises where there is nothing to change."""
+        if is_out_of_memory(error):
+            self._shrink(step, failed, error)
+        elif self._is_compiled:
+            self._uncompile(step, error)
+        else:
+            raise error
+
+    def _shrink(self, step: int, part: MicroPlan, error: BaseException) -> None:
+        size = f"{part.num_sequences} sequences, {part.num_tokens} tokens with padding"
+        if part.num_sequences == 1:
+            raise MemoryError(
+                f"step {step}: a micro-batch of one sequence of {part.num_tokens} tokens does not fit "
+                "into memory; lower generation.max_completion_length or generation.max_prompt_length, set "
+                "training.gradient_checkpointing: true, or take a smaller model.name"
+            ) from error
+        if not self._is_adaptive:
+            raise MemoryError(
+                f"step {step}: a micro-batch of {size} does not fit into memory; lower "
+                "training.per_device_train_batch_size or acceleration.token_packing.max_tokens, or set "
+                "training.auto_find_batch_size: true"
+            ) from error
+        self.limit = self.limit.below(part)
+        _log.warning(
+            "step %d: a micro-batch of %s does not fit into memory; it begins again, and from here on "
+            "a micro-batch has at most %d sequences and %d tokens",
+            step, size, self.limit.max_sequences, self.limit.max_tokens,
+        )  # fmt: skip
+
+    def _uncompile(self, step: int, error: BaseException) -> None:
+        self._is_compiled = False
+        uncompile_layers(self._weights.computed)
+        _log.warning(
+            "step %d: compiled code failed; it begins again, and the run goes on uncompiled "
+            "(training.torch_compile): %s: %s",
+            step, type(error).__name__, " ".join(str(error).strip().splitlines()[:2]),
+        )  # fmt: skip
+
+
+def _samples(plans: Sequence[MicroPlan]) -> list[WeightedSample]:
+    return [item for plan in plans for item in plan.samples]
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether ``error`` says that the GPU or the host has no memory left for a tensor."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error)

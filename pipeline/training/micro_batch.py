@@ -1,0 +1,177 @@
+"""The tensors of one micro-batch: what goes through the model, and what each loss token reads of it.
+
+What goes through the model once for several sequences (pipeline.training.rows) still gives each of them its
+loss tokens, so none of it changes the gradient. Chooses and packs nothing.
+
+Shapes: B sequences, T tokens of a row or of the longest sequence, N loss tokens of the micro-batch, M
+predictions: pairs of a position and the token that it is to predict, which sequences may have in common.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pipeline.messages import TrainingSample
+from pipeline.training.attention import RowLayout, make_layout
+from pipeline.training.rows import Branches, position_ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """What goes through the model together; the loss tokens are flattened.
+
+    In rows: ``input_ids`` and ``position_ids`` (1, T) int64, and ``layout`` says who sees whom. Padded:
+    ``input_ids`` (B, T) int64, left-aligned, the padding on the right, where under a causal mask no real
+    token sees it; ``position_ids`` and ``layout`` are None. ``source_rows`` (M,) int64 index the flattened
+    positions whose output predicts ``target_ids`` (M,) int64. The loss tokens are in the order of their
+    predictions: ``prediction_ids`` (N,) int64 say which of these each is, those of prediction m are
+    ``token_starts[m]`` to ``token_starts[m + 1]``, M + 1 numbers on the host. ``old_logprobs``,
+    ``advantages`` and ``weights`` are (N,) fp32, as is ``on_policy``, 1 where the version to be trained wrote
+    the token, else 0; ``sequence_ids`` (N,) int64 say which of the ``num_sequences`` sequences a token is of.
+    """
+
+    input_ids: Tensor
+    position_ids: Tensor | None
+    layout: RowLayout | None
+    source_rows: Tensor
+    target_ids: Tensor
+    prediction_ids: Tensor
+    token_starts: tuple[int, ...]
+    old_logprobs: Tensor
+    advantages: Tensor
+    weights: Tensor
+    on_policy: Tensor
+    sequence_ids: Tensor
+    num_sequences: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightedSample:
+    """A sample with the weight of each of its loss tokens, as of ``loss.sequence_weights``."""
+
+    sample: TrainingSample
+    weight: float
+
+    @property
+    def num_inputs(self) -> int:
+        """Tokens that go through the model: those up to the last one that predicts a loss token."""
+        mask = self.sample.loss_mask
+        return len(mask) - 1 - mask[::-1].index(1)
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """These tokens."""
+        return self.sample.token_ids[: self.num_inputs]
+
+
+def build_micro_batch(
+    groups: Sequence[Sequence[WeightedSample]],
+    shared: Sequence[Branches],
+    *,
+    width: int | None,
+    pad_token_id: int,
+    device: torch.device | str,
+) -> MicroBatch:
+    """The tensors of ``groups``, which share as ``shared`` says, built on the host and moved once.
+
+    One row; or with ``width`` sequences by themselves, padded to so many tokens. Raises ValueError when a
+    sample is malformed.
+    """
+    builder = _Builder()
+    for group, branches in zip(groups, shared, strict=True):
+        num_padding = 0 if width is None else width - len(branches.token_ids)
+        builder.add_group(group, branches, [pad_token_id] * num_padding)
+    positions, layout = None, None
+    if width is None:
+        trees = [branches.tree for branches in shared]
+        positions = _moved(torch.tensor([position_ids(trees)]), device)
+        layout = make_layout(trees, device)
+    num_rows = 1 if width is None else len(groups)
+    # In the order of the predictions, so that the tokens of a few of these are neighbours.
+    tokens = sorted(builder.tokens, key=lambda token: token.prediction)
+    counts = Counter(token.prediction for token in tokens)
+    predictions, old, advantages, weights, on_policy, sequences = zip(*tokens, strict=True)
+    floats = [torch.tensor(values, dtype=torch.float32) for values in (old, advantages, weights, on_policy)]
+    old_logprobs, *others = (_moved(values, device) for values in floats)
+    return MicroBatch(
+        input_ids=_moved(torch.tensor(builder.ids).view(num_rows, -1), device),
+        position_ids=positions,
+        layout=layout,
+        source_rows=_moved(torch.tensor([row for row, _ in builder.predictions]), device),
+        target_ids=_moved(torch.tensor([target for _, target in builder.predictions]), device),
+        prediction_ids=_moved(torch.tensor(predictions), device),
+        token_starts=(0, *accumulate(counts[number] for number in range(len(counts)))),
+        old_logprobs=old_logprobs,
+        advantages=others[0],
+        weights=others[1],
+        on_policy=others[2],
+        sequence_ids=_moved(torch.tensor(sequences), device),
+        num_sequences=builder.num_sequences,
+    )
+
+
+class _LossToken(NamedTuple):
+    prediction: int
+    old_logprob: float
+    advantage: float
+    weight: float
+    on_policy: int
+    sequence: int
+
+
+class _Builder:
+    """Collects the tokens of one micro-batch, group by group."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.predictions: dict[tuple[int, int], int] = {}  # (position in the row, target) -> its number
+        self.tokens: list[_LossToken] = []
+        self.num_sequences = 0
+
+    def add_group(self, group: Sequence[WeightedSample], branches: Branches, padding: Sequence[int]) -> None:
+        """Append what of a group goes through the model, with ``padding``, and its loss tokens."""
+        start, num_trunk = len(self.ids), len(branches.trunk)
+        self.ids += branches.token_ids
+        self.ids += padding
+        for item, offset in zip(group, branches.offsets(), strict=True):
+            self._add(item, start, num_trunk, offset)
+
+    def _add(self, item: WeightedSample, start: int, num_trunk: int, offset: int) -> None:
+        """Append the loss tokens of a sequence whose group begins at ``start``."""
+        sample = item.sample
+        if not len(sample.token_ids) == len(sample.loss_mask) == len(sample.old_logprobs):
+            raise ValueError(
+                f"training sample: {len(sample.token_ids)} token_ids, {len(sample.loss_mask)} loss_mask and "
+                f"{len(sample.old_logprobs)} old_logprobs; their lengths must be equal"
+            )
+        assert not any(sample.loss_mask[: max(sample.num_prompt_tokens, 1)]), "a prompt has no loss tokens"
+        on_policy = sample.on_policy or (0,) * len(sample.token_ids)
+        for position, counts in enumerate(sample.loss_mask):
+            if counts:
+                # The first token behind the trunk is predicted by the trunk's last state.
+                source = start + position - 1 + (offset if position > num_trunk else 0)
+                prediction = (source, sample.token_ids[position])
+                token = _LossToken(
+                    self.predictions.setdefault(prediction, len(self.predictions)),
+                    sample.old_logprobs[position],
+                    sample.advantage,
+                    item.weight,
+                    on_policy[position],
+                    self.num_sequences,
+                )
+                self.tokens.append(token)
+        self.num_sequences += 1
+
+
+def _moved(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """``tensor`` on ``device`` without waiting for it: only pinned memory is copied in the background."""
+    if torch.device(device).type == "cpu":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)

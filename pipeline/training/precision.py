@@ -1,0 +1,165 @@
+"""In which precision a step computes: fp32 master weights, and the model that runs forward and backward.
+
+With ``training.bf16`` that model is a bf16 copy, whose gradients are summed in fp32 and which is refreshed
+after each update. That is faster than autocast, which casts every weight at every micro-batch, and it is the
+generator's arithmetic as well: its residual stream is bf16 too. Does not choose the optimiser's settings and
+does not know the loss.
+
+The learning rate over the steps. Pure.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from configs.training_schema import TrainingConfig
+
+
+class MasterWeights:
+    """The trained weights of ``model`` in fp32, their gradients, and ``computed``, the model that runs.
+
+    ``trained`` are the parameters of ``model`` that need a gradient, in its order. A frozen parameter has no
+    copy in fp32, no gradient and no optimiser state: ``model`` and ``computed`` share it.
+    """
+
+    def __init__(self, model: PreTrainedModel, *, bf16: bool) -> None:
+        self.computed = _bf16_copy(model) if bf16 else model
+        pairs = zip(model.parameters(), self.computed.parameters(), strict=True)
+        self._pairs = [(master, computed) for master, computed in pairs if master.requires_grad]
+        if not self._pairs:
+            raise ValueError("model: no parameter needs a gradient; there is nothing to train")
+        self.trained = [master for master, _ in self._pairs]
+        self._sums: dict[nn.Parameter, _GradientSum] = {}
+        if bf16:
+            self._sums = {computed: _GradientSum(master) for master, computed in self._pairs}
+            for computed, gradient in self._sums.items():
+                computed.register_post_accumulate_grad_hook(gradient.take)  # type: ignore[no-untyped-call]
+
+    def gradient_of(self, computed: nn.Parameter) -> Tensor:
+        """The fp32 gradient to which that of ``computed`` belongs, to be added to in place."""
+        if computed in self._sums:
+            return self._sums[computed].tensor()
+        if computed.grad is None:
+            computed.grad = torch.zeros_like(computed)
+        return computed.grad
+
+    def clear_gradients(self) -> None:
+        """Forget all gradients; the next backward begins the sums, so nothing is zeroed before it."""
+        for master, computed in self._pairs:
+            master.grad = computed.grad = None
+
+    def complete_gradients(self) -> None:
+        """Give a gradient of zero to what no backward reached: the optimiser's momentum goes on."""
+        for master in self.trained:
+            if master.grad is None:
+                master.grad = torch.zeros_like(master)
+
+    @torch.no_grad()
+    def clip_gradients(self, max_norm: float, *, scale: float = 1.0) -> Tensor:
+        """Multiply the gradient by ``scale`` and cut it down to ``max_norm``, in one pass.
+
+        Returns the norm of the scaled gradient before it was cut, a scalar on the device.
+        """
+        gradients = [master.grad for master in self.trained if master.grad is not None]
+        norm = nn.utils.get_total_norm(gradients) * scale
+        # As in torch's clip_grad_norm_.
+        torch._foreach_mul_(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0) * scale)
+        return norm
+
+    def gradient_marks(self) -> tuple[int, ...]:
+        """What is another tuple after anything was added to a gradient; it waits for no device."""
+        return tuple(-1 if master.grad is None else master.grad._version for master in self.trained)
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Round the masters into the copy, after they have changed."""
+        copies = [(computed, master) for master, computed in self._pairs if computed is not master]
+        if copies:
+            torch._foreach_copy_([computed for computed, _ in copies], [master for _, master in copies])
+
+
+def make_optimizer(trained: list[nn.Parameter], training: TrainingConfig) -> torch.optim.AdamW:
+    """AdamW (arXiv:1711.05101) over the masters: one kernel for all of them on a GPU, one pass on a CPU."""
+    return torch.optim.AdamW(
+        trained,
+        lr=training.learning_rate,
+        betas=(training.adam_beta1, training.adam_beta2),
+        eps=training.adam_epsilon,
+        weight_decay=training.weight_decay,
+        fused=True,
+    )
+
+
+def set_gpu_arithmetic(*, tf32: bool) -> None:
+    """For the whole process: TF32 matrix products where fp32 is asked for, and cuDNN tries its kernels.
+
+    TF32 rounds the factors to 10 bits of mantissa and adds in fp32; it acts on what is not bf16.
+    """
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.benchmark = True
+
+
+def _bf16_copy(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy with bf16 parameters; frozen ones are rounded in place and shared.
+
+    Buffers stay as they are, as the generator has them: the frequencies of rotary embeddings, rounded to
+    bf16, would turn late positions by another angle.
+    """
+    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+    for parameter in frozen:
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.to(torch.bfloat16)
+    computed = copy.deepcopy(model, {id(parameter): parameter for parameter in frozen})
+    for parameter in computed.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.to(torch.bfloat16)
+    return computed
+
+
+class _GradientSum:
+    """The fp32 gradient of one master; None in ``master.grad`` stands for zero."""
+
+    def __init__(self, master: nn.Parameter) -> None:
+        self._master = master
+        # Kept from step to step: fresh memory of this size costs more than the sum.
+        self._memory = torch.empty_like(master, requires_grad=False)
+
+    def take(self, computed: Tensor) -> None:
+        """Add the gradient of ``computed``, and drop it."""
+        assert computed.grad is not None
+        if self._master.grad is None:
+            self._master.grad = self._memory.copy_(computed.grad)
+        else:
+            self._master.grad.add_(computed.grad)
+        computed.grad = None
+
+    def tensor(self) -> Tensor:
+        """The gradient, to be added to in place."""
+        if self._master.grad is None:
+            self._master.grad = self._memory.zero_()
+        return self._master.grad
+
+
+def learning_rate_factor(step: int, training: TrainingConfig) -> float:
+    """The share of the peak learning rate in optimiser step ``step`` (from 0).
+
+    Warm-up rises linearly and does not waste the first step on a rate of zero; linear and cosine then
+    fall towards zero at ``max_steps``.
+    """
+    if step < training.warmup_steps:
+        return (step + 1) / (training.warmup_steps + 1)
+    if training.lr_scheduler_type == "constant":
+        return 1.0
+    left = max(training.max_steps - training.warmup_steps, 1)
+    progress = min((step - training.warmup_steps) / left, 1.0)
+    return (
+        1.0 - progress
+        if training.lr_scheduler_type == "linear"
+        else 0.5 * (1.0 + math.cos(math.pi * progress))
+    )

@@ -1,0 +1,178 @@
+"""One rank of the trainer in a process of its own.
+
+The actor dies with the driver that made it. Ray does not restart it, because its weights would be lost: the
+run goes back to a checkpoint with new ranks. Started and called by pipeline.training.handle.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from configs.schema import Config
+from pipeline.messages import StepResult, TrainBatch, WeightUpdate
+
+if TYPE_CHECKING:
+    from pipeline.training.draft_learning import DraftLearner
+    from pipeline.training.ranks import Ranks
+    from pipeline.training.trainer import Trainer
+    from pipeline.weights.exchange import WeightServer
+
+
+@ray.remote(num_cpus=0, max_restarts=0, concurrency_groups={"probe": 1})
+class TrainerActor:
+    """One Trainer; calls run one after another, but for ``answer`` and ``save_beside``.
+
+    Every rank gets the same calls.
+    """
+
+    def __init__(
+        self, config: Config, model_path: str, device: str, num_threads: int, rank: int, num_ranks: int
+    ) -> None:
+        import torch
+
+        torch.set_num_threads(num_threads)
+        self._config = config
+        self._model_path = model_path
+        self._device = torch.device(device)
+        self._rank = rank
+        self._num_ranks = num_ranks
+        self._dtype: torch.dtype = getattr(torch, config.generation.dtype)
+        self._store: Any = None
+        self._trainer: Trainer | None = None
+        self._draft: DraftLearner | None = None
+        self._server: WeightServer | None = None
+
+    def open(self) -> tuple[str, int]:
+        """Open the meeting point of the ranks; returns its host and port."""
+        from pipeline.weights.group import open_store
+
+        host = ray.util.get_node_ip_address()
+        self._store = open_store(host, self._config.runtime.startup_timeout_s)
+        return host, self._store.port
+
+    def start(self, meeting_point: tuple[str, int] | None) -> int:
+        """Meet the other ranks, if there are any, and load the model; returns the process id."""
+        from pipeline.models.prompt_tokenizer import find_model
+        from pipeline.training.ranks import OneRank
+        from pipeline.training.trainer import Trainer
+
+        ranks: Ranks = OneRank() if meeting_point is None else self._join(*meeting_point)
+        model_path = self._model_path
+        if self._config.cluster.address is not None and not Path(model_path).is_dir():
+            # The driver's folder is the driver's node's.
+            model_path = str(find_model(self._config.model))
+        self._trainer = Trainer(self._config, model_path, self._device, ranks=ranks, tries_layouts=True)
+        speculative = self._config.acceleration.speculative
+        if speculative.enabled and speculative.draft_learning.enabled and self._rank == 0:
+            self._draft = self._load_draft()
+        return os.getpid()
+
+    @ray.method(concurrency_group="probe")  # type: ignore[untyped-decorator]
+    def answer(self) -> bool:
+        """Answer beside whatever call is running: the process is there and is not stopped."""
+        return True
+
+    def accumulate(self, batch: TrainBatch) -> None:
+        """See Trainer.accumulate."""
+        self._loaded.accumulate(batch)
+        if self._draft is not None:
+            self._draft.take(batch)
+
+    def step(self, batch: TrainBatch) -> StepResult:
+        """See Trainer.step."""
+        result = self._loaded.step(batch)
+        if self._draft is None:
+            return result
+        self._draft.take(batch)
+        return replace(result, metrics={**result.metrics, **self._draft.metrics()})
+
+    def publish(self, directory: str) -> WeightUpdate | None:
+        """Write the current weights into ``directory``; the first rank does, the others take part.
+
+        A draft model that learns begins its next step of learning here, beside whatever follows.
+        """
+        from pipeline.weights.files import write_adapter, write_weights
+
+        version = self._loaded.policy_version
+        weights = self._loaded.named_weights()
+        if self._rank > 0:
+            for _ in weights:
+                pass
+            return None
+        # On the host before the next one is gathered: the GPU never holds them all.
+        on_host = ((name, weight.detach().to("cpu", self._dtype)) for name, weight in weights)
+        name = str(Path(directory) / f"policy-{version:06d}")
+        adapter = self._loaded.published_adapter
+        if adapter is not None:
+            update = write_adapter(on_host, adapter, name, version, self._dtype)
+        else:
+            update = write_weights(on_host, f"{name}.safetensors", version, self._dtype)
+        return self._with_draft(update, directory)
+
+    def offer(self, directory: str) -> WeightUpdate | None:
+        """As ``publish``, for generators to fetch; only a draft model's weights go into ``directory``."""
+        from pipeline.weights.exchange import WeightServer
+
+        version, weights = self._loaded.policy_version, self._loaded.named_weights()
+        if self._rank > 0:
+            for _ in weights:
+                pass
+            return None
+        # As in ``publish``: the GPU never holds them all.
+        on_host = ((name, weight.detach().to("cpu", self._dtype)) for name, weight in weights)
+        if self._server is None:
+            timeout_s = self._config.runtime.weight_update_timeout_s
+            self._server = WeightServer(ray.util.get_node_ip_address(), self._device, timeout_s)
+        return self._with_draft(self._server.offer(on_host, version, self._dtype), directory)
+
+    def save(self, folder: str, step: int) -> str:
+        """See Trainer.save."""
+        return str(self._loaded.save(folder, step))
+
+    @ray.method(concurrency_group="probe")  # type: ignore[untyped-decorator]
+    def save_beside(self, folder: str, step: int) -> str:
+        """See Trainer.save_beside."""
+        return str(self._loaded.save_beside(folder, step))
+
+    def load(self, folder: str) -> int:
+        """See Trainer.load."""
+        return self._loaded.load(folder)
+
+    @property
+    def _loaded(self) -> Trainer:
+        assert self._trainer is not None, "start comes first"
+        return self._trainer
+
+    def _with_draft(self, update: WeightUpdate, directory: str) -> WeightUpdate:
+        if self._draft is None:
+            return update
+        return replace(update, draft_path=self._draft.exchange(directory, update.policy_version))
+
+    def _load_draft(self) -> DraftLearner:
+        from pipeline.models.find import resolve_draft_model
+        from pipeline.training.draft_learning import DraftLearner, DraftModel
+
+        model = DraftModel(
+            resolve_draft_model(self._config),
+            self._config.acceleration.speculative.draft_learning,
+            self._device,
+            bf16=self._config.training.bf16,
+            trust_remote_code=self._config.model.trust_remote_code,
+        )
+        return DraftLearner(model, self._dtype)
+
+    def _join(self, host: str, port: int) -> Ranks:
+        from pipeline.training.sharding import join
+        from pipeline.weights.group import find_store
+
+        runtime = self._config.runtime
+        if self._store is None:
+            self._store = find_store(host, port, runtime.startup_timeout_s)
+        # The driver's own deadlines come first, and name who is late.
+        timeout_s = 2 * max(runtime.startup_timeout_s, runtime.train_step_timeout_s)
+        return join(self._store, self._rank, self._num_ranks, self._device, timeout_s)

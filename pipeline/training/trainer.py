@@ -1,0 +1,337 @@
+"""One optimiser step at a time: forward, backward, clip, AdamW, on one device.
+
+Joins the parts: the model and its masters (pipeline.training.precision), the step's gradient
+(pipeline.training.gradient), the optimiser and the checkpoint. Does not decide what to train on, and does not
+publish.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from configs.schema import Config
+from pipeline.messages import StepResult, TrainBatch
+from pipeline.models.loading import load_model, load_tokenizer
+from pipeline.record.checkpoints import load_state, save_checkpoint
+from pipeline.training.adapters import (
+    adapter_config,
+    full_weights,
+    load_policy,
+    published_weights,
+    saved_adapter,
+)
+from pipeline.training.backward import LossBackward, refuse_logit_transforms
+from pipeline.training.batching import MicroPlan, Sharing, StepTotals, plan_micro_batches, weigh
+from pipeline.training.compilation import prepare_layers
+from pipeline.training.forward import States, completion_states, takes_rows, use_row_attention
+from pipeline.training.gradient import MicroBatchLimit, StepGradient, StepRules
+from pipeline.training.layout_trial import Layout, LayoutTrial
+from pipeline.training.loss_sums import loss_metrics
+from pipeline.training.micro_batch import WeightedSample
+from pipeline.training.precision import (
+    MasterWeights,
+    learning_rate_factor,
+    make_optimizer,
+    set_gpu_arithmetic,
+)
+from pipeline.training.ranks import OneRank, OptimizerState, Ranks, gathered_state, own_optimizer_state
+
+
+class Trainer:
+    """The policy, its optimiser, and for ``grpo.beta`` > 0 the reference model.
+
+    ``policy_version`` counts optimiser steps; the weights as loaded are version 0. The reference model is
+    the policy as loaded, unless ``reference_path`` names another folder.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        model_path: Path | str,
+        device: torch.device | str = "cpu",
+        *,
+        reference_path: Path | str | None = None,
+        ranks: Ranks | None = None,
+        tries_layouts: bool = False,
+    ) -> None:
+        """With ``tries_layouts`` the first parts of the run are timed (pipeline.training.layout_trial)."""
+        training = config.training
+        torch.manual_seed(training.seed)
+        self.config = config
+        self.device = torch.device(device)
+        self.policy_version = 0
+        if self.device.type == "cuda":
+            set_gpu_arithmetic(tf32=training.tf32)
+        self.tokenizer = load_tokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
+        self._ranks = OneRank() if ranks is None else ranks
+        load_device = self._ranks.load_device(self.device)
+        self.model = load_policy(config, model_path, load_device)
+        use_row_attention(self.model)
+        self._adapter = adapter_config(self.model, config.model, model_path) if config.lora.enabled else None
+        refuse_logit_transforms(self.model)
+        states = self._ranks.shard(self.model, bf16=training.bf16)
+        self._weights = MasterWeights(self.model, bf16=training.bf16 and not self._ranks.casts_weights)
+        _drop_nothing(self._weights.computed)
+        self._reference: PreTrainedModel | None = None
+        reference_states: States = completion_states
+        if config.grpo.beta > 0 and config.lora.enabled and reference_path is None:
+            # The policy without its adapters; see pipeline.training.backward.
+            self._reference, reference_states = self._weights.computed, states
+        elif config.grpo.beta > 0:
+            dtype = torch.bfloat16 if training.bf16 else torch.float32
+            self._reference = _load(config, reference_path or model_path, load_device, dtype)
+            self._reference.requires_grad_(False)
+            reference_states = self._ranks.shard(self._reference, bf16=training.bf16)
+        can_take_rows = takes_rows(config, self.model)
+        trial = LayoutTrial.of_run(config, takes_rows=can_take_rows)
+        # Without a trial what is asked for stays.
+        self._layouts = trial if tries_layouts else LayoutTrial([trial.present])
+        self._notes: list[str] = []
+        self._gradient = StepGradient(
+            self._weights,
+            LossBackward(
+                self._weights.computed,
+                self._reference,
+                config.grpo,
+                temperature=config.generation.temperature,
+                gradient_of=self._weights.gradient_of,
+                states=states,
+                reference_states=reference_states,
+            ),
+            StepRules(
+                weigh=self._weigh,
+                plan=self._plan,
+                loss_type=config.grpo.loss_type,
+                batch_size=training.per_device_train_batch_size,
+            ),
+            self._ranks,
+            limit=MicroBatchLimit(
+                max_sequences=training.per_device_train_batch_size,
+                max_tokens=config.acceleration.token_packing.max_tokens,
+            ),
+            is_adaptive=training.auto_find_batch_size,
+            is_compiled=prepare_layers(self._weights.computed, training, self.device),
+        )
+        self._optimizer = make_optimizer(self._weights.trained, training)
+        self._changing = threading.Lock()
+        self._is_changed = False  # whether the weights are newer than policy_version
+        self._earlier_s = 0.0  # spent on the earlier parts of the step that is open
+
+    def accumulate(self, batch: TrainBatch) -> None:
+        """Add the gradient of ``batch``, a part of a step but not its last; the weights stay as they are.
+
+        The device is waited for at the end: who calls wants to know when it has nothing to do. After an error
+        the step is forgotten, and may begin again at its part 0. Raises as ``step`` does, and ValueError for
+        a part that does not follow the last one.
+        """
+        started = time.perf_counter()
+        self._add(batch)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self._earlier_s = time.perf_counter() - started + (self._earlier_s if batch.part else 0.0)
+
+    def step(self, batch: TrainBatch) -> StepResult:
+        """Train on ``batch``, a whole step or the last part of one, and on the parts before it.
+
+        The version rises by one, also when no sample has any signal. The device is waited for once, at the
+        end. Raises FloatingPointError when the gradient is not finite: the weights are spoilt then, and the
+        run goes on from its last checkpoint. Raises MemoryError when a single sequence does not fit into
+        memory.
+        """
+        started = time.perf_counter() - (self._earlier_s if batch.part else 0.0)
+        training = self.config.training
+        learning_rate = training.learning_rate * learning_rate_factor(self.policy_version, training)
+        totals, sums = self.update(batch, learning_rate)
+        values = sums.tolist()
+        if not math.isfinite(values[-1]):
+            raise FloatingPointError(
+                f"step {batch.step}: the gradient norm is {values[-1]}; "
+                "lower training.learning_rate, or look at the step's data"
+            )
+        self.policy_version += 1
+        self._is_changed = False
+        has_reference = self._reference is not None
+        notes, self._notes = tuple(self._notes), []
+        return StepResult(
+            step=batch.step,
+            policy_version=self.policy_version,
+            metrics={
+                **loss_metrics(
+                    values[:-1], num_tokens=totals.num_trained_tokens, has_reference=has_reference
+                ),
+                **totals.metrics(),
+                "train/grad_norm": values[-1],
+                "train/learning_rate": learning_rate,
+                "train/num_tokens": float(totals.num_tokens),
+            },
+            seconds=time.perf_counter() - started,
+            num_tokens=totals.num_tokens,
+            notes=notes,
+        )
+
+    def update(self, batch: TrainBatch, learning_rate: float) -> tuple[StepTotals, Tensor]:
+        """The part of ``step`` that changes the weights; it never waits for the device.
+
+        Returns what the step was made of and, on the device, the sums of the loss
+        (pipeline.training.loss_sums) and the norm of the gradient, in one tensor.
+        """
+        self._add(batch)
+        found = self._gradient.finish()
+        max_norm = self.config.training.max_grad_norm
+        grad_norm = self._ranks.full(self._weights.clip_gradients(max_norm, scale=found.scale))
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        with self._changing:
+            self._is_changed = True
+            self._optimizer.step()
+            self._weights.refresh()
+        return found.totals, torch.cat([found.sums.reported(), grad_norm.detach().float().reshape(1)])
+
+    def gradients(self, *parts: TrainBatch) -> tuple[float, dict[str, Tensor]]:
+        """The loss of a step of ``parts`` and the gradient by parameter name, without a step (for tests)."""
+        for part in parts:
+            self._gradient.add(part)
+        found = self._gradient.finish()
+        named = [(name, master) for name, master in self.model.named_parameters() if master.requires_grad]
+        return float(found.sums.loss), {
+            name: self._ranks.full(cast(Tensor, master.grad)) * found.scale for name, master in named
+        }
+
+    def named_weights(self) -> Iterable[tuple[str, Tensor]]:
+        """The trained fp32 weights by Hugging Face name, or PEFT's; a tied output head as the embedding.
+
+        Where the frozen weights are in 4 bits, all weights with the adapters merged.
+        """
+        if self.config.lora.load_in_4bit:
+            return full_weights(self.model)
+        return ((name, self._ranks.full(weight)) for name, weight in published_weights(self.model))
+
+    @property
+    def published_adapter(self) -> Mapping[str, object] | None:
+        """What adapter_config.json says of ``named_weights`` where these are adapters; else None."""
+        return None if self.config.lora.load_in_4bit else self._adapter
+
+    def save(self, folder: Path | str, step: int) -> Path:
+        """Write a checkpoint that ``load`` and ``from_pretrained`` take; ``step`` is the last one done."""
+        state: dict[str, object] = {
+            "optimizer": gathered_state(self._ranks, self._optimizer.state_dict()),
+            "rng": torch.get_rng_state(),
+            "cuda_rng": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
+        }
+        extra = {"step": step, "policy_version": self.policy_version}
+        weights = self._saved_weights()
+        if self._ranks.rank > 0:
+            return Path(folder)
+        return save_checkpoint(
+            folder, self.model, self.tokenizer, state, extra, weights=weights, adapter=self._adapter
+        )
+
+    def save_beside(self, folder: Path | str, step: int) -> Path:
+        """As ``save``, from another thread beside ``step`` or ``accumulate``; with one rank only.
+
+        Raises RuntimeError when the weights are those of another step.
+        """
+        with self._changing:
+            if self._is_changed or self.policy_version != step:
+                raise RuntimeError(f"the weights are past step {step}")
+            return self.save(folder, step)
+
+    def load(self, folder: Path | str) -> int:
+        """Go on from the checkpoint in ``folder``; returns its step. Raises ValueError when it is not whole.
+
+        The reference model stays the one that the run began with.
+        """
+        state, extra = load_state(folder)
+        self._gradient.forget()
+        self._load_weights(folder)
+        self._weights.refresh()
+        optimizer = cast(OptimizerState, state["optimizer"])
+        self._optimizer.load_state_dict(own_optimizer_state(self._ranks, optimizer, self._weights.trained))
+        torch.set_rng_state(cast(Tensor, state["rng"]))
+        if self.device.type == "cuda" and state["cuda_rng"] is not None:
+            torch.cuda.set_rng_state(cast(Tensor, state["cuda_rng"]), self.device)
+        self.policy_version = int(cast(int, extra["policy_version"]))
+        return int(cast(int, extra["step"]))
+
+    def _saved_weights(self) -> dict[str, Tensor] | None:
+        if self._adapter is None:
+            return self._ranks.full_weights(self.model)
+        named = published_weights(self.model)
+        return {name: self._ranks.full(weight.detach()).cpu().contiguous() for name, weight in named}
+
+    @torch.no_grad()
+    def _load_weights(self, folder: Path | str) -> None:
+        if self._adapter is not None:
+            adapter = saved_adapter(folder, self._adapter)
+            for name, weight in published_weights(self.model):
+                weight.copy_(self._ranks.own(adapter[name], weight))
+            return
+        trust = self.config.model.trust_remote_code
+        load_device = self._ranks.load_device(self.device)
+        saved = load_model(folder, dtype=torch.float32, device=load_device, trust_remote_code=trust)
+        present = self.model.state_dict()
+        self.model.load_state_dict(
+            {name: self._ranks.own(value, present[name]) for name, value in saved.state_dict().items()}
+        )
+
+    def _add(self, batch: TrainBatch) -> None:
+        """Add the gradient of ``batch``; while layouts are tried, the device is waited for."""
+        if self._layouts.is_over:
+            self._gradient.add(batch)
+            return
+        started = time.perf_counter()
+        self._gradient.add(batch)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        num_tokens = sum(len(item.sample.token_ids) for item in self._weigh(batch))
+        verdict = self._layouts.record(time.perf_counter() - started, num_tokens)
+        if verdict is not None:
+            self._notes.append(verdict)
+
+    def _weigh(self, batch: TrainBatch) -> list[WeightedSample]:
+        grpo = self.config.grpo
+        return weigh(
+            batch.samples,
+            loss_type=grpo.loss_type,
+            batch_size=self.config.training.per_device_train_batch_size,
+            max_completion_length=self.config.generation.max_completion_length,
+            # The KL term has a gradient where the advantage is zero.
+            skip_zero_advantages=self.config.acceleration.skip_zero_advantages and grpo.beta == 0,
+        )
+
+    def _plan(self, samples: Sequence[WeightedSample], limit: MicroBatchLimit) -> list[MicroPlan]:
+        token_packing = self.config.acceleration.token_packing
+        layout: Layout = self._layouts.present
+        shared: Sharing = "prefix" if self.config.acceleration.shared_prefix else "prompt"
+        return plan_micro_batches(
+            samples,
+            pad_token_id=cast(int, self.tokenizer.pad_token_id),
+            sharing=shared if layout.shares_prompts else "nothing",
+            max_sequences=limit.max_sequences,
+            max_tokens=limit.max_tokens if layout.packs else None,
+            min_pack_ratio=token_packing.min_pack_ratio,
+            min_parts=self._ranks.num_ranks,
+        )
+
+
+def _load(config: Config, path: Path | str, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
+    """The reference model, with the attention that the step's rows need."""
+    model = load_model(path, dtype=dtype, device=device, trust_remote_code=config.model.trust_remote_code)
+    use_row_attention(model)
+    return model
+
+
+def _drop_nothing(model: nn.Module) -> None:
+    """The ratio compares this policy with the generator's, which drops nothing."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0

@@ -1,0 +1,135 @@
+"""Publish weights: files in shared memory that generators load between two tokens.
+
+All weights are one safetensors file with Hugging Face's names, so that a receiver needs nothing but its own
+loader; adapters are a folder in PEFT's layout. The trainer's process writes them, the engines read them.
+Does not decide when to publish or when to load.
+
+Where published weights lie while they travel: a folder of the run in shared memory. Needs no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+
+from pipeline.messages import WeightUpdate
+from pipeline.models.merging import write_adapter_files
+
+
+def write_weights(
+    named_tensors: Iterable[tuple[str, torch.Tensor]],
+    path: str,
+    policy_version: int,
+    dtype: torch.dtype = torch.bfloat16,
+) -> WeightUpdate:
+    """Write the tensors in ``dtype`` to ``path``, atomically.
+
+    Tensors that share storage with an earlier one (a tied output head) are left out: the receiver ties
+    them itself.
+
+    Raises:
+        OSError: the file cannot be written (the file system is full); the message names the folder and
+            the bytes needed.
+    """
+    tensors = _on_cpu(named_tensors, dtype)
+    num_bytes = _size(tensors)
+    with _written(path, num_bytes) as temporary:
+        save_file(tensors, temporary)
+    return WeightUpdate(policy_version=policy_version, path=path, num_bytes=num_bytes)
+
+
+def write_adapter(
+    named_tensors: Iterable[tuple[str, torch.Tensor]],
+    config: Mapping[str, object],
+    path: str,
+    policy_version: int,
+    dtype: torch.dtype = torch.bfloat16,
+) -> WeightUpdate:
+    """Write adapters in ``dtype`` to the folder ``path`` in PEFT's layout, atomically.
+
+    ``named_tensors`` have PEFT's names, ``config`` is what adapter_config.json shall hold (see
+    pipeline.training.adapters). Raises OSError as ``write_weights``.
+    """
+    tensors = _on_cpu(named_tensors, dtype)
+    num_bytes = _size(tensors)
+    with _written(path, num_bytes) as temporary:
+        Path(temporary).mkdir()
+        write_adapter_files(Path(temporary), config, tensors)
+    return WeightUpdate(policy_version=policy_version, path=path, num_bytes=num_bytes, kind="adapter")
+
+
+def _on_cpu(named_tensors: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    return {
+        name: tensor.detach().to(device="cpu", dtype=dtype).contiguous()
+        for name, tensor in untied(named_tensors)
+    }
+
+
+def untied(named_tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Those that share storage with no earlier one; all of them are kept until the end."""
+    # Holding the sources keeps the address of one that was made for us from being given to another.
+    seen: dict[int, torch.Tensor] = {}
+    for name, tensor in named_tensors:
+        if tensor.data_ptr() not in seen:
+            seen[tensor.data_ptr()] = tensor
+            yield name, tensor
+
+
+def _size(tensors: Mapping[str, torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+@contextmanager
+def _written(path: str, num_bytes: int) -> Iterator[str]:
+    """A temporary name that becomes ``path`` when all went well, and is removed when not."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException as error:
+        if Path(temporary).is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            Path(temporary).unlink(missing_ok=True)
+        # safetensors reports a full file system as its own error.
+        if isinstance(error, OSError | SafetensorError):
+            raise OSError(
+                f"cannot write {num_bytes} bytes of weights to {Path(path).parent}: {error}"
+            ) from error
+        raise
+
+
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def remove_weights(update: WeightUpdate) -> None:
+    """Remove the files of ``update``; they may be gone already."""
+    if update.kind == "adapter":
+        shutil.rmtree(update.path, ignore_errors=True)
+    elif update.kind == "full":
+        Path(update.path).unlink(missing_ok=True)
+    if update.draft_path is not None:
+        Path(update.draft_path).unlink(missing_ok=True)
+
+
+def shared_folder(run_name: str) -> Path:
+    """A folder for weight files of one run: in shared memory where there is some, else in /tmp.
+
+    Folders that killed runs left behind are removed first.
+    """
+    base = SHARED_MEMORY if SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK) else Path("/tmp")
+    prefix = f"code-grpo-{os.getuid()}-"
+    for left_over in base.glob(f"{prefix}*"):
+        pid = left_over.name.rpartition("-")[2]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(left_over, ignore_errors=True)
+    folder = base / f"{prefix}{run_name}-{os.getpid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,392 @@
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from accelerate import Accelerator  # type: ignore[import-untyped]
+from transformers import LlamaForCausalLM
+
+from configs.schema import Config
+from curriculum.task import Task
+from pipeline.baseline.account import BaselineAccount, rename_metrics
+from pipeline.baseline.baseline import run_baseline
+from pipeline.baseline.trl_setup import CpuGRPOTrainer, prompt_dataset, stop_token_ids, trl_config
+from pipeline.errors import StageError
+from pipeline.models.prompts import encode_prompt
+from pipeline.record.ledger import Ledger
+from pipeline.record.metric_names import is_documented
+from pipeline.record.metrics import MetricsWriter, read_metrics
+from pipeline.record.progress import make_progress
+from rewards.scorer import Scorer
+from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
+from tests.pipeline.tiny_model import make_byte_tokenizer, save_byte_model
+
+# The answer is prefilled and an untrained model adds a comment: it compiles unless it has a line break.
+PREFILL = "```python\ndef add(a, b):\n    return a + b\n#"
+TASKS = tuple(
+    Task(
+        task_id=f"t/{name}",
+        prompt=f"Write a function {name}(a, b).",
+        entry_point=name,
+        call_tests=(CallTest(args=(3, 2), expected=expected), CallTest(args=(0, 0), expected=0)),
+    )
+    for name, expected in (("add", 5), ("sub", 1))
+)
+END = 7
+
+
+def small_config(folder: Path, **sections: Mapping[str, object]) -> Config:
+    merged: dict[str, dict[str, object]] = {
+        "output": {"dir": str(folder), "name": "run"},
+        "training": {
+            "max_steps": 2,
+            "learning_rate": 1e-2,
+            "warmup_steps": 0,
+            "lr_scheduler_type": "constant",
+            "per_device_train_batch_size": 4,
+            "gradient_accumulation_steps": 2,
+            "bf16": False,
+        },
+        "grpo": {"num_generations": 4},
+        "generation": {"max_completion_length": 12},
+        "runtime": {"device": "cpu", "progress": "plain"},
+    }
+    for name, values in sections.items():
+        merged[name] = {**merged.get(name, {}), **values}
+    return Config.model_validate(merged)
+
+
+class FixedSandbox:
+    """Passes what holds "return", and fails as a machine does at the word "broken"."""
+
+    level = "fake"
+
+    def run(self, request: ExecutionRequest) -> ExecutionResult:
+        outcome = Outcome.PASS if "return" in request.solution else Outcome.WRONG
+        if "broken" in request.solution:
+            outcome = Outcome.INFRA_ERROR
+        num_passed = 2 if outcome is Outcome.PASS else 0
+        return ExecutionResult(
+            outcome=outcome,
+            num_passed=num_passed,
+            num_tests=2,
+            detail="said so",
+            clean=True,
+            cpu_s=0.0,
+            wall_s=0.0,
+            level=self.level,
+        )
+
+
+def account_for(
+    folder: Path, steps: Sequence[Sequence[str]], logging_steps: int = 1
+) -> list[list[float | None]]:
+    """What TRL does with an account, without TRL: per step, score two groups, end, log."""
+    config = small_config(folder, output={"logging_steps": logging_steps})
+    ledger, metrics = Ledger(folder / "run.db"), MetricsWriter(folder)
+    rewards = []
+    with Scorer(config.rewards, config.execution, None, FixedSandbox()) as scorer:
+        account = BaselineAccount(
+            config=config,
+            tasks=TASKS,
+            scorer=scorer,
+            prompt_ids=lambda task: (1, 2, 3),
+            end_ids=frozenset({END}),
+            ledger=ledger,
+            metrics=metrics,
+            samples=folder / "samples.jsonl",
+            progress=make_progress("plain", title="test"),
+        )
+        for done, texts in enumerate(steps):
+            state = SimpleNamespace(global_step=done)
+            unused: tuple[object, object] = (None, None)
+            account.on_step_begin(unused[0], state, unused[1])  # type: ignore[arg-type]
+            names = [TASKS[0].task_id] * 4 + [TASKS[1].task_id] * 4
+            token_ids = [[3, 4, END] if index % 2 else [3] * 12 for index in range(8)]
+            rewards.append(
+                account.code_reward(
+                    ["p"] * 8,
+                    texts,
+                    task_id=names,
+                    completion_ids=token_ids,
+                    trainer_state=state,  # type: ignore[arg-type]
+                    log_metric=None,
+                )
+            )
+            state.global_step += 1
+            account.on_step_end(unused[0], state, unused[1])  # type: ignore[arg-type]
+            logs = {"loss": 0.25, "grad_norm": 1.5, "learning_rate": 1e-3, "reward": 9.0}
+            account.on_log(unused[0], state, unused[1], logs)  # type: ignore[arg-type]
+        account.on_log(None, state, None, {"train_loss": 0.2})  # type: ignore[arg-type]
+    ledger.close()
+    metrics.close()
+    return rewards
+
+
+def answers(*bodies: str) -> list[str]:
+    return [f"```python\ndef add(a, b):\n    {body}\n```" for body in bodies]
+
+
+def rows(folder: Path, query: str) -> list[tuple[object, ...]]:
+    with sqlite3.connect(folder / "run.db") as database:
+        return database.execute(query).fetchall()
+
+
+def test_the_reward_function_records_groups_in_order_and_the_log_commits_the_step(tmp_path: Path) -> None:
+    texts = answers("return a", "pass", "return b", "pass", "return a", "return b", "pass", "pass")
+    (rewards,) = account_for(tmp_path, [texts])
+    assert rewards[0] != rewards[1] and None not in rewards
+    draws = rows(tmp_path, "SELECT task_id, status, step_issued, policy_version_issued FROM draws")
+    assert draws == [("t/add", "trained", 1, 0), ("t/sub", "trained", 1, 0)]
+    rollouts = rows(
+        tmp_path,
+        "SELECT rollout_id, reward, passed, num_tokens, finish_reason, max_policy_version FROM rollouts",
+    )
+    assert [row[0] for row in rollouts] == [f"{draw}/{index}" for draw in (1, 2) for index in range(4)]
+    assert [row[1] for row in rollouts] == rewards
+    assert [row[2] for row in rollouts] == [1, 0, 1, 0, 1, 1, 0, 0]
+    assert [row[3:] for row in rollouts[:2]] == [(12, "length", 0), (3, "stop", 0)]
+    assert rows(tmp_path, "SELECT step, status, policy_version, num_tokens FROM steps") == [
+        (1, "committed", 1, 60)
+    ]
+    samples = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    assert [(line["step"], line["task_id"], line["outcome"]) for line in samples] == [
+        (1, "t/add", "pass"),
+        (1, "t/add", "wrong"),
+    ]
+
+
+def test_metrics_have_the_main_jobs_names_and_its_meaning(tmp_path: Path) -> None:
+    texts = answers("return a", "pass", "return b", "pass", "pass", "pass", "pass", "broken")
+    (rewards,) = account_for(tmp_path, [texts])
+    assert rewards[-1] is None
+    (line,) = read_metrics(tmp_path / "metrics.jsonl")
+    assert all(is_documented(name) for name in line.keys() - {"step", "time_s"})
+    scored = [reward for reward in rewards if reward is not None]
+    assert line["rollout/reward_mean"] == pytest.approx(math.fsum(scored) / 7)
+    assert line["rollout/pass_rate"] == pytest.approx(2 / 7)
+    assert line["rollout/infra_error_share"] == pytest.approx(1 / 8)
+    assert line["rollout/zero_signal_share"] == 0.5
+    assert line["rollout/truncated_share"] == 0.5
+    assert (line["train/loss"], line["train/grad_norm"]) == (0.25, 1.5)
+    assert line["train/tokens"] == 60 - 3
+    seconds = [line[f"{stage}/seconds"] or 0.0 for stage in ("generation", "rewards", "train")]
+    assert 0 < sum(seconds) <= (line["step/seconds"] or 0.0)
+
+
+def test_a_group_without_two_scores_is_failed_and_not_trained(tmp_path: Path) -> None:
+    good = answers("return a", "pass", "return b", "pass")
+    account_for(tmp_path, [good + answers("broken", "broken", "broken", "pass")])
+    assert rows(tmp_path, "SELECT status, reason FROM draws") == [
+        ("trained", None),
+        ("failed", "scoring failed: said so"),
+    ]
+
+
+def test_a_step_that_could_not_be_scored_ends_the_run_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"step 1: no group could be scored.*said so"):
+        account_for(tmp_path, [answers(*["broken"] * 8)])
+
+
+def test_every_step_is_committed_and_the_metrics_are_thinned_out(tmp_path: Path) -> None:
+    texts = answers(*["return a", "pass"] * 4)
+    account_for(tmp_path, [texts, texts, texts], logging_steps=2)
+    assert rows(tmp_path, "SELECT step FROM steps") == [(1,), (2,), (3,)]
+    assert [line["step"] for line in read_metrics(tmp_path / "metrics.jsonl")] == [2]
+
+
+def test_trls_metrics_get_our_names_and_its_others_are_left_out() -> None:
+    logs = {"loss": 0.5, "clip_ratio/region_mean": 0.1, "kl": 0.1, "grad_norm": None, "reward": 1.0}
+    assert rename_metrics(logs) == {"train/loss": 0.5, "train/clipped_share": 0.1}
+
+
+def test_the_settings_reach_trl(tmp_path: Path) -> None:
+    config = small_config(
+        tmp_path,
+        training={
+            "warmup_steps": 3,
+            "adam_beta1": 0.8,
+            "adam_beta2": 0.95,
+            "adam_epsilon": 1e-6,
+            "max_grad_norm": 0.5,
+            "weight_decay": 0.1,
+            "seed": 7,
+        },
+        grpo={
+            "epsilon": 0.1,
+            "epsilon_high": 0.3,
+            "delta": 1.5,
+            "loss_type": "dr_grpo",
+            "importance_sampling_level": "sequence",
+            "scale_rewards": "none",
+        },
+        generation={"temperature": 0.7, "top_p": 0.9, "top_k": 20},
+        output={"logging_steps": 5},
+    )
+    settings = trl_config(config, tmp_path, "cpu")
+    # TRL corrects for vLLM only, and the baseline's policy is the generator; the last two are a GPU's.
+    others = {"importance_sampling_mode", "importance_sampling_cap", "mismatch_kl_warning"}
+    others |= {"tf32", "auto_find_batch_size"}
+    # The fields that have TRL's names must have their values in TRL, every one of them.
+    for section in (config.training, config.grpo):
+        for name, value in section.model_dump().items():
+            if name not in {"lr_scheduler_type", *others}:
+                assert getattr(settings, name) == value, name
+    assert settings.lr_scheduler_type == "constant_with_warmup"
+    for name in ("temperature", "top_p", "top_k", "max_completion_length"):
+        assert getattr(settings, name) == getattr(config.generation, name)
+    assert settings.generation_batch_size == config.completions_per_step
+    assert settings.num_iterations == 1 and settings.steps_per_generation == 2
+    assert settings.logging_steps == 1 and settings.use_cpu and not settings.use_vllm
+
+
+def test_a_fence_stops_a_completion_where_the_main_job_stops_at_it(tmp_path: Path) -> None:
+    tokenizer = make_byte_tokenizer()
+    fence = tokenizer.convert_tokens_to_ids("```")
+    assert tokenizer("x\n```")["input_ids"][-1] == fence
+    assert stop_token_ids(tokenizer, None, small_config(tmp_path)) == sorted([fence, tokenizer.eos_token_id])
+    # Without the opening fence in the prefill, the first fence would be the opening one.
+    for generation in ({"assistant_prefill": ""}, {"stop_at_code_fence": False}):
+        config = small_config(tmp_path, generation=generation)
+        assert stop_token_ids(tokenizer, [3], config) == sorted([3, tokenizer.eos_token_id])
+
+
+def test_trl_reads_the_prompts_that_the_main_job_samples_from(tmp_path: Path) -> None:
+    tokenizer = make_byte_tokenizer()
+    config = small_config(tmp_path)
+    dataset = prompt_dataset(TASKS, tokenizer, config)
+    assert len(dataset) == len(TASKS)
+    for row, task in zip(dataset, TASKS, strict=True):
+        assert row["task_id"] == task.task_id
+        expected = encode_prompt(tokenizer, task, config.generation.assistant_prefill)
+        assert tuple(tokenizer(text=row["prompt"])["input_ids"]) == expected
+
+
+def test_a_data_set_smaller_than_a_step_is_repeated(tmp_path: Path) -> None:
+    config = small_config(tmp_path, training={"gradient_accumulation_steps": 5})
+    names = prompt_dataset(TASKS, make_byte_tokenizer(), config)["task_id"]
+    assert list(names) == ["t/add", "t/sub"] * 3
+
+
+def test_the_cpu_trainers_logprobs_are_the_plain_ones(tmp_path: Path) -> None:
+    model = LlamaForCausalLM.from_pretrained(str(save_byte_model(tmp_path)))
+    token_ids = torch.randint(0, 250, (3, 10), generator=torch.Generator().manual_seed(0))
+    trainer = SimpleNamespace(accelerator=Accelerator(cpu=True), temperature=0.7)
+    logprobs, entropies, _ = CpuGRPOTrainer._get_per_token_logps_and_entropies(
+        trainer,  # type: ignore[arg-type]
+        model,
+        token_ids,
+        torch.ones_like(token_ids),
+        4,
+        batch_size=2,
+        compute_entropy=True,
+    )
+    plain = torch.log_softmax(model(token_ids).logits[:, 5:9] / 0.7, dim=-1)
+    torch.testing.assert_close(logprobs, plain.gather(-1, token_ids[:, 6:, None]).squeeze(-1))
+    torch.testing.assert_close(entropies, -(plain.exp() * plain).sum(-1))
+    assert logprobs.requires_grad
+
+
+def write_tasks(file: Path, names: Sequence[str]) -> Path:
+    lines = [
+        {
+            "task_id": name,
+            "prompt": f"Write a function add(a, b), {name}.",
+            "entry_point": "add",
+            "tests": [{"args": [3, 2], "expected": 5}],
+        }
+        for name in names
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return file
+
+
+def runnable_config(folder: Path, **sections: Mapping[str, object]) -> Config:
+    """Two steps of a byte model on two tasks, with three more held out, on Transformers."""
+    merged: dict[str, dict[str, object]] = {
+        "model": {"name": str(save_byte_model(folder / "model"))},
+        "dataset": {"name": str(write_tasks(folder / "train.jsonl", ["first", "second"]))},
+        "evaluation": {
+            "tasks": str(write_tasks(folder / "heldout.jsonl", ["a", "b", "c"])),
+            "num_samples": 4,
+            "max_completion_length": 48,
+        },
+        "generation": {
+            "engine": "transformers",
+            "dtype": "float32",
+            "max_completion_length": 48,
+            "assistant_prefill": PREFILL,
+        },
+    }
+    for name, values in sections.items():
+        merged[name] = {**merged.get(name, {}), **values}
+    return small_config(folder / "runs", **merged)
+
+
+def test_a_measurement_on_the_way_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"evaluation.every_steps: value 3: the baseline measures before"):
+        run_baseline(Config.model_validate({"evaluation": {"every_steps": 3}}), verbose=False)
+
+
+def test_a_prompt_that_is_too_long_is_refused_by_name(tmp_path: Path) -> None:
+    config = runnable_config(tmp_path, generation={"max_prompt_length": 5})
+    with pytest.raises(ValueError, match=r"max_prompt_length.*first"):
+        run_baseline(config, verbose=False)
+
+
+@pytest.mark.slow
+def test_two_steps_of_trl_leave_a_run_folder_like_the_main_jobs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = runnable_config(tmp_path, output={"save_steps": 1})
+    before = LlamaForCausalLM.from_pretrained(config.model.name).state_dict()
+    assert run_baseline(config, verbose=False) == 0
+    run = tmp_path / "runs" / "run"
+    assert {
+        "config.yaml",
+        "run.db",
+        "metrics.jsonl",
+        "samples.jsonl",
+        "summary.json",
+        "evaluation_before.json",
+        "evaluation_after.json",
+        "checkpoints",
+    } <= {path.name for path in run.iterdir()}
+    lines = read_metrics(run / "metrics.jsonl")
+    assert [line["step"] for line in lines] == [1, 2]
+    assert all(line["train/learning_rate"] == pytest.approx(1e-2) for line in lines)
+    assert all((line["train/grad_norm"] or 0.0) > 0.0 for line in lines)
+    assert any((line["rollout/pass_rate"] or 0.0) > 0.0 for line in lines)
+    assert any((line["rollout/syntax_failure_share"] or 0.0) > 0.0 for line in lines)
+    assert rows(run, "SELECT status, COUNT(*) FROM draws GROUP BY status") == [("trained", 4)]
+    assert rows(run, "SELECT COUNT(*) FROM rollouts WHERE reward IS NOT NULL") == [(16,)]
+    assert rows(run, "SELECT step, policy_version FROM steps") == [(1, 1), (2, 2)]
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["trainer"], summary["num_steps"], summary["num_completions"]) == ("trl", 2, 16)
+    assert {"startup", "evaluation_before", "training", "evaluation_after", "total"} == set(
+        summary["seconds"]
+    )
+    for when in ("before", "after"):
+        assert set(summary["evaluation"][when]["tasks"]) == {"a", "b", "c"}
+        assert summary["evaluation"][when]["num_samples"] == 12
+    assert "before training" in capsys.readouterr().out
+    final = run / "checkpoints" / "final"
+    trained = LlamaForCausalLM.from_pretrained(str(final))
+    after = trained.state_dict()
+    assert set(after) == set(before)
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    # The fence ended completions in training; the saved model ends at its own end token.
+    own_end = make_byte_tokenizer().eos_token_id
+    assert json.loads((final / "generation_config.json").read_text())["eos_token_id"] == own_end
+    assert trained.config.eos_token_id == own_end
+    between = run / "checkpoints" / "step-000001"
+    assert json.loads((between / "generation_config.json").read_text())["eos_token_id"] == own_end
+    weights = LlamaForCausalLM.from_pretrained(str(between)).state_dict()
+    assert any(not torch.equal(weights[name], after[name]) for name in after)
+    assert not (run / "checkpoints" / "step-000002").exists()

@@ -1,0 +1,215 @@
+"""Two raylets on one machine: driver, trainer and rewards are on one node, the generator is on the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from configs.schema import Config
+from pipeline.cluster.courier import read_files, write_files
+from pipeline.cluster.places import wanted_bundles
+from pipeline.cluster.ray_start import start_ray
+from pipeline.errors import StageError
+from pipeline.messages import WeightUpdate
+from tests.pipeline.tiny_model import save_byte_model
+
+NODE = {"num_cpus": 2, "object_store_memory": 100 * 2**20}
+STARTUP_TIMEOUT_S = 60
+SETTINGS = (
+    "cluster.generator_resource=writes",
+    "cluster.reward_resource=scores",
+    "runtime.device=cpu",
+    "runtime.progress=plain",
+    f"runtime.startup_timeout_s={STARTUP_TIMEOUT_S}",
+    "runtime.generation_timeout_s=60",
+    "generation.engine=transformers",
+    "generation.max_completion_length=32",
+    "grpo.num_generations=4",
+    "training.per_device_train_batch_size=4",
+    "training.gradient_accumulation_steps=2",
+    "evaluation.enabled=false",
+    "output.save_steps=1000",
+)
+
+
+def config_of(**sections: Any) -> Config:
+    return Config.model_validate(
+        {"cluster": {"address": "auto"}, "runtime": {"device": "cuda", "trainer_ranks": 2}, **sections}
+    )
+
+
+def test_a_place_is_reserved_for_every_rank_and_every_generator() -> None:
+    config = config_of(generation={"num_engines": 2, "tensor_parallel_size": 4})
+    assert wanted_bundles(config, "cuda") == [
+        {"GPU": 1},
+        {"GPU": 1},
+        {"GPU": 4, "CPU": 1},
+        {"GPU": 4, "CPU": 1},
+    ]
+    cluster = {"address": "auto", "generator_resource": "writes"}
+    assert wanted_bundles(config_of(cluster=cluster), "cpu")[2:] == [{"CPU": 1, "writes": 1}]
+
+
+@pytest.mark.parametrize(
+    ("sections", "complaint"),
+    [
+        ({"runtime": {"device": "auto"}}, "runtime.device"),
+        ({"runtime": {"device": "cpu", "keep_alive": True}}, "runtime.keep_alive"),
+        ({"generation": {"tune": True}}, "generation.tune"),
+    ],
+)
+def test_what_is_of_one_machine_only_is_refused_on_a_cluster(
+    sections: dict[str, object], complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        config_of(**sections)
+
+
+def test_resources_of_nodes_are_refused_without_a_cluster() -> None:
+    with pytest.raises(ValueError, match=r"reward_resource.*nothing without cluster.address"):
+        Config.model_validate({"cluster": {"reward_resource": "scores"}})
+
+
+def test_a_cluster_that_does_not_answer_is_named_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(StageError, match=rf"no Ray cluster answers at 127.0.0.1:{port} \(cluster.address\)"):
+        start_ray(f"127.0.0.1:{port}")
+
+
+def test_the_files_of_an_update_arrive_as_they_were(tmp_path: Path) -> None:
+    (tmp_path / "adapter").mkdir()
+    contents = {"adapter_config.json": b"{}", "adapter_model.safetensors": bytes(range(256))}
+    for name, content in contents.items():
+        (tmp_path / "adapter" / name).write_bytes(content)
+    (tmp_path / "policy-000002.safetensors").write_bytes(b"weights")
+    there = tmp_path / "there"
+    there.mkdir()
+    sent = WeightUpdate(policy_version=1, path=str(tmp_path / "adapter"), num_bytes=258, kind="adapter")
+    copy = write_files(read_files(Path(sent.path)), sent, there)
+    assert (copy.policy_version, copy.kind) == (1, "adapter")
+    assert {file.name: file.read_bytes() for file in Path(copy.path).iterdir()} == contents
+    sent = WeightUpdate(policy_version=2, path=str(tmp_path / "policy-000002.safetensors"), num_bytes=7)
+    copy = write_files(read_files(Path(sent.path)), sent, there)
+    assert Path(copy.path) == there / "policy-000002.safetensors"
+    assert Path(copy.path).read_bytes() == b"weights"
+    with pytest.raises(OSError):
+        write_files(read_files(Path(sent.path)), sent, tmp_path / "nowhere")
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A head for the driver, the trainer and the rewards, and nothing else yet."""
+    head = {**NODE, "resources": {"scores": 4}, "include_dashboard": False}
+    # A node that is killed shall be missed in seconds.
+    health = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500}
+    cluster = Cluster(
+        initialize_head=True, head_node_args={**head, "_system_config": {**health}}, shutdown_at_exit=False
+    )
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def start_run(cluster: Cluster, folder: Path, *more: str) -> subprocess.Popen[str]:
+    """``train_accelerated`` on ``cluster``, in the run folder runs/spread of ``folder``."""
+    settings = (*SETTINGS, f"cluster.address={cluster.address}", *more)
+    program = "import sys; from pipeline.cli import train_accelerated; sys.exit(train_accelerated())"
+    flags = ["--run-name", "spread", "--model", str(save_byte_model(folder / "model"))]
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *flags, *(part for one in settings for part in ("--set", one))],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    )
+
+
+def wait_for_step(run: subprocess.Popen[str], folder: Path, step: int, deadline_s: float = 240) -> None:
+    database = folder / "runs" / "spread" / "run.db"
+    until_s = time.monotonic() + deadline_s
+    while num_steps(database) < step:
+        assert run.poll() is None, run.communicate()[0][-3000:]
+        assert time.monotonic() < until_s, f"step {step} was not reached"
+        time.sleep(0.2)
+
+
+def num_steps(database: Path) -> int:
+    if not database.exists():
+        return 0
+    try:
+        with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as ledger:
+            (count,) = ledger.execute("SELECT COUNT(*) FROM steps WHERE status = 'committed'").fetchone()
+    except sqlite3.OperationalError:
+        return 0
+    return int(count)
+
+
+def events(folder: Path) -> list[str]:
+    with sqlite3.connect(folder / "runs" / "spread" / "run.db") as ledger:
+        return [" ".join(map(str, row)) for row in ledger.execute("SELECT * FROM events")]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_run_outlives_the_node_of_its_generator(cluster: Cluster, tmp_path: Path) -> None:
+    """The first node dies and another one joins: the run goes on, with the newest weights there."""
+    first = cluster.add_node(**NODE, resources={"writes": 1})
+    run = start_run(cluster, tmp_path, "training.max_steps=1000", "runtime.max_restarts=3")
+    try:
+        wait_for_step(run, tmp_path, 2)
+        cluster.remove_node(first, allow_graceful=False)
+        cluster.add_node(**NODE, resources={"writes": 1})
+        wait_for_step(run, tmp_path, num_steps(tmp_path / "runs" / "spread" / "run.db") + 4)
+        assert any("restart" in event and "generator 0" in event for event in events(tmp_path))
+        # What the second generator wrote is of the newest weights: they reached its node.
+        assert max(staleness(tmp_path)) <= 1
+        run.terminate()
+        output = run.communicate(timeout=120)[0]
+    finally:
+        run.kill()
+    assert run.returncode == 128 + signal.SIGTERM, own_words(output)
+    # The run's folder was given as a relative one, which on a node is another than here.
+    assert "is saved; go on with" in output, own_words(output)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
+def test_without_a_node_for_its_generator_a_run_ends_and_says_why(cluster: Cluster, tmp_path: Path) -> None:
+    only = cluster.add_node(**NODE, resources={"writes": 1})
+    run = start_run(cluster, tmp_path, "training.max_steps=1000", "runtime.max_restarts=1")
+    try:
+        wait_for_step(run, tmp_path, 2)
+        cluster.remove_node(only, allow_graceful=False)
+        began_s = time.monotonic()
+        output = run.communicate(timeout=300)[0]
+    finally:
+        run.kill()
+    assert run.returncode == 1, own_words(output)
+    assert time.monotonic() - began_s < 2 * STARTUP_TIMEOUT_S + 60
+    assert "generator 0: not started again" in output, own_words(output)
+
+
+def own_words(output: str) -> str:
+    """The last of it, without the logs of nodes that died."""
+    lines = [line for line in output.splitlines() if "state-dump" not in line and "(raylet)" not in line]
+    return "\n".join(lines)[-4000:]
+
+
+def staleness(folder: Path) -> list[float]:
+    text = (folder / "runs" / "spread" / "metrics.jsonl").read_text()
+    return [json.loads(line)["train/staleness_max"] for line in text.splitlines()]

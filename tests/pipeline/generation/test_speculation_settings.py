@@ -1,0 +1,53 @@
+"""What acceleration.speculative tells the engine, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from configs.schema import Config
+from pipeline.generation.vllm_generator import speculation_settings
+from tests.pipeline.tiny_model import save_model
+
+
+def config_with(**speculative: object) -> Config:
+    return Config.model_validate({"acceleration": {"speculative": {"enabled": True, **speculative}}})
+
+
+def test_without_speculation_the_engine_hears_nothing_of_it() -> None:
+    assert speculation_settings(Config()) is None
+
+
+def test_every_setting_reaches_the_engine() -> None:
+    settings = speculation_settings(config_with(method="ngram", num_tokens=5, dynamic=False, history_mb=0.5))
+    assert settings is not None
+    assert (settings.method, settings.num_tokens, settings.dynamic) == ("ngram", 5, False)
+    assert settings.history_bytes == 2**19
+    assert settings.draft_model is None
+
+
+def test_a_draft_model_is_found_on_disk_before_the_engine_starts(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "draft")
+    settings = speculation_settings(config_with(method="draft_model", dynamic=False, draft_model=str(folder)))
+    assert settings is not None
+    assert settings.draft_model == str(folder)
+
+
+def test_a_draft_model_that_is_not_there_is_named_by_its_setting() -> None:
+    config = config_with(method="draft_model", dynamic=False, draft_model="./nowhere")
+    with pytest.raises(ValueError, match=r"acceleration\.speculative\.draft_model: no such folder"):
+        speculation_settings(config)
+
+
+@pytest.mark.parametrize(
+    ("speculative", "complaint"),
+    [
+        ({"method": "draft_model", "dynamic": False}, "draft_model"),
+        ({"method": "history", "draft_model": "some/model"}, "draft_model"),
+        ({"method": "draft_model", "draft_model": "some/model", "dynamic": True}, "dynamic"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(speculative: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ValueError, match=rf"speculative\s+Value error, {complaint}: "):
+        config_with(**speculative)

@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+
+from configs.schema import Config, GenerationConfig, RuntimeConfig
+from pipeline.generation.transformers_engine import TransformersEngine
+from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightsLoaded, WeightUpdate
+from tests.pipeline.adapter_files import publish_random_adapter
+from tests.pipeline.tiny_model import save_model
+
+T = TypeVar("T")
+PROMPT = (3, 4, 5)
+
+
+def make_model(seed: int, *, tied: bool = True, scale: float = 1.0) -> LlamaForCausalLM:
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=40,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        tie_word_embeddings=tied,
+        bos_token_id=None,
+        eos_token_id=0,
+        initializer_range=0.3 * scale,
+    )
+    return LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A tiny random Llama, its tokenizer of 40 single characters, and a misleading generation config."""
+    characters = "abcdefghijklmnopqrstuvwxyz0123456789`\n"
+    vocabulary = {"<eos>": 0, "<unk>": 1, **{c: i + 2 for i, c in enumerate(characters)}}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    path = tmp_path / "model"
+    fast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer, eos_token="<eos>", unk_token="<unk>"
+    )
+    fast.save_pretrained(path)
+    model = make_model(0)
+    model.generation_config.repetition_penalty = 5.0
+    model.save_pretrained(path)
+    return path
+
+
+def make_engine(folder: Path, *, max_num_seqs: int = 64, timeout_s: float = 60.0) -> TransformersEngine:
+    config = Config(
+        generation=GenerationConfig(engine="transformers", dtype="float32", max_num_seqs=max_num_seqs),
+        runtime=RuntimeConfig(generation_timeout_s=timeout_s),
+    )
+    return TransformersEngine(config, str(folder), "cpu")
+
+
+def request(num_generations: int = 4, seed: int | None = 1, **sampling: object) -> GenerationRequest:
+    settings = SamplingSettings(**{"max_completion_length": 12, **sampling})  # type: ignore[arg-type]
+    return GenerationRequest(
+        request_id="r", prompt_ids=PROMPT, num_generations=num_generations, sampling=settings, seed=seed
+    )
+
+
+async def collect(engine: TransformersEngine, asked: GenerationRequest) -> list[Completion]:
+    return [completion async for completion in engine.generate(asked)]
+
+
+def run(coroutine: Coroutine[object, object, T]) -> T:
+    return asyncio.run(coroutine)
+
+
+@torch.no_grad()
+def forward_logprobs(model: PreTrainedModel, completion: Completion, temperature: float) -> list[float]:
+    tokens = torch.tensor([PROMPT + completion.token_ids])
+    logprobs = torch.log_softmax(model(tokens).logits[0] / temperature, -1)
+    start = len(PROMPT) - 1
+    return [logprobs[start + i, token].item() for i, token in enumerate(completion.token_ids)]
+
+
+def save(path: Path, model: LlamaForCausalLM, *, head: bool = False) -> None:
+    tensors = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    if head:
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+    save_file(tensors, str(path))
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.5])
+def test_logprobs_equal_a_forward_pass_whatever_the_models_own_generation_config(
+    folder: Path, temperature: float
+) -> None:
+    completions = run(collect(make_engine(folder), request(temperature=temperature)))
+    model = LlamaForCausalLM.from_pretrained(folder)
+    assert [completion.index for completion in completions] == [0, 1, 2, 3]
+    for completion in completions:
+        assert len(completion.logprobs) == len(completion.token_ids) > 0
+        assert completion.logprobs == pytest.approx(
+            forward_logprobs(model, completion, temperature), abs=1e-4
+        )
+
+
+def test_samples_follow_the_distribution_and_top_k_renormalises_it(folder: Path) -> None:
+    model = LlamaForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        probabilities = torch.softmax(model(torch.tensor([PROMPT])).logits[0, -1] / 2.0, -1)
+    asked = request(num_generations=3000, max_completion_length=1, temperature=2.0)
+    counts = torch.zeros(40)
+    for completion in run(collect(make_engine(folder, max_num_seqs=1000), asked)):
+        counts[completion.token_ids[0]] += 1
+    expected = probabilities * 3000
+    kept = expected > 5
+    chi_square = ((counts - expected)[kept] ** 2 / expected[kept]).sum().item()
+    # Mean of a chi-square is its degrees of freedom, its standard deviation sqrt(2 x that).
+    assert chi_square < kept.sum().item() + 5 * math.sqrt(2 * kept.sum().item())
+
+    top = probabilities.topk(3)
+    for completion in run(
+        collect(make_engine(folder), request(50, temperature=2.0, top_k=3, max_completion_length=1))
+    ):
+        place = top.indices.tolist().index(completion.token_ids[0])
+        assert completion.logprobs[0] == pytest.approx(
+            (top.values[place] / top.values.sum()).log().item(), abs=1e-4
+        )
+
+
+def test_a_seed_repeats_a_request_and_leaves_the_global_generator_alone(folder: Path) -> None:
+    engine = make_engine(folder)
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    first = run(collect(engine, request(seed=5)))
+    assert torch.equal(before, torch.get_rng_state())
+    assert first == run(collect(engine, request(seed=5))) != run(collect(engine, request(seed=6)))
+    assert len({completion.token_ids for completion in first}) > 1
+
+
+def test_a_stop_string_ends_the_completion_and_stays_in_its_text(folder: Path) -> None:
+    engine = make_engine(folder)
+    free = run(collect(engine, request(num_generations=8)))
+    stop = next(completion.text[3:5] for completion in free if len(completion.text) == 12)
+    stopped = run(collect(engine, request(num_generations=8, stop=(stop,))))
+    assert any(stop in completion.text for completion in stopped)
+    for whole, cut in zip(free, stopped, strict=True):
+        if stop in whole.text:
+            assert cut.text == whole.text[: whole.text.index(stop) + len(stop)]
+            assert cut.finish_reason == "stop"
+            assert len(cut.token_ids) == len(cut.logprobs) == len(cut.text)
+        else:
+            assert cut == whole
+
+
+def test_the_end_token_is_in_the_ids_and_not_in_the_text_and_no_end_is_length(folder: Path) -> None:
+    completions = run(collect(make_engine(folder), request(num_generations=64, max_completion_length=20)))
+    ended = [completion for completion in completions if completion.finish_reason == "stop"]
+    cut = [completion for completion in completions if completion.finish_reason == "length"]
+    assert ended and cut
+    for completion in ended:
+        assert completion.token_ids.index(0) == len(completion.token_ids) - 1
+        assert "<eos>" not in completion.text
+    for completion in cut:
+        assert len(completion.token_ids) == 20 and 0 not in completion.token_ids
+
+
+@pytest.mark.parametrize("head", [False, True])
+def test_after_an_update_the_new_weights_write_and_are_stamped(
+    folder: Path, tmp_path: Path, head: bool
+) -> None:
+    async def body() -> tuple[list[Completion], list[Completion], WeightsLoaded]:
+        engine = make_engine(folder)
+        before = await collect(engine, request())
+        path = tmp_path / "new.safetensors"
+        save(path, make_model(1), head=head)
+        loaded = await engine.update_weights(WeightUpdate(policy_version=7, path=str(path), num_bytes=0))
+        return before, await collect(engine, request()), loaded
+
+    before, after, loaded = run(body())
+    assert {(c.min_policy_version, c.max_policy_version) for c in before} == {(0, 0)}
+    assert {(c.min_policy_version, c.max_policy_version) for c in after} == {(7, 7)}
+    assert loaded.policy_version == 7 and loaded.pause_s > 0
+    for completion in after:
+        assert completion.logprobs == pytest.approx(
+            forward_logprobs(make_model(1), completion, 1.0), abs=1e-4
+        )
+
+
+def test_after_an_adapter_update_the_adapted_model_writes(folder: Path, tmp_path: Path) -> None:
+    """The second adapter replaces the first: it is added to the base, not to what was there."""
+
+    async def body() -> tuple[list[Completion], list[PreTrainedModel]]:
+        engine = make_engine(folder)
+        adapted = []
+        for version in (1, 2):
+            model, update = publish_random_adapter(folder, tmp_path / f"{version}", version, seed=version)
+            await engine.update_weights(update)
+            adapted.append(model)
+        return await collect(engine, request()), adapted
+
+    after, (first, second) = run(body())
+    for completion in after:
+        assert (completion.min_policy_version, completion.max_policy_version) == (2, 2)
+        assert completion.logprobs == pytest.approx(forward_logprobs(second, completion, 1.0), abs=1e-4)
+        assert completion.logprobs != pytest.approx(forward_logprobs(first, completion, 1.0), abs=1e-2)
+
+
+def test_an_adapter_of_another_model_is_refused_and_changes_nothing(folder: Path, tmp_path: Path) -> None:
+    async def body() -> None:
+        engine = make_engine(folder)
+        before = await collect(engine, request())
+        _, update = publish_random_adapter(save_model(tmp_path / "other"), tmp_path / "adapter", 1)
+        with pytest.raises(ValueError, match="adapter"):
+            await engine.update_weights(update)
+        assert await collect(engine, request()) == before
+
+    run(body())
+
+
+def test_a_bad_weight_file_is_refused_and_changes_nothing(folder: Path, tmp_path: Path) -> None:
+    async def body() -> None:
+        engine = make_engine(folder)
+        before = await collect(engine, request())
+        path = tmp_path / "bad.safetensors"
+
+        async def update() -> None:
+            await engine.update_weights(WeightUpdate(policy_version=1, path=str(path), num_bytes=0))
+
+        tensors = {name: p.detach().clone() for name, p in make_model(1).named_parameters()}
+        save_file({**tensors, "other": torch.zeros(1)}, str(path))
+        with pytest.raises(ValueError, match=r"unknown \['other'\]"):
+            await update()
+        save_file({name: t for name, t in tensors.items() if "norm" not in name}, str(path))
+        with pytest.raises(ValueError, match="missing"):
+            await update()
+        save_file({**tensors, "model.norm.weight": torch.zeros(3)}, str(path))
+        with pytest.raises(ValueError, match=r"model\.norm\.weight has shape \[3\]"):
+            await update()
+        save_file(tensors, str(path))
+        path.write_bytes(path.read_bytes()[:-100])
+        with pytest.raises(SafetensorError):
+            await update()
+        assert await collect(engine, request()) == before
+        assert engine.policy_version == 0
+
+    run(body())
+
+
+def test_a_cancelled_request_frees_the_engine_and_a_closed_engine_refuses(folder: Path) -> None:
+    async def body() -> None:
+        engine = make_engine(folder)
+        long = asyncio.create_task(collect(engine, request(max_completion_length=100)))
+        await asyncio.sleep(0.01)
+        long.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await long
+        assert len(await collect(engine, request())) == 4
+        await engine.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            await collect(engine, request())
+
+    run(body())
+
+
+def test_a_request_that_takes_too_long_is_ended_and_says_so(folder: Path) -> None:
+    with pytest.raises(TimeoutError, match="did not end in time"):
+        run(collect(make_engine(folder, timeout_s=1e-9), request()))
+
+
+def test_an_empty_prompt_is_refused(folder: Path) -> None:
+    asked = GenerationRequest(
+        request_id="r", prompt_ids=(), num_generations=1, sampling=SamplingSettings(), seed=None
+    )
+    with pytest.raises(ValueError, match="needs a prompt"):
+        run(collect(make_engine(folder), asked))

@@ -1,0 +1,95 @@
+"""Trainer and generators hold one version, or the run ends by name; a lost update is no hang."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from configs.schema import Config
+from pipeline.generation.dispatch import Dispatcher
+from pipeline.generation.generator import GeneratorError, GeneratorLostError, require_version
+from pipeline.generation.vllm_generator import VllmGenerator
+from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+
+CONFIG = Config.model_validate({"runtime": {"weight_update_timeout_s": 0.3}})
+UPDATE = WeightUpdate(policy_version=3, path="unused", num_bytes=0)
+
+
+class FakeLink:
+    """A way to an engine that answers an update with ``holds``, or, where that is None, never."""
+
+    def __init__(self, pid: int, holds: int | None) -> None:
+        self.pid = pid
+        self._holds = holds
+        self.num_given_up = 0
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        raise NotImplementedError
+        yield
+
+    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
+        if self._holds is None:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                self.num_given_up += 1
+                raise
+        assert self._holds is not None
+        return WeightsLoaded(policy_version=self._holds, pause_s=0.01)
+
+    async def reset(self) -> None:
+        raise NotImplementedError
+
+    async def prepare(self) -> str:
+        raise NotImplementedError
+
+    async def stats(self) -> dict[str, float]:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    async def kill(self) -> None:
+        raise NotImplementedError
+
+
+def test_an_engine_that_answers_with_another_version_is_named() -> None:
+    generator = VllmGenerator(FakeLink(77, holds=2), CONFIG)
+    with pytest.raises(
+        GeneratorError, match=r"process 77\) holds weights 2 after the update to 3.*must agree"
+    ):
+        asyncio.run(generator.update_weights(UPDATE))
+
+
+def test_an_update_without_an_answer_ends_at_its_deadline_and_is_called_off() -> None:
+    link = FakeLink(78, holds=None)
+    started_s = time.monotonic()
+    with pytest.raises(
+        GeneratorLostError,
+        match=r"process 78\) did not load weights 3 within 0 s .runtime.weight_update_timeout_s",
+    ):
+        asyncio.run(VllmGenerator(link, CONFIG).update_weights(UPDATE))
+    assert time.monotonic() - started_s < 10
+    assert link.num_given_up == 1
+
+
+def test_all_engines_agree_or_the_ones_that_do_not_are_named() -> None:
+    async def update(*holds: int | None) -> WeightsLoaded:
+        generators = [VllmGenerator(FakeLink(80 + n, version), CONFIG) for n, version in enumerate(holds)]
+        return await Dispatcher(generators, update_timeout_s=5).update_weights(UPDATE)
+
+    assert asyncio.run(update(3, 3, 3)) == WeightsLoaded(policy_version=3, pause_s=0.01)
+    with pytest.raises(GeneratorError) as caught:
+        asyncio.run(update(3, 2, None))
+    message = str(caught.value)
+    assert "weights 3 are in 1 of 3 generators" in message
+    assert "generator 1 failed" in message and "process 81) holds weights 2" in message
+    assert "generator 2 failed" in message and "process 82) did not load weights 3" in message
+
+
+def test_an_answer_of_the_right_version_is_handed_on() -> None:
+    loaded = WeightsLoaded(policy_version=3, pause_s=0.5)
+    assert require_version(loaded, UPDATE, "it") is loaded

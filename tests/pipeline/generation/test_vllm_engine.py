@@ -1,0 +1,295 @@
+"""The real vLLM with the real model: what it writes, under which weights, and with which probabilities."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from curriculum.ladder.index import ladder_tasks
+from pipeline.generation.generator import GeneratorError
+from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightUpdate
+from pipeline.models.loading import load_model, load_tokenizer
+from pipeline.models.prompts import encode_prompt
+from pipeline.weights.exchange import WeightServer
+from pipeline.weights.files import write_weights
+from tests.pipeline.adapter_files import publish_random_adapter
+from tests.pipeline.conftest import RunningEngine
+
+pytestmark = pytest.mark.slow
+
+PREFILL = "```python\n"
+TASK = ladder_tasks("train")[0]
+GAUGE = 8
+
+
+def ask(engine: RunningEngine, name: str, num_generations: int, length: int = 64) -> GenerationRequest:
+    tokenizer = load_tokenizer(engine.model_path)
+    return GenerationRequest(
+        request_id=name,
+        prompt_ids=encode_prompt(tokenizer, TASK, PREFILL),
+        num_generations=num_generations,
+        sampling=SamplingSettings(max_completion_length=length, stop=("\n```",)),
+    )
+
+
+async def collect(engine: RunningEngine, request: GenerationRequest) -> list[Completion]:
+    return [completion async for completion in engine.generator.generate(request)]
+
+
+def forward_logprobs(model: PreTrainedModel, prompt: tuple[int, ...], completion: Completion) -> torch.Tensor:
+    with torch.no_grad():
+        logits = model(torch.tensor([prompt + completion.token_ids])).logits[0, len(prompt) - 1 : -1]
+    picked = torch.tensor(completion.token_ids)[:, None]
+    return torch.log_softmax(logits.float(), dim=-1).gather(1, picked)[:, 0]
+
+
+def shaken(model: PreTrainedModel, seed: int) -> PreTrainedModel:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * parameter.std() * 0.05)
+    return model
+
+
+def worst_difference(engine: RunningEngine, model: PreTrainedModel, completions: list[Completion]) -> float:
+    prompt = ask(engine, "prompt", 1).prompt_ids
+    return max(
+        float((forward_logprobs(model, prompt, c) - torch.tensor(c.logprobs)).abs().max())
+        for c in completions
+    )
+
+
+def test_completions_end_at_the_closing_fence_and_carry_their_text(vllm_engine: RunningEngine) -> None:
+    tokenizer = load_tokenizer(vllm_engine.model_path)
+    completions = vllm_engine.loop.run_until_complete(collect(vllm_engine, ask(vllm_engine, "fence", 8)))
+    assert sorted(completion.index for completion in completions) == list(range(8))
+    stopped = [c for c in completions if c.finish_reason == "stop"]
+    assert stopped
+    for completion in completions:
+        assert len(completion.token_ids) == len(completion.logprobs) <= 64
+        assert all(logprob <= 0 for logprob in completion.logprobs)
+        decoded = tokenizer.decode(list(completion.token_ids), skip_special_tokens=True)
+        assert str(decoded).startswith(completion.text)
+    assert any(completion.text.endswith("\n```") for completion in stopped)
+
+
+def test_a_group_reads_its_prompt_once_but_for_the_end(vllm_engine: RunningEngine) -> None:
+    # A task that no other test asks: nothing of it is there before.
+    prompt = encode_prompt(load_tokenizer(vllm_engine.model_path), ladder_tasks("train")[7], PREFILL)
+    request = replace(ask(vllm_engine, "cached", 8, length=8), prompt_ids=prompt)
+    completions = vllm_engine.loop.run_until_complete(collect(vllm_engine, request))
+    cached = sorted(completion.num_cached_tokens for completion in completions)
+    # Blocks of 32 tokens are shared; what is left of the prompt is less than one.
+    assert cached[0] == 0 and len(prompt) - 32 <= cached[1] == cached[-1] < len(prompt)
+
+
+@pytest.mark.parametrize("transport", ["file", "collective"])
+def test_new_weights_reach_the_running_engine_exactly(
+    vllm_engine: RunningEngine, tmp_path: Path, transport: str
+) -> None:
+    loop, generator = vllm_engine.loop, vllm_engine.generator
+    model = load_model(vllm_engine.model_path)
+    loop.run_until_complete(generator.reset())
+    before = loop.run_until_complete(collect(vllm_engine, ask(vllm_engine, "before", 4)))
+    assert worst_difference(vllm_engine, model, before) < 1e-3
+    version = before[0].max_policy_version
+    shaken(model, seed=version + 1)
+    server = WeightServer("127.0.0.1", torch.device("cpu"), timeout_s=60.0)
+    if transport == "collective":
+        update = server.offer(model.named_parameters(), version + 1, torch.float32)
+    else:
+        path = str(tmp_path / "new.safetensors")
+        update = write_weights(model.named_parameters(), path, version + 1, torch.float32)
+    loaded = loop.run_until_complete(generator.update_weights(update))
+    server.close()
+    assert loaded.policy_version == version + 1 and loaded.pause_s > 0
+    after = loop.run_until_complete(collect(vllm_engine, ask(vllm_engine, "after", 4)))
+    assert worst_difference(vllm_engine, model, after) < 1e-3
+    # The test can fail: the old weights give other probabilities.
+    assert worst_difference(vllm_engine, load_model(vllm_engine.model_path), after) > 0.01
+    assert {(c.min_policy_version, c.max_policy_version) for c in before} == {(version, version)}
+    assert {(c.min_policy_version, c.max_policy_version) for c in after} == {(version + 1, version + 1)}
+
+
+def logprobs_over_an_old_cache(
+    old: PreTrainedModel, new: PreTrainedModel, prompt: tuple[int, ...], completion: Completion, start: int
+) -> torch.Tensor:
+    """Those of the tokens from ``start`` on: ``new`` over what ``old`` has computed."""
+    ids = torch.tensor([prompt + completion.token_ids])
+    cached = len(prompt) + start - 1
+    with torch.no_grad():
+        cache = old(ids[:, :cached], use_cache=True).past_key_values
+        logits = new(ids[:, cached:], past_key_values=cache).logits[0, :-1]
+    picked = torch.tensor(completion.token_ids[start:])[:, None]
+    return torch.log_softmax(logits.float(), dim=-1).gather(1, picked)[:, 0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policies:
+    """The base and other weights, as models and as updates of the engine."""
+
+    base: PreTrainedModel
+    other: PreTrainedModel
+    to_base: WeightUpdate
+    to_other: WeightUpdate
+
+
+@pytest.fixture(scope="module")
+def policies(vllm_engine: RunningEngine, tmp_path_factory: pytest.TempPathFactory) -> Policies:
+    other = shaken(load_model(vllm_engine.model_path), seed=11)
+    path = str(tmp_path_factory.mktemp("other") / "other.safetensors")
+    return Policies(
+        base=load_model(vllm_engine.model_path),
+        other=other,
+        to_base=WeightUpdate(policy_version=1, path=str(vllm_engine.model_path), num_bytes=0, kind="base"),
+        to_other=write_weights(other.named_parameters(), path, 1, torch.float32),
+    )
+
+
+async def generate_across_an_update(
+    engine: RunningEngine, update: WeightUpdate
+) -> tuple[list[Completion], list[Completion]]:
+    """Completions that the update found half written, and one of a request that came while it went on."""
+    sampling = SamplingSettings(max_completion_length=80)
+    long = replace(ask(engine, f"{update.policy_version} running", 3), sampling=sampling)
+    # Made before: it reads the tokenizer, and the update could have ended by then.
+    late = ask(engine, f"{update.policy_version} waiting", 1, length=16)
+    running = asyncio.create_task(collect(engine, long))
+    # Written beside them token by token: when it has ended, they have as many.
+    gauge = replace(long, request_id=f"{update.policy_version} gauge", num_generations=1)
+    await collect(engine, replace(gauge, sampling=SamplingSettings(max_completion_length=GAUGE)))
+    updating = asyncio.create_task(engine.generator.update_weights(update))
+    await asyncio.sleep(0.01)
+    waiting = asyncio.create_task(collect(engine, late))
+    loaded = await updating
+    assert loaded.policy_version == update.policy_version
+    return await running, await waiting
+
+
+def assert_logprobs_are_those_of_the_writers(
+    policies: Policies, prompt: tuple[int, ...], completion: Completion, version: int, recomputes: bool
+) -> None:
+    of_version = {
+        version: forward_logprobs(policies.base, prompt, completion),
+        version + 1: forward_logprobs(policies.other, prompt, completion),
+    }
+    runs = completion.version_runs
+    if not recomputes and len(runs) == 2:
+        of_version[version + 1][runs[0].num_tokens :] = logprobs_over_an_old_cache(
+            policies.base, policies.other, prompt, completion, runs[0].num_tokens
+        )
+    expected = [float(of_version[v][n]) for n, v in enumerate(completion.token_versions)]
+    assert completion.logprobs == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("mode", "recomputes"), [("keep", True), ("keep", False), ("drain", True), ("abort", True)]
+)
+def test_each_token_has_the_version_and_the_probability_of_the_weights_that_wrote_it(
+    vllm_engine: RunningEngine,
+    policies: Policies,
+    mode: Literal["keep", "drain", "abort"],
+    recomputes: bool,
+) -> None:
+    async def scenario() -> tuple[int, list[Completion], list[Completion]]:
+        """Again where the machine was so slow that the update found nothing half written."""
+        for _ in range(3):
+            probe = await collect(vllm_engine, ask(vllm_engine, "probe", 1, length=1))
+            version = probe[0].max_policy_version + 1
+            await vllm_engine.generator.update_weights(replace(policies.to_base, policy_version=version))
+            update = replace(
+                policies.to_other, policy_version=version + 1, mode=mode, recompute_kv_cache=recomputes
+            )
+            running, waiting = await generate_across_an_update(vllm_engine, update)
+            if mode == "drain" or any(c.max_policy_version > version for c in running):
+                return version, running, waiting
+        raise AssertionError("three updates came too late")
+
+    version, running, waiting = vllm_engine.loop.run_until_complete(scenario())
+    prompt = ask(vllm_engine, "prompt", 1).prompt_ids
+    for completion in running:
+        versions = [run.policy_version for run in completion.version_runs]
+        if mode == "keep" and len(versions) == 2:
+            assert versions == [version, version + 1]
+            assert completion.version_runs[0].num_tokens >= GAUGE
+        else:
+            assert versions in ([version], [version + 1])
+    crossed = [c for c in running if c.min_policy_version < c.max_policy_version]
+    assert bool(crossed) == (mode == "keep")
+    if mode == "drain":
+        assert {c.max_policy_version for c in running} == {version}
+    assert {c.min_policy_version for c in waiting} == {version + 1}
+    for completion in (*(crossed or running)[:2], *waiting):
+        assert_logprobs_are_those_of_the_writers(policies, prompt, completion, version, recomputes)
+
+
+def test_what_an_update_finds_unbegun_reads_its_prompt_under_the_new_weights(
+    vllm_engine: RunningEngine, policies: Policies
+) -> None:
+    prompt = ask(vllm_engine, "prompt", 1).prompt_ids
+
+    async def scenario() -> tuple[int, list[Completion]]:
+        version = (await collect(vllm_engine, ask(vllm_engine, "now", 1, length=1)))[0].max_policy_version + 1
+        await vllm_engine.generator.update_weights(replace(policies.to_base, policy_version=version))
+        # As many as the engine runs at once, so that the others wait in vLLM's own queue.
+        long = replace(ask(vllm_engine, "full", 16), sampling=SamplingSettings(max_completion_length=80))
+        queued = ask(vllm_engine, "queued", 2, length=16)
+        # Of these weights, and left in the cache.
+        await collect(vllm_engine, ask(vllm_engine, "cached", 1, length=1))
+        running = asyncio.create_task(collect(vllm_engine, long))
+        waiting = asyncio.create_task(collect(vllm_engine, queued))
+        await asyncio.sleep(0.05)
+        update = replace(policies.to_other, policy_version=version + 1, recompute_kv_cache=False)
+        await vllm_engine.generator.update_weights(update)
+        return version + 1, [*await running, *await waiting]
+
+    version, completions = vllm_engine.loop.run_until_complete(scenario())
+    unbegun = [c for c in completions if c.min_policy_version == version]
+    assert len(unbegun) >= 2
+    for completion in unbegun:
+        expected = forward_logprobs(policies.other, prompt, completion).tolist()
+        assert completion.logprobs == pytest.approx(expected, abs=1e-3)
+
+
+def test_an_adapter_is_merged_into_the_running_engine_exactly(
+    vllm_engine: RunningEngine, tmp_path: Path
+) -> None:
+    loop, generator, base = vllm_engine.loop, vllm_engine.generator, vllm_engine.model_path
+
+    async def scenario() -> tuple[PreTrainedModel, list[Completion], list[Completion]]:
+        version = (await collect(vllm_engine, ask(vllm_engine, "now", 1, length=1)))[0].max_policy_version
+        model, update = publish_random_adapter(base, tmp_path / "adapter", version + 1, scale=0.05)
+        running = asyncio.create_task(collect(vllm_engine, ask(vllm_engine, "across", 4, length=128)))
+        await asyncio.sleep(0.3)
+        await generator.update_weights(update)
+        across = [c for c in await running if c.max_policy_version > version]
+        after = await collect(vllm_engine, ask(vllm_engine, "adapted", 4))
+        _, none = publish_random_adapter(base, tmp_path / "none", version + 2, scale=0.0)
+        await generator.update_weights(none)
+        return model, across, after
+
+    model, across, after = loop.run_until_complete(scenario())
+    assert worst_difference(vllm_engine, model, after) < 1e-3
+    assert worst_difference(vllm_engine, load_model(base), after) > 0.01
+    # Completions that were running go on under the adapter, over all that they had written before.
+    assert across
+    prompt = ask(vllm_engine, "prompt", 1).prompt_ids
+    for completion in across:
+        assert forward_logprobs(model, prompt, completion)[-1].item() == pytest.approx(
+            completion.logprobs[-1], abs=1e-3
+        )
+    # An adapter of zeros is the base again: nothing of the first one is left.
+    again = loop.run_until_complete(collect(vllm_engine, ask(vllm_engine, "base again", 4)))
+    assert worst_difference(vllm_engine, load_model(base), again) < 1e-3
+
+
+def test_an_update_that_is_not_newer_is_refused_by_name(vllm_engine: RunningEngine) -> None:
+    update = WeightUpdate(policy_version=0, path="unused", num_bytes=0)
+    with pytest.raises(GeneratorError, match="not newer"):
+        vllm_engine.loop.run_until_complete(vllm_engine.generator.update_weights(update))

@@ -1,0 +1,230 @@
+"""From a run's folder to a model that others load: export, merged adapters, the card, the hub."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file
+
+from configs.load import render
+from configs.schema import Config
+from pipeline.errors import StageError
+from pipeline.handover import export as hub_upload
+from pipeline.handover.command import find_model_folder, finish_run, main
+from pipeline.handover.export import export
+from pipeline.host.versions import source_commit
+from pipeline.models.loading import load_model, load_tokenizer
+from pipeline.record.checkpoints import find_fault, save_checkpoint
+from tests.pipeline.adapter_files import publish_random_adapter
+from tests.pipeline.evaluation.test_summary import AFTER, BEFORE
+from tests.pipeline.evaluation.test_summary import write as write_run_with_summary
+from tests.pipeline.fake_hub import FakeHub, running_hub
+from tests.pipeline.tiny_model import make_model, make_tokenizer, save_model
+
+IDS = torch.arange(3, 13)[None]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run that ended: summary, configuration, two checkpoints of a tiny model."""
+    write_run_with_summary(tmp_path, BEFORE, AFTER)
+    folder = tmp_path / "run"
+    config = Config.model_validate({"training": {"max_steps": 5}})
+    (folder / "config.yaml").write_text(render(config), encoding="utf-8")
+    for step in (4, 5):
+        save_checkpoint(
+            folder / "checkpoints" / f"step-{step:06d}",
+            make_model(seed=step),
+            make_tokenizer(),
+            {"optimizer": {}},
+            {"step": step, "policy_version": step},
+        )
+    return folder
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_becomes_a_folder_that_transformers_loads_with_the_weights_of_its_last_step(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files_below(run)
+    assert main([str(run), str(tmp_path / "out"), "--dtype", "float32"]) == 0
+    assert f"vllm serve {tmp_path / 'out'}" in capsys.readouterr().out
+    assert files_below(run) == before
+    with torch.no_grad():
+        expected = make_model(seed=5)(IDS).logits
+        torch.testing.assert_close(load_model(tmp_path / "out")(IDS).logits, expected)
+    assert load_tokenizer(tmp_path / "out").eos_token == "<eos>"
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= names
+    assert not {"trainer.pt", "state.json"} & names
+
+
+def test_the_weights_are_bf16_unless_told_otherwise_and_the_configuration_says_so(
+    run: Path, tmp_path: Path
+) -> None:
+    assert main([str(run / "checkpoints" / "step-000004"), str(tmp_path / "out")]) == 0
+    tensors = load_file(tmp_path / "out" / "model.safetensors")
+    assert {value.dtype for value in tensors.values()} == {torch.bfloat16}
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "bfloat16"
+    earlier = dict(make_model(seed=4).named_parameters())
+    for name, value in tensors.items():
+        torch.testing.assert_close(value, earlier[name].detach().bfloat16())
+
+
+def test_an_adapter_is_merged_into_its_base(run: Path, tmp_path: Path) -> None:
+    base = save_model(tmp_path / "base", seed=1)
+    checkpoint = run / "checkpoints" / "step-000005"
+    adapted, update = publish_random_adapter(base, tmp_path / "adapter", 1)
+    shutil.rmtree(checkpoint)
+    shutil.copytree(update.path, checkpoint)
+    sizes = {path.name: path.stat().st_size for path in checkpoint.iterdir()}
+    (checkpoint / "state.json").write_text(json.dumps({"step": 5, "policy_version": 5, "files": sizes}))
+    assert main([str(run), str(tmp_path / "out"), "--dtype", "float32"]) == 0
+    assert not (tmp_path / "out" / "adapter_config.json").exists()
+    with torch.no_grad():
+        torch.testing.assert_close(
+            load_model(tmp_path / "out")(IDS).logits, adapted(IDS).logits, atol=1e-4, rtol=1e-4
+        )
+    assert not (checkpoint / "merged").exists(), "the run stays as it was"
+
+
+def test_the_card_tells_data_rewards_settings_measurements_commit_and_versions(run: Path) -> None:
+    finish_run(run, Config())
+    checkpoint = run / "checkpoints" / "step-000005"
+    card = ModelCard.load(checkpoint / "README.md")
+    assert card.data.base_model == "HuggingFaceTB/SmolLM2-135M-Instruct"
+    assert card.data.license == "apache-2.0"
+    (result,) = card.data.eval_results
+    assert result.metric_type == "pass@1" and result.metric_value == pytest.approx(0.8333)
+    for part in (
+        "after 5 of 5 steps",
+        "Tasks: `ladder`, split `train`",
+        "160 completions",
+        "| tests | 0.5 |",
+        "| before training | 50.0 % |",
+        "| after training | 83.3 % |",
+        "| difference, paired by task | +33.3 % |",
+        "| training.learning_rate | 3e-05 |",
+        f"| commit of code-grpo | {source_commit() or 'unknown'} |",
+        f"torch {torch.__version__}",
+        "level L3",
+        "  num_generations: 8",
+    ):
+        assert part in card.text, part
+    assert find_fault(checkpoint) is None, "a checkpoint with a card is still one to resume from"
+
+
+def test_a_run_whose_tasks_are_gone_can_still_be_handed_over(run: Path) -> None:
+    config = render(Config.model_validate({"training": {"max_steps": 5}}))
+    lost = config.replace("name: ladder\n", "name: gone.jsonl\n").replace(
+        "tasks: ladder-heldout", "tasks: x.jsonl"
+    )
+    assert lost.count(".jsonl") == 2
+    (run / "config.yaml").write_text(lost, encoding="utf-8")
+    _, model = find_model_folder(run)
+    assert (model.config.dataset.name, model.config.evaluation.tasks) == ("gone.jsonl", "x.jsonl")
+
+
+def test_a_run_that_did_not_end_says_so_in_its_card(run: Path) -> None:
+    (run / "summary.json").unlink()
+    finish_run(run, Config())
+    text = (run / "checkpoints" / "step-000005" / "README.md").read_text()
+    assert "Not measured: the run did not come to its end" in text
+    assert "| commit of code-grpo | unknown |" in text
+
+
+def test_the_newest_whole_checkpoint_is_taken_and_the_baselines_final_model(run: Path) -> None:
+    (run / "checkpoints" / "step-000005" / "model.safetensors").write_bytes(b"cut")
+    assert find_model_folder(run)[0].name == "step-000004"
+    final = save_model(run / "checkpoints" / "final")
+    (run / "baseline.txt").touch()
+    folder, model = find_model_folder(run)
+    assert folder == final and model.is_baseline and model.step == 5
+
+
+def test_a_folder_that_exists_is_never_written_to_and_a_failure_leaves_nothing(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files_below(tmp_path)
+    assert main([str(run), str(run)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    folder, model = find_model_folder(run)
+    (folder / "model.safetensors").write_bytes(b"no weights")
+    with pytest.raises(Exception, match="header"):
+        export(folder, tmp_path / "out", model)
+    (folder / "model.safetensors").write_bytes(before["run/checkpoints/step-000005/model.safetensors"])
+    assert files_below(tmp_path) == before
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+    """A hub on localhost, and a token for it."""
+    monkeypatch.setenv("HF_TOKEN", "hf_of_a_test")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    return FakeHub()
+
+
+def test_a_model_is_uploaded_as_one_commit_without_the_optimisers_state(
+    run: Path, tmp_path: Path, hub: FakeHub
+) -> None:
+    folder, model = find_model_folder(run)
+    out = export(folder, tmp_path / "out", model)
+    (out / "trainer.pt").write_bytes(b"moments")
+    with running_hub() as found:
+        url = hub_upload.push(out, "jane/coder", endpoint=found.endpoint)
+        assert url.endswith("/jane/coder")
+        assert found.tokens == {"Bearer hf_of_a_test"}
+        assert found.repositories[0]["name"] == "coder"
+        assert found.repositories[0]["visibility"] == "private"
+        sent = files_below(out)
+        del sent["trainer.pt"]
+        assert found.files == sent
+
+
+def test_a_hub_that_refuses_is_named_and_nothing_is_lost(run: Path, hub: FakeHub) -> None:
+    folder, _ = find_model_folder(run)
+    with running_hub() as found:
+        found.refusal = 401
+        with pytest.raises(StageError, match=r"'jane/coder' was not uploaded .*401.* the model is kept"):
+            hub_upload.push(folder, "jane/coder", endpoint=found.endpoint)
+    with pytest.raises(StageError, match="'jane/coder' was not uploaded"):
+        hub_upload.push(folder, "jane/coder", endpoint=found.endpoint)
+
+
+@pytest.mark.parametrize(
+    ("name", "token", "complaint"),
+    [
+        (
+            "jane/coder",
+            "",
+            "there is no token for the hub; allowed: with a token that may write: hf auth login",
+        ),
+        ("coder", "hf_x", "'coder' is no hub id; allowed: OWNER/NAME"),
+        ("jane/co der", "hf_x", "is no hub id"),
+        ("a/b/c", "hf_x", "is no hub id"),
+    ],
+)
+def test_an_upload_that_cannot_work_is_refused_before_anything_is_done(
+    name: str,
+    token: str,
+    complaint: str,
+    run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", token)
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "none"))
+    before = files_below(tmp_path)
+    assert main([str(run), "--push-to-hub", name]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: --push-to-hub: ") and complaint in error
+    assert files_below(tmp_path) == before

@@ -1,0 +1,81 @@
+"""Looked-up prompts are those of the real tokenizer, and are looked up without its libraries."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs.schema import ModelConfig
+from curriculum.ladder.index import ladder_tasks
+from pipeline.models.find import resolve_model
+from pipeline.models.loading import load_tokenizer
+from pipeline.models.prompt_tokenizer import PromptTokenizer, find_model
+from pipeline.models.prompts import encode_prompt
+
+ROOT = Path(__file__).parents[3]
+PREFILL = "```python\n"
+TASKS = ladder_tasks("train")[:20]
+
+SECOND_RUN = """
+import sys
+from pathlib import Path
+from curriculum.ladder.index import ladder_tasks
+from pipeline.models.prompt_tokenizer import PromptTokenizer
+from pipeline.models.prompts import encode_prompt
+tokenizer = PromptTokenizer(Path(sys.argv[1]))
+print([encode_prompt(tokenizer, task, "```python\\n") for task in ladder_tasks("train")[:20]])
+print("transformers" in sys.modules)
+"""
+
+
+def test_the_second_run_gets_the_same_ids_without_importing_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = resolve_model(ModelConfig())
+    real = load_tokenizer(model)
+    expected = [encode_prompt(real, task, PREFILL) for task in TASKS]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = PromptTokenizer(model)
+    assert [encode_prompt(first, task, PREFILL) for task in TASKS] == expected
+    first.save()
+    done = subprocess.run(
+        [sys.executable, "-c", SECOND_RUN, str(model)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{expected}\nFalse\n"
+
+
+def test_another_tokenizer_file_makes_another_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = resolve_model(ModelConfig())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    copy = tmp_path / "model"
+    copy.mkdir()
+    for path in model.iterdir():
+        (copy / path.name).symlink_to(path)
+    paths = [PromptTokenizer(copy)._path]
+    (copy / "tokenizer_config.json").unlink()
+    (copy / "tokenizer_config.json").write_text((model / "tokenizer_config.json").read_text() + "\n")
+    paths.append(PromptTokenizer(copy)._path)
+    assert len(set(paths)) == 2
+
+
+def test_a_damaged_cache_is_encoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = resolve_model(ModelConfig())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tokenizer = PromptTokenizer(model)
+    ids = encode_prompt(tokenizer, TASKS[0], PREFILL)
+    tokenizer.save()
+    tokenizer._path.write_text("{")
+    assert encode_prompt(PromptTokenizer(model), TASKS[0], PREFILL) == ids
+
+
+def test_a_model_is_found_where_the_library_would_find_it(tmp_path: Path) -> None:
+    assert find_model(ModelConfig()) == resolve_model(ModelConfig())
+    (tmp_path / "config.json").write_text("{}")
+    folder = ModelConfig(name=str(tmp_path))
+    assert find_model(folder) == resolve_model(folder) == tmp_path
+    with pytest.raises(ValueError, match="no such folder"):
+        find_model(ModelConfig(name=os.fspath(tmp_path / "none")))

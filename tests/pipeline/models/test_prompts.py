@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from curriculum.humaneval import load_humaneval
+from curriculum.ladder.index import ladder_tasks
+from pipeline.models.prompts import encode_prompt, is_function_head, prompt_messages, render_prompt
+
+_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def _tokenizer(chat_template: str | None) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer that adds a BOS by itself, as Llama's does."""
+    specials = ["<s>", "<|im_start|>", "<|im_end|>"]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = Tokenizer(models.BPE({token: i for i, token in enumerate([*specials, *alphabet])}, []))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    core.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, bos_token="<s>")  # type: ignore[no-untyped-call]
+    tokenizer.add_special_tokens({"additional_special_tokens": specials[1:]})
+    tokenizer.chat_template = chat_template
+    return tokenizer
+
+
+def test_a_function_head_is_shown_in_a_code_block_and_to_be_completed() -> None:
+    task = load_humaneval()[0]
+    (message,) = prompt_messages(task)
+    assert message["role"] == "user"
+    assert f"```python\n{task.prompt.strip()}\n```" in message["content"]
+    assert "Complete" in message["content"]
+
+
+def test_a_prompt_in_words_is_followed_by_the_wish_for_a_code_block() -> None:
+    task = ladder_tasks("train")[0]
+    (message,) = prompt_messages(task)
+    assert message["content"].startswith(task.prompt.strip())
+    assert "Python code block" in message["content"]
+    assert "```" not in message["content"].removeprefix(task.prompt.strip())
+
+
+def test_every_humaneval_prompt_is_a_function_head_and_no_ladder_prompt_is() -> None:
+    assert all(is_function_head(task.prompt, task.entry_point) for task in load_humaneval())
+    assert not any(is_function_head(task.prompt, task.entry_point) for task in ladder_tasks("train"))
+
+
+@pytest.mark.parametrize("prefill", ["", "```python\n"])
+@pytest.mark.parametrize("template", [None, _TEMPLATE])
+def test_the_prompt_ends_in_the_prefill_and_has_one_bos(template: str | None, prefill: str) -> None:
+    tokenizer = _tokenizer(template)
+    task = load_humaneval()[0]
+    token_ids = encode_prompt(tokenizer, task, prefill)
+    assert token_ids.count(0) == 1
+    assert token_ids[0] == 0
+    text = tokenizer.decode(list(token_ids))
+    assert isinstance(text, str)
+    assert text.removeprefix("<s>") == render_prompt(tokenizer, task, prefill).removeprefix("<s>")
+    assert text.endswith(f"<|im_start|>assistant\n{prefill}" if template else f"\n\n{prefill}")

@@ -1,0 +1,170 @@
+"""A dry run: every profile fits the card that it is for, the estimate is near what was measured, errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.step_job import VARIANTS
+from configs.load import profiles, resolve
+from configs.schema import Config, ModelConfig
+from pipeline.cli import train_accelerated
+from pipeline.planning.dry_run import Machine, expected_faults
+from pipeline.planning.memory_estimate import micro_batch_tokens, processes, trainer_parts
+from pipeline.planning.model_sizes import find_shape, known_models, read_shape, shape_of
+from tests.pipeline.tiny_model import make_model
+
+MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "train_step_cpu.json"
+OWN_VARIANTS = [
+    name
+    for name in json.loads(MEASURED.read_text(encoding="utf-8"))["variants"]
+    if not name.startswith("trl")
+]
+CARDS = {"gpu-16gb": "16", "gpu-24gb": "24", "gpu-80gb": "80", "gpu-141gb": "141"}
+# Published numbers of parameters, in 10^9.
+PUBLISHED = {
+    "smollm2-135m-instruct": 0.135,
+    "Qwen/Qwen2.5-Coder-0.5B-Instruct": 0.49,
+    "Qwen/Qwen2.5-Coder-1.5B-Instruct": 1.54,
+    "Qwen/Qwen2.5-Coder-3B-Instruct": 3.09,
+    "Qwen/Qwen2.5-Coder-7B-Instruct": 7.61,
+    "Qwen/Qwen3-0.6B": 0.6,
+    "Qwen/Qwen3-1.7B": 1.7,
+    "Qwen/Qwen3-4B": 4.0,
+    "Qwen/Qwen3-8B": 8.2,
+}
+
+
+@pytest.mark.parametrize("profile", profiles())
+def test_every_profile_is_valid_and_fits(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
+    card = ("--gpu-memory", CARDS[profile]) if profile in CARDS else ("--set", "runtime.device=cpu")
+    assert train_accelerated(["--profile", profile, "--dry-run", *card]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    for expected in ("steps: ", "micro-batches: ", "tasks: ", "memory at most", "trainer", "generator"):
+        assert expected in said.out
+
+
+def test_there_is_a_profile_for_each_card_and_each_purpose() -> None:
+    assert set(profiles()) == {*CARDS, "quick", "development", "production"}
+
+
+def test_a_card_that_is_too_small_is_an_error_with_the_settings_to_change(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert train_accelerated(["--profile", "gpu-80gb", "--dry-run", "--gpu-memory", "24"]) == 2
+    said = capsys.readouterr().err
+    assert "generation.gpu_memory_utilization" in said and "lora.enabled" in said
+
+
+def test_a_host_that_is_too_small_is_an_error() -> None:
+    config = resolve(overrides=["runtime.device=cpu"]).config
+    shape = find_shape(ModelConfig(name="Qwen/Qwen3-8B"))
+    assert shape is not None
+    every = processes(config, shape, "cpu")
+    small, large = Machine(host_bytes=16e9, gpu_bytes=None), Machine(host_bytes=1e12, gpu_bytes=None)
+    (fault,) = expected_faults(config, shape, "cpu", small, every)
+    assert "16.0 GB" in fault and "max_tokens" in fault
+    assert expected_faults(config, shape, "cpu", large, every) == []
+
+
+@pytest.mark.parametrize("card", ["0", "-1", "much", "true", "inf"])
+def test_a_card_without_a_size_is_refused(card: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train_accelerated(["--dry-run", f"--gpu-memory={card}"]) == 2
+    assert "--gpu-memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (["--profile", "gpu-8gb", "--dry-run"], "--profile"),
+        (["--gpu-memory", "16"], "--gpu-memory"),
+        (["--dry-run", "--set", "grpo.num_generations=5"], "grpo.num_generations"),
+        (["--dry-run", "--dataset", "nowhere.jsonl"], "nowhere.jsonl"),
+    ],
+)
+def test_what_a_run_would_refuse_a_dry_run_refuses(
+    arguments: list[str], field: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train_accelerated(arguments) == 2
+    assert field in capsys.readouterr().err
+
+
+def test_a_profile_lies_over_the_mode_and_under_file_and_settings(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("training: {warmup_steps: 5}\n", encoding="utf-8")
+    resolved = resolve(file, "conservative", ["training.max_steps=3"], profile="quick")
+    assert resolved.config.training.max_steps == 3
+    assert resolved.config.training.warmup_steps == 5
+    assert resolved.config.grpo.num_generations == 4
+    assert resolved.origins["grpo.num_generations"] == "profile quick"
+    assert resolved.origins["acceleration.max_staleness"] == "mode conservative"
+
+
+def test_a_profile_is_not_taken_for_a_run_that_has_its_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.yaml").write_text("{}", encoding="utf-8")
+    assert train_accelerated(["--resume", str(tmp_path), "--profile", "quick"]) == 2
+    assert "--profile" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", known_models())
+def test_known_sizes_give_the_published_number_of_parameters(name: str) -> None:
+    shape = find_shape(ModelConfig(name=name))
+    assert shape is not None
+    assert shape.num_parameters / 1e9 == pytest.approx(PUBLISHED[name], rel=0.02)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_models_files_give_its_number_of_parameters(tied: bool, tmp_path: Path) -> None:
+    model = make_model(is_tied=tied)
+    model.config.save_pretrained(str(tmp_path))
+    shape = read_shape(tmp_path / "config.json")
+    assert shape.num_parameters == sum(weight.numel() for weight in model.parameters())
+
+
+@pytest.mark.parametrize("values", [{}, {"hidden_size": "wide"}, {"num_experts": 8}])
+def test_a_config_without_sizes_is_refused_by_name(values: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"some/config\.json"):
+        shape_of(values, "some/config.json")
+
+
+def test_a_model_that_nobody_knows_has_a_dry_run_without_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    assert train_accelerated(["--dry-run", "--model", "someone/some-model-9B"]) == 0
+    said = capsys.readouterr().out
+    assert "memory: not known: someone/some-model-9B" in said and "steps: 36" in said
+
+
+@pytest.mark.parametrize("name", OWN_VARIANTS)
+def test_the_trainers_estimate_is_near_the_measured_peak(name: str) -> None:
+    """Peaks of processes that only train, of the built-in model (benchmarks.train_step)."""
+    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
+    shape = find_shape(ModelConfig())
+    assert shape is not None
+    batch = measured["batch"]
+    num_groups, num_samples = batch["num_groups"], batch["num_samples"]
+    prompt = (batch["num_tokens"] - batch["num_completion_tokens"]) // num_samples
+    config = Config.model_validate(
+        {
+            **VARIANTS[name].settings,
+            "training": {
+                **VARIANTS[name].settings["training"],
+                "per_device_train_batch_size": 8,
+                "gradient_accumulation_steps": num_samples // 8,
+            },
+            "grpo": {"num_generations": num_samples // num_groups},
+            # Packed rows hold what there is, padded ones as much as their longest.
+            "generation": {
+                "max_prompt_length": prompt,
+                "max_completion_length": batch["num_completion_tokens"] // num_samples
+                if VARIANTS[name].settings["acceleration"]["token_packing"]["enabled"]
+                else 128,
+            },
+        }
+    )
+    parts = trainer_parts(config, shape, "cpu", num_tokens=micro_batch_tokens(config))
+    estimate_mb = (sum(parts.values()) + 0.6e9) / 1024**2
+    assert 1 / 1.5 < estimate_mb / measured["variants"][name]["peak_mb"] < 1.5

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from pipeline.record.checkpoints import (
+    find_fault,
+    latest_checkpoint,
+    load_state,
+    prune_checkpoints,
+    save_checkpoint,
+)
+from tests.pipeline.tiny_model import make_model, make_tokenizer
+
+
+def save(run: Path, step: int, seed: int = 0) -> Path:
+    folder = run / "checkpoints" / f"step-{step:06d}"
+    state = {"optimizer": {"moment": torch.full((3,), float(step))}}
+    return save_checkpoint(folder, make_model(seed), make_tokenizer(), state, {"step": step})
+
+
+def test_a_checkpoint_is_a_hugging_face_folder_with_the_trainers_state(tmp_path: Path) -> None:
+    folder = save(tmp_path, 3)
+    model = AutoModelForCausalLM.from_pretrained(str(folder))
+    for name, value in make_model().state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], value, rtol=0, atol=0)
+    assert AutoTokenizer.from_pretrained(str(folder)).eos_token == "<eos>"
+    state, extra = load_state(folder)
+    assert extra == {"step": 3}
+    assert torch.equal(state["optimizer"]["moment"], torch.full((3,), 3.0))  # type: ignore[index]
+
+
+def test_the_latest_whole_checkpoint_wins(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert latest_checkpoint(tmp_path) is None
+    good, cut, lost = save(tmp_path, 2), save(tmp_path, 10), save(tmp_path, 11)
+    weights = cut / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    (lost / "trainer.pt").unlink()
+    assert latest_checkpoint(tmp_path) == good
+    assert "model.safetensors has" in caplog.text
+    assert "trainer.pt is missing" in caplog.text
+    with pytest.raises(ValueError, match=r"trainer\.pt is missing"):
+        load_state(lost)
+
+
+def test_a_damaged_state_file_is_a_fault_and_no_crash(tmp_path: Path) -> None:
+    folder = save(tmp_path, 1)
+    (folder / "state.json").write_text('{"step": 1, "fil')
+    assert "damaged" in str(find_fault(folder))
+    (folder / "state.json").unlink()
+    assert "missing" in str(find_fault(folder))
+
+
+def test_pruning_keeps_the_newest_whole_ones_and_clears_leftovers(tmp_path: Path) -> None:
+    folders = [save(tmp_path, step) for step in (1, 2, 3, 4)]
+    (folders[3] / "trainer.pt").unlink()
+    (tmp_path / "checkpoints" / ".partial-step-000005-dead").mkdir()
+    prune_checkpoints(tmp_path, 2, newest_step=4)
+    left = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert left == ["step-000002", "step-000003", "step-000004"]
+    with pytest.raises(ValueError, match="save_total_limit"):
+        prune_checkpoints(tmp_path, 0, newest_step=4)
+
+
+def test_checkpoints_of_lost_steps_are_no_ones_and_take_no_place(tmp_path: Path) -> None:
+    """The process was killed between saving step 9 and committing it; it goes on from step 3."""
+    older, good, lost = save(tmp_path, 2), save(tmp_path, 3), save(tmp_path, 9)
+    told: list[str] = []
+    assert latest_checkpoint(tmp_path, {"step-000002", "step-000003"}, told.append) == good
+    assert told == [f"checkpoint {lost} is passed over: run.db knows of no step that ended with it"]
+    prune_checkpoints(tmp_path, 1, newest_step=3)
+    assert not older.exists() and good.exists() and lost.exists()
+
+
+def test_saving_a_step_again_replaces_it_whole(tmp_path: Path) -> None:
+    save(tmp_path, 1, seed=0)
+    folder = save(tmp_path, 1, seed=7)
+    model = AutoModelForCausalLM.from_pretrained(str(folder))
+    name = "model.embed_tokens.weight"
+    assert torch.equal(model.state_dict()[name], make_model(7).state_dict()[name])
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000001"]
+
+
+def test_a_full_disk_leaves_the_old_checkpoint_and_nothing_partial(tmp_path: Path) -> None:
+    folder = save(tmp_path, 1)
+    with pytest.raises(OSError, match="could not be written: No space left"):
+        save_checkpoint(folder, make_model(), FullDisk(), {}, {"step": 1})  # type: ignore[arg-type]
+    assert find_fault(folder) is None
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000001"]
+
+
+class FullDisk:
+    """Stands where the tokenizer does, and fails as a full disk would."""
+
+    def save_pretrained(self, folder: str) -> None:
+        (Path(folder) / "half.json").write_text("{")
+        raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,0 +1,321 @@
+from __future__ import annotations
+
+import json
+import math
+import re
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from pipeline.host.spans import GENERATION, GIVEN_UP, REWARDS, STAGES, TRAINER, WAITING, Timeline
+from pipeline.record.ledger_tables import SCHEMA_VERSION, open_ledger, schema_version
+from pipeline.record.run_folder import RunFolder
+from pipeline.report.__main__ import main
+from pipeline.report.data import growing_data, run_data, series
+from pipeline.report.examples import line_diff
+from pipeline.report.reader import RunReader, SpanRow, StepRow, lock_owner
+from pipeline.report.samples import SampleFilter, find_samples, spread_of_samples
+from pipeline.report.trace import chrome_trace
+from pipeline.report.waits import busy_shares, step_times
+from tests.pipeline.fake_stages import FakeRun, make_config
+from tests.pipeline.report_run import NUM_GENERATIONS, NUM_GROUPS, STEP_S, make_run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "finished", 40)
+
+
+def span(stage: str, started_s: float, ended_s: float, name: str = "step 1 waits") -> SpanRow:
+    return SpanRow(
+        span_id=1,
+        step=1,
+        stage=stage,
+        name=name,
+        draw_id=None,
+        num_tokens=None,
+        started_s=started_s,
+        ended_s=ended_s,
+    )
+
+
+def page_data(page: str) -> dict[str, object]:
+    match = re.search(r'id="data">(.*?)</script>', page)
+    assert match is not None
+    return dict(json.loads(match[1]))
+
+
+def test_the_database_tells_what_was_written_for_a_task_at_two_steps_and_why_it_scored_so(
+    finished: Path,
+) -> None:
+    reader = RunReader(finished)
+    rows = reader.query(
+        "SELECT task_id FROM draws JOIN steps USING (step_id) WHERE step IN (3, 39)"
+        " GROUP BY task_id HAVING COUNT(DISTINCT step) = 2"
+    )
+    task_id = rows[0]["task_id"]
+    for step in (3, 39):
+        found = find_samples(reader, SampleFilter(task=task_id, first_step=step, last_step=step))
+        assert len(found) == NUM_GENERATIONS
+        assert {sample["step"] for sample in found} == {step}
+        for sample in found:
+            assert f"step {step}</b>" in sample["completion"]
+            assert sample["reward"] == (1.0 if sample["passed"] else 0.45)
+            assert sample["detail"] == ("" if sample["passed"] else "test 0: wrong value")
+            assert sample["breakdown"].keys() == {"syntax", "tests", "execution", "lint", "complexity"}
+    task = reader.tasks([task_id])[task_id]
+    assert task["prompt"].startswith("Write a function") and task["tests"].startswith("add_")
+
+
+def test_samples_are_filtered_paged_and_bounded(finished: Path) -> None:
+    reader = RunReader(finished)
+    everything = find_samples(reader, SampleFilter(limit=10_000))
+    assert len(everything) == 40 * NUM_GROUPS * NUM_GENERATIONS
+    assert [one["draw_id"] for one in everything] == sorted(
+        (one["draw_id"] for one in everything), reverse=True
+    )
+    assert find_samples(reader, SampleFilter(limit=7, offset=5)) == everything[5:12]
+    wrong = find_samples(reader, SampleFilter(outcome="wrong", limit=500))
+    assert wrong == [one for one in everything if one["outcome"] == "wrong"]
+    assert find_samples(reader, SampleFilter(task="%")) == [], "a percent sign stands for itself"
+    assert {one["draw_id"] for one in find_samples(reader, SampleFilter(draw_id=9))} == {9}
+
+
+def test_the_samples_of_a_page_are_whole_groups_spread_over_the_run(finished: Path) -> None:
+    chosen = spread_of_samples(RunReader(finished), 40)
+    steps = [sample["step"] for sample in chosen]
+    assert len(chosen) == 40 and min(steps) == 1 and max(steps) == 40
+
+
+def test_the_report_is_one_file_that_needs_nothing_else(finished: Path, tmp_path: Path) -> None:
+    report, trace = tmp_path / "report.html", tmp_path / "trace.json"
+    assert main([str(finished), "--output", str(report), "--trace", str(trace)]) == 0
+    page = report.read_text()
+    assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page), "it loads something"
+    assert page.count("</script>") == 3, "what a model wrote ended a script element"
+    data = page_data(page)
+    assert {"series", "spans", "waits", "examples", "samples", "settings", "hardware"} <= data.keys()
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "X"}
+
+
+def test_the_report_of_a_run_shows_all_that_is_promised(finished: Path) -> None:
+    data = run_data(RunReader(finished), num_samples=100)
+    assert data["series"]["step"] == list(range(1, 41))
+    for name in ("rollout/reward_mean", "rollout/pass_rate", "reward_part/tests", "level_pass_rate/level_1"):
+        assert len(data["series"][name]) == 40
+    assert data["state"] == {"status": "finished", "step": 40, "max_steps": 40, "pid": None}
+    assert {pair["kind"] for pair in data["examples"]} == {"training", "held-out"}
+    assert data["evaluation"]["difference"]["mean"] == 0.17
+    changed = {name for name, _, is_changed in data["settings"] if is_changed}
+    assert changed == {"training.max_steps", "training.seed"}
+    assert data["hardware"]["num_cores"] == 2
+    assert len(data["waits"]) == 40 and data["busy"].keys() <= set(STAGES)
+
+
+def test_only_what_is_new_is_read_for_a_page_that_is_live(finished: Path) -> None:
+    reader = RunReader(finished)
+    whole = growing_data(reader)
+    news = growing_data(reader, after_step=38, after_span=whole["last_span"] - 3)
+    assert news["series"]["step"] == [39, 40] and len(news["spans"]) == 3
+    nothing = growing_data(reader, after_step=40, after_span=whole["last_span"])
+    assert nothing["series"]["step"] == [] and nothing["last_span"] == whole["last_span"]
+
+
+def test_a_wait_is_charged_to_generation_first_then_to_rewards_then_to_nobody() -> None:
+    spans = [
+        span(WAITING, 0, 10),
+        span(GENERATION, 1, 5, "task"),
+        span(REWARDS, 4, 8, "task"),
+        span(TRAINER, 10, 13, "step 1: update"),
+    ]
+    (times,) = step_times(spans)
+    assert (times.for_generation_s, times.for_rewards_s, times.for_nothing_s) == (4, 3, 3)
+    assert (times.trained_s, times.other_s, times.ended_s) == (3, 0, 13)
+    assert busy_shares(spans)[GENERATION] == (4, 4 / 13)
+
+
+def test_a_step_that_was_done_again_after_a_resume_is_timed_as_it_was_last() -> None:
+    first = [span(WAITING, 0, 2), span(TRAINER, 2, 3, "step 1: update")]
+    lost = [span(WAITING, 40, 42), span(TRAINER, 42, 43, f"step 1: update{GIVEN_UP}")]
+    again = [span(WAITING, 100, 101), span(TRAINER, 101, 105, "step 1: update")]
+    stopped = [span(WAITING, 200, 201, f"step 1 waits{GIVEN_UP}")]
+    (times,) = step_times(first + lost + again + stopped)
+    assert (times.started_s, times.ended_s, times.trained_s) == (100, 105, 4)
+    assert step_times(lost + stopped) == [], "it was never finished"
+
+
+def test_work_that_fails_is_marked_in_the_timeline() -> None:
+    timeline = Timeline(clock=iter([1.0, 2.0, 3.0, 4.0]).__next__)
+    with timeline.span(TRAINER, "step 1: update", num_tokens=7):
+        pass
+    with pytest.raises(OSError), timeline.span(TRAINER, "step 2: update"):
+        raise OSError
+    done, failed = timeline.drain()
+    assert (done.name, done.started_s, done.ended_s, done.num_tokens) == ("step 1: update", 1.0, 2.0, 7)
+    assert failed.name == "step 2: update (given up)" and timeline.drain() == ()
+
+
+def test_the_waits_of_a_step_add_up_to_its_time(finished: Path) -> None:
+    for times in step_times(RunReader(finished).spans()):
+        parts = times.trained_s + times.for_generation_s + times.for_rewards_s
+        parts += times.for_nothing_s + times.other_s
+        assert parts == pytest.approx(times.ended_s - times.started_s, abs=1e-6)
+        assert times.ended_s - times.started_s <= STEP_S
+
+
+def test_spans_of_one_lane_of_the_trace_do_not_overlap(finished: Path) -> None:
+    events = chrome_trace(RunReader(finished).spans(), "run")["traceEvents"]
+    lanes: dict[tuple[int, int], float] = {}
+    spans = sorted((event for event in events if event["ph"] == "X"), key=lambda event: event["ts"])
+    for event in spans:
+        lane = (event["pid"], event["tid"])
+        # Times are rounded to microseconds.
+        assert event["ts"] >= lanes.get(lane, 0) - 2 and event["dur"] >= 0
+        lanes[lane] = event["ts"] + event["dur"]
+    assert {event["args"].get("draw") for event in spans} > {1, 2}
+
+
+def test_a_diff_marks_lines_of_one_side() -> None:
+    assert line_diff("a\nb", "a\nc") == [(" ", "a"), ("-", "b"), ("+", "c")]
+
+
+def test_a_run_leaves_spans_tasks_and_scores_by_reward_and_level(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path, make_config(training={"max_steps": 3}))
+    run.train()
+    reader = RunReader(run.folder.path)
+    spans = reader.spans()
+    assert {GENERATION, REWARDS, WAITING, TRAINER, "weights", "checkpoint"} <= {one.stage for one in spans}
+    assert all(one.started_s <= one.ended_s for one in spans)
+    trained = {row["draw_id"] for row in reader.query("SELECT draw_id FROM draws WHERE status = 'trained'")}
+    for stage in (GENERATION, REWARDS):
+        assert trained <= {one.draw_id for one in spans if one.stage == stage}
+    assert [times.step for times in step_times(spans)] == [1, 2, 3]
+    families = {name.split("/")[0] for name in reader.steps()[-1].metrics}
+    assert {"reward_part", "level_pass_rate"} <= families
+
+
+@pytest.mark.parametrize(("num_kept", "steps"), [(2, {2, 3}), (0, set())])
+def test_the_timeline_is_bounded_by_its_setting(tmp_path: Path, num_kept: int, steps: set[int]) -> None:
+    output = {"timeline_steps": num_kept}
+    run = FakeRun(tmp_path, make_config(training={"max_steps": 3}, output=output))
+    run.train()
+    assert {one.step for one in RunReader(run.folder.path).spans()} == steps
+
+
+def test_completions_of_old_steps_are_dropped_where_that_is_asked_for(tmp_path: Path) -> None:
+    output = {"text_steps": 2, "save_steps": 1}
+    run = FakeRun(tmp_path, make_config(training={"max_steps": 5}, output=output))
+    run.train()
+    texts = RunReader(run.folder.path).query(
+        "SELECT DISTINCT step, completion = '' AS is_gone FROM rollouts JOIN draws USING (draw_id, attempt)"
+        " JOIN steps USING (step_id) ORDER BY step"
+    )
+    assert [(row["step"], row["is_gone"]) for row in texts] == [(1, 1), (2, 1), (3, 1), (4, 0), (5, 0)]
+
+
+def test_a_ledger_of_the_version_before_is_read_and_gets_the_tables_when_it_is_written(
+    tmp_path: Path,
+) -> None:
+    path = make_run(tmp_path / "old", 2)
+    with sqlite3.connect(path / "run.db") as database:
+        database.executescript(
+            "DROP TABLE tasks; DROP TABLE spans; DROP TABLE gated; ALTER TABLE runs DROP COLUMN max_gated;"
+            "ALTER TABLE sampler_calls DROP COLUMN has_signal; ALTER TABLE sampler_calls DROP COLUMN skipped;"
+            "PRAGMA user_version = 2"
+        )
+    database.close()
+    data = run_data(RunReader(path), num_samples=10)
+    assert data["spans"] == [] and data["tasks"] == {} and data["series"]["step"] == [1, 2]
+    database = open_ledger(path / "run.db")
+    assert schema_version(database) == SCHEMA_VERSION
+    database.close()
+    assert RunReader(path).spans() == []
+
+
+def damaged(path: Path) -> None:
+    (path / "run.db").write_bytes(b"no database at all" * 100)
+
+
+def older(path: Path) -> None:
+    with sqlite3.connect(path / "run.db") as database:
+        database.execute("PRAGMA user_version = 1")
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (lambda path: (path / "run.db").unlink(), "has no run.db"),
+        (lambda path: (path / "config.yaml").unlink(), "it has no config.yaml"),
+        (lambda path: (path / "config.yaml").write_text("- a\n"), "config.yaml holds no settings"),
+        (lambda path: (path / "config.yaml").write_text("a: [\n"), "config.yaml cannot be read as YAML"),
+        (lambda path: (path / "summary.json").write_text("{"), "summary.json is damaged"),
+        (lambda path: (path / "evaluation_after.json").write_text("[]"), "evaluation_after.json is damaged"),
+        (damaged, "run.db is not a run database, or is damaged"),
+        (older, "run.db has schema version 1, this program reads 2 and 3"),
+    ],
+)
+def test_a_folder_that_cannot_be_reported_is_refused_and_left_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], spoil: object, complaint: str
+) -> None:
+    path = make_run(tmp_path / "run", 2)
+    assert callable(spoil)
+    spoil(path)
+    assert main([str(path)]) == 2
+    assert complaint in capsys.readouterr().err
+    assert not (path / "report.html").exists() and not (path / "trace.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--samples", "-1"], "--samples: -1 is not allowed"),
+        (["--output", "{run}/none/report.html"], "cannot be written"),
+        (["--trace", "{run}"], "cannot be written"),
+    ],
+)
+def test_a_wrong_flag_is_refused_before_anything_is_written(
+    finished: Path, capsys: pytest.CaptureFixture[str], flags: list[str], complaint: str
+) -> None:
+    assert main([str(finished), *(flag.format(run=finished) for flag in flags)]) == 2
+    assert complaint in capsys.readouterr().err
+    assert not (finished / "report.html").exists()
+
+
+def test_a_run_that_holds_its_folder_is_running(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "run", 2, max_steps=5)
+    assert RunReader(path).state().status == "stopped"
+    with RunFolder.open(path):
+        state = RunReader(path).state()
+    assert (state.status, state.step, state.max_steps) == ("running", 2, 5)
+    assert state.pid is not None
+
+
+def test_curves_keep_five_digits_and_gaps() -> None:
+    values = [0.1234567, -1234567.0, 3.0, 0.0, 1e-7, None, math.nan, math.inf]
+    steps = [
+        StepRow(step=number, ended_s=0.0, metrics={"a/b": value})
+        for number, value in enumerate(values, start=1)
+    ]
+    assert series(steps, 0.0)["a/b"] == [0.12346, -1234600.0, 3.0, 0.0, 1e-7, None, None, None]
+
+
+def test_looking_at_a_run_never_keeps_it_from_starting(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "run", 1)
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.is_set():
+            lock_owner(path)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        for _ in range(50):
+            RunFolder.open(path).close()
+    finally:
+        is_over.set()
+        watcher.join()

@@ -1,0 +1,212 @@
+"""The report and the live page in a real browser without a screen: Chromium, driven by selenium.
+
+Skipped, with the reason, where there is no browser, no driver or no selenium (apt-get install chromium
+chromium-driver).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.report.__main__ import main
+from tests.pipeline.report.test_live import HOLD
+from tests.pipeline.report_run import NUM_GENERATIONS, NUM_GROUPS, make_run
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+ROOT = Path(__file__).parents[3]
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+if BROWSER is None or DRIVER is None:
+    pytest.skip("no browser: apt-get install chromium chromium-driver", allow_module_level=True)
+COMMAND = "import sys; from pipeline.cli import train_accelerated; sys.exit(train_accelerated())"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for flag in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.ChromeService(executable_path=DRIVER)
+    with webdriver.Chrome(options=options, service=service) as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The addresses of the report of a short run and of one of 10,000 steps."""
+    root = tmp_path_factory.mktemp("reports")
+    found = {}
+    for name, num_steps, num_shown in (("short", 30, 30), ("long", 10_000, 1000)):
+        path = make_run(root / name, num_steps, num_shown=num_shown)
+        assert main([str(path)]) == 0
+        found[name] = (path / "report.html").as_uri()
+    return found
+
+
+def show(browser: Any, address: str, width: int) -> None:
+    """Open a page as wide as a screen of ``width`` pixels and wait until it is drawn."""
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get(address)
+    wait_for(lambda: browser.execute_script("return document.body.dataset.ready") == "yes")
+
+
+def wait_for(is_so: Callable[[], object], limit_s: float = 20.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < deadline, "the page did not get there"
+        time.sleep(0.05)
+
+
+def complaints(browser: Any) -> list[str]:
+    return [entry["message"] for entry in browser.get_log("browser")]
+
+
+def text_of(browser: Any, selector: str) -> str:
+    return str(browser.execute_script(f"return document.querySelector({json.dumps(selector)}).innerText"))
+
+
+# The colours in the middle of each visible canvas: one that nothing was drawn on has a single one.
+BLANK_CANVASES = """
+const all = [...document.querySelectorAll("canvas")];
+return all.filter((canvas) => canvas.width && canvas.offsetParent).map((canvas) => {
+  const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  const seen = new Set();
+  for (let i = 0; i < data.length; i += 4) {
+    if (data[i + 3]) seen.add((data[i] << 16) | (data[i + 1] << 8) | data[i + 2]);
+  }
+  return seen.size;
+})
+"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_report_draws_every_chart_and_fits_the_screen(
+    browser: Any, reports: dict[str, str], width: int, theme: str
+) -> None:
+    show(browser, reports["short"], width)
+    browser.execute_script(f"setTheme('{theme}')")
+    num_colours = browser.execute_script(BLANK_CANVASES)
+    assert len(num_colours) > 15 and min(num_colours) > 5
+    page = "document.documentElement"
+    needed, given = browser.execute_script(f"return [{page}.scrollWidth, {page}.clientWidth]")
+    assert needed <= given <= width, "something is wider than the screen"
+    assert complaints(browser) == []
+
+
+def test_a_report_of_ten_thousand_steps_loads_in_under_three_seconds(
+    browser: Any, reports: dict[str, str]
+) -> None:
+    started = time.monotonic()
+    show(browser, reports["long"], 1280)
+    assert time.monotonic() - started < 3.0
+    assert "10000 of 10000" in text_of(browser, "#tiles")
+    assert complaints(browser) == []
+
+
+def test_a_sample_opens_with_its_completion_verdict_and_task(browser: Any, reports: dict[str, str]) -> None:
+    show(browser, reports["short"], 1280)
+    browser.execute_script("document.querySelector('#samples-table tbody tr:nth-child(2)').click()")
+    detail = text_of(browser, "#detail")
+    assert "</script><b>step 30</b>" in detail and "why this score" in detail
+    browser.execute_script("for (const one of document.querySelectorAll('#detail details')) one.open = true")
+    assert "Write a function add_" in text_of(browser, "#detail")
+    # One verdict only, by the filter.
+    browser.execute_script(
+        "const box = document.querySelector('select[aria-label=verdict]'); box.value = 'wrong';"
+        "box.dispatchEvent(new Event('input'))"
+    )
+    verdicts = "return [...document.querySelectorAll('#samples-table .chip')].map((one) => one.innerText)"
+    wait_for(lambda: set(browser.execute_script(verdicts)) == {"wrong"})
+    assert complaints(browser) == []
+
+
+def test_the_timeline_goes_to_a_step_and_says_who_waited_for_whom(
+    browser: Any, reports: dict[str, str]
+) -> None:
+    show(browser, reports["short"], 1280)
+    browser.execute_script(
+        "const box = document.querySelector('input[aria-label=step]'); box.value = 20;"
+        "box.dispatchEvent(new Event('change'))"
+    )
+    words = text_of(browser, "#stepwords")
+    assert words.startswith("Step 20 took") and "for generation" in words and "for rewards alone" in words
+    browser.execute_script("document.querySelector('button[aria-label=\"next step\"]').click()")
+    assert text_of(browser, "#stepwords").startswith("Step 21 took")
+    assert complaints(browser) == []
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """A folder with two runs, one of them running, and the address of its live page."""
+    root = tmp_path_factory.mktemp("live")
+    make_run(root / "done", 11)
+    make_run(root / "half", 6, max_steps=12)
+    hold = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(root / "half")], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    server = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "--watch", str(root), "--watch-port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert hold.stdout is not None and server.stdout is not None
+    try:
+        hold.stdout.readline()
+        yield root, server.stdout.readline().split()[2]
+    finally:
+        for process in (hold, server):
+            process.kill()
+            process.wait()
+        hold.stdout.close()
+        server.stdout.close()
+
+
+def test_the_live_page_lists_and_compares_runs(browser: Any, live: tuple[Path, str]) -> None:
+    show(browser, live[1], 1280)
+    table = text_of(browser, "#runs")
+    assert "running" in table and "finished" in table and "6 of 12" in table
+    browser.execute_script("for (const box of document.querySelectorAll('#runs input')) box.click()")
+    charts = "return document.querySelectorAll('#compare canvas').length"
+    wait_for(lambda: browser.execute_script(charts) >= 5)
+    wait_for(lambda: "training.max_steps" in text_of(browser, "#compare"))
+    assert min(browser.execute_script(BLANK_CANVASES)) > 5
+    assert complaints(browser) == []
+
+
+def test_a_live_run_is_followed_and_stopped(browser: Any, live: tuple[Path, str]) -> None:
+    root, address = live
+    show(browser, address.replace("/?", "/runs/half?"), 1280)
+    assert "6 of 12" in text_of(browser, "#tiles") and text_of(browser, "#status") == "running"
+    wait_for(lambda: str(NUM_GROUPS * NUM_GENERATIONS * 6) in text_of(browser, "#samples .bar"))
+    grow(root / "half")
+    wait_for(lambda: "7 of 12" in text_of(browser, "#tiles"))
+    browser.execute_script("document.getElementById('stop').click()")
+    wait_for(lambda: "was asked to stop" in text_of(browser, "#message"))
+    wait_for(lambda: text_of(browser, "#status") == "stopped")
+    assert browser.execute_script("return document.getElementById('stop').hidden")
+    assert complaints(browser) == []
+
+
+def grow(path: Path) -> None:
+    """One more step of the run, as its process would commit it."""
+    with sqlite3.connect(path / "run.db") as database:
+        database.execute(
+            "INSERT INTO steps SELECT 7, run_id, 7, status, 7, checkpoint, metrics, state, draw_ids,"
+            " last_call_id, seconds, num_tokens, committed_at + 4 FROM steps WHERE step = 6"
+        )
+    database.close()

@@ -1,0 +1,136 @@
+"""The bound on staleness, by a random search for a schedule that breaks it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from pipeline.messages import RolloutGroup
+from pipeline.rollouts.admission import Admission
+from pipeline.rollouts.buffer import RolloutBuffer
+from tests.pipeline.rollouts.test_buffer import group
+
+NUM_STEPS = 25
+
+
+class Play:
+    """One run of trainer and generators in random order, one event at a time, with nothing but the buffer.
+
+    Generators may get weights late, groups finish in any order, draws fail, and with ``old_weights`` some
+    come from a generator that went on with earlier weights; those are made again, as the producer does.
+    """
+
+    def __init__(self, rng: random.Random, *, max_staleness: int, old_weights: bool) -> None:
+        self.rng = rng
+        self.per_step, self.extra = rng.randint(1, 4), rng.choice((0, 0, 1, 3))
+        self.max_staleness = max_staleness
+        self.old_weights = old_weights
+        self.buffer = RolloutBuffer(
+            groups_per_step=self.per_step, max_staleness=max_staleness, num_extra=self.extra
+        )
+        self.buffer.when_too_old(lambda one: self.again.append(one.draw_id))
+        self.version = 0  # of the generators
+        self.next_draw = 0
+        self.at_work: dict[int, int] = {}  # draw_id -> version of its oldest token
+        self.again: list[int] = []
+        self.num_made_again = 0
+        self.num_given_up = 0
+        self.trained: list[int] = []
+        self.ages: set[int] = set()
+
+    async def run(self) -> None:
+        for version in range(NUM_STEPS):
+            left = self.per_step
+            while left:
+                part = self.rng.randint(1, left)
+                groups = await self.take(part, version)
+                left -= part
+                self.trained += [one.draw_id for one in groups]
+                self.ages |= {version - one.rollouts[0].completion.min_policy_version for one in groups}
+            self.some_events()
+            self.buffer.trained(version + 1)
+            self.some_events()
+            self.version = version + 1
+            self.buffer.weights_loaded(version + 1)
+
+    async def take(self, num_groups: int, version: int) -> tuple[RolloutGroup, ...]:
+        for _ in range(10_000):
+            taken = self.buffer.take_now(num_groups)
+            if taken is None:
+                self.event()
+                continue
+            for draw_id in taken.cancelled:
+                del self.at_work[draw_id]
+            self.num_given_up += len(taken.cancelled) + len(taken.surplus)
+            self.num_made_again += len(taken.dropped)
+            return taken.groups
+        raise AssertionError(f"nothing moves: {self.buffer.counts}")
+
+    def some_events(self) -> None:
+        for _ in range(self.rng.choice((0, 1, 8))):
+            self.event()
+
+    def event(self) -> None:
+        """A slot is used, a group finishes, or a draw fails."""
+        slot = self.buffer.take_slot() if self.rng.random() < 0.5 else None
+        assert self.buffer.counts.in_use <= self.per_step * (self.max_staleness + 1) + self.extra
+        if slot is not None:
+            draw_id = self.again.pop(0) if self.again else self.next_draw
+            self.next_draw += draw_id == self.next_draw
+            lag = self.rng.randint(1, 3) if self.old_weights and self.rng.random() < 0.1 else 0
+            self.buffer.issue(slot, draw_id)
+            self.at_work[draw_id] = max(0, self.version - lag)
+        elif self.at_work:
+            draw_id = self.rng.choice(sorted(self.at_work))
+            version = self.at_work.pop(draw_id)
+            if self.rng.random() < 0.05:
+                self.buffer.drop(draw_id)
+            else:
+                self.buffer.put(group(draw_id, version))
+
+
+@pytest.mark.parametrize("old_weights", [False, True])
+@pytest.mark.parametrize("max_staleness", range(9))
+def test_no_group_that_is_trained_on_is_too_old_and_none_is_thrown_away(
+    max_staleness: int, old_weights: bool
+) -> None:
+    ages: set[int] = set()
+    num_made_again = 0
+    for seed in range(30):
+        play = Play(
+            random.Random(f"{max_staleness}/{seed}"), max_staleness=max_staleness, old_weights=old_weights
+        )
+        asyncio.run(play.run())
+        assert max(play.ages) <= max_staleness
+        assert len(play.trained) == len(set(play.trained)) == NUM_STEPS * play.per_step
+        assert play.num_given_up <= play.extra * NUM_STEPS
+        ages |= play.ages
+        num_made_again += play.num_made_again
+    assert max(ages) == max_staleness, "the search reaches the bound"
+    assert (num_made_again > 0) == old_weights, "only what a generator with old weights wrote is dropped"
+
+
+def test_a_rule_that_gives_one_slot_more_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search above would see a bound that is wrong by one."""
+    right = Admission.num_slots
+
+    def one_more(rule: Admission, *, trainer_version: int, policy_version: int, num_training: int) -> int:
+        return 1 + right(
+            rule,
+            trainer_version=trainer_version,
+            policy_version=policy_version,
+            num_training=num_training,
+        )
+
+    monkeypatch.setattr(Admission, "num_slots", one_more)
+    num_made_again = 0
+    for seed in range(30):
+        play = Play(random.Random(f"2/{seed}"), max_staleness=2, old_weights=False)
+        try:
+            asyncio.run(play.run())
+        except AssertionError:
+            num_made_again += 1
+        num_made_again += play.num_made_again
+    assert num_made_again > 0

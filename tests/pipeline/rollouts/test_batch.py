@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from configs.schema import GrpoConfig
+from curriculum.task import Task
+from pipeline.messages import Completion, Rollout, RolloutGroup, VersionRun
+from pipeline.rollouts.batch import make_batch
+from rewards.result import RewardResult
+from sandbox.result import Outcome
+
+TASK = Task(task_id="t", prompt="p", entry_point="f", check_source="def check(f): pass")
+GRPO = GrpoConfig()
+
+
+def rollout(
+    reward: float, *, index: int = 0, finish: str = "stop", version: int = 0, cached: int = 0
+) -> Rollout:
+    is_lost = math.isnan(reward)
+    return Rollout(
+        rollout_id=str(index),
+        prompt_ids=(1, 2, 3),
+        completion=Completion(
+            index=index,
+            token_ids=(7, 8),
+            logprobs=(-0.5, -0.25),
+            text="x",
+            finish_reason=finish,
+            min_policy_version=version,
+            max_policy_version=version + 1,
+            num_cached_tokens=cached,
+        ),
+        result=RewardResult(
+            reward=reward,
+            breakdown={} if is_lost else {"syntax": float(reward > 0)},
+            outcome=Outcome.INFRA_ERROR if is_lost else Outcome.PASS if reward == 1 else Outcome.WRONG,
+            passed=reward == 1,
+            detail="",
+            cached=False,
+            seconds=0.0,
+        ),
+    )
+
+
+def group(*rollouts: Rollout) -> RolloutGroup:
+    return RolloutGroup(group_id="g", draw_id=1, task=TASK, rollouts=rollouts)
+
+
+def test_a_sample_is_prompt_and_completion_with_loss_on_the_completion_only() -> None:
+    batch, _ = make_batch(5, [group(rollout(1.0, version=3), rollout(0.0, version=4))], GRPO, 4)
+    first, second = batch.samples
+    assert batch.step == 5
+    assert first.token_ids == (1, 2, 3, 7, 8)
+    assert first.num_prompt_tokens == 3
+    assert first.loss_mask == (0, 0, 0, 1, 1)
+    assert first.old_logprobs == (0.0, 0.0, 0.0, -0.5, -0.25)
+    assert (first.policy_version, second.policy_version) == (3, 4), "of the oldest token"
+    assert first.advantage > 0 > second.advantage
+    assert batch.num_tokens == 4
+
+
+def test_advantages_stay_within_their_own_group() -> None:
+    groups = [group(rollout(1.0), rollout(0.0)), group(rollout(0.5), rollout(0.5))]
+    batch, _ = make_batch(1, groups, GrpoConfig(scale_rewards="none"), 0)
+    assert [sample.advantage for sample in batch.samples] == [0.5, -0.5, 0.0, 0.0]
+
+
+def test_an_infrastructure_error_gets_no_sample_and_moves_no_advantage() -> None:
+    whole = group(rollout(1.0), rollout(0.0), rollout(0.0))
+    with_error = group(rollout(1.0), rollout(math.nan), rollout(0.0), rollout(0.0))
+    without, _ = make_batch(1, [whole], GRPO, 0)
+    batch, report = make_batch(1, [with_error], GRPO, 0)
+    assert batch.samples == without.samples
+    assert report.num_samples == 3
+    assert report.metrics["rollout/infra_error_share"] == 0.25
+    assert report.metrics["rollout/reward_mean"] == pytest.approx(1 / 3)
+    assert report.metrics["rollout/pass_rate"] == pytest.approx(1 / 3)
+    assert report.metrics["rollout/syntax_failure_share"] == pytest.approx(2 / 3)
+    assert with_error.rollouts[1].result.is_infra_error
+    assert not any(math.isnan(value) for value in report.metrics.values())
+
+
+@pytest.mark.parametrize(("mask", "num_tokens"), [(True, 2), (False, 4)])
+def test_a_truncated_completion_counts_in_its_group_but_trains_only_unmasked(
+    mask: bool, num_tokens: int
+) -> None:
+    groups = [group(rollout(0.0, finish="length"), rollout(1.0))]
+    batch, report = make_batch(1, groups, GrpoConfig(mask_truncated_completions=mask), 0)
+    cut, finished = batch.samples
+    assert cut.loss_mask == (0, 0, 0) + (0 if mask else 1,) * 2
+    assert finished.loss_mask == (0, 0, 0, 1, 1)
+    assert cut.advantage == -finished.advantage, "the cut one is in the mean"
+    assert batch.num_tokens == num_tokens
+    assert report.metrics["rollout/truncated_share"] == 0.5
+
+
+def test_what_a_group_did_not_read_anew_is_a_share_of_its_prompts() -> None:
+    _, report = make_batch(1, [group(rollout(0.0), rollout(1.0, cached=2))], GRPO, 0)
+    assert report.metrics["rollout/prompt_cached_share"] == pytest.approx(2 / 6)
+
+
+def test_groups_without_signal_are_counted_whatever_could_not_be_scored_in_them() -> None:
+    groups = [
+        group(rollout(1.0), rollout(1.0), rollout(math.nan)),
+        group(rollout(0.0), rollout(0.0), rollout(0.0)),
+        group(rollout(1.0), rollout(0.0), rollout(0.0)),
+        group(rollout(1.0), rollout(0.5), rollout(math.nan)),
+    ]
+    _, report = make_batch(1, groups, GRPO, 0)
+    assert report.metrics["rollout/zero_signal_share"] == 0.5
+
+
+def test_staleness_is_the_age_of_a_samples_oldest_token() -> None:
+    groups = [group(rollout(1.0, version=3), rollout(0.0, version=4))]
+    _, report = make_batch(5, groups, GRPO, policy_version=4)
+    assert report.metrics["train/staleness_mean"] == 0.5
+    assert report.metrics["train/staleness_max"] == 1.0
+
+
+def test_tokens_count_by_the_version_that_wrote_them() -> None:
+    runs = (VersionRun(policy_version=3, num_tokens=1), VersionRun(policy_version=4, num_tokens=1))
+    mixed = rollout(1.0, version=3)
+    mixed = replace(mixed, completion=replace(mixed.completion, version_runs=runs))
+    whole = rollout(0.0, version=4)
+    whole = replace(whole, completion=replace(whole.completion, max_policy_version=4))
+    unknown = rollout(0.5, version=3)  # 3 or 4: the oldest that it can be
+    batch, report = make_batch(5, [group(mixed, whole, unknown)], GRPO, 4)
+    assert [sample.on_policy for sample in batch.samples] == [(0, 0, 0, 0, 1), (0, 0, 0, 1, 1), (0,) * 5]
+    assert [sample.policy_version for sample in batch.samples] == [3, 4, 3]
+    assert report.metrics["train/token_staleness_mean"] == pytest.approx(3 / 6)
+    assert report.metrics["rollout/mixed_version_share"] == pytest.approx(2 / 3)
+    assert report.metrics["train/staleness_max"] == 1
+
+
+def test_runs_that_do_not_fit_the_tokens_are_no_completion() -> None:
+    completion = rollout(1.0, version=3).completion
+    for num_tokens, newest in ((1, 4), (2, 3)):
+        runs = (
+            VersionRun(policy_version=3, num_tokens=1),
+            VersionRun(policy_version=newest, num_tokens=num_tokens - 1),
+        )
+        with pytest.raises(AssertionError):
+            replace(completion, version_runs=runs)

@@ -1,0 +1,294 @@
+"""Groups without signal are replaced within a budget, and every draw is accounted for once."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from configs.schema import Config
+from curriculum.task import Task
+from pipeline.errors import StageError
+from pipeline.messages import Gated, GenerationRequest, RolloutGroup, is_flat
+from pipeline.record.audit import audit
+from pipeline.record.metrics import read_metrics
+from pipeline.rollouts.advantages import group_advantages
+from pipeline.rollouts.buffer import RolloutBuffer
+from pipeline.rollouts.gate import SignalGate, max_gated
+from rewards.result import RewardResult
+from tests.pipeline.fake_stages import (
+    GROUPS_PER_STEP,
+    NUM_GENERATIONS,
+    TASKS,
+    FakeRun,
+    make_config,
+    scored,
+)
+from tests.pipeline.rollouts.test_batch import group, rollout
+from tests.pipeline.run.test_resume import NUM_STEPS, end_after, last_saved
+
+FLAT_TASKS = {"t0": 0.0, "t3": 1.0, "t4": 0.0}  # and the reward of all their answers
+
+
+def some_flat(task: Task, index: int) -> RewardResult:
+    return scored(FLAT_TASKS.get(task.task_id, float(index % 2)))
+
+
+def all_flat(task: Task, index: int) -> RewardResult:
+    return scored(0.0)
+
+
+def config_of(
+    max_staleness: int = 0, *, max_draws: float = 4.0, curriculum: bool = False, **others: object
+) -> Config:
+    return make_config(
+        training={"max_steps": NUM_STEPS},
+        generation={"seed_requests": True},
+        output={"save_steps": 2},
+        acceleration={
+            "max_staleness": max_staleness,
+            "refill": {"enabled": True, "max_draws": max_draws},
+            "curriculum": {"enabled": curriculum, "skip_ahead": {"enabled": True}},
+            **others,
+        },
+    )
+
+
+def steps_of(run: FakeRun) -> list[tuple[object, ...]]:
+    """The draws of each step with their tasks, in order."""
+    return run.rows(
+        "SELECT step, draw_id, task_id FROM draws JOIN steps USING (step_id) ORDER BY step, draw_id"
+    )
+
+
+def assert_adds_up(run: FakeRun) -> None:
+    assert audit(run.folder.path).violations == ()
+    assert run.rows("SELECT COUNT(*) FROM draws WHERE status = 'trained'") == [(NUM_STEPS * GROUPS_PER_STEP,)]
+    assert [len(batch.samples) for batch in run.trainer.batches] == [GROUPS_PER_STEP * NUM_GENERATIONS] * len(
+        run.trainer.batches
+    )
+    assert run.rows("SELECT COUNT(*) FROM draws") == [(run.sampler.state_dict()["num_draws"],)]
+
+
+@pytest.mark.parametrize("max_staleness", [0, 1, 3])
+@pytest.mark.parametrize("stream_steps", [True, False])
+def test_steps_are_full_of_groups_with_signal(tmp_path: Path, max_staleness: int, stream_steps: bool) -> None:
+    run = FakeRun(tmp_path, config_of(max_staleness, stream_steps=stream_steps), score_of=some_flat)
+    run.train()
+    assert_adds_up(run)
+    assert max(run.trainer.staleness) <= max_staleness
+    assert not {task_id for _, _, task_id in steps_of(run)} & FLAT_TASKS.keys()
+    gated = run.rows("SELECT task_id, status, reason FROM gated JOIN draws USING (draw_id)")
+    assert {(status, reason) for _, status, reason in gated} == {
+        ("dropped", f"no signal: all {NUM_GENERATIONS} rewards are {reward}") for reward in (0, 1)
+    }
+    assert {task_id for task_id, *_ in gated} == FLAT_TASKS.keys()
+    assert run.rows("SELECT COUNT(*) FROM tokens") == [(0,)]
+
+
+def test_metrics_say_what_was_replaced_and_what_it_cost(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path, config_of(1), score_of=some_flat)
+    run.train()
+    lines = read_metrics(run.folder.path / "metrics.jsonl")
+    by_step = dict(run.rows("SELECT step, COUNT(*) FROM gated GROUP BY step"))
+    assert [line["rollout/gated_groups"] for line in lines] == [by_step.get(n, 0) for n in range(1, 9)]
+    names = ("gated_groups", "gated_tokens", "gated_solved_groups")
+    total = {name: sum(line[f"rollout/{name}"] or 0.0 for line in lines) for name in names}
+    assert total["gated_groups"] > 0
+    assert total["gated_tokens"] == 2 * NUM_GENERATIONS * total["gated_groups"], "two tokens an answer"
+    solved = run.rows("SELECT COUNT(*) FROM gated JOIN draws USING (draw_id) WHERE task_id = 't3'")
+    assert [(total["gated_solved_groups"],)] == solved
+    assert all(line["rollout/zero_signal_share"] == 0 for line in lines)
+    offered = lines[-1]["curriculum/offered_level_1"]
+    visited = lines[-1]["curriculum/visited_level_1"]
+    assert offered == visited == NUM_STEPS * GROUPS_PER_STEP + total["gated_groups"], "replaced ones as well"
+
+
+@pytest.mark.parametrize("max_staleness", [0, 2])
+def test_a_budget_that_is_spent_lets_the_step_train_on_what_there_is(
+    tmp_path: Path, max_staleness: int
+) -> None:
+    run = FakeRun(tmp_path, config_of(max_staleness, max_draws=2.5), score_of=all_flat)
+    run.train()
+    assert_adds_up(run)
+    per_step = run.rows("SELECT step, COUNT(*) FROM gated GROUP BY step")
+    assert {number for _, number in per_step} == {3}, "2.5 times two groups, two of which are trained on"
+    lines = read_metrics(run.folder.path / "metrics.jsonl")
+    assert {line["rollout/zero_signal_share"] for line in lines} == {1.0}
+    spent = [line["rollout/refill_budget_used"] for line in lines]
+    # Where generation runs ahead, its last groups are there before the last steps begin.
+    assert spent[0] == 1.0 and set(spent) <= {0.0, 1.0}
+    assert max_staleness or set(spent) == {1.0}
+
+
+def test_where_every_group_pulls_to_the_reference_none_is_replaced(tmp_path: Path) -> None:
+    config = make_config(grpo={"beta": 0.1}, acceleration={"refill": {"enabled": True}})
+    assert max_gated(config) == 0 < max_gated(config_of())
+    run = FakeRun(tmp_path, config, score_of=all_flat)
+    run.train()
+    assert run.rows("SELECT COUNT(*) FROM gated") == [(0,)]
+    assert "groups without signal are not replaced: grpo.beta is above 0" in run.output.getvalue()
+    assert "rollout/gated_groups" not in read_metrics(run.folder.path / "metrics.jsonl")[0]
+
+
+def test_a_group_that_could_not_be_scored_is_no_group_without_signal() -> None:
+    nan = float("nan")
+    assert is_flat(group(rollout(0.5), rollout(0.5), rollout(nan)))
+    assert not is_flat(group(rollout(0.5), rollout(0.25), rollout(nan)))
+    assert not is_flat(group(rollout(0.5), rollout(nan))), "one score has no statistics: it fails"
+
+
+def test_the_gate_counts_by_step_and_goes_on_from_what_a_resume_found() -> None:
+    flat = group(rollout(1.0), rollout(1.0))
+    gate = SignalGate(2, {4: Gated(num_groups=1, num_solved=0, num_tokens=9)})
+    assert not gate.holds(group(rollout(1.0), rollout(0.0)), 4)
+    assert [gate.holds(flat, 4), gate.holds(flat, 4), gate.holds(flat, 5)] == [True, False, True]
+    assert gate.metrics(4) == {
+        "rollout/gated_groups": 2.0,
+        "rollout/gated_solved_groups": 1.0,
+        "rollout/gated_tokens": 9.0 + 4.0,
+        "rollout/refill_budget_used": 1.0,
+    }
+    assert gate.metrics(5)["rollout/gated_groups"] == 1.0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_run_that_ends_again_and_again_adds_up_with_refills(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    long_tails = {"over_issue": rng.choice((0.0, 0.5))}
+    config = config_of(
+        rng.choice((0, 1, 2, 4)),
+        max_draws=rng.choice((1.5, 2.0, 5.0)),
+        curriculum=rng.random() < 0.5,
+        long_tails=long_tails,
+    )
+    num_lives, is_done = 0, False
+    while not is_done:
+        done_steps = last_saved(tmp_path) if num_lives else 0
+        run = FakeRun(tmp_path, config, score_of=some_flat, done_steps=done_steps)
+        num_lives += 1
+        is_done = end_after(run, rng.randint(60, 1200))
+        assert audit(run.folder.path).violations == (), num_lives
+        assert max(run.trainer.staleness, default=0) <= config.acceleration.max_staleness
+        assert num_lives < 60
+    assert_adds_up(run)
+
+
+@pytest.mark.parametrize("curriculum", [False, True])
+def test_an_interrupted_run_on_policy_draws_and_replaces_as_an_uninterrupted_one(
+    tmp_path: Path, curriculum: bool
+) -> None:
+    """The same tasks in the same steps, the same draws replaced, and a sampler that knows the same."""
+
+    def play(folder: Path, *, turns: list[int]) -> tuple[object, ...]:
+        folder.mkdir()
+        seeds: dict[str, int | None] = {}
+
+        def note(request: GenerationRequest) -> None:
+            draw = request.request_id.split(".")[0]
+            assert seeds.setdefault(draw, request.seed) == request.seed
+
+        config = config_of(0, max_draws=6.0, curriculum=curriculum)
+        for num_turns in turns:
+            done_steps = last_saved(folder) if (folder / "run").exists() else 0
+            run = FakeRun(folder, config, score_of=some_flat, fault=note, done_steps=done_steps)
+            end_after(run, num_turns)
+        run = FakeRun(
+            folder, config, score_of=some_flat, fault=note, done_steps=last_saved(folder) if turns else 0
+        )
+        run.train()
+        state = run.sampler.state_dict()
+        known = {name: state[name] for name in ("num_draws", "flat_in_row", "offered", "visited")}
+        return steps_of(run), run.rows("SELECT step, draw_id FROM gated ORDER BY draw_id"), seeds, known
+
+    whole = play(tmp_path / "whole", turns=[])
+    assert whole[1]
+    for number, turns in enumerate(([100], [450, 20, 300], [200, 200, 200, 600])):
+        assert play(tmp_path / str(number), turns=turns) == whole, turns
+
+
+def test_a_draw_replaced_for_what_lost_weights_wrote_is_made_again(tmp_path: Path) -> None:
+    config = config_of(0)
+    run = FakeRun(tmp_path, config, score_of=some_flat)
+    run.trainer.dies_in_step = 4
+    with pytest.raises(StageError):
+        run.train()
+    before = {draw_id for _, draw_id in run.rows("SELECT step, draw_id FROM gated WHERE step = 4")}
+    kept = {draw_id for _, draw_id in run.rows("SELECT step, draw_id FROM gated WHERE step <= 3")}
+    resumed = FakeRun(tmp_path, config, score_of=some_flat, done_steps=2)
+    open_draws = {draw.draw_id for draw in resumed.ledger.unfinished_draws()}
+    assert before and before <= open_draws, "weights 3 are lost, and others will bear their number"
+    assert kept.isdisjoint(open_draws), "weights up to 2 are there: their word holds"
+    assert sum(gated.num_groups for gated in resumed.ledger.gated().values()) == len(kept)
+    resumed.train()
+    assert_adds_up(resumed)
+
+
+def test_who_waits_for_groups_waits_as_long_again_when_one_is_replaced() -> None:
+    """Whatever the budget, the deadline is for the next group, not for all that are replaced."""
+    asyncio.run(asyncio.wait_for(wait_through_replacements(replace=RolloutBuffer.pass_over), 10))
+    with pytest.raises(TimeoutError, match=r"waited 0\.5 s"):
+        asyncio.run(asyncio.wait_for(wait_through_replacements(replace=RolloutBuffer.drop), 10))
+
+
+async def wait_through_replacements(*, replace: Callable[[RolloutBuffer, int], None]) -> None:
+    """A step of one group whose draw is replaced five times, after 0.15 s each; the deadline is 0.5 s."""
+    buffer = RolloutBuffer(groups_per_step=1, max_staleness=0)
+    waiting = asyncio.create_task(buffer.take(1, 0, 0.5))
+    for draw_id in range(1, 6):
+        buffer.issue(await buffer.acquire_slot(1), draw_id)
+        await asyncio.sleep(0.15)
+        replace(buffer, draw_id)
+    buffer.issue(await buffer.acquire_slot(1), 6)
+    buffer.put(of_draw(6))
+    assert [one.draw_id for one in (await waiting).groups] == [6]
+
+
+def of_draw(draw_id: int) -> RolloutGroup:
+    one = group(rollout(1.0), rollout(0.0))
+    return RolloutGroup(group_id=f"draw-{draw_id}", draw_id=draw_id, task=TASKS[0], rollouts=one.rollouts)
+
+
+def test_the_gate_lengthens_the_expected_gradient_by_the_share_of_groups_with_signal() -> None:
+    """And keeps its direction: the mean over a step's groups, with the gate and without, over many steps.
+
+    The gradient has a part for each of two tasks, which answers pass with probability 0.9 and 0.3: the mean
+    of advantage times whether an answer passed.
+    """
+    rng = random.Random(0)
+    rates, size, num_groups, num_steps = (0.9, 0.3), 4, 2, 4000
+    groups = {
+        pattern: group(*(rollout(float(passed)) for passed in pattern))
+        for pattern in itertools.product((False, True), repeat=size)
+    }
+
+    def draw() -> tuple[int, tuple[bool, ...]]:
+        task = rng.randrange(2)
+        return task, tuple(rng.random() < rates[task] for _ in range(size))
+
+    def mean_gradient(gate: SignalGate) -> tuple[list[float], float]:
+        """By task; and how many of the groups drawn had signal."""
+        total, num_drawn = [0.0, 0.0], 0
+        for step in range(num_steps):
+            num_left = num_groups
+            while num_left:
+                task, pattern = draw()
+                num_drawn += 1
+                if gate.holds(groups[pattern], step):
+                    continue
+                num_left -= 1
+                (advantages,) = group_advantages([[float(passed) for passed in pattern]], "none")
+                total[task] += math.fsum(a * p for a, p in zip(advantages, pattern, strict=True)) / size
+        return [part / (num_steps * num_groups) for part in total], num_steps * num_groups / num_drawn
+
+    plain, _ = mean_gradient(SignalGate(0))
+    gated, share = mean_gradient(SignalGate(10**6))
+    assert 0.4 < share < 0.7
+    # Some five standard errors.
+    assert gated == pytest.approx([part / share for part in plain], abs=0.012)
+    assert min(gated) > 4 * 0.012

@@ -1,0 +1,160 @@
+"""The commands as a user runs them: real vLLM, real Ray, real weights, real sandbox, in small."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from configs.schema import ModelConfig
+from pipeline.models.find import resolve_model
+from pipeline.models.loading import load_model, load_tokenizer
+from pipeline.record.metrics import read_metrics
+from tests.pipeline.tiny_model import save_byte_model
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+SMALL = (
+    "grpo.num_generations=4",
+    "training.per_device_train_batch_size=4",
+    "training.gradient_accumulation_steps=2",
+    "generation.max_completion_length=32",
+    "evaluation.max_completion_length=32",
+    "evaluation.max_tasks=4",
+    "evaluation.num_samples=2",
+    "output.save_steps=1",
+    "runtime.progress=plain",
+)
+
+
+def command(name: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    program = f"import sys; from pipeline.cli import {name}; sys.exit({name}())"
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=folder, capture_output=True, text=True, timeout=600
+    )
+
+
+def small_settings() -> list[str]:
+    return [part for setting in SMALL for part in ("--set", setting)]
+
+
+def steps_and_draws(run: Path) -> tuple[list[tuple[int, int]], dict[str, int]]:
+    with sqlite3.connect(run / "run.db") as database:
+        steps = database.execute(
+            "SELECT step, policy_version FROM steps WHERE status = 'committed' ORDER BY step"
+        ).fetchall()
+        draws = dict(database.execute("SELECT status, COUNT(*) FROM draws GROUP BY status").fetchall())
+    return steps, draws
+
+
+def test_two_steps_an_evaluation_and_a_resume_with_vllm(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "small"
+    on_the_way = ("--set", "evaluation.every_steps=1", "--set", "evaluation.inloop_tasks=2")
+    arguments = ("--run-name", "small", "--max-steps", "2", *small_settings(), *on_the_way)
+    done = command("train_accelerated", *arguments, folder=tmp_path)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "before training" in done.stdout and "after training" in done.stdout
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["num_steps"] == 2
+    assert set(summary["evaluation"]["difference"]) == {"mean", "low", "high", "num_tasks"}
+    steps, draws = steps_and_draws(run)
+    assert steps == [(1, 1), (2, 2)]
+    assert draws["trained"] == 4
+    metrics = read_metrics(run / "metrics.jsonl")
+    assert [row["train/staleness_max"] for row in metrics] == [0.0, 1.0]
+    # It ends beside whatever step is under way.
+    measured = [row for row in metrics if "eval/policy_version" in row]
+    assert [(row["eval/policy_version"], row["eval/num_tasks"]) for row in measured] == [(1, 2)]
+    assert [path.name for path in run.glob("evaluation_step*")] == ["evaluation_step-000001.json"]
+    assert (run / "samples.jsonl").read_text().count("\n") == 4
+    trained, base = (
+        load_model(run / "checkpoints" / "step-000002"),
+        load_model(resolve_model(ModelConfig())),
+    )
+    pairs = zip(trained.parameters(), base.parameters(), strict=True)
+    assert any(not torch.equal(left, right) for left, right in pairs)
+    assert load_tokenizer(run / "checkpoints" / "step-000002").chat_template
+
+    sent = ("--set", "runtime.weight_transport=collective")
+    resumed = command("train_accelerated", "--resume", str(run), "--max-steps", "3", *sent, folder=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr[-4000:]
+    assert "resumed from step 2" in resumed.stdout
+    assert len(list(run.glob("evaluation_step*"))) == 2
+    # What was measured before the first part is still what the second compares with.
+    compared = json.loads((run / "summary.json").read_text())["evaluation"]
+    assert compared["before"] == summary["evaluation"]["before"]
+    assert compared["difference"] is not None
+    steps, draws = steps_and_draws(run)
+    assert steps == [(1, 1), (2, 2), (3, 3)]
+    assert draws["trained"] == 6
+    assert [row["step"] for row in read_metrics(run / "metrics.jsonl")] == [1, 2, 3]
+
+
+def test_the_portable_engine_trains_on_policy(tmp_path: Path) -> None:
+    done = command(
+        "train_accelerated",
+        "--speedup-mode",
+        "conservative",
+        "--run-name",
+        "portable",
+        "--max-steps",
+        "2",
+        *small_settings(),
+        "--set",
+        "generation.engine=transformers",
+        "--set",
+        "evaluation.enabled=false",
+        folder=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    metrics = read_metrics(tmp_path / "runs" / "portable" / "metrics.jsonl")
+    assert [row["train/staleness_max"] for row in metrics] == [0.0, 0.0]
+
+
+def test_two_trainer_ranks_train_a_small_model(tmp_path: Path) -> None:
+    settings = ("generation.engine=transformers", "evaluation.enabled=false", "runtime.trainer_ranks=2")
+    done = command(
+        "train_accelerated",
+        *("--run-name", "ranks", "--max-steps", "2", "--model", str(save_byte_model(tmp_path / "model"))),
+        *small_settings(),
+        *(part for setting in settings for part in ("--set", setting)),
+        folder=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    steps, _ = steps_and_draws(tmp_path / "runs" / "ranks")
+    assert steps == [(1, 1), (2, 2)]
+    load_model(tmp_path / "runs" / "ranks" / "checkpoints" / "step-000002")
+
+
+def test_humaneval_is_sampled_scored_and_written_in_openai_format(tmp_path: Path) -> None:
+    done = command(
+        "evaluate_humaneval",
+        *("--model", "smollm2-135m-instruct", "--limit", "4", "-n", "2", "-k", "1", "-k", "2"),
+        *("--max-completion-length", "48", "--output", "samples.jsonl"),
+        folder=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "pass@1" in done.stdout and "pass@2" in done.stdout
+    lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    assert len(lines) == 8 and all(set(line) == {"task_id", "completion"} for line in lines)
+    again = command(
+        "evaluate_humaneval", *("--samples", "samples.jsonl", "--limit", "4", "-k", "1"), folder=tmp_path
+    )
+    assert again.returncode == 0, again.stderr[-4000:]
+
+
+@pytest.mark.gpu
+def test_two_steps_on_a_gpu(tmp_path: Path) -> None:
+    done = command(
+        "train_accelerated",
+        *("--run-name", "gpu", "--max-steps", "2", *small_settings()),
+        *("--set", "runtime.device=cuda", "--set", "generation.gpu_memory_utilization=0.3"),
+        folder=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert json.loads((tmp_path / "runs" / "gpu" / "summary.json").read_text())["num_steps"] == 2

@@ -1,0 +1,116 @@
+"""What starts beside what: a stage that fails is heard of at once, and nothing that was started is left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from configs.schema import Config
+from pipeline.errors import StageError
+from pipeline.generation.generator import Generator
+from pipeline.models.prompt_tokenizer import PromptTokenizer
+from pipeline.run.stages import Stages, _all_of, _begin, prepare
+from pipeline.training.handle import TrainerHandle
+from rewards.pool import RewardPool
+
+
+def stages_with(trainer: asyncio.Task[TrainerHandle]) -> Stages:
+    return Stages(
+        tokenizer=cast(PromptTokenizer, None),
+        generator=cast(Generator, None),
+        scorer=cast(RewardPool, None),
+        trainer=trainer,
+    )
+
+
+async def after(delay_s: float, value: str) -> str:
+    await asyncio.sleep(delay_s)
+    return value
+
+
+async def fail_after(delay_s: float) -> TrainerHandle:
+    await asyncio.sleep(delay_s)
+    raise StageError("the trainer: no memory")
+
+
+def test_work_beside_the_trainer_ends_at_once_when_its_start_fails() -> None:
+    async def scenario() -> None:
+        stages = stages_with(asyncio.create_task(fail_after(0.01)))
+        work = asyncio.ensure_future(after(60, "measured"))
+        async with asyncio.timeout(5):
+            with pytest.raises(StageError, match="no memory"):
+                await stages.beside_trainer(work)
+        assert work.cancelled()
+
+    asyncio.run(scenario())
+
+
+def test_work_that_is_done_first_does_not_wait_for_the_trainer() -> None:
+    async def scenario() -> None:
+        trainer = asyncio.create_task(fail_after(60))
+        async with asyncio.timeout(5):
+            assert await stages_with(trainer).beside_trainer(after(0.0, "measured")) == "measured"
+        trainer.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_work_goes_on_when_the_trainer_is_up_first() -> None:
+    async def scenario() -> None:
+        trainer = asyncio.create_task(after(0.0, "handle"))
+        stages = stages_with(cast("asyncio.Task[TrainerHandle]", trainer))
+        assert await stages.beside_trainer(after(0.02, "measured")) == "measured"
+
+    asyncio.run(scenario())
+
+
+def test_the_first_failure_among_the_wanted_is_raised_at_once() -> None:
+    async def scenario() -> None:
+        slow = asyncio.create_task(after(60, "slow"))
+        failing = asyncio.create_task(fail_after(0.01))
+        trainer = asyncio.create_task(after(60, "trainer"))
+        async with asyncio.timeout(5):
+            with pytest.raises(StageError):
+                await _all_of({slow, failing}, trainer)
+        slow.cancel()
+        trainer.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_what_was_started_is_closed_and_what_was_starting_is_cancelled() -> None:
+    closed: list[str] = []
+
+    async def scenario() -> asyncio.Task[str]:
+        async with AsyncExitStack() as stack:
+            started = _begin(stack, after(0.0, "pool"), closed.append)
+            waited = _begin(stack, after(0.05, "thread"), closed.append, is_waited_for=True)
+            starting = _begin(stack, after(60, "model"), closed.append)
+            await started
+            assert not waited.done()
+        return starting
+
+    starting = asyncio.run(scenario())
+    assert starting.cancelled()
+    assert sorted(closed) == ["pool", "thread"]
+
+
+def test_a_stage_of_a_schedule_that_no_task_fits_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    task = {"task_id": "a", "prompt": "Double.", "entry_point": "f", "tests": [{"args": [2], "expected": 4}]}
+    tasks.write_text(json.dumps(task) + "\n", encoding="utf-8")
+    config = Config.model_validate(
+        {
+            "dataset": {"name": str(tasks)},
+            "evaluation": {"enabled": False},
+            "runtime": {"device": "cpu"},
+            "acceleration": {"curriculum": {"enabled": True, "stages": [{"min_difficulty": 4}]}},
+        }
+    )
+    with pytest.raises(ValueError, match=r"stages\.0: levels 4 to 5 .* levels that tasks have \(1\)"):
+        prepare(config)

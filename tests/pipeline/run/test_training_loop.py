@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from curriculum.task import Task
+from pipeline.errors import StageError
+from pipeline.messages import GenerationRequest
+from pipeline.record.metrics import read_metrics
+from rewards.breaker import RewardsBrokenError
+from rewards.result import RewardResult
+from tests.pipeline.fake_stages import GROUPS_PER_STEP, NUM_GENERATIONS, FakeRun, make_config, scored
+
+
+def num_while_training(log: list[str], what: str, *, until: str) -> int:
+    """Lines of ``what`` between the start of a step and its end, the line ``until``."""
+    is_training, count = False, 0
+    for line in log:
+        kind = line.split()[0]
+        is_training = kind == "train" or (is_training and kind != until)
+        count += is_training and kind == what
+    return count
+
+
+def stale(max_staleness: int, **sections: dict[str, object]) -> dict[str, dict[str, object]]:
+    return {"acceleration": {"max_staleness": max_staleness}, **sections}
+
+
+def test_without_staleness_steps_never_overlap_and_every_sample_is_on_policy(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path, make_config(**stale(0, training={"max_steps": 6})))
+    run.train()
+    assert len(run.trainer.staleness) == 6 * GROUPS_PER_STEP * NUM_GENERATIONS
+    assert set(run.trainer.staleness) == {0}
+    assert num_while_training(run.log, "generate", until="weights") == 0
+
+
+def test_with_staleness_of_one_steps_overlap_and_no_sample_is_older(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path, make_config(**stale(1, training={"max_steps": 6})))
+    run.train()
+    assert len(run.trainer.staleness) == 6 * GROUPS_PER_STEP * NUM_GENERATIONS
+    assert max(run.trainer.staleness) == 1
+    assert num_while_training(run.log, "completion", until="trained") > 0
+
+
+@pytest.mark.parametrize("max_staleness", [0, 1])
+def test_every_draw_is_accounted_for(tmp_path: Path, max_staleness: int) -> None:
+    run = FakeRun(tmp_path, make_config(**stale(max_staleness)))
+    run.train()
+    trained = run.rows(
+        "SELECT steps.step, COUNT(*) FROM draws JOIN steps USING (step_id)"
+        " WHERE draws.status = 'trained' GROUP BY steps.step"
+    )
+    assert trained == [(1, GROUPS_PER_STEP), (2, GROUPS_PER_STEP), (3, GROUPS_PER_STEP)]
+    issued = [line for line in run.log if line.startswith("generate ")]
+    # A draw whose slot came last may have been recorded without its task having had a turn.
+    num_draws = run.rows("SELECT COUNT(*) FROM draws")[0][0]
+    assert len(issued) == len(set(issued))
+    assert isinstance(num_draws, int) and 0 <= num_draws - len(issued) <= run.buffer.num_slots
+    unfinished = run.rows("SELECT status FROM draws WHERE status != 'trained'")
+    assert {status for (status,) in unfinished} <= {"issued", "scored"}
+    assert len(unfinished) <= run.buffer.num_slots
+
+
+def test_weights_follow_each_step_and_their_files_do_not_stay(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path, make_config())
+    run.train()
+    order = [line for line in run.log if line.split()[0] in ("trained", "weights")]
+    assert order == [f"{kind} {step}" for step in (1, 2, 3) for kind in ("trained", "weights")]
+    kept = [path.name for path in run.weights_folder.iterdir()]
+    assert kept == ["3.safetensors"], "the newest stay, for a generator that is started again"
+
+
+def test_an_infrastructure_error_is_never_trained_on_as_a_zero(tmp_path: Path) -> None:
+    run = FakeRun(
+        tmp_path,
+        make_config(training={"max_steps": 1}),
+        score_of=lambda task, index: scored(math.nan if index == 0 else float(index % 2)),
+    )
+    run.train()
+    (batch,) = run.trainer.batches
+    assert len(batch.samples) == GROUPS_PER_STEP * (NUM_GENERATIONS - 1)
+    assert not any(math.isnan(sample.advantage) for sample in batch.samples)
+    (line,) = read_metrics(run.folder.metrics)
+    assert line["rollout/reward_mean"] == pytest.approx(2 / 3)
+    assert line["rollout/infra_error_share"] == 1 / NUM_GENERATIONS
+
+
+def test_a_group_that_is_too_old_is_made_again_with_the_same_task(tmp_path: Path) -> None:
+    """Also in the last step, where nothing else is issued that could take its place."""
+    run = FakeRun(tmp_path, make_config())
+    # As of a generator that went on with the weights before.
+    run.generator.version_lag |= {"draw-3": 1, "draw-6": 1}
+    run.train()
+    assert run.rows("SELECT text FROM events WHERE kind = 'made again' ORDER BY text") == [
+        ("draw 3: its tokens are older than max_staleness allows",),
+        ("draw 6: its tokens are older than max_staleness allows",),
+    ]
+    assert run.rows("SELECT draw_id, attempt FROM draws WHERE attempt > 0") == [(3, 1), (6, 1)]
+    assert run.rows("SELECT COUNT(*) FROM draws") == [(3 * GROUPS_PER_STEP,)], "no task in their place"
+    assert run.sampler.state_dict()["num_draws"] == 3 * GROUPS_PER_STEP
+    assert run.rows("SELECT COUNT(DISTINCT task_id) FROM draws WHERE status = 'trained'") == [(6,)]
+    assert set(run.trainer.staleness) == {0}
+    assert [line["rollout/dropped_groups"] for line in read_metrics(run.folder.metrics)] == [0, 1, 1]
+    assert len(run.trainer.batches[1].samples) == GROUPS_PER_STEP * NUM_GENERATIONS
+
+
+def test_steps_tell_what_became_of_the_drafts_of_an_engine_that_starts_again(tmp_path: Path) -> None:
+    speculative = {"enabled": True}
+    run = FakeRun(tmp_path, make_config(acceleration={"speculative": speculative}))
+    answers = iter(
+        [{"drafted": 100.0, "accepted": 40.0}, {"drafted": 300.0, "accepted": 90.0}, {"drafted": 8.0}]
+    )
+
+    async def stats() -> dict[str, float]:
+        return next(answers)
+
+    run.generator.stats = stats  # type: ignore[method-assign]
+    run.train()
+    lines = read_metrics(run.folder.metrics)
+    assert [line["generation/drafted_tokens"] for line in lines] == [100, 200, 0]
+    assert [line["generation/draft_acceptance"] for line in lines] == [0.4, 0.25, 0.0]
+
+
+def test_each_step_leaves_metrics_and_samples(tmp_path: Path) -> None:
+    run = FakeRun(
+        tmp_path,
+        make_config(),
+        score_of=lambda task, index: scored(math.nan if index == 0 else float(index % 2), detail="why"),
+    )
+    run.train()
+    assert [line["step"] for line in read_metrics(run.folder.metrics)] == [1, 2, 3]
+    lines = [json.loads(line) for line in run.folder.samples.read_text(encoding="utf-8").splitlines()]
+    assert [line["step"] for line in lines] == [1, 1, 2, 2, 3, 3]
+    first, second = lines[:2]
+    assert first["reward"] is None and first["outcome"] == "infra_error" and first["detail"] == "why"
+    assert second["reward"] == 1.0 and second["outcome"] == "pass"
+    assert second["completion"] == "answer 1"
+    assert second["prompt"] == f"p{second['task_id'][1:]}"
+
+
+def test_checkpoints_come_every_save_steps_and_at_the_end(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path, make_config(training={"max_steps": 5}, output={"save_steps": 2}))
+    run.train()
+    assert run.trainer.saved == [2, 4, 5]
+
+
+def test_metrics_are_written_every_logging_steps(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path, make_config(training={"max_steps": 4}, output={"logging_steps": 2}))
+    run.train()
+    assert [line["step"] for line in read_metrics(run.folder.metrics)] == [2, 4]
+    assert run.rows("SELECT step FROM steps ORDER BY step") == [(1,), (2,), (3,), (4,)]
+
+
+def test_a_broken_generator_ends_training_and_its_draw_is_named(tmp_path: Path) -> None:
+    def fault(request: GenerationRequest) -> None:
+        if request.request_id == "draw-4":
+            raise ConnectionError("engine is gone")
+
+    run = FakeRun(tmp_path, make_config(), fault=fault)
+    with pytest.raises(StageError, match="draw 4: engine is gone"):
+        run.train()
+    assert run.rows("SELECT step FROM steps") == [(1,)]
+
+
+def test_broken_rewards_end_training_with_the_pools_reason_and_a_resume_loses_nothing(tmp_path: Path) -> None:
+    num_scored = 0
+
+    def score_of(task: Task, index: int) -> RewardResult:
+        nonlocal num_scored
+        num_scored += 1
+        if num_scored > 2 * GROUPS_PER_STEP * NUM_GENERATIONS:
+            raise RewardsBrokenError("rewards: 32 of the last 64 completions could not be scored")
+        return scored(float(index % 2))
+
+    config = make_config(training={"max_steps": 4})
+    run = FakeRun(tmp_path, config, score_of=score_of)
+    with pytest.raises(
+        StageError, match="draw 5: rewards: 32 of the last 64 completions could not be scored"
+    ):
+        run.train()
+    assert run.rows("SELECT step FROM steps ORDER BY step") == [(1,), (2,)]
+    resumed = FakeRun(tmp_path, config, done_steps=2)
+    resumed.train()
+    assert resumed.rows("SELECT step FROM steps ORDER BY step") == [(1,), (2,), (3,), (4,)]
+    assert resumed.rows("SELECT COUNT(*) FROM draws WHERE status = 'trained'") == [(4 * GROUPS_PER_STEP,)]
+    assert resumed.rows("SELECT draw_id FROM draws WHERE status != 'trained'") == []
+
+
+def test_a_resume_issues_open_draws_first_and_trains_each_draw_once(tmp_path: Path) -> None:
+    def fault(request: GenerationRequest) -> None:
+        if request.request_id == "draw-9":
+            raise ConnectionError("engine is gone")
+
+    config = make_config(**stale(1, training={"max_steps": 5}))
+    broken = FakeRun(tmp_path, config, fault=fault)
+    with pytest.raises(StageError):
+        broken.train()
+    ((last_step,),) = broken.rows("SELECT MAX(step) FROM steps")
+    assert isinstance(last_step, int) and 0 < last_step < 5
+
+    resumed = FakeRun(tmp_path, config, done_steps=last_step)
+    draws = resumed.ledger.unfinished_draws()
+    opened = [f"generate draw-{draw.draw_id}.1" for draw in draws if draw.status == "issued"]
+    assert opened
+    resumed.train()
+    issued = [line for line in resumed.log if line.startswith("generate ")]
+    assert issued[: len(opened)] == opened
+    steps = "SELECT step, COUNT(*) FROM steps JOIN draws USING (step_id) GROUP BY step_id ORDER BY step"
+    assert resumed.rows(steps) == [(step, GROUPS_PER_STEP) for step in range(1, 6)]
+    attempts = "SELECT DISTINCT attempt FROM draws WHERE status = 'trained' AND draw_id IN "
+    ids = ", ".join(line.removeprefix("generate draw-").removesuffix(".1") for line in opened)
+    assert resumed.rows(f"{attempts}({ids})") == [(1,)]
+    assert max(resumed.trainer.staleness) <= 1

@@ -1,0 +1,308 @@
+"""LoRA on a tiny model: gradients, precision, the reference model, checkpoints, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import peft
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from configs.errors import ConfigError
+from pipeline.messages import TrainBatch
+from pipeline.models.loading import load_model, load_tokenizer
+from pipeline.models.merging import merge_adapter, read_adapter
+from pipeline.record.checkpoints import find_fault
+from pipeline.run.stages import prepare
+from pipeline.training.adapter_checks import refuse_unknown_layers, refuse_unusable_loaders
+from pipeline.training.adapters import add_adapters, full_weights, published_weights
+from pipeline.training.forward import adapters_off
+from pipeline.training.trainer import Trainer
+from tests.pipeline.tiny_model import make_config, make_model, make_samples, save_model
+
+LENGTHS = [(5, 9), (5, 16), (5, 1), (5, 4), (2, 12), (2, 6), (2, 3), (2, 8)]
+ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.0, 0.3, -0.2]
+Sections = dict[str, Mapping[str, object]]
+PLAIN: Mapping[str, object] = {"shared_prompt": False, "token_packing": {"enabled": False}}
+PACKED: Mapping[str, object] = {"enabled": True, "min_pack_ratio": 0.0}
+LORA: Mapping[str, object] = {"enabled": True, "r": 4, "alpha": 6.0}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("policy"))
+
+
+def make_trainer(folder: Path, **sections: Mapping[str, object]) -> Trainer:
+    """A trainer whose adapters are no longer zero, the same at every call."""
+    trainer = Trainer(make_config(lora={**LORA, **sections.pop("lora", {})}, **sections), folder)
+    shake(trainer)
+    return trainer
+
+
+def grouped() -> TrainBatch:
+    """Two groups of four samples with the same prompt."""
+    batch = make_samples(LENGTHS, ADVANTAGES)
+    samples = []
+    for index, sample in enumerate(batch.samples):
+        prompt = batch.samples[index - index % 4].token_ids[: sample.num_prompt_tokens]
+        samples.append(replace(sample, token_ids=prompt + sample.token_ids[len(prompt) :]))
+    return replace(batch, samples=tuple(samples))
+
+
+@torch.no_grad()
+def shake(trainer: Trainer) -> None:
+    random = torch.Generator().manual_seed(5)
+    for _, weight in published_weights(trainer.model):
+        weight.copy_(0.1 * torch.randn(weight.shape, generator=random))
+    trainer._weights.refresh()
+
+
+def assert_same(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor], error: float = 1e-5) -> None:
+    assert ours.keys() == expected.keys()
+    for name, value in expected.items():
+        assert float((ours[name] - value).norm()) <= error * float(value.norm()), name
+    assert any(bool(value.any()) for value in expected.values())
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+def test_gradients_are_those_of_the_merged_weights_by_the_chain_rule(
+    folder: Path, tmp_path: Path, beta: float
+) -> None:
+    """With beta > 0 the merged policy has the base as a second model, the adapted one has no second."""
+    sections: Sections = {"acceleration": {"shared_prompt": False}, "grpo": {"beta": beta}}
+    batch = make_samples(LENGTHS, ADVANTAGES)
+    trainer = make_trainer(folder, **sections)
+    _, ours = trainer.gradients(batch)
+    saved = trainer.save(tmp_path / "step-000001", 1)
+    merged = merge_adapter(saved, folder, tmp_path / "merged")
+    _, full = Trainer(make_config(**sections), merged, reference_path=folder).gradients(batch)
+    adapter, expected = read_adapter(saved), {}
+    for name, (low, high) in adapter.factors.items():
+        layer = name.removesuffix(".weight")
+        expected[f"{layer}.lora_A.default.weight"] = adapter.scale * high.T @ full[name]
+        expected[f"{layer}.lora_B.default.weight"] = adapter.scale * full[name] @ low.T
+    # B (A x) and (B A) x round differently.
+    assert_same(ours, expected, error=1e-4)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        pytest.param({"acceleration": {**PLAIN, "shared_prompt": True}}, id="shared prompt"),
+        pytest.param({"acceleration": {**PLAIN, "token_packing": PACKED}}, id="packed"),
+        pytest.param({"training": {"gradient_checkpointing": True}}, id="checkpointed"),
+    ],
+)
+def test_what_saves_work_keeps_the_gradients_of_adapters(folder: Path, sections: Sections) -> None:
+    batch = grouped()
+    _, plain = make_trainer(folder, acceleration=PLAIN).gradients(batch)
+    trainer = make_trainer(folder, **{"acceleration": PLAIN, **sections})
+    _, ours = trainer.gradients(batch)
+    assert_same(ours, plain)
+    if "acceleration" in sections:
+        metrics = trainer.step(batch).metrics
+        assert metrics["train/shared_prompt_tokens"] > 0 or metrics["train/padding_share"] == 0
+
+
+def test_the_base_is_frozen_in_bf16_and_shared_and_the_adapters_are_fp32(folder: Path) -> None:
+    trainer = Trainer(make_config(training={"bf16": True}, lora=LORA), folder)
+    frozen = {name: weight for name, weight in trainer.model.named_parameters() if not weight.requires_grad}
+    assert {weight.dtype for weight in frozen.values()} == {torch.bfloat16}
+    assert {weight.dtype for _, weight in published_weights(trainer.model)} == {torch.float32}
+    computed = dict(trainer._weights.computed.named_parameters())
+    assert all(computed[name] is weight for name, weight in frozen.items())
+    before = {name: weight.clone() for name, weight in frozen.items()}
+    result = trainer.step(make_samples(LENGTHS, ADVANTAGES))
+    assert result.metrics["train/grad_norm"] > 0
+    assert all(torch.equal(weight, before[name]) for name, weight in frozen.items())
+    num_trained = sum(weight.numel() for weight in trainer._weights.trained)
+    assert num_trained == sum(weight.numel() for _, weight in trainer.named_weights())
+    assert num_trained < 0.5 * sum(weight.numel() for weight in frozen.values())
+
+
+def test_the_first_step_starts_from_the_base_model(folder: Path) -> None:
+    ids = torch.arange(3, 13)[None]
+    trainer = Trainer(make_config(lora=LORA), folder)
+    with torch.no_grad():
+        torch.testing.assert_close(trainer.model(ids).logits, load_model(folder)(ids).logits, rtol=0, atol=0)
+
+
+def test_adapters_learn(folder: Path) -> None:
+    trainer = Trainer(make_config(training={"bf16": True, "learning_rate": 1e-2}, lora=LORA), folder)
+    batch = make_samples(LENGTHS, [1.0] * 8)
+    ratios = [trainer.step(batch).metrics["train/ratio_mean"] for _ in range(4)]
+    assert ratios[-1] > ratios[0]
+
+
+def test_the_reference_is_the_policy_without_its_adapters(folder: Path) -> None:
+    trainer = make_trainer(folder, grpo={"beta": 0.1})
+    assert trainer._reference is trainer._weights.computed
+    ids = torch.arange(3, 13)[None]
+    with torch.no_grad():
+        adapted = trainer.model(ids).logits
+        with adapters_off(trainer.model):
+            bare = trainer.model(ids).logits
+        torch.testing.assert_close(bare, load_model(folder)(ids).logits, rtol=0, atol=0)
+        assert float((adapted - bare).abs().max()) > 0.1
+        torch.testing.assert_close(trainer.model(ids).logits, adapted, rtol=0, atol=0)
+    assert all(weight.requires_grad for weight in trainer._weights.trained)
+    assert trainer.step(make_samples(LENGTHS, ADVANTAGES)).metrics["train/reference_kl"] > 0
+
+
+def test_a_resumed_trainer_with_adapters_continues_as_if_never_stopped(folder: Path, tmp_path: Path) -> None:
+    config = make_config(training={"bf16": True, "warmup_steps": 2}, lora=LORA)
+    batches = [make_samples(LENGTHS, ADVANTAGES, seed=seed) for seed in range(4)]
+    first = Trainer(config, folder)
+    for batch in batches[:2]:
+        first.step(batch)
+    saved = first.save(tmp_path / "checkpoints" / "step-000002", 2)
+    assert find_fault(saved) is None
+    resumed = Trainer(config, folder)
+    assert resumed.load(saved) == 2
+    for batch in batches[2:]:
+        expected, ours = first.step(batch), resumed.step(batch)
+        assert ours.metrics == pytest.approx(dict(expected.metrics))
+    for (name, ours_value), (_, value) in zip(resumed.named_weights(), first.named_weights(), strict=True):
+        assert torch.equal(ours_value, value), name
+
+
+def test_a_checkpoint_holds_the_adapter_alone_and_both_libraries_load_it(
+    folder: Path, tmp_path: Path
+) -> None:
+    trainer = make_trainer(folder)
+    saved = trainer.save(tmp_path / "step-000001", 1)
+    names = {path.name for path in saved.iterdir()}
+    assert {"adapter_config.json", "adapter_model.safetensors", "trainer.pt", "state.json"} <= names
+    assert not {"config.json", "model.safetensors"} & names
+    ids = torch.arange(3, 13)[None]
+    with torch.no_grad():
+        expected = trainer.model(ids).logits
+        for library in (AutoModelForCausalLM, peft.AutoPeftModelForCausalLM):
+            torch.testing.assert_close(library.from_pretrained(str(saved))(ids).logits, expected)
+    assert load_tokenizer(saved).eos_token == "<eos>"
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"r": 2}, r"its adapter has r = 4, this run 2"),
+        ({"alpha": 8.0}, r"lora_alpha = 6\.0, this run 8\.0"),
+        ({"target_modules": ["q_proj"]}, "target_modules"),
+    ],
+)
+def test_a_checkpoint_of_another_adapter_is_refused(
+    folder: Path, tmp_path: Path, change: Mapping[str, object], complaint: str
+) -> None:
+    saved = make_trainer(folder).save(tmp_path / "step-000001", 1)
+    other = make_trainer(folder, lora=change)
+    with pytest.raises(ValueError, match=complaint):
+        other.load(saved)
+
+
+def test_a_checkpoint_on_another_base_is_refused(folder: Path, tmp_path: Path) -> None:
+    saved = make_trainer(folder).save(tmp_path / "step-000001", 1)
+    other = make_trainer(save_model(tmp_path / "other-base", seed=3))
+    with pytest.raises(ValueError, match="this run's model is other-base"):
+        other.load(saved)
+
+
+def test_all_weights_merged_are_those_of_the_merged_folder(folder: Path, tmp_path: Path) -> None:
+    trainer = make_trainer(folder)
+    merged = merge_adapter(trainer.save(tmp_path / "step-000001", 1), folder, tmp_path / "merged")
+    expected = dict(load_model(merged).named_parameters())
+    with torch.no_grad():
+        assert_same(dict(full_weights(trainer.model)), expected)
+
+
+@pytest.mark.parametrize(
+    "targets", [["q_proj", "quantum_proj"], "q_proj", [], ["lm_head"], ["embed_tokens"], ["proj"]], ids=str
+)
+def test_target_modules_that_do_not_exist_are_refused_with_those_that_do(
+    folder: Path, targets: object
+) -> None:
+    config = make_config(lora={"enabled": True, "target_modules": targets})
+    with pytest.raises(
+        ConfigError, match=r"lora\.target_modules: .*allowed: all-linear, or a list of: down_proj, "
+    ):
+        refuse_unknown_layers(config, folder)
+    with pytest.raises(ConfigError, match=r"lora\.target_modules"):
+        Trainer(config, folder)
+
+
+def test_only_the_named_layers_get_adapters(folder: Path) -> None:
+    model = make_model()
+    config = make_config(lora={"enabled": True, "target_modules": ["layers.1.self_attn.q_proj", "up_proj"]})
+    add_adapters(model, config.lora)
+    layers = {
+        name.removeprefix("base_model.model.model.").split(".lora_")[0]
+        for name, _ in published_weights(model)
+    }
+    assert layers == {"layers.1.self_attn.q_proj", "layers.0.mlp.up_proj", "layers.1.mlp.up_proj"}
+    refuse_unknown_layers(config, folder)
+
+
+def test_without_adapters_nothing_is_looked_up(tmp_path: Path) -> None:
+    refuse_unknown_layers(make_config(), tmp_path / "not there")
+    refuse_unusable_loaders(make_config(), "cpu")
+
+
+@pytest.mark.parametrize(
+    ("sections", "device", "complaints"),
+    [
+        (
+            {"lora": {"enabled": True, "load_in_4bit": True}},
+            "cpu",
+            ["lora.load_in_4bit: true is not allowed", "needs a CUDA GPU"],
+        ),
+        (
+            {"lora": {"enabled": True, "load_in_4bit": True}},
+            "cuda",
+            [
+                "lora.load_in_4bit: true is not allowed",
+                "bitsandbytes, which is not installed: pip install bitsandbytes",
+            ],
+        ),
+        ({"lora": {"load_in_4bit": True}}, "cpu", ["false, or true with lora.enabled: true"]),
+        (
+            {"lora": {"enabled": True}, "model": {"loader": "unsloth"}},
+            "cpu",
+            [
+                'model.loader: "unsloth" is not allowed',
+                "needs a CUDA GPU",
+                "acceleration.shared_prompt: false",
+            ],
+        ),
+        (
+            {
+                "lora": {"enabled": True},
+                "model": {"loader": "unsloth"},
+                "acceleration": {"shared_prompt": False},
+            },
+            "cuda",
+            ['model.loader: "unsloth" is not allowed', "pip install -e '.[unsloth]'"],
+        ),
+        ({"model": {"loader": "unsloth"}}, "cpu", ["unsloth with lora.enabled: true"]),
+    ],
+)
+def test_loaders_that_cannot_work_here_are_refused_by_name(
+    sections: Sections,
+    device: str,
+    complaints: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError) as caught:
+        refuse_unusable_loaders(make_config(**sections), device)
+    for complaint in complaints:
+        assert complaint in str(caught.value)
+
+
+def test_a_run_with_a_loader_that_cannot_work_here_is_refused_before_anything_starts() -> None:
+    lora = {"enabled": True, "load_in_4bit": True}
+    with pytest.raises(ConfigError, match=r"lora\.load_in_4bit: true is not allowed"):
+        prepare(make_config(lora=lora, runtime={"device": "cpu"}))

@@ -1,0 +1,68 @@
+"""4-bit weights and Unsloth on a GPU; the refusals on a CPU are in test_adapters.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.models.find import resolve_model
+from pipeline.models.loading import load_model
+from pipeline.training.adapter_checks import refuse_unusable_loaders
+from pipeline.training.adapters import full_weights, published_weights
+from pipeline.training.trainer import Trainer
+from tests.pipeline.tiny_model import make_config, make_samples
+
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+
+LENGTHS = [(5, 9), (3, 16), (7, 1), (5, 4)]
+ADVANTAGES = [1.2, -0.7, 0.5, 0.4]
+
+
+def make_trainer(**sections: Mapping[str, object]) -> tuple[Trainer, Path]:
+    """A trainer of the built-in model on the GPU."""
+    shared: dict[str, Mapping[str, object]] = {
+        "model": {"loader": "transformers"},
+        "training": {"bf16": True},
+        "acceleration": {"shared_prompt": False, "token_packing": {"enabled": False}},
+    }
+    config = make_config(**{**shared, **sections})
+    refuse_unusable_loaders(config, "cuda")
+    base = resolve_model(config.model)
+    return Trainer(config, base, "cuda"), base
+
+
+def learns(trainer: Trainer) -> None:
+    batch = make_samples(LENGTHS, ADVANTAGES)
+    before = {name: weight.detach().clone() for name, weight in published_weights(trainer.model)}
+    assert trainer.step(batch).metrics["train/grad_norm"] > 0
+    assert any(bool((weight != before[name]).any()) for name, weight in published_weights(trainer.model))
+
+
+def test_four_bit_weights_are_trained_through_and_published_as_they_are_computed_with(tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    trainer, base = make_trainer(lora={"enabled": True, "load_in_4bit": True})
+    assert {str(weight.dtype) for weight in trainer.model.parameters()} >= {"torch.uint8", "torch.float32"}
+    learns(trainer)
+    published = {name: weight.detach().clone() for name, weight in trainer.named_weights()}
+    plain = load_model(base)
+    assert published.keys() == {name for name, _ in plain.named_parameters()}
+    with torch.no_grad():
+        for name, parameter in plain.named_parameters():
+            parameter.copy_(published[name])
+        ids = torch.arange(100, 120)[None]
+        ours = trainer.model(ids.cuda()).logits.float().cpu()
+        torch.testing.assert_close(ours, plain(ids).logits, atol=0.5, rtol=0.1)
+    assert trainer.published_adapter is None
+    resumed, _ = make_trainer(lora={"enabled": True, "load_in_4bit": True})
+    resumed.load(trainer.save(tmp_path / "step-000001", 1))
+    assert all(torch.equal(value, published[name]) for name, value in full_weights(resumed.model))
+
+
+def test_unsloth_loads_a_policy_that_learns() -> None:
+    pytest.importorskip("unsloth")
+    trainer, _ = make_trainer(lora={"enabled": True}, model={"loader": "unsloth"})
+    learns(trainer)
+    assert trainer.published_adapter is not None

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pipeline.training.gradient import is_out_of_memory
+from pipeline.training.trainer import Trainer
+from tests.pipeline.tiny_model import make_config, make_samples, save_model
+
+LENGTHS = [(5, 9), (5, 12), (5, 4), (5, 6), (4, 12), (4, 6), (4, 3), (4, 8)]
+ADVANTAGES = [1.2, -0.7, 0.1, 0.4, -1.5, 0.2, 0.3, -0.2]
+PADDED = {"token_packing": {"enabled": False}, "shared_prompt": False}
+PACKED = {"token_packing": {"enabled": True, "max_tokens": 64}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("policy"))
+
+
+def gpu_fault() -> Exception:
+    return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def cpu_fault() -> Exception:
+    return RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory")
+
+
+class FaultyAllocator:
+    """Fails in the forward or the backward of the first layer when more than ``max_tokens`` go through it.
+
+    In the backward all later layers have their gradients by then.
+    """
+
+    def __init__(self, trainer: Trainer, fault: Callable[[], Exception], max_tokens: int, where: str) -> None:
+        self._fault = fault
+        self._max_tokens = max_tokens
+        self._is_late = where == "backward"
+        self.sizes: list[int] = []
+        layer: nn.Module = trainer._weights.computed.model.layers[0]
+        layer.register_forward_hook(self._check)
+
+    def _check(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        self.sizes.append(output.shape[0] * output.shape[1])
+        if self.sizes[-1] > self._max_tokens:
+            if not self._is_late:
+                raise self._fault()
+            output.register_hook(self._fail)  # type: ignore[no-untyped-call]
+
+    def _fail(self, gradient: Tensor) -> None:
+        raise self._fault()
+
+
+def make_trainer(folder: Path, layout: dict[str, object], **training: object) -> Trainer:
+    sizes = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
+    config = make_config(training={**sizes, **training}, grpo={"loss_type": "bnpo"}, acceleration=layout)
+    return Trainer(config, folder)
+
+
+@pytest.mark.parametrize("layout", [PADDED, PACKED], ids=["padded", "packed"])
+@pytest.mark.parametrize("where", ["forward", "backward"])
+@pytest.mark.parametrize("fault", [gpu_fault, cpu_fault])
+@pytest.mark.parametrize("bf16", [False, True])
+def test_a_step_that_runs_out_of_memory_goes_on_in_smaller_parts_with_the_same_gradient(
+    folder: Path,
+    layout: dict[str, object],
+    where: str,
+    fault: Callable[[], Exception],
+    bf16: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    batch = make_samples(LENGTHS, ADVANTAGES)
+    expected_loss, expected = make_trainer(folder, layout).gradients(batch)
+    trainer = make_trainer(folder, layout, bf16=bf16)
+    allocator = FaultyAllocator(trainer, fault, 40, where)
+    with caplog.at_level(logging.WARNING):
+        loss, gradients = trainer.gradients(batch)
+    if bf16:
+        assert loss == pytest.approx(expected_loss, rel=0.1)
+    else:
+        assert loss == pytest.approx(expected_loss, rel=1e-5)
+        a, b = (torch.cat([grads[name].flatten() for name in expected]) for grads in (gradients, expected))
+        assert float((a - b).norm() / b.norm()) < 1e-5
+    num_failures = sum(size > 40 for size in allocator.sizes)
+    assert 1 <= num_failures == len(caplog.records)
+    assert "does not fit into memory" in caplog.text
+    allocator.sizes.clear()
+    trainer.step(batch)
+    assert allocator.sizes and max(allocator.sizes) <= 40
+
+
+@pytest.mark.parametrize("layout", [PADDED, PACKED], ids=["padded", "packed"])
+def test_a_sequence_that_is_too_long_for_the_memory_is_named(folder: Path, layout: dict[str, object]) -> None:
+    trainer = make_trainer(folder, layout)
+    FaultyAllocator(trainer, gpu_fault, 10, "forward")
+    with pytest.raises(MemoryError, match=r"step 1: .*one sequence of 16 tokens.*max_completion_length"):
+        trainer.step(make_samples(LENGTHS, ADVANTAGES))
+
+
+def test_a_fixed_size_is_not_changed_and_the_setting_is_named(folder: Path) -> None:
+    trainer = make_trainer(folder, PADDED, auto_find_batch_size=False)
+    FaultyAllocator(trainer, gpu_fault, 40, "forward")
+    with pytest.raises(MemoryError, match=r"8 sequences.*per_device_train_batch_size"):
+        trainer.step(make_samples(LENGTHS, ADVANTAGES))
+
+
+def test_other_errors_end_the_step(folder: Path) -> None:
+    trainer = make_trainer(folder, PADDED)
+    allocator = FaultyAllocator(trainer, lambda: RuntimeError("illegal memory access"), 40, "forward")
+    with pytest.raises(RuntimeError, match="illegal"):
+        trainer.step(make_samples(LENGTHS, ADVANTAGES))
+    assert len(allocator.sizes) == 1
+
+
+def test_the_allocator_of_the_cpu_fails_as_expected() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**60, dtype=torch.uint8)
+    assert is_out_of_memory(caught.value)
+    assert not is_out_of_memory(RuntimeError("illegal memory access"))
+
+
+@pytest.mark.gpu
+def test_a_full_gpu_is_survived(folder: Path) -> None:
+    batch = make_samples(LENGTHS, ADVANTAGES)
+    _, expected = Trainer(make_config(acceleration=PADDED), folder, "cuda").gradients(batch)
+    trainer = Trainer(make_config(acceleration=PADDED), folder, "cuda")
+    layer = trainer._weights.computed.model.layers[0]
+    shapes: list[int] = []
+
+    def allocate(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        shapes.append(inputs[0].shape[0])
+        if inputs[0].shape[0] > 2:
+            torch.empty(2**44, dtype=torch.uint8, device="cuda")
+
+    layer.register_forward_pre_hook(allocate)
+    _, gradients = trainer.gradients(batch)
+    assert shapes[0] == 4 and set(shapes[1:]) == {2}
+    for name, value in expected.items():
+        torch.testing.assert_close(gradients[name], value, atol=1e-5, rtol=1e-4, msg=name)

@@ -1,0 +1,128 @@
+"""The trainer as the driver sees it: two ranks that work, and ranks that die, hang or fail."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import ray
+import torch
+from safetensors.torch import load_file
+
+from configs.schema import Config
+from pipeline.cluster.ray_start import start_ray
+from pipeline.errors import TrainerError
+from pipeline.training.handle import TrainerHandle, start_trainer
+from pipeline.training.trainer import Trainer
+from tests.pipeline.tiny_model import make_config, make_samples, parts_of, save_model
+
+LENGTHS = [(5, 9), (3, 16), (7, 1), (5, 4), (2, 12), (6, 6), (4, 3), (3, 8)]
+ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.0, 0.3, -0.2]
+BATCH = make_samples(LENGTHS, ADVANTAGES)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("policy"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def private_ray() -> Iterator[None]:
+    start_ray()
+    yield
+    ray.shutdown()
+
+
+def two_ranks(**runtime: object) -> Config:
+    settings = {"trainer_ranks": 2, "trainer_threads": 2, **runtime}
+    return make_config(runtime=settings, generation={"dtype": "float32"})
+
+
+@asynccontextmanager
+async def started(config: Config, folder: Path) -> AsyncIterator[TrainerHandle]:
+    trainer = await start_trainer(config, str(folder), "cpu")
+    try:
+        yield trainer
+    finally:
+        trainer.close()
+
+
+async def ended(pid: int) -> bool:
+    """Whether the process goes within a few seconds."""
+    for _ in range(100):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                await asyncio.sleep(0.1)
+                continue
+        return True
+    return False
+
+
+async def rank_1_dies_in_a_step(trainer: TrainerHandle) -> None:
+    # Stopped first, so that the step is under way when it dies.
+    os.kill(trainer.pids[1], signal.SIGSTOP)
+    step = asyncio.create_task(trainer.step(BATCH))
+    await asyncio.sleep(1.0)
+    assert not step.done()
+    os.kill(trainer.pids[1], signal.SIGKILL)
+    begun = time.monotonic()
+    with pytest.raises(TrainerError, match=rf"rank 1 of 2, process {trainer.pids[1]}\): step 1"):
+        await step
+    assert time.monotonic() - begun < 20.0
+    assert await ended(trainer.pids[0])
+
+
+def test_two_ranks_do_as_one_does_until_one_dies_which_ends_the_step_at_once(
+    folder: Path, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        async with started(two_ranks(), folder) as trainer:
+            assert len(set(trainer.pids)) == 2
+            first, last = parts_of(BATCH, (5, 3))
+            await trainer.accumulate(first)
+            result = await trainer.step(last)
+            assert result.policy_version == 1 and result.num_tokens == BATCH.num_tokens
+            update = await trainer.publish(str(tmp_path))
+            published = load_file(update.path)
+            assert update.policy_version == 1
+            assert update.num_bytes == sum(4 * tensor.numel() for tensor in published.values())
+            saved = await trainer.save(tmp_path / "step-000001", 1)
+            await trainer.step(BATCH)
+            assert await trainer.load(saved) == 1
+            assert (await trainer.step(BATCH)).policy_version == 2
+            one = Trainer(make_config(), folder)
+            expected = one.step(BATCH)
+            assert result.metrics["train/loss"] == pytest.approx(expected.metrics["train/loss"], rel=1e-5)
+            assert published.keys() == {name for name, _ in one.named_weights()}
+            for name, weight in one.named_weights():
+                # Adam's first step is nearly the gradient's sign, whatever its size: a hundredth of a step.
+                torch.testing.assert_close(published[name], weight.detach(), atol=2e-5, rtol=1e-5)
+            await rank_1_dies_in_a_step(trainer)
+
+    asyncio.run(run())
+
+
+def test_a_rank_that_hangs_is_named_at_the_deadline_and_none_stays_behind(folder: Path) -> None:
+    async def run() -> None:
+        async with started(two_ranks(train_step_timeout_s=4.0), folder) as trainer:
+            os.kill(trainer.pids[1], signal.SIGSTOP)
+            expected = rf"\(rank 1 of 2, process {trainer.pids[1]}\): step 1: no answer within 4 s"
+            with pytest.raises(TrainerError, match=expected) as caught:
+                await trainer.step(BATCH)
+            assert "rank 0" not in str(caught.value)
+            assert "runtime.train_step_timeout_s" in str(caught.value)
+            assert [await ended(pid) for pid in trainer.pids] == [True, True]
+
+    asyncio.run(run())
+
+
+def test_a_model_that_cannot_be_loaded_is_said_once(tmp_path: Path) -> None:
+    with pytest.raises(TrainerError, match=r"the trainer \(starting\): start: .*none"):
+        asyncio.run(start_trainer(make_config(), str(tmp_path / "none"), "cpu"))

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from configs.schema import TrainingConfig
+from pipeline.messages import TrainingSample
+from pipeline.models.loading import load_model
+from pipeline.training import backward as backward_module
+from pipeline.training.batching import plan_micro_batches, weigh
+from pipeline.training.loss import step_scale
+from pipeline.training.precision import learning_rate_factor
+from pipeline.training.trainer import Trainer
+from tests.pipeline.tiny_model import make_config, make_samples, save_model
+
+LENGTHS = [(5, 9), (3, 16), (7, 1), (5, 4), (2, 12), (6, 6), (4, 3), (3, 8)]
+ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.0, 0.3, -0.2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("policy"))
+
+
+def assert_same(ours: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert ours.keys() == expected.keys()
+    assert any(bool(value.abs().max() > 1e-4) for value in expected.values())
+    for name, value in expected.items():
+        torch.testing.assert_close(ours[name], value, atol=1e-6, rtol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo", "bnpo"])
+def test_skipping_samples_without_signal_keeps_loss_and_gradient(folder: Path, loss_type: str) -> None:
+    batch = make_samples(LENGTHS, ADVANTAGES)
+    results = []
+    for skip in (True, False):
+        config = make_config(grpo={"loss_type": loss_type}, acceleration={"skip_zero_advantages": skip})
+        results.append(Trainer(config, folder).gradients(batch))
+    assert results[0][0] == pytest.approx(results[1][0], abs=1e-6)
+    assert_same(results[0][1], results[1][1])
+
+
+def test_nothing_is_skipped_when_a_kl_term_has_a_gradient(folder: Path) -> None:
+    trainer = Trainer(make_config(grpo={"beta": 0.1}), folder)
+    result = trainer.step(make_samples(LENGTHS, ADVANTAGES))
+    assert result.metrics["train/skipped_samples"] == 0
+    assert result.metrics["train/reference_kl"] == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo"])
+def test_the_split_into_micro_batches_does_not_change_the_gradient(folder: Path, loss_type: str) -> None:
+    batch = make_samples(LENGTHS, ADVANTAGES)
+    results = []
+    for size in (1, 3, 8):
+        training = {"per_device_train_batch_size": size, "gradient_accumulation_steps": 8}
+        config = make_config(grpo={"loss_type": loss_type}, training=training)
+        results.append(Trainer(config, folder).gradients(batch)[1])
+    assert_same(results[1], results[0])
+    assert_same(results[2], results[0])
+
+
+def test_logits_in_chunks_give_the_same_gradient(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = make_samples(LENGTHS, ADVANTAGES)
+    config = make_config(grpo={"beta": 0.1})
+    _, whole = Trainer(config, folder).gradients(batch)
+    monkeypatch.setattr(backward_module, "LOGITS_ROWS", 5)
+    _, chunked = Trainer(config, folder).gradients(batch)
+    assert_same(chunked, whole)
+
+
+def test_gradient_checkpointing_keeps_the_gradient(folder: Path) -> None:
+    batch = make_samples(LENGTHS, ADVANTAGES)
+    _, plain = Trainer(make_config(), folder).gradients(batch)
+    _, recomputed = Trainer(make_config(training={"gradient_checkpointing": True}), folder).gradients(batch)
+    assert_same(recomputed, plain)
+
+
+def test_bf16_gradients_point_where_fp32_gradients_do(folder: Path) -> None:
+    batch = make_samples(LENGTHS, ADVANTAGES)
+    _, exact = Trainer(make_config(), folder).gradients(batch)
+    _, rounded = Trainer(make_config(training={"bf16": True}), folder).gradients(batch)
+    assert all(value.dtype == torch.float32 for value in rounded.values())
+    a = torch.cat([exact[name].flatten() for name in exact])
+    b = torch.cat([rounded[name].flatten() for name in exact])
+    assert float(torch.cosine_similarity(a, b, dim=0)) > 0.99
+
+
+def test_masters_keep_updates_that_bf16_weights_would_lose(folder: Path) -> None:
+    training = {"bf16": True, "learning_rate": 1e-6}
+    trainer = Trainer(make_config(training=training), folder)
+    before = {name: value.detach().clone() for name, value in trainer.named_weights()}
+    trainer.step(make_samples(LENGTHS, ADVANTAGES))
+    moved = [bool((value != before[name]).any()) for name, value in trainer.named_weights()]
+    assert all(moved)
+
+
+@pytest.mark.parametrize("bf16", [True, False])
+def test_steps_raise_the_likelihood_of_good_samples(folder: Path, bf16: bool) -> None:
+    trainer = Trainer(make_config(training={"bf16": bf16, "learning_rate": 3e-3}), folder)
+    batch = make_samples(LENGTHS, [1.0] * 8)
+    ratios = [trainer.step(batch).metrics["train/ratio_mean"] for _ in range(4)]
+    assert ratios[-1] > ratios[0]
+    assert trainer.policy_version == 4
+
+
+def test_a_step_without_any_signal_still_counts(folder: Path) -> None:
+    trainer = Trainer(make_config(), folder)
+    result = trainer.step(make_samples(LENGTHS, [0.0] * 8))
+    assert result.policy_version == 1
+    assert result.metrics["train/skipped_samples"] == 8
+    assert result.metrics["train/grad_norm"] == 0
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run(folder: Path) -> None:
+    trainer = Trainer(make_config(), folder)
+    with pytest.raises(FloatingPointError, match="gradient norm"):
+        trainer.step(make_samples(LENGTHS, [float("inf")] * 8))
+
+
+def test_a_resumed_trainer_continues_as_if_never_stopped(folder: Path, tmp_path: Path) -> None:
+    config = make_config(training={"bf16": True, "lr_scheduler_type": "linear", "warmup_steps": 2})
+    batches = [make_samples(LENGTHS, ADVANTAGES, seed=seed) for seed in range(4)]
+    first = Trainer(config, folder)
+    for batch in batches[:2]:
+        first.step(batch)
+    saved = first.save(tmp_path / "checkpoints" / "step-000002", 2)
+    resumed = Trainer(config, folder)
+    assert resumed.load(saved) == 2
+    assert resumed.policy_version == 2
+    for batch in batches[2:]:
+        expected, ours = first.step(batch), resumed.step(batch)
+        assert ours.metrics == pytest.approx(dict(expected.metrics))
+    for (name, ours_value), (_, value) in zip(resumed.named_weights(), first.named_weights(), strict=True):
+        torch.testing.assert_close(ours_value, value, msg=name)
+    loaded = load_model(saved)
+    assert loaded.dtype == torch.float32
+
+
+def test_published_names_leave_out_the_tied_head(folder: Path) -> None:
+    names = [name for name, _ in Trainer(make_config(), folder).named_weights()]
+    assert "model.embed_tokens.weight" in names
+    assert "lm_head.weight" not in names
+
+
+def test_padding_is_counted_and_sorting_saves_it() -> None:
+    batch = make_samples([(2, 2), (2, 10), (2, 2), (2, 10)], [1.0] * 4)
+    kept = weigh(
+        batch.samples, loss_type="dapo", batch_size=2, max_completion_length=16, skip_zero_advantages=True
+    )
+    plans = plan_micro_batches(kept, max_sequences=2, pad_token_id=0)
+    # The last token predicts nothing and does not go through the model.
+    assert [plan.num_tokens for plan in plans] == [2 * 11, 2 * 3]
+    assert [plan.num_padding for plan in plans] == [0, 0]
+    assert [plan.build().input_ids.shape for plan in plans] == [(2, 11), (2, 3)]
+
+
+def test_masked_completions_change_nothing_but_the_denominator_of_grpo(folder: Path) -> None:
+    batch = make_samples(LENGTHS, ADVANTAGES)
+    samples = [*batch.samples[:1], _masked(batch.samples[1])]
+    kept = weigh(
+        samples, loss_type="grpo", batch_size=2, max_completion_length=16, skip_zero_advantages=False
+    )
+    (plan,) = plan_micro_batches(kept, max_sequences=2, pad_token_id=0)
+    part = plan.build()
+    assert part.input_ids.shape[0] == 1
+    scale = step_scale(num_sequences=2, num_tokens=9, loss_type="grpo", batch_size=2)
+    assert (part.weights * scale).tolist() == pytest.approx([1 / 18] * 9)
+
+
+def test_the_schedule_warms_up_and_falls() -> None:
+    training = TrainingConfig(lr_scheduler_type="linear", warmup_steps=2, max_steps=6)
+    factors = [learning_rate_factor(step, training) for step in range(7)]
+    assert factors == pytest.approx([1 / 3, 2 / 3, 1.0, 0.75, 0.5, 0.25, 0.0])
+    cosine = training.model_copy(update={"lr_scheduler_type": "cosine"})
+    assert learning_rate_factor(4, cosine) == pytest.approx(0.5)
+
+
+def _masked(sample: TrainingSample) -> TrainingSample:
+    return replace(sample, loss_mask=(0,) * len(sample.token_ids))

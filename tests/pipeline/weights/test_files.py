@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pipeline.models.merging import read_adapter
+from pipeline.weights.files import remove_weights, shared_folder, write_adapter, write_weights
+
+
+@contextmanager
+def largest_file(num_bytes: int) -> Iterator[None]:
+    """Let the kernel refuse files that grow beyond ``num_bytes``, as a full file system does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_weights_are_read_back_in_the_asked_dtype(tmp_path: Path) -> None:
+    path = tmp_path / "policy.safetensors"
+    weight = torch.arange(6, dtype=torch.float32).reshape(2, 3)
+    update = write_weights([("a", weight), ("b", weight.T + 1)], str(path), 7)
+    loaded = load_file(path)
+    assert loaded["a"].dtype is torch.bfloat16
+    assert torch.equal(loaded["a"].float(), weight)
+    assert torch.equal(loaded["b"].float(), weight.T + 1)
+    assert (update.policy_version, update.path, update.num_bytes) == (7, str(path), 24)
+    write_weights([("a", weight)], str(path), 8, torch.float32)
+    assert load_file(path)["a"].dtype is torch.float32
+
+
+def test_tied_tensors_are_written_once_under_the_first_name(tmp_path: Path) -> None:
+    embedding = torch.nn.Parameter(torch.ones(4, 2))
+    tensors = [("embed.weight", embedding), ("norm.weight", torch.ones(2)), ("head.weight", embedding)]
+    update = write_weights(tensors, str(tmp_path / "w"), 1)
+    assert sorted(load_file(tmp_path / "w")) == ["embed.weight", "norm.weight"]
+    assert update.num_bytes == 2 * (8 + 2)
+
+
+def test_tensors_made_on_the_way_are_not_taken_for_tied_ones(tmp_path: Path) -> None:
+    """Merged adapters are made one by one; a freed one's address may be given to the next."""
+    update = write_weights(
+        ((f"layer{index}", torch.full((64, 64), float(index))) for index in range(8)), str(tmp_path / "w"), 1
+    )
+    loaded = load_file(tmp_path / "w")
+    assert [loaded[f"layer{index}"][0, 0].item() for index in range(8)] == list(range(8))
+    assert update.num_bytes == 8 * 64 * 64 * 2
+
+
+def test_nothing_but_the_file_is_left(tmp_path: Path) -> None:
+    write_weights([("a", torch.ones(2))], str(tmp_path / "w"), 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["w"]
+
+
+def test_a_full_file_system_is_reported_with_folder_and_bytes_and_the_old_file_stays(tmp_path: Path) -> None:
+    path = tmp_path / "w"
+    write_weights([("a", torch.ones(2))], str(path), 1)
+    before = path.read_bytes()
+    with (
+        largest_file(100_000),
+        pytest.raises(OSError, match=rf"cannot write 400000 bytes of weights to {tmp_path}: .*too large"),
+    ):
+        write_weights([("a", torch.ones(200_000))], str(path), 2)
+    assert path.read_bytes() == before
+    assert [found.name for found in tmp_path.iterdir()] == ["w"], "no temporary file is left"
+
+
+def test_a_folder_that_is_gone_is_reported_with_its_name(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=f"cannot write 4 bytes of weights to {tmp_path / 'gone'}"):
+        write_weights([("a", torch.ones(2))], str(tmp_path / "gone" / "w"), 1)
+
+
+def test_a_name_that_cannot_be_replaced_leaves_no_temporary_file(tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    with pytest.raises(OSError, match="cannot write 4 bytes"):
+        write_weights([("a", torch.ones(2))], str(tmp_path / "w"), 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["w"]
+
+
+def test_the_shared_folder_is_of_this_run_and_closed_to_others() -> None:
+    folder = shared_folder("test-run-of-weights")
+    try:
+        assert "test-run-of-weights" in folder.name
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert shared_folder("test-run-of-weights") == folder
+        assert shared_folder("other-run-of-weights") != folder
+    finally:
+        folder.rmdir()
+        shared_folder("other-run-of-weights").rmdir()
+
+
+ADAPTER = {"peft_type": "LORA", "r": 2, "lora_alpha": 8, "base_model_name_or_path": "base"}
+FACTORS = [
+    ("base_model.model.up.lora_A.weight", torch.ones(2, 3)),
+    ("base_model.model.up.lora_B.weight", torch.ones(4, 2)),
+]
+
+
+def test_an_adapter_is_published_whole_in_pefts_layout_and_removed_again(tmp_path: Path) -> None:
+    update = write_adapter(FACTORS, ADAPTER, str(tmp_path / "adapter"), 3)
+    assert (update.kind, update.policy_version, update.num_bytes) == ("adapter", 3, 2 * (6 + 8))
+    adapter = read_adapter(update.path)
+    assert (adapter.base, adapter.scale, list(adapter.factors)) == ("base", 4.0, ["up.weight"])
+    assert adapter.factors["up.weight"][0].dtype is torch.bfloat16
+    torch.testing.assert_close(adapter.merged("up.weight", torch.zeros(4, 3)), torch.full((4, 3), 8.0))
+    assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
+    full = write_weights([("a", torch.ones(2))], str(tmp_path / "w"), 4)
+    for written in (update, full, update, full):
+        remove_weights(written)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_adapter_for_which_there_is_no_room_leaves_nothing(tmp_path: Path) -> None:
+    large = [(name, value.repeat(1, 100_000)) for name, value in FACTORS]
+    with (
+        largest_file(10_000),
+        pytest.raises(OSError, match=rf"cannot write 2800000 bytes of weights to {tmp_path}: .*too large"),
+    ):
+        write_adapter(large, ADAPTER, str(tmp_path / "adapter"), 1)
+    assert not list(tmp_path.iterdir())

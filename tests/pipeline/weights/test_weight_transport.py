@@ -1,0 +1,205 @@
+"""Weights that the trainer's process sends: what arrives, who is told what, and that every wait ends."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+import torch
+
+from configs.errors import ConfigError
+from configs.load import load_config
+from configs.schema import Config
+from pipeline.host.shares import sends_weights
+from pipeline.messages import WeightUpdate
+from pipeline.weights import group as weight_group
+from pipeline.weights.exchange import (
+    NUM_CALLS,
+    Call,
+    WeightClient,
+    WeightServer,
+    answer_key,
+    call_key,
+    host_and_port,
+)
+from pipeline.weights.files import remove_weights
+from pipeline.weights.group import find_store
+
+CPU = torch.device("cpu")
+TIMEOUT_S = 20.0
+
+
+def weights(version: int) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(version)
+    # Sizes that leave the next tensor at a place that is no multiple of 16 bytes.
+    shapes = {"embed": (50, 7), "norm": (7,), "empty": (0, 3), "scalar": (), "proj": (7, 33)}
+    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+@pytest.fixture
+def server() -> Iterator[WeightServer]:
+    server = WeightServer("127.0.0.1", CPU, TIMEOUT_S)
+    yield server
+    server.close()
+
+
+def offered(server: WeightServer, version: int, dtype: torch.dtype = torch.bfloat16) -> WeightUpdate:
+    return server.offer(weights(version).items(), version, dtype)
+
+
+def client(receiver: str = "one") -> WeightClient:
+    return WeightClient(receiver, index=0, num_processes=1, device=CPU)
+
+
+def test_what_arrives_is_what_was_offered(server: WeightServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Several buffers, and a tensor larger than one.
+    monkeypatch.setattr(weight_group, "_BUFFER_BYTES", 300)
+    receiver = client()
+    for version in (1, 2):
+        update = offered(server, version)
+        assert update.kind == "offer" and update.policy_version == version
+        arrived = dict(receiver.fetch(update.path, version, TIMEOUT_S))
+        expected = {name: weight.bfloat16() for name, weight in weights(version).items()}
+        assert list(arrived) == list(expected)
+        for name, weight in expected.items():
+            assert arrived[name].dtype is torch.bfloat16 and torch.equal(arrived[name], weight)
+    assert update.num_bytes == sum(2 * weight.numel() for weight in expected.values())
+
+
+def test_tied_weights_travel_once_and_later_training_does_not_reach_an_offer(server: WeightServer) -> None:
+    tied = torch.nn.Parameter(torch.ones(4, 3))
+    update = server.offer([("embed", tied), ("head", tied)], 1, torch.float32)
+    with torch.no_grad():
+        tied.mul_(5)
+    arrived = dict(client().fetch(update.path, 1, TIMEOUT_S))
+    assert list(arrived) == ["embed"]
+    assert torch.equal(arrived["embed"], torch.ones(4, 3))
+
+
+def test_a_generator_that_comes_later_gets_the_same(server: WeightServer) -> None:
+    update = offered(server, 1)
+    first = dict(client("first").fetch(update.path, 1, TIMEOUT_S))
+    again = dict(client("started again").fetch(update.path, 1, TIMEOUT_S))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_another_version_is_refused_by_number(server: WeightServer) -> None:
+    update = offered(server, 2)
+    with pytest.raises(RuntimeError, match=r"policy version 1 .* holds policy version 2, not 1"):
+        list(client().fetch(update.path, 1, TIMEOUT_S))
+
+
+def test_a_trainer_that_is_gone_ends_by_name_within_the_time() -> None:
+    server = WeightServer("127.0.0.1", CPU, TIMEOUT_S)
+    update = offered(server, 1)
+    receiver = client()
+    list(receiver.fetch(update.path, 1, TIMEOUT_S))
+    # Nobody listens any more, while the store is still there: as a trainer that is stopped.
+    server.close()
+    started_s = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"policy version 2 from the trainer: the trainer did not answer"):
+        list(receiver.fetch(update.path, 2, 0.3))
+    assert time.monotonic() - started_s < 10
+
+
+def test_a_receiver_that_dies_keeps_nobody_else_from_theirs() -> None:
+    patience_s = 6.0
+    server = WeightServer("127.0.0.1", CPU, patience_s)
+    update = offered(server, 1)
+    store = find_store(*host_and_port(update.path), TIMEOUT_S)
+    call = Call(policy_version=1, receiver="dead", num_processes=1)
+    store.set(call_key(store.add(NUM_CALLS, 1)), json.dumps(asdict(call)))
+    store.wait([answer_key(call)])
+    # It has its answer and never comes to the transfer.
+    started_s = time.monotonic()
+    assert len(dict(client("alive").fetch(update.path, 1, TIMEOUT_S))) == 5
+    assert time.monotonic() - started_s < patience_s
+    server.close()
+
+
+def receive(index: int, num_processes: int, device: str, path: str, pipe: Connection) -> None:
+    """Process ``index`` of a generator."""
+    torch.set_num_threads(1)
+    process = WeightClient("split", index=index, num_processes=num_processes, device=torch.device(device))
+    pipe.send({name: weight.float().tolist() for name, weight in process.fetch(path, 1, TIMEOUT_S)})
+
+
+def test_all_processes_of_a_generator_receive_together(server: WeightServer) -> None:
+    update = offered(server, 1, torch.float32)
+    context = multiprocessing.get_context("fork")
+    ends = [context.Pipe() for _ in range(2)]
+    processes = [
+        context.Process(target=receive, args=(index, 2, "cpu", update.path, end[1]))
+        for index, end in enumerate(ends)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        expected = {name: weight.tolist() for name, weight in weights(1).items()}
+        for end, _ in ends:
+            assert end.poll(TIMEOUT_S), "a process received nothing"
+            assert end.recv() == expected
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_weights_go_from_gpu_to_gpu() -> None:
+    server = WeightServer("127.0.0.1", torch.device("cuda", 0), TIMEOUT_S)
+    on_gpu = ((name, weight.cuda(0)) for name, weight in weights(1).items())
+    update = server.offer(on_gpu, 1, torch.float32)
+    context = multiprocessing.get_context("spawn")
+    end, other = context.Pipe()
+    process = context.Process(target=receive, args=(0, 1, "cuda:1", update.path, other))
+    process.start()
+    try:
+        assert end.poll(3 * TIMEOUT_S), "nothing was received"
+        assert end.recv() == {name: weight.tolist() for name, weight in weights(1).items()}
+    finally:
+        process.kill()
+        process.join()
+        server.close()
+
+
+def test_an_offer_has_no_files_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    update = WeightUpdate(policy_version=1, path="tcp://127.0.0.1:1", num_bytes=0, kind="offer")
+    remove_weights(update)
+
+
+def config_of(transport: str, placement: str = "auto", **sections: object) -> Config:
+    runtime = {"weight_transport": transport, "placement": placement}
+    return Config.model_validate({"runtime": runtime, **sections})
+
+
+def test_weights_are_sent_where_generators_have_gpus_of_their_own() -> None:
+    assert sends_weights(config_of("auto"), "cuda", num_gpus=2)
+    assert not sends_weights(config_of("file"), "cuda", num_gpus=2)
+    assert not sends_weights(config_of("auto"), "cuda", num_gpus=1)
+    assert not sends_weights(config_of("auto", "colocated"), "cuda", num_gpus=2)
+    assert not sends_weights(config_of("auto", lora={"enabled": True}), "cuda", num_gpus=2)
+    assert not sends_weights(config_of("auto"), "cpu", num_gpus=0)
+    assert sends_weights(config_of("collective"), "cpu", num_gpus=0)
+
+
+def test_two_processes_on_one_gpu_are_refused_before_nccl_hangs() -> None:
+    with pytest.raises(ValueError, match=r"runtime.weight_transport: value collective: .* split"):
+        sends_weights(config_of("collective"), "cuda", num_gpus=1)
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [("lora.enabled=true", "adapters are small"), ("generation.engine=transformers", "generation.engine")],
+)
+def test_what_cannot_be_sent_is_refused(setting: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=rf"runtime.weight_transport(.|\n)*{named}"):
+        load_config(overrides=["runtime.weight_transport=collective", setting])
