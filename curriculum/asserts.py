@@ -1,7 +1,7 @@
 """Reads call tests out of test programs: ``assert f(args) == value`` with literals on both sides.
 
 Call tests earn partial credit and run faster than a test program that calls across the sandbox's
-border. Executes nothing. Called by curriculum.mbpp and curriculum.humaneval.
+border. Executes nothing.
 """
 
 from __future__ import annotations
@@ -15,26 +15,34 @@ from sandbox.result import CallTest
 def literal_call_tests(statements: Sequence[ast.stmt], function: str) -> tuple[CallTest, ...] | None:
     """The statements as call tests of ``function``, or None when any of them says more than that.
 
-    Calls with keywords or stars, other comparisons than ``==`` and values that are not literals say
-    more. No statement at all gives None.
+    Comparisons joined by ``and`` are a test each. Calls with keywords or stars, other comparisons than
+    ``==`` and values that are not literals say more. No statement at all gives None.
     """
     tests = []
     for statement in statements:
-        test = _literal_call_test(statement, function)
-        if test is None:
-            return None
-        tests.append(test)
+        for comparison in _comparisons(statement):
+            test = _literal_call_test(comparison, function)
+            if test is None:
+                return None
+            tests.append(test)
     return tuple(tests) or None
 
 
-def _literal_call_test(statement: ast.stmt, function: str) -> CallTest | None:
+def _comparisons(statement: ast.stmt) -> Sequence[ast.expr | None]:
     match statement:
-        case ast.Assert(
-            test=ast.Compare(
-                left=ast.Call(func=ast.Name(id=name), args=args, keywords=[]),
-                ops=[ast.Eq()],
-                comparators=[expected],
-            )
+        case ast.Assert(test=ast.BoolOp(op=ast.And(), values=values)):
+            return values
+        case ast.Assert(test=test):
+            return [test]
+    return [None]
+
+
+def _literal_call_test(comparison: ast.expr | None, function: str) -> CallTest | None:
+    match comparison:
+        case ast.Compare(
+            left=ast.Call(func=ast.Name(id=name), args=args, keywords=[]),
+            ops=[ast.Eq()],
+            comparators=[expected],
         ) if name == function:
             try:
                 return CallTest(

@@ -8,7 +8,7 @@ check runs, in the sandbox's judge; nothing is executed here, and the package is
 Left out, by reading the syntax only: entries that import more than a list of pure standard modules,
 draw random numbers outside the generator's own source, touch files, processes or the interpreter, or
 whose generator does not plainly return the solution's parameters; and a list of lines that proved
-useless. Called by curriculum.sources.
+useless.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """How hard a task looks before any model has tried it: the orders of a cold start.
 
-Says nothing of how hard it is for this policy; curriculum.sampler measures that. Pure. Called by
-curriculum.sampler, curriculum.codeio and curriculum.humaneval.
+Says nothing of how hard it is for this policy; curriculum.sampler measures that. Pure.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A record of EvalPlus's files has inputs and a canonical solution, and no expecte
 test program that holds both: it runs the canonical solution on the original and then on the added inputs, and
 compares the answer as EvalPlus 0.3.1 does (``atol``, sets, the tasks with a rule of their own). That program
 runs where every check runs, in the sandbox's judge; nothing is executed here. ``contract`` is checked to be
-text and not used, as in EvalPlus's own evaluation. Called by curriculum.jsonl.
+text and not used, as in EvalPlus's own evaluation.
 """
 
 from __future__ import annotations

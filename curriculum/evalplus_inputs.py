@@ -1,7 +1,7 @@
 """MBPP+'s inputs with the types that JSON cannot hold: tuples, sets and complex numbers, task by task.
 
 EvalPlus's files hold lists and strings in their place, and its loader knows by number which tasks meant
-what; this is that table. HumanEval+ needs none. Called by curriculum.evalplus.
+what; this is that table. HumanEval+ needs none.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The problem is answered by a function without arguments that works it out, as in program-aided language
 models (Gao et al. 2022, arXiv:2211.10435): an ability that training on code alone should not lose. The
-working, with its <<48/2=24>> marks, is not used. Executes nothing. Called by curriculum.jsonl; the built-in
-problems (curriculum.word_problems) share the question and the check.
+working, with its <<48/2=24>> marks, is not used. Executes nothing. The built-in problems
+(curriculum.word_problems) share the question and the check.
 """
 
 from __future__ import annotations

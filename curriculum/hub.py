@@ -1,7 +1,7 @@
 """Tasks from a Hugging Face data set, on the hub or in a local folder, with a column mapping.
 
 Rows become records and are read as curriculum.jsonl reads lines: in the plain form, HumanEval's or
-MBPP's. Does no caching of its own (``datasets`` does). Called by curriculum.sources.
+MBPP's. Does no caching of its own (``datasets`` does).
 """
 
 from __future__ import annotations

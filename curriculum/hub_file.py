@@ -1,7 +1,7 @@
 """A file of a data set on the Hugging Face hub, by the address hf://datasets/OWNER/NAME[@REVISION]/PATH.
 
 The file is fetched once and kept where ``huggingface_hub`` keeps its files; HF_HUB_OFFLINE=1 uses what is
-there. Reads no file. Called by curriculum.jsonl.
+there. Reads no file.
 """
 
 from __future__ import annotations

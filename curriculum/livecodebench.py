@@ -4,7 +4,7 @@ A problem is either a whole program, run once a test with that test's standard i
 ``Solution`` that is called (its tests are "functional"). Answers are compared as LiveCodeBench does: numbers
 by value, white space around a line or the whole left out, a tuple for a list. Hidden tests may come packed
 (curriculum.packed_tests). Executes nothing. An evaluation set: curriculum.sources refuses to train on it
-unless it is allowed by name. Called by curriculum.jsonl.
+unless it is allowed by name.
 """
 
 from __future__ import annotations

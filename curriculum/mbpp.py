@@ -2,7 +2,7 @@
 
 Reads both published forms, ``full`` (text, test_setup_code) and ``sanitized`` (prompt, test_imports).
 Its rows come from the hub or from a file; this file only turns one into a Task. An evaluation set:
-curriculum.sources refuses to train on it unless it is allowed by name. Called by curriculum.jsonl.
+curriculum.sources refuses to train on it unless it is allowed by name.
 """
 
 from __future__ import annotations

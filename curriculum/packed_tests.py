@@ -1,7 +1,7 @@
 """LiveCodeBench's hidden tests: JSON, or JSON packed as base64(zlib(pickle(text))).
 
 A pickle is a program that its reader runs. Nothing is unpickled here: the bytes are only looked through, and
-whatever is not one pickled text is refused. Called by curriculum.livecodebench.
+whatever is not one pickled text is refused.
 """
 
 from __future__ import annotations

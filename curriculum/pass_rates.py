@@ -2,8 +2,7 @@
 
 A task's rate p has a Beta posterior. Its prior is the pooled rate of the task's level, worth two samples; its
 counts halve every 20 optimiser steps, because the policy that they were of is gone. Tasks are weighed by
-E[p(1 - p)], the variance of a pass ("learnability", arXiv:2502.12272). Pure; draws nothing. Called by
-curriculum.sampler.
+E[p(1 - p)], the variance of a pass ("learnability", arXiv:2502.12272). Pure; draws nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Which task is asked next: uniform epochs, open levels, or by measured pass rate.
 
 Pure: the same tasks, seed and calls give the same draws, and a sampler restored from its state goes on
-as if it had never stopped. Knows nothing of rewards beyond pass counts and whether they differed. Called by
-pipeline.run.orchestrator.
+as if it had never stopped. Knows nothing of rewards beyond pass counts and whether they differed.
 """
 
 from __future__ import annotations

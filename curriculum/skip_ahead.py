@@ -4,7 +4,7 @@ The idea is GRESO's (arXiv:2506.02177): a task whose last z groups, one after th
 variance is likely to have none again, so it is asked with a chance that falls geometrically in z. There the
 base is adapted to a target share of such groups; here it is a setting, and so is the floor under the chance,
 which is what brings a task back when the policy has changed. One group with signal and the task is as any
-other. Pure; draws nothing. Called by curriculum.sampler.
+other. Pure; draws nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """From a data set's name to its tasks, for training and for evaluation.
 
 Dispatches by name only; each source's own file knows its format. Refuses to train on evaluation sets
-that the configuration does not allow by name. Executes no code of any data set. Called by
-pipeline.run.orchestrator, pipeline.evaluation.command and pipeline.baseline.baseline.
+that the configuration does not allow by name. Executes no code of any data set.
 """
 
 from __future__ import annotations

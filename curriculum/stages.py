@@ -1,6 +1,6 @@
 """Which tasks are open at a step: all, a schedule's levels, or a window that widens from the easiest.
 
-Pure; chooses no task. Called by curriculum.sampler, and by pipeline.run.stages before any model is loaded.
+Pure; chooses no task.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""The arrows between packages, and who may import the heavy libraries, read from the source text."""
+"""The arrows between packages and within pipeline/, and who may import heavy libraries, read from the source."""
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,30 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # Each may import itself and what stands before it.
 ARROWS = ("configs", "sandbox", "curriculum", "rewards", "pipeline")
+# Inside pipeline/: each may import itself and what stands on a line before its own. Files of the root and
+# sub-packages alike; those on one line do not know each other.
+LADDER = (
+    ("errors", "messages", "command_line"),
+    ("host",),
+    ("cluster",),
+    ("models",),
+    ("weights",),
+    ("record",),
+    ("training", "generation"),
+    ("rollouts",),
+    ("evaluation",),
+    ("handover",),
+    ("report",),
+    ("planning",),
+    ("doctor",),
+    ("baseline",),
+    ("run",),
+    ("flags",),
+    ("cli",),
+)
+FLOOR = {name: floor for floor, names in enumerate(LADDER) for name in names}
+MAX_ROOT_FILES = 8
+MAX_SUB_PACKAGES = 18
 USERS = ("benchmarks", "tests")  # may import anything; nothing imports them
 
 ALLOWED_IN = {
@@ -39,7 +64,7 @@ ALLOWED_IN = {
     "trl": {"pipeline/baseline/baseline.py", "pipeline/baseline/trl_setup.py"},
 }
 # What cli.py may import before it knows that there is something to run.
-LIGHT = {*sys.stdlib_module_names, "configs", "pipeline.flags", "pipeline.errors"}
+LIGHT = {*sys.stdlib_module_names, "configs", "pipeline.command_line", "pipeline.flags", "pipeline.errors"}
 
 
 def imported_modules(node: ast.AST) -> list[str]:
@@ -69,6 +94,23 @@ def at_run_of_module(node: ast.AST) -> Iterator[ast.AST]:
         yield from at_run_of_module(child)
 
 
+def floors_above(path: str, module: str) -> str:
+    """Why a file of pipeline/ may not import a module of it; empty where it may."""
+    room, other = Path(path).parts[1].removesuffix(".py"), [*module.split("."), ""][1]
+    if other not in FLOOR or room in (other, "x") or FLOOR[other] < FLOOR[room]:
+        return ""
+    return f"pipeline/{room} stands below pipeline/{other} or beside it"
+
+
+def circle(arrows: Mapping[str, set[str]]) -> list[str]:
+    """Files that import each other, directly or through others; empty where there are none."""
+    try:
+        tuple(TopologicalSorter(arrows).static_order())
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
 def offences(path: str, source: str) -> list[str]:
     """The rules that a file of the project breaks, one line each; ``path`` is relative to the root."""
     package = path.split("/")[0]
@@ -84,6 +126,8 @@ def offences(path: str, source: str) -> list[str]:
                 found.append(f"{where}: imports are absolute")
             elif top in (*ARROWS, *USERS) and top not in own:
                 found.append(f"{where}: {package} may import {', '.join(own)} only")
+            elif package == top == "pipeline" and (above := floors_above(path, module)):
+                found.append(f"{where}: {above}")
             elif package == "sandbox" and top not in {*own, *sys.stdlib_module_names}:
                 found.append(f"{where}: sandbox runs on the standard library alone")
             elif path not in ALLOWED_IN.get(top, {path}):
@@ -111,6 +155,42 @@ def test_imports_follow_the_arrows() -> None:
     assert [line for path in files for line in offences(path, (ROOT / path).read_text())] == []
 
 
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """Imports in functions and for types count too: a circle of names is a circle for the reader."""
+    files = {
+        path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in project_files()
+    }
+    arrows = {
+        name: {
+            module
+            for node in ast.walk(ast.parse((ROOT / path).read_text()))
+            for module in imported_modules(node)
+            if module in files and module != name and not name.startswith(f"{module}.")
+        }
+        for name, path in files.items()
+    }
+    assert sum(map(len, arrows.values())) > 500
+    assert circle(arrows) == []
+
+
+def test_a_circle_is_found() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) != []
+    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_the_root_of_the_pipeline_has_few_files_and_each_room_says_what_it_is() -> None:
+    root = ROOT / "pipeline"
+    files = {path.stem for path in root.glob("*.py")}
+    assert len(files) <= MAX_ROOT_FILES
+    rooms = sorted(path.parent for path in root.rglob("__init__.py") if path.parent != root)
+    assert len(rooms) <= MAX_SUB_PACKAGES
+    for room in rooms:
+        tree = ast.parse((room / "__init__.py").read_text())
+        assert (ast.get_docstring(tree) or "").endswith("."), room
+        assert len(tree.body) == 1, f"{room} has code in its __init__.py"
+    assert {*files, *(room.name for room in rooms if room.parent == root)} == {*FLOOR, "__init__"}
+
+
 def test_files_that_may_import_a_heavy_library_do_so() -> None:
     """An entry that is no longer needed would let the library back in unseen."""
     for library, paths in ALLOWED_IN.items():
@@ -121,7 +201,7 @@ def test_files_that_may_import_a_heavy_library_do_so() -> None:
 
 
 def test_the_command_line_imports_only_what_is_light() -> None:
-    for file in ("cli.py", "cli_flags.py"):
+    for file in ("cli.py", "flags.py", "command_line.py"):
         assert heavy_imports((ROOT / "pipeline" / file).read_text()) == []
 
 
@@ -139,6 +219,9 @@ def test_the_command_line_imports_only_what_is_light() -> None:
         ("pipeline/x.py", "async def f():\n    from vllm import LLM", "pipeline/generation/vllm/engine.py"),
         ("pipeline/run/orchestrator.py", "import ray", "only benchmarks/sleeping_stages.py"),
         ("pipeline/x.py", "from . import cli", "imports are absolute"),
+        ("pipeline/host/x.py", "from pipeline.record.ledger import Ledger", "pipeline/host stands below"),
+        ("pipeline/training/x.py", "def f():\n    from pipeline.generation import start", "or beside it"),
+        ("pipeline/errors.py", "from pipeline import messages", "or beside it"),
     ],
 )
 def test_an_import_against_the_rules_is_found(path: str, source: str, complaint: str) -> None:

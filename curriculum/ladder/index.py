@@ -1,57 +1,39 @@
 """The index of the ladder: every built-in task, and which families are held out from training.
 
-It does not order, weight or sample the tasks. Called by ``curriculum.sources`` and by the suite.
+It does not order, weight or sample the tasks.
 """
 
 from __future__ import annotations
 
-from curriculum.ladder import (
-    algorithms,
-    grids,
-    grouping,
-    lists_a,
-    lists_b,
-    lists_c,
-    lists_d,
-    lists_e,
-    logic,
-    mappings,
-    numbers_a,
-    numbers_b,
-    ordering,
-    planning,
-    searching,
-    sequences,
-    strings_a,
-    strings_b,
-    strings_c,
-    tuples_sets,
-    windows,
-)
+from functools import cache
+from importlib.resources import files
+
+from curriculum.ladder.reader import read_tasks
 from curriculum.task import Task
 
-_ALL_TASKS: tuple[Task, ...] = (
-    *numbers_a.TASKS,
-    *numbers_b.TASKS,
-    *logic.TASKS,
-    *strings_a.TASKS,
-    *strings_b.TASKS,
-    *strings_c.TASKS,
-    *lists_a.TASKS,
-    *lists_b.TASKS,
-    *lists_c.TASKS,
-    *lists_d.TASKS,
-    *lists_e.TASKS,
-    *sequences.TASKS,
-    *windows.TASKS,
-    *mappings.TASKS,
-    *grouping.TASKS,
-    *tuples_sets.TASKS,
-    *ordering.TASKS,
-    *grids.TASKS,
-    *searching.TASKS,
-    *algorithms.TASKS,
-    *planning.TASKS,
+# In the order of the tasks.
+TASK_FILES = (
+    "numbers_arithmetic.py",
+    "numbers_measures.py",
+    "decisions.py",
+    "strings_whole.py",
+    "strings_parts.py",
+    "strings_words.py",
+    "lists_ends_and_totals.py",
+    "lists_joining_and_slicing.py",
+    "lists_maps_and_filters.py",
+    "lists_counting_and_positions.py",
+    "lists_checks_and_editing.py",
+    "sequences.py",
+    "windows.py",
+    "dictionaries.py",
+    "dictionaries_grouping.py",
+    "tuples_and_sets.py",
+    "ordering.py",
+    "grids.py",
+    "searching.py",
+    "greedy_and_stacks.py",
+    "planning.py",
 )
 
 # About a quarter of the families, picked so that each level and each topic keeps its share: a held-out
@@ -99,9 +81,19 @@ def ladder_tasks(split: str) -> tuple[Task, ...]:
     Raises ValueError for any other name.
     """
     if split == "all":
-        return _ALL_TASKS
+        return _all_tasks()
     if split == "train":
-        return tuple(task for task in _ALL_TASKS if task.family not in HELDOUT_FAMILIES)
+        return tuple(task for task in _all_tasks() if task.family not in HELDOUT_FAMILIES)
     if split == "heldout":
-        return tuple(task for task in _ALL_TASKS if task.family in HELDOUT_FAMILIES)
+        return tuple(task for task in _all_tasks() if task.family in HELDOUT_FAMILIES)
     raise ValueError(f"ladder split {split!r} is unknown: use 'train', 'heldout' or 'all'")
+
+
+@cache
+def _all_tasks() -> tuple[Task, ...]:
+    folder = files("curriculum.ladder") / "tasks"
+    return tuple(
+        task
+        for file in TASK_FILES
+        for task in read_tasks((folder / file).read_text(encoding="utf-8"), f"curriculum/ladder/tasks/{file}")
+    )

@@ -1,7 +1,7 @@
 """How a file of word problems writes a template down: a function from random numbers to a Draft.
 
 The answer is worked out in the template and again by the reference program, so that the suite can check one
-against the other. Called by the files of templates and by curriculum.word_problems.index.
+against the other.
 """
 
 from __future__ import annotations

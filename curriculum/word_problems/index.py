@@ -1,7 +1,4 @@
-"""All built-in word problems, and which kinds are held out from training.
-
-Called by curriculum.sources and by the suite.
-"""
+"""All built-in word problems, and which kinds are held out from training."""
 
 from __future__ import annotations
 

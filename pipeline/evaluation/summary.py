@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -29,6 +29,7 @@ from configs.schema import Config
 from pipeline.evaluation.evaluate import EvaluationReport, difference
 from pipeline.evaluation.passk import Estimate
 from pipeline.host.versions import processor_name, source_commit
+from pipeline.record.ledger import GUARD, PLACEMENT_GUARD
 from pipeline.record.metrics import read_metrics
 from pipeline.record.run_folder import RunFolder
 
@@ -136,10 +137,6 @@ def _cells(estimate: Mapping[str, float], *, signed: bool = False) -> tuple[str,
         f"{100 * value.mean:{sign}.1f} %",
         f"{100 * value.low:{sign}.1f} to {100 * value.high:{sign}.1f} %",
     )
-
-
-GUARD: Final = "guard"
-PLACEMENT_GUARD: Final = "placement"
 
 
 def guards_of(database: Path, metrics: Path, config: Config) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from curriculum.task import Task
 from pipeline.host.spans import StageSpan
@@ -47,6 +47,10 @@ from pipeline.record.ledger_rows import (
 )
 from pipeline.record.ledger_tables import LedgerError, end_run, note_process, open_ledger
 from pipeline.record.metrics import finite_or_none
+
+# Kinds of events: what a guard found of a technique, and of the order in which stages run.
+GUARD: Final = "guard"
+PLACEMENT_GUARD: Final = "placement"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

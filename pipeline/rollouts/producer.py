@@ -23,12 +23,11 @@ from configs.schema import Config
 from curriculum.sampler import Sampler
 from curriculum.task import Task
 from pipeline.errors import StageError
-from pipeline.evaluation.summary import GUARD
 from pipeline.generation.generator import Generator, GeneratorError
 from pipeline.host.spans import GENERATION, REWARDS, Interval, Timeline, union
 from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGroup, SamplingSettings
 from pipeline.models.prompts import request_seed
-from pipeline.record.ledger import Ledger
+from pipeline.record.ledger import GUARD, Ledger
 from pipeline.record.ledger_rows import Draw
 from pipeline.record.metrics import StageTimer
 from pipeline.rollouts.buffer import RolloutBuffer, Slot

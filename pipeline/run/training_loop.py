@@ -20,13 +20,12 @@ from configs.conditions import needs_no_kl, why_not_streamed
 from configs.schema import Config
 from curriculum.sampler import Sampler
 from pipeline.evaluation.inloop import InLoopEvaluation
-from pipeline.evaluation.summary import GUARD, PLACEMENT_GUARD
 from pipeline.generation.generator import Generator
 from pipeline.host.spans import CHECKPOINT, WEIGHTS, Timeline
 from pipeline.host.stopping import StoppedError, StopRequest
 from pipeline.messages import RolloutGroup, StepResult, WeightUpdate
 from pipeline.record.checkpoints import prune_checkpoints
-from pipeline.record.ledger import Ledger
+from pipeline.record.ledger import GUARD, PLACEMENT_GUARD, Ledger
 from pipeline.record.metrics import MetricsWriter, StepRate, log_samples
 from pipeline.record.progress import Progress
 from pipeline.record.run_folder import RunFolder

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from configs.schema import Config, OutputConfig
-from pipeline.evaluation.summary import GUARD, PLACEMENT_GUARD, guards_of, print_summary, write_summary
+from pipeline.evaluation.summary import guards_of, print_summary, write_summary
 from pipeline.messages import Completion
-from pipeline.record.ledger import Ledger
+from pipeline.record.ledger import GUARD, PLACEMENT_GUARD, Ledger
 from pipeline.record.metrics import MetricsWriter
 from pipeline.record.run_folder import RunFolder
 from pipeline.rollouts.lengths import AbortBalance
