@@ -1,4 +1,4 @@
-"""The arrows between packages and within pipeline/, and who may import heavy libraries, read from the source."""
+"""The arrows between packages and inside pipeline/, and who may import heavy libraries."""
 
 from __future__ import annotations
 
