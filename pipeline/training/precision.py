@@ -71,7 +71,7 @@ class MasterWeights:
         torch._foreach_mul_(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0) * scale)
         return norm
 
-    def gradient_marks(self) -> tuple[int, ...]:
+    def gradient_versions(self) -> tuple[int, ...]:
         """What is another tuple after anything was added to a gradient; it waits for no device."""
         return tuple(-1 if master.grad is None else master.grad._version for master in self.trained)
 
