@@ -1,10 +1,7 @@
-"""Which layers get adapters: the names in ``lora.target_modules`` against the layers that a model has.
+"""Refuse settings of LoRA, 4-bit weights and Unsloth that cannot work here, before anything is loaded.
 
-Loads no weights and no PEFT.
-
-Refuse loaders of the policy that cannot work here, before anything is loaded.
-
-Looks at the configuration, the device and the installed packages; imports none of them.
+Looks at the configuration, the device, the installed packages and the layers that a model has; loads no
+weights and imports none of these packages.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ draft model from the policy, but for the policy's entropy. All completions count
 learns nothing from. Sources: online speculative decoding (arXiv:2310.07177) distils what was served into a
 draft model; FastGRPO's online draft learning (arXiv:2509.21792) does so in every GRPO iteration, with an
 EAGLE head and the policy's hidden states, which a model of its own has no use for; TLT (arXiv:2511.16665)
-trains its drafter beside the run, on GPUs that are idle.
- Loading the weights is pipeline.generation.vllm.updates' part.
+trains its drafter beside the run, on GPUs that are idle. pipeline.generation.vllm.updates loads the weights.
 """
 
 from __future__ import annotations

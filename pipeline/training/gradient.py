@@ -192,7 +192,7 @@ class StepGradient:
 
     def _uncompile(self, step: int, error: BaseException) -> None:
         self._is_compiled = False
-        uncompile_layers(self._weights.computed)
+        uncompile_layers(self._weights.compute_model)
         _log.warning(
             "step %d: compiled code failed; it begins again, and the run goes on uncompiled "
             "(training.torch_compile): %s: %s",

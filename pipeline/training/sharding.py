@@ -84,7 +84,7 @@ class ShardedRanks:
                 # Summed, not averaged: the token weights are those of the whole step.
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)
-        return lambda _, part: cast(Tensor, forward(part))
+        return lambda _, batch: cast(Tensor, forward(batch))
 
     def share(self, micro_plans: Sequence[MicroPlan]) -> list[MicroPlan]:
         """This rank's part, the longest first."""
@@ -134,5 +134,5 @@ class _Forward(nn.Module):
         super().__init__()
         self._model = model
 
-    def forward(self, part: MicroBatch) -> Tensor:
-        return completion_states(self._model, part)
+    def forward(self, batch: MicroBatch) -> Tensor:
+        return completion_states(self._model, batch)

@@ -32,7 +32,7 @@ from pipeline.training.adapters import (
 from pipeline.training.backward import LossBackward, refuse_logit_transforms
 from pipeline.training.batching import StepPlanner, StepTotals
 from pipeline.training.compilation import prepare_layers
-from pipeline.training.forward import States, completion_states, takes_rows, use_row_attention
+from pipeline.training.forward import States, completion_states, supports_packing, use_row_attention
 from pipeline.training.gradient import StepGradient
 from pipeline.training.layout_trial import LayoutTrial
 from pipeline.training.loss_sums import loss_metrics
@@ -78,9 +78,9 @@ class Trainer:
         self._adapter = adapter_config(self.model, config.model, model_path) if config.lora.enabled else None
         states = self._ranks.shard(self.model, bf16=training.bf16)
         self._weights = MasterWeights(self.model, bf16=training.bf16 and not self._ranks.casts_weights)
-        _disable_dropout(self._weights.computed)
+        _disable_dropout(self._weights.compute_model)
         self._reference, reference_states = self._load_reference(model_path, reference_path, states)
-        trial = LayoutTrial.of_run(config, takes_rows=takes_rows(config, self.model))
+        trial = LayoutTrial.of_run(config, supports_packing=supports_packing(config, self.model))
         # Without a trial what is asked for stays.
         self._layouts = trial if tries_layouts else LayoutTrial([trial.present])
         self._notes: list[str] = []
@@ -93,7 +93,7 @@ class Trainer:
         self._gradient = StepGradient(
             self._weights,
             LossBackward(
-                self._weights.computed,
+                self._weights.compute_model,
                 self._reference,
                 config.grpo,
                 temperature=config.generation.temperature,
@@ -104,7 +104,7 @@ class Trainer:
             self._planner,
             self._ranks,
             is_adaptive=training.auto_find_batch_size,
-            is_compiled=prepare_layers(self._weights.computed, training, self.device),
+            is_compiled=prepare_layers(self._weights.compute_model, training, self.device),
         )
         self._optimizer = make_optimizer(self._weights.trained, training)
         self._changing = threading.Lock()
@@ -120,7 +120,7 @@ class Trainer:
             return None, completion_states
         if config.lora.enabled and reference_path is None:
             # The policy without its adapters; see pipeline.training.backward.
-            return self._weights.computed, policy_states
+            return self._weights.compute_model, policy_states
         reference = load_model(
             reference_path or model_path,
             dtype=torch.bfloat16 if config.training.bf16 else torch.float32,
