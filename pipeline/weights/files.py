@@ -1,10 +1,8 @@
 """Publish weights: files in shared memory that generators load between two tokens.
 
 All weights are one safetensors file with Hugging Face's names, so that a receiver needs nothing but its own
-loader; adapters are a folder in PEFT's layout. The trainer's process writes them, the engines read them.
-Does not decide when to publish or when to load.
-
-Where published weights lie while they travel: a folder of the run in shared memory. Needs no torch.
+loader; adapters are a folder in PEFT's layout. The trainer's process writes them to a folder of the run, the
+engines read them. Does not decide when to publish or when to load.
 """
 
 from __future__ import annotations
@@ -21,6 +19,8 @@ from safetensors.torch import save_file
 
 from pipeline.messages import WeightUpdate
 from pipeline.models.merging import write_adapter_files
+
+SHARED_MEMORY = Path("/dev/shm")
 
 
 def write_weights(
@@ -94,10 +94,7 @@ def _written(path: str, num_bytes: int) -> Iterator[str]:
         yield temporary
         os.replace(temporary, path)
     except BaseException as error:
-        if Path(temporary).is_dir():
-            shutil.rmtree(temporary, ignore_errors=True)
-        else:
-            Path(temporary).unlink(missing_ok=True)
+        _remove(Path(temporary))
         # safetensors reports a full file system as its own error.
         if isinstance(error, OSError | SafetensorError):
             raise OSError(
@@ -106,17 +103,19 @@ def _written(path: str, num_bytes: int) -> Iterator[str]:
         raise
 
 
-SHARED_MEMORY = Path("/dev/shm")
-
-
 def remove_weights(update: WeightUpdate) -> None:
     """Remove the files of ``update``; they may be gone already."""
-    if update.kind == "adapter":
-        shutil.rmtree(update.path, ignore_errors=True)
-    elif update.kind == "full":
-        Path(update.path).unlink(missing_ok=True)
+    if update.kind in ("adapter", "full"):
+        _remove(Path(update.path))
     if update.draft_path is not None:
-        Path(update.draft_path).unlink(missing_ok=True)
+        _remove(Path(update.draft_path))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def shared_folder(run_name: str) -> Path:

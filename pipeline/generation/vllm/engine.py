@@ -28,7 +28,7 @@ from pipeline.generation.early_abort import AnswerWatch
 from pipeline.generation.settings import EngineSettings
 from pipeline.generation.version_marks import VersionMarks
 from pipeline.generation.vllm.transfer import BACKEND
-from pipeline.generation.vllm.updates import ServedAdapter, WeightUpdates, room_for
+from pipeline.generation.vllm.updates import ServedAdapter, WeightUpdates, max_lora_rank
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 
 _WORKER_METHODS = "pipeline.generation.vllm.worker.WorkerMethods"
@@ -62,12 +62,12 @@ class VllmEngine:
             weight_transfer_config=WeightTransferConfig(backend=BACKEND),
             disable_log_stats=True,
             enable_lora=settings.lora_rank is not None,
-            max_lora_rank=room_for(settings.lora_rank or 1),
+            max_lora_rank=max_lora_rank(settings.lora_rank or 1),
             speculative_config=_speculative_config(settings),
             worker_extension_cls=_WORKER_METHODS,
         )
         if settings.on_cpu:
-            _suit_cpu(arguments)
+            _configure_for_cpu(arguments)
         if settings.speculation is not None:
             # The runner whose sampler pipeline.generation.vllm.worker knows; it is the only one for our own
             # drafter.
@@ -123,7 +123,7 @@ class VllmEngine:
                 "begin_speculation",
                 args=(wanted.method, wanted.num_tokens, wanted.dynamic, wanted.history_bytes),
             )
-            if fault := answers[0]["fault"]:
+            if fault := answers[0]:
                 notes.append(f"speculative decoding is off: {fault}")
                 self._speculation = None
         # Self-tests draw too.
@@ -229,7 +229,7 @@ class VllmEngine:
             self._adapter.close()
 
 
-def _suit_cpu(arguments: AsyncEngineArgs) -> None:
+def _configure_for_cpu(arguments: AsyncEngineArgs) -> None:
     # Imported here: it registers kernels, which other devices have already.
     from pipeline.generation.vllm.cpu_kernels import kernel_priority
 

@@ -199,7 +199,7 @@ def test_without_a_sound_sampler_our_drafter_stays_idle_and_vllms_is_refused() -
     inner.topk_topp_sampler = AlwaysTheFirst()
     worker: Any = WorkerMethods()
     worker.model_runner = SimpleNamespace(sampler=inner, speculative_config=None, device=CPU)
-    assert "do not follow" in worker.begin_speculation("history", 4, False, 1000)["fault"]
+    assert "do not follow" in worker.begin_speculation("history", 4, False, 1000)
     with pytest.raises(RuntimeError, match="draft_model cannot be used"):
         worker.begin_speculation("draft_model", 4, False, 0)
 
