@@ -1,8 +1,8 @@
 """Publish weights: files in shared memory that generators load between two tokens.
 
 All weights are one safetensors file with Hugging Face's names, so that a receiver needs nothing but its own
-loader; adapters are a folder in PEFT's layout. The trainer's process writes them to a folder of the run, the
-engines read them. Does not decide when to publish or when to load.
+loader; adapters are a folder in PEFT's layout. The trainer's process writes them to a folder of the run
+(pipeline.weights.folder), the engines read them. Does not decide when to publish or when to load.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from safetensors.torch import save_file
 
 from pipeline.messages import WeightUpdate
 from pipeline.models.merging import write_adapter_files
-
-SHARED_MEMORY = Path("/dev/shm")
 
 
 def write_weights(
@@ -94,41 +92,13 @@ def _written(path: str, num_bytes: int) -> Iterator[str]:
         yield temporary
         os.replace(temporary, path)
     except BaseException as error:
-        _remove(Path(temporary))
+        if Path(temporary).is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            Path(temporary).unlink(missing_ok=True)
         # safetensors reports a full file system as its own error.
         if isinstance(error, OSError | SafetensorError):
             raise OSError(
                 f"cannot write {num_bytes} bytes of weights to {Path(path).parent}: {error}"
             ) from error
         raise
-
-
-def remove_weights(update: WeightUpdate) -> None:
-    """Remove the files of ``update``; they may be gone already."""
-    if update.kind in ("adapter", "full"):
-        _remove(Path(update.path))
-    if update.draft_path is not None:
-        _remove(Path(update.draft_path))
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def shared_folder(run_name: str) -> Path:
-    """A folder for weight files of one run: in shared memory where there is some, else in /tmp.
-
-    Folders that killed runs left behind are removed first.
-    """
-    base = SHARED_MEMORY if SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK) else Path("/tmp")
-    prefix = f"code-grpo-{os.getuid()}-"
-    for left_over in base.glob(f"{prefix}*"):
-        pid = left_over.name.rpartition("-")[2]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(left_over, ignore_errors=True)
-    folder = base / f"{prefix}{run_name}-{os.getpid()}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
