@@ -88,10 +88,11 @@ class StepPlanner:
         training, acceleration = config.training, config.acceleration
         self.batch_size = training.per_device_train_batch_size
         self.loss_type: LossType = config.grpo.loss_type
-        # What the first micro-batches may have; memory errors lower it (pipeline.training.gradient).
+        # What the first micro-batches may have; with adapts_limit memory errors lower it.
         self.limit = MicroBatchLimit(
             max_sequences=self.batch_size, max_tokens=acceleration.token_packing.max_tokens
         )
+        self.adapts_limit = training.auto_find_batch_size
         self._layouts = layouts
         self._pad_token_id = pad_token_id
         self._num_ranks = num_ranks

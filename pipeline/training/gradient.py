@@ -56,7 +56,7 @@ class StepGradient:
     """Sums up the gradients of a step's micro-batches in ``weights``.
 
     ``limit`` only falls, at the first memory error, and keeps what was learnt for the steps that follow.
-    ``is_adaptive`` is ``training.auto_find_batch_size``; ``is_compiled`` says that the layers are.
+    ``is_compiled`` says that the layers are compiled.
     """
 
     def __init__(
@@ -66,7 +66,6 @@ class StepGradient:
         planner: StepPlanner,
         ranks: Ranks,
         *,
-        is_adaptive: bool,
         is_compiled: bool,
     ) -> None:
         self.limit = planner.limit
@@ -75,7 +74,7 @@ class StepGradient:
         self._planner = planner
         self._ranks = ranks
         # To begin again is a thing that ranks would have to agree on.
-        self._is_adaptive = is_adaptive and ranks.num_ranks == 1
+        self._is_adaptive = planner.adapts_limit and ranks.num_ranks == 1
         self._is_compiled = is_compiled and ranks.num_ranks == 1
         self._open: _OpenStep | None = None
 

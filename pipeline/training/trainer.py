@@ -92,18 +92,9 @@ class Trainer:
         )
         self._gradient = StepGradient(
             self._weights,
-            LossBackward(
-                self._weights.compute_model,
-                self._reference,
-                config.grpo,
-                temperature=config.generation.temperature,
-                gradient_of=self._weights.gradient_of,
-                states=states,
-                reference_states=reference_states,
-            ),
+            self._make_backward(states, reference_states),
             self._planner,
             self._ranks,
-            is_adaptive=training.auto_find_batch_size,
             is_compiled=prepare_layers(self._weights.compute_model, training, self.device),
         )
         self._optimizer = make_optimizer(self._weights.trained, training)
@@ -130,6 +121,17 @@ class Trainer:
         use_row_attention(reference)
         reference.requires_grad_(False)
         return reference, self._ranks.shard(reference, bf16=config.training.bf16)
+
+    def _make_backward(self, states: States, reference_states: States) -> LossBackward:
+        return LossBackward(
+            self._weights.compute_model,
+            self._reference,
+            self.config.grpo,
+            temperature=self.config.generation.temperature,
+            gradient_of=self._weights.gradient_of,
+            states=states,
+            reference_states=reference_states,
+        )
 
     def accumulate(self, batch: TrainBatch) -> None:
         """Add the gradient of ``batch``, a part of a step but not its last; the weights stay as they are.

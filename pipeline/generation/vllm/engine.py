@@ -41,34 +41,11 @@ class VllmEngine:
     """One AsyncLLM, with the policy version of the weights it holds."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        arguments = AsyncEngineArgs(
-            model=settings.model,
-            dtype=settings.dtype,
-            max_model_len=settings.max_model_len,
-            max_num_seqs=settings.max_num_seqs,
-            tensor_parallel_size=settings.tensor_parallel_size,
-            enforce_eager=settings.enforce_eager,
-            gpu_memory_utilization=settings.gpu_memory_utilization,
-            enable_prefix_caching=settings.enable_prefix_caching,
-            kv_cache_memory_bytes=settings.kv_cache_memory_bytes,
-            seed=settings.seed,
-            # The log-probability of the sampled token under the distribution it was drawn from.
-            logprobs_mode="processed_logprobs",
-            generation_config="vllm",
-            weight_transfer_config=WeightTransferConfig(backend=BACKEND),
-            disable_log_stats=True,
-            enable_lora=settings.lora_rank is not None,
-            max_lora_rank=max_lora_rank(settings.lora_rank or 1),
-            speculative_config=_speculative_config(settings),
-            worker_extension_cls=_WORKER_METHODS,
-        )
-        if settings.on_cpu:
-            _configure_for_cpu(arguments)
         if settings.speculation is not None:
             # The runner whose sampler pipeline.generation.vllm.worker knows; it is the only one for our own
             # drafter.
             os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
-        engine_config = arguments.create_engine_config()
+        engine_config = _engine_arguments(settings).create_engine_config()
         if settings.on_cpu:
             # vLLM asks for fresh interpreters on a CPU, only to set their OpenMP variables; the host has set
             # them before it started, so its children need not import everything again.
@@ -218,15 +195,38 @@ class VllmEngine:
             self._adapter.close()
 
 
-def _configure_for_cpu(arguments: AsyncEngineArgs) -> None:
-    # Imported here: it registers kernels, which other devices have already.
-    from pipeline.generation.vllm.cpu_kernels import kernel_priority
+def _engine_arguments(settings: EngineSettings) -> AsyncEngineArgs:
+    arguments = AsyncEngineArgs(
+        model=settings.model,
+        dtype=settings.dtype,
+        max_model_len=settings.max_model_len,
+        max_num_seqs=settings.max_num_seqs,
+        tensor_parallel_size=settings.tensor_parallel_size,
+        enforce_eager=settings.enforce_eager,
+        gpu_memory_utilization=settings.gpu_memory_utilization,
+        enable_prefix_caching=settings.enable_prefix_caching,
+        kv_cache_memory_bytes=settings.kv_cache_memory_bytes,
+        seed=settings.seed,
+        # The log-probability of the sampled token under the distribution it was drawn from.
+        logprobs_mode="processed_logprobs",
+        generation_config="vllm",
+        weight_transfer_config=WeightTransferConfig(backend=BACKEND),
+        disable_log_stats=True,
+        enable_lora=settings.lora_rank is not None,
+        max_lora_rank=max_lora_rank(settings.lora_rank or 1),
+        speculative_config=_speculative_config(settings),
+        worker_extension_cls=_WORKER_METHODS,
+    )
+    if settings.on_cpu:
+        # Imported here: it registers kernels, which other devices have already.
+        from pipeline.generation.vllm.cpu_kernels import kernel_priority
 
-    arguments.ir_op_priority = kernel_priority()
-    # vLLM puts the model into a process of its own on a CPU, only to set that one's OpenMP variables; between
-    # the two each waits for the other in a loop that takes a core.
-    arguments.distributed_executor_backend = _ONE_PROCESS
-    arguments.block_size = _CPU_BLOCK
+        arguments.ir_op_priority = kernel_priority()
+        # vLLM puts the model into a process of its own on a CPU, only to set that one's OpenMP variables;
+        # between the two each waits for the other in a loop that takes a core.
+        arguments.distributed_executor_backend = _ONE_PROCESS
+        arguments.block_size = _CPU_BLOCK
+    return arguments
 
 
 def _completion(
