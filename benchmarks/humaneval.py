@@ -12,15 +12,14 @@ that file.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import percent
+from benchmarks.report import RESULTS, make_parser, percent, table_text
 
-RESULT = Path(__file__).parent / "results" / "humaneval_cpu.json"
+RESULT = RESULTS / "humaneval_cpu.json"
 
 
 def gather(report: Path, run: Path) -> dict[str, Any]:
@@ -66,27 +65,26 @@ def _side(report: dict[str, Any]) -> dict[str, Any]:
 def table(result: dict[str, Any]) -> str:
     """The README's table, in Markdown."""
     run, settings = result["run"], result["settings"]
-    difference = percent(result["difference"], "+")
-    return "\n".join(
-        [
-            f"| {result['tasks']}: samples a task {settings['num samples']}, temperature "
-            f"{settings['temperature']}, at most {settings['max completion length']} tokens "
-            "| pass@1 (95 %) |",
-            "|---|---|",
-            f"| `{result['model']}` | {percent(result['before']['pass_at_1'])} |",
-            f"| after {run['num_steps']} steps, mode {run['mode']}, seed {run['seed']} "
-            f"| {percent(result['after']['pass_at_1'])} |",
-            f"| difference ({result['num_won']} tasks won, {result['num_lost']} lost; {result['test']}, "
-            f"p = {result['p_value']:.2f}) | {difference} |",
-        ]
+    head = (
+        f"{result['tasks']}: samples a task {settings['num samples']}, temperature "
+        f"{settings['temperature']}, at most {settings['max completion length']} tokens"
     )
+    trained = f"after {run['num_steps']} steps, mode {run['mode']}, seed {run['seed']}"
+    counts = (
+        f"difference ({result['num_won']} tasks won, {result['num_lost']} lost; {result['test']}, "
+        f"p = {result['p_value']:.2f})"
+    )
+    rows = [
+        [f"`{result['model']}`", percent(result["before"]["pass_at_1"])],
+        [trained, percent(result["after"]["pass_at_1"])],
+        [counts, percent(result["difference"], "+")],
+    ]
+    return table_text([head, "pass@1 (95 %)"], rows)
 
 
 def main() -> int:
     """Gather the report named on the command line; 2 for one that cannot be used."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__, prints_result=False)
     parser.add_argument("report", type=Path, help="STEM_report.json of evaluate_humaneval --against")
     parser.add_argument("--run", type=Path, required=True, help="folder of the run that was measured")
     parser.add_argument("--output", type=Path, default=RESULT, help="result file (%(default)s)")

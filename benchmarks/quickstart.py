@@ -9,7 +9,6 @@ benchmarks/results/quickstart_cpu.json, trains nothing. A test holds the README'
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 from collections import Counter
@@ -17,13 +16,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import percent
+from benchmarks.report import RESULTS, make_parser, percent, table_lines, table_text
 from curriculum.sources import load_named_tasks
 from pipeline.evaluate import EvaluatedSample
 from pipeline.heldout import earlier_measurement
 from pipeline.metrics import read_metrics
 
-RESULT = Path(__file__).parent / "results" / "quickstart_cpu.json"
+RESULT = RESULTS / "quickstart_cpu.json"
 _WHEN = ("before", "after")
 _CURVE = ("rollout/reward_mean", "rollout/pass_rate", "rollout/completion_length", "step/seconds")
 
@@ -95,8 +94,8 @@ def answers_table(result: Mapping[str, Any]) -> str:
     rows["characters of an answer, mean"] = [
         f"{one['characters'] / num:.0f}" for one, num in zip(sums, num_judged, strict=True)
     ]
-    lines = [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()]
-    return "\n".join(["| all runs together | before | after |", "|---|---|---|", *lines])
+    head = ["all runs together", "before", "after"]
+    return table_text(head, [[name, *cells] for name, cells in rows.items()])
 
 
 def _sum(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -111,23 +110,18 @@ def _sum(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def table(result: Mapping[str, Any]) -> str:
     """The README's table, in Markdown."""
-    lines = [
-        "| seed | pass@1 before | after | difference | minutes |",
-        "|---|---|---|---|---|",
-    ]
+    rows = []
     for run in result["runs"]:
-        cells = [percent(run["before"]), percent(run["after"]), percent(run["difference"], "+")]
-        lines.append(f"| {run['seed']} | {' | '.join(cells)} | {run['seconds']['total'] / 60:.1f} |")
+        shares = [percent(run["before"]), percent(run["after"]), percent(run["difference"], "+")]
+        rows.append([str(run["seed"]), *shares, f"{run['seconds']['total'] / 60:.1f}"])
+    head = ["seed", "pass@1 before", "after", "difference", "minutes"]
     median = statistics.median(run["difference"]["mean"] for run in result["runs"])
-    lines.append(f"| median | | | {100 * median:+.1f} | |")
-    return "\n".join(lines)
+    return "\n".join([*table_lines(head, rows), f"| median | | | {100 * median:+.1f} | |"])
 
 
 def main() -> None:
     """Gather the runs named on the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__, prints_result=False)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
     runs = [gather(run) for run in parser.parse_args().runs]
     command = 'make train ARGS="--run-name seedN --seed N"'

@@ -12,7 +12,6 @@ later start finds, bytecode included. Prints a table and, last, one line of JSON
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import statistics
@@ -21,18 +20,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import hardware
-from benchmarks.report import add_output_options, publish
+from benchmarks.report import circumstances, end_on_sigterm, make_parser, own_cores, publish, table_text
 from pipeline.startup import FIRST_SCORE, LOG_VARIABLE, Span, process_started_s, read_spans
 
 _DEADLINE_S = 900.0
 _LIMITS_S = {"default": 20.0, "attached": 4.0}
 _TRL_SETTINGS = ("--set", "evaluation.enabled=false", "--max-steps", "1")
-_PACKAGES = ("torch", "transformers", "trl", "ray")
 _NOTES = {
     "default": "train_accelerated, vLLM",
     "attached": "train_accelerated --attach, engine resident",
@@ -42,8 +38,7 @@ _NOTES = {
 
 def measure(cases: Sequence[str], num_rounds: int, num_cores: int) -> dict[str, Any]:
     """``cases`` in turn, ``num_rounds`` counted times."""
-    cores = set(sorted(os.sched_getaffinity(0))[:num_cores])
-    os.sched_setaffinity(0, cores)
+    os.sched_setaffinity(0, cores := own_cores(num_cores))
     figures: dict[str, list[float]] = {name: [] for name in cases}
     spans: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory(prefix="code-grpo-startup-") as folder:
@@ -65,8 +60,7 @@ def measure(cases: Sequence[str], num_rounds: int, num_cores: int) -> dict[str, 
             for name, seconds in figures.items()
         },
         "settings": {"rounds": num_rounds, "cores": len(cores)},
-        "hardware": hardware(),
-        "versions": {name: version(name) for name in _PACKAGES},
+        **circumstances("torch", "transformers", "trl", "ray"),
     }
 
 
@@ -157,34 +151,26 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def table(result: dict[str, Any]) -> str:
     """What a reader wants to see, in Markdown."""
-    lines = [
-        f"{result['hardware']['cpu']}, {result['settings']['cores']} cores, "
-        f"medians of {result['settings']['rounds']} rounds",
-        "",
-        "| | first scored rollout | rounds | note |",
-        "|---|---|---|---|",
-    ]
+    rows = []
     for name, case in result["cases"].items():
         limit = f" (limit {case['limit_s']:g} s)" if case["limit_s"] else ""
         rounds = ", ".join(f"{one:.1f}" for one in case["rounds_s"])
-        lines.append(
-            f"| {name} | {case['first_scored_rollout_s']:.1f} s{limit} | {rounds} | {_NOTES[name]} |"
-        )
-    return "\n".join(lines)
+        rows.append([name, f"{case['first_scored_rollout_s']:.1f} s{limit}", rounds, _NOTES[name]])
+    above = (
+        f"{result['hardware']['cpu']}, {result['settings']['cores']} cores, "
+        f"medians of {result['settings']['rounds']} rounds"
+    )
+    return table_text(["", "first scored rollout", "rounds", "note"], rows, above=above)
 
 
 def main() -> None:
     """Measure and publish."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="counted starts of each case")
     parser.add_argument("--cases", nargs="+", choices=tuple(_NOTES), default=tuple(_NOTES))
     parser.add_argument("--cores", type=int, default=2, help="cores that the commands may use")
-    add_output_options(parser)
     given = parser.parse_args()
-    # What it has started is ended on the way out.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    end_on_sigterm()
     publish(measure(given.cases, given.rounds, given.cores), "startup", table, given)
 
 

@@ -23,8 +23,7 @@ from types import ModuleType
 
 import pytest
 
-from benchmarks.docs_tables import PAGES as TABLE_PAGES
-from benchmarks.docs_tables import TABLES, TRL_SETTINGS, with_table
+from benchmarks.guide import TRL_SETTINGS
 from configs.load import load_config, render
 from configs.schema import Config
 from configs.techniques import value_at
@@ -248,13 +247,6 @@ def test_links_between_the_documents_lead_somewhere() -> None:
     for page in [*DOCS.glob("*.md"), *(ROOT / name for name in AT_THE_TOP)]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_a_table_is_the_one_that_the_code_gives(name: str) -> None:
-    text = (DOCS / TABLE_PAGES[name]).read_text(encoding="utf-8")
-    assert text == with_table(text, name), "run `python -m benchmarks.docs_tables --write`"
-    assert TABLES[name]() in text
 
 
 def fields_of_trl() -> set[str]:

@@ -15,7 +15,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks.exactness import conditional_probabilities, smallest_p_value
+from tests.references.exactness import conditional_probabilities, smallest_p_value
 from configs.schema import Config
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings
 from pipeline.vllm_actor import VllmGenerator, start_vllm_generator

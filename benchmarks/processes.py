@@ -1,0 +1,160 @@
+"""The processes of a run: its command started, all that came of it found, and seen to be gone.
+
+A run is the command that users type, in processes of its own; what they do is read from /proc.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36
+_POLL_S = 0.1
+_DYING_S = 60.0
+_NUM_LAST_LINES = 6
+_ENGINE_MODULE = "pipeline.engine_host"
+# The command; it ends with this process, should that be killed.
+_PROGRAM = """
+import sys
+from sandbox.jail import die_with_parent
+die_with_parent()
+from pipeline.cli import {script}
+sys.exit({script}())
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One living process; ``command`` is its command line, or its title where it has set one."""
+
+    pid: int
+    parent: int
+    command: str
+
+
+def start(
+    script: str, arguments: Sequence[str], *, log: Path, cores: Iterable[int] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a console script of the project; what it prints is appended to ``log``, ``cores`` hold it."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    cores = os.sched_getaffinity(0) if cores is None else cores
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM.format(script=script), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            # Set before anything of it runs, so that all its threads and children keep to the cores.
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        )
+
+
+def adopt_orphans() -> None:
+    """From now on whoever loses their parent below this process becomes its child, and is found there."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def descendants(pid: int) -> list[Process]:
+    """The living processes below ``pid``, parents before children."""
+    by_parent: dict[int, list[Process]] = defaultdict(list)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (process := _read(int(entry.name))) is not None:
+            by_parent[process.parent].append(process)
+    found: list[Process] = []
+    parents = [pid]
+    for parent in parents:
+        found += by_parent[parent]
+        parents += [process.pid for process in by_parent[parent]]
+    return found
+
+
+def newcomers(known: Container[int]) -> list[Process]:
+    """The living processes below this one but for those in ``known``."""
+    return [process for process in descendants(os.getpid()) if process.pid not in known]
+
+
+def by_kind(driver: int) -> dict[str, list[int]]:
+    """The processes below ``driver`` by the part they play in a run; a kind that is missing has none."""
+    kinds: dict[str, list[int]] = defaultdict(list)
+    for process in descendants(driver):
+        if kind := _kind(process, kinds):
+            kinds[kind].append(process.pid)
+    return {"driver": [driver], **kinds}
+
+
+def kill(pids: Iterable[int], number: signal.Signals = signal.SIGKILL) -> None:
+    """Send ``number`` to all that are still there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def wait_until_gone(
+    process: subprocess.Popen[bytes], known: Container[int], deadline_s: float
+) -> list[Process]:
+    """Wait until ``process`` and all that came of it is gone, but for ``known``; kill what stays longer.
+
+    Returns what had to be killed. Needs ``adopt_orphans``. Raises TimeoutError where something survives that.
+    """
+    deadline = time.monotonic() + deadline_s
+    stayed: list[Process] = []
+    seen: set[int] = set()
+    while left := newcomers(known):
+        if time.monotonic() > deadline + _DYING_S:
+            raise TimeoutError(f"still there {_DYING_S:.0f} s after SIGKILL: {told(left)}")
+        if time.monotonic() > deadline:
+            stayed = stayed or left
+            kill(one.pid for one in left)
+        seen.update(one.pid for one in left)
+        process.poll()
+        for pid in seen - {process.pid}:
+            # Orphans are this process's to collect.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(_POLL_S)
+    process.poll()
+    return stayed
+
+
+def told(processes: Sequence[Process]) -> str:
+    """The first of ``processes`` in words."""
+    return ", ".join(f"{process.pid} {process.command[:60]}" for process in processes[:6])
+
+
+def last_words(log: Path) -> str:
+    """The last lines of ``log``."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return " | ".join(lines[-_NUM_LAST_LINES:])
+
+
+def _kind(process: Process, known: dict[str, list[int]]) -> str | None:
+    command = process.command
+    if _ENGINE_MODULE in command and process.parent not in known["generator"]:
+        return "generator"
+    if process.parent in known["generator"]:
+        return "engine child"
+    if command.startswith("ray::TrainerActor"):
+        return "trainer"
+    if "rewards.worker_process" in command or command.startswith("ray::RewardWorker"):
+        return "reward worker"
+    return "zygote" if "sandbox.main" in command else None
+
+
+def _read(pid: int) -> Process | None:
+    try:
+        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return None
+    return None if state in "ZX" else Process(pid=pid, parent=int(parent), command=command.strip())
