@@ -1,6 +1,8 @@
-"""The processes of a run: its command started, all that came of it found, and seen to be gone.
+"""The processes of a run: its command started, all that came of it found, watched, and seen to be gone.
 
-A run is the command that users type, in processes of its own; what they do is read from /proc.
+A run is the command that users type, in processes of its own; what they do is read from /proc. Memory is the
+proportional set size of the command and everything below it, so that pages which processes share count once;
+it is read every few seconds, so a shorter peak may be missed.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
+LOOK_S = 5.0  # between two readings of memory
 _POLL_S = 0.1
+_LEAVE_S = 60.0
 _DYING_S = 60.0
 _NUM_LAST_LINES = 6
 _ENGINE_MODULE = "pipeline.engine_host"
@@ -39,6 +43,14 @@ class Process:
     pid: int
     parent: int
     command: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What a command took; ``peak_mb`` is that of all its processes together."""
+
+    seconds: float
+    peak_mb: float
 
 
 def start(
@@ -125,6 +137,50 @@ def wait_until_gone(
         time.sleep(_POLL_S)
     process.poll()
     return stayed
+
+
+def proportional_mb(pid: int) -> float:
+    """Proportional set size in MB; the resident set where the kernel does not tell; 0 if it is gone."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) / 1e3
+    with contextlib.suppress(OSError, IndexError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return 0.0
+
+
+def run_command(
+    name: str, arguments: Sequence[str], *, cores: Sequence[int], log: Path, deadline_s: float
+) -> Watched:
+    """Run the console script ``name`` to its end; what it prints is appended to ``log``.
+
+    Nothing that it started outlives this call. Raises RuntimeError with its last words where it fails,
+    TimeoutError where it takes longer than ``deadline_s``.
+    """
+    adopt_orphans()
+    others = frozenset(process.pid for process in descendants(os.getpid()))
+    peak_mb, begun = 0.0, time.monotonic()
+    process = start(name, arguments, log=log, cores=cores)
+    try:
+        looked_s = begun
+        while process.poll() is None:
+            if (now_s := time.monotonic()) - begun > deadline_s:
+                raise TimeoutError(f"{name}: not done within {deadline_s:.0f} s: {last_words(log)}")
+            if now_s - looked_s >= LOOK_S:
+                peak_mb = max(peak_mb, sum(proportional_mb(one.pid) for one in newcomers(others)))
+                looked_s = now_s
+            time.sleep(_POLL_S)
+        seconds = time.monotonic() - begun
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_LEAVE_S)
+        wait_until_gone(process, others, 0.0 if process.poll() is None else _LEAVE_S)
+    if process.returncode != 0:
+        raise RuntimeError(f"{name} ended with status {process.returncode}: {last_words(log)}")
+    return Watched(seconds=seconds, peak_mb=peak_mb)
 
 
 def told(processes: Sequence[Process]) -> str:

@@ -75,16 +75,6 @@ class Recording:
     batch: TrainBatch
     origin: dict[str, Any]
 
-    @property
-    def num_prompt_tokens(self) -> int:
-        """Tokens of all prompts, a group's prompt counted with each of its completions."""
-        return sum(sample.num_prompt_tokens for sample in self.batch.samples)
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of all sequences, prompts included."""
-        return sum(len(sample.token_ids) for sample in self.batch.samples)
-
 
 def load_recording(name: RecordingName = "short", grpo: GrpoConfig | None = None) -> Recording:
     """The recording ``name``: "short" is a step of the defaults, "long" has completions of up to 512 tokens.
@@ -204,20 +194,28 @@ async def _collect(
     return make_group(draw_id, task, prompt_ids, completions, results)
 
 
-def describe(recording: Recording) -> str:
-    """What is in it, in a few lines."""
-    samples = recording.batch.samples
-    lengths = sorted(len(sample.token_ids) - sample.num_prompt_tokens for sample in samples)
-    num_flat = sum(
-        len({rollout.result.reward for rollout in group.rollouts}) == 1 for group in recording.groups
-    )
-    rewards = [rollout.result.reward for group in recording.groups for rollout in group.rollouts]
-    return (
-        f"{len(recording.groups)} groups, {len(samples)} completions, {recording.batch.num_tokens} "
-        f"completion and {recording.num_prompt_tokens} prompt tokens; completions of {lengths[0]} to "
-        f"{lengths[-1]} tokens, median {lengths[len(lengths) // 2]}; mean reward "
-        f"{sum(rewards) / len(rewards):.3f}; {num_flat} of {len(recording.groups)} groups without signal"
-    )
+def describe_batch(name: str, batch: TrainBatch) -> dict[str, Any]:
+    """Counts of the batch, and a line that tells them."""
+    groups: dict[tuple[int, ...], list[float]] = {}
+    for sample in batch.samples:
+        prompt = tuple(sample.token_ids[: sample.num_prompt_tokens])
+        groups.setdefault(prompt, []).append(sample.advantage)
+    num_flat = sum(not any(advantages) for advantages in groups.values())
+    lengths = [len(sample.token_ids) - sample.num_prompt_tokens for sample in batch.samples]
+    num_tokens = sum(len(sample.token_ids) for sample in batch.samples)
+    return {
+        "name": name,
+        "num_samples": len(batch.samples),
+        "num_tokens": num_tokens,
+        "num_completion_tokens": batch.num_tokens,
+        "num_groups": len(groups),
+        "num_groups_without_signal": num_flat,
+        "description": (
+            f"Batch {name}: {len(groups)} prompts, {len(batch.samples)} completions of {min(lengths)} to "
+            f"{max(lengths)} tokens (mean {sum(lengths) / len(lengths):.0f}), {num_tokens} tokens with "
+            f"prompts, {num_flat} groups without signal"
+        ),
+    }
 
 
 def _record_step(given: argparse.Namespace) -> None:
@@ -228,7 +226,7 @@ def _record_step(given: argparse.Namespace) -> None:
         del found["hardware"]["load_average_at_end"]
         path = given.folder / f"{name}.json.gz"
         write_recording(path, SETTINGS[name], groups, {"command": command_line("recording"), **found})
-        print(f"{path}: {describe(read_recording(path))}")
+        print(f"{path}: {describe_batch(name, read_recording(path).batch)['description']}")
 
 
 def _record_costs(given: argparse.Namespace) -> None:

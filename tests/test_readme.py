@@ -10,7 +10,7 @@ import pytest
 from benchmarks import generation, modes, startup
 from benchmarks.async_overlap import __main__ as async_overlap
 from benchmarks.quickstart import RESULT, answers_table, table
-from benchmarks.train_step import table as train_step
+from benchmarks.train_step import __main__ as train_step
 
 README = Path(__file__).parent.parent / "README.md"
 GUIDE = Path(__file__).parent.parent / "SPEEDUP_GUIDE.md"

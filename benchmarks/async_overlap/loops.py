@@ -6,15 +6,16 @@ import asyncio
 import contextlib
 import io
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from benchmarks.async_overlap.costs import Order, Shape, StageCosts
 from benchmarks.async_overlap.sleeping_stages import (
     REWARD,
+    Order,
+    Shape,
     SleepingGenerator,
     SleepingTrainer,
+    StageCosts,
     SynchronousScorer,
 )
 from configs.schema import Config, OutputConfig
@@ -34,19 +35,12 @@ from pipeline.training_loop import TrainingLoop
 from rewards.pool import RewardPool
 from rewards.ray_worker import RayWorker
 
+Steps = list[dict[str, float | None]]
 _TASKS = tuple(
     Task(task_id=f"t{index}", prompt="p", entry_point="f", check_source="def check(f): pass")
     for index in range(64)
 )
 _NO_WEIGHTS = dict.fromkeys(("tests", "execution", "syntax", "lint", "complexity"), 0.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTimes:
-    """Seconds of every step, and how long the trainer had nothing to do in it."""
-
-    seconds: tuple[float, ...]
-    waited_s: tuple[float, ...]
 
 
 def make_config(order: Order, shape: Shape, num_steps: int) -> Config:
@@ -86,8 +80,8 @@ def start_rewards(config: Config) -> RewardPool:
     )
 
 
-async def run(order: Order, costs: StageCosts, shape: Shape, pool: RewardPool, num_steps: int) -> StepTimes:
-    """Train ``num_steps`` steps of sleep; every wait has the deadline that a run's has."""
+async def run(order: Order, costs: StageCosts, shape: Shape, pool: RewardPool, num_steps: int) -> Steps:
+    """The metrics of ``num_steps`` steps of sleep; every wait has the deadline that a run's has."""
     config = make_config(order, shape, num_steps)
     scorer: Any = SynchronousScorer(pool, shape.num_completions) if order == "synchronous" else pool
     generator = SleepingGenerator(costs, shape.num_generating)
@@ -97,14 +91,10 @@ async def run(order: Order, costs: StageCosts, shape: Shape, pool: RewardPool, n
             await generator.warm_up()
             await trainer.warm_up()
             await _train(config, Path(path), generator, trainer, scorer)
-            lines = read_metrics(Path(path) / "run" / "metrics.jsonl")
+            return read_metrics(Path(path) / "run" / "metrics.jsonl")
         finally:
             trainer.close()
             await generator.close()
-    return StepTimes(
-        seconds=tuple(float(line["step/seconds"] or 0.0) for line in lines),
-        waited_s=tuple(float(line["rollout/wait_s"] or 0.0) for line in lines),
-    )
 
 
 async def _train(

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import ray
 
-from benchmarks.async_overlap.costs import StageCosts
 from pipeline.messages import (
     Completion,
     GenerationRequest,
@@ -26,7 +26,41 @@ from pipeline.messages import (
 from rewards.pool import RewardPool
 from rewards.result import RewardResult
 
+Order = Literal["synchronous", "on-policy overlap", "asynchronous"]
 REWARD = "benchmarks.async_overlap.sleeping_stages:sleep_as_written"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCosts:
+    """Seconds that each piece of work takes. Lists are gone through in turn, and begun again at their end.
+
+    ``completion_s``: one completion. ``reward_s``: one score in one reward worker. ``train_group_s``: forward
+    and backward of one group. ``optimizer_s``: what an optimiser step costs besides, once. ``publish_s``: the
+    trainer writes its weights. ``update_s``: the generator takes them, of which it stands still ``pause_s``.
+    """
+
+    completion_s: tuple[float, ...]
+    reward_s: tuple[float, ...]
+    train_group_s: float
+    optimizer_s: float
+    publish_s: float
+    update_s: float
+    pause_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A step's groups of ``num_generations`` completions, and how much is written and scored at once."""
+
+    groups_per_step: int
+    num_generations: int
+    num_generating: int
+    num_reward_workers: int
+
+    @property
+    def num_completions(self) -> int:
+        """Of a step."""
+        return self.groups_per_step * self.num_generations
 
 
 @ray.remote(num_cpus=0, max_concurrency=1000)

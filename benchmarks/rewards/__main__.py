@@ -14,8 +14,15 @@ from typing import Any
 
 from benchmarks.report import circumstances, make_parser, num_cores, publish, table_lines
 from benchmarks.rewards.completions import RUN_0, RUN_1, UNTRAINED, RealCompletion, load_completions
-from benchmarks.rewards.runs import batches_of_64, replay, throughput
-from benchmarks.rewards.stages import cache_times, distinct, fast_tier, type_checks
+from benchmarks.rewards.figures import (
+    batches_of_64,
+    cache_times,
+    distinct,
+    fast_tier,
+    replay,
+    throughput,
+    type_checks,
+)
 from configs.schema import ExecutionConfig
 from pipeline.ray_start import start_ray
 from rewards.execution import start_sandbox

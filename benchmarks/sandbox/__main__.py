@@ -4,8 +4,7 @@
 
 The programs are HumanEval's canonical solutions whose tests are literal. Rounds go through all
 contenders in turn, so that what else the machine does falls on all alike; figures are medians over
-the rounds. Saturation: one owner thread and one zygote a core. Prints a table and, last, one line of
-JSON. ``--profile`` prints instead where the CPU time of one run goes, process by process.
+the rounds. Saturation: one owner thread and one zygote a core.
 """
 
 from __future__ import annotations
@@ -21,9 +20,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from benchmarks.report import circumstances, make_parser, num_cores, publish, table_lines
-from benchmarks.sandbox.contenders import Contender, bubblewrap_version, contenders, tree_usage
-from benchmarks.sandbox.kills import kill_latencies
-from benchmarks.sandbox.profile import profile
+from benchmarks.sandbox.contenders import (
+    Contender,
+    bubblewrap_version,
+    contenders,
+    kill_latencies,
+    tree_cpu_s,
+)
 from benchmarks.sandbox.programs import Program, literal_programs
 from sandbox.pool import SandboxPool
 
@@ -45,18 +48,18 @@ class Track:
 
     def saturate(self, seconds: float, num_workers: int) -> None:
         """Run programs in ``num_workers`` threads for ``seconds`` and note the rates."""
-        before, started, num_before = tree_usage(os.getpid()), time.monotonic(), self.num_runs
+        before_s, started, num_before = tree_cpu_s(os.getpid()), time.monotonic(), self.num_runs
         threads = [threading.Thread(target=self._work, args=(started + seconds,)) for _ in range(num_workers)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        wall_s, usage = time.monotonic() - started, tree_usage(os.getpid()) - before
+        wall_s, cpu_s = time.monotonic() - started, tree_cpu_s(os.getpid()) - before_s
         num_runs = self.num_runs - num_before
         self.rounds.append(
             {
                 "runs_per_s_per_core": num_runs / wall_s / min(num_workers, num_cores()),
-                "cpu_ms_per_run": 1e3 * usage.cpu_s / num_runs,
+                "cpu_ms_per_run": 1e3 * cpu_s / num_runs,
             }
         )
 
@@ -196,14 +199,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="of saturation, a contender and round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=num_cores(), help="default: cores")
-    parser.add_argument("--profile", action="store_true", help="where the CPU time of one run goes")
     given = parser.parse_args()
     programs = literal_programs()
     # In HumanEval's order long and short programs come in runs.
     random.Random(0).shuffle(programs)
-    if given.profile:
-        print(profile())
-        return
     result = measure(programs, seconds=given.seconds, num_rounds=given.rounds, num_workers=given.workers)
     publish(result, "sandbox", table, given)
 

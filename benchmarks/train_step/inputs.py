@@ -102,30 +102,6 @@ def random_batch(spec: BatchSpec, vocabulary: int, seed: int = 0) -> TrainBatch:
     return TrainBatch(step=1, samples=tuple(samples), num_tokens=num_tokens)
 
 
-def describe_batch(name: str, batch: TrainBatch) -> dict[str, Any]:
-    """Counts of the batch, and a line that tells them."""
-    groups: dict[tuple[int, ...], list[float]] = {}
-    for sample in batch.samples:
-        prompt = tuple(sample.token_ids[: sample.num_prompt_tokens])
-        groups.setdefault(prompt, []).append(sample.advantage)
-    num_flat = sum(not any(advantages) for advantages in groups.values())
-    lengths = [len(sample.token_ids) - sample.num_prompt_tokens for sample in batch.samples]
-    num_tokens = sum(len(sample.token_ids) for sample in batch.samples)
-    return {
-        "name": name,
-        "num_samples": len(batch.samples),
-        "num_tokens": num_tokens,
-        "num_completion_tokens": batch.num_tokens,
-        "num_groups": len(groups),
-        "num_groups_without_signal": num_flat,
-        "description": (
-            f"Batch {name}: {len(groups)} prompts, {len(batch.samples)} completions of {min(lengths)} to "
-            f"{max(lengths)} tokens (mean {sum(lengths) / len(lengths):.0f}), {num_tokens} tokens with "
-            f"prompts, {num_flat} groups without signal"
-        ),
-    }
-
-
 def _random_base(spec: BatchSpec) -> dict[str, Any]:
     return {
         "training": {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -84,6 +85,12 @@ TECHNIQUES: Final = {
     "bf16": "bf16 copy with fp32 masters",
 }
 
+# Name, note, whether the forward is in bf16, how weights are held.
+_TRL: Final[tuple[tuple[str, str, bool, Precision], ...]] = (
+    ("trl-autocast", "TRL, bf16 autocast over fp32 weights", True, "float32"),
+    ("trl-bf16", "TRL, weights and optimiser in bf16", True, "bfloat16"),
+    ("trl-fp32", "TRL, all in fp32", False, "float32"),
+)
 # What a technique does nothing without.
 _NEEDS: Final = {"prefix": "shared"}
 
@@ -100,45 +107,27 @@ def _ours(enabled: frozenset[str], **training: bool) -> dict[str, Any]:
     }
 
 
-def _variants() -> dict[str, Variant]:
+def _variants() -> Iterator[Variant]:
     every = frozenset(TECHNIQUES)
-    trl: list[tuple[str, str, bool, Precision]] = [
-        ("trl-autocast", "TRL, bf16 autocast over fp32 weights", True, "float32"),
-        ("trl-bf16", "TRL, weights and optimiser in bf16", True, "bfloat16"),
-        ("trl-fp32", "TRL, all in fp32", False, "float32"),
-    ]
-    found = [
-        Variant(
-            name=name, note=note, settings=_ours(every if bf16 else every - {"bf16"}), trl_weights=weights
-        )
-        for name, note, bf16, weights in trl
-    ]
-    found.append(Variant(name="plain", note="ours, every technique off", settings=_ours(frozenset())))
-    found += [
-        Variant(
-            name=f"only-{key}",
-            note=f"plain + {what}" + (f", {TECHNIQUES[_NEEDS[key]]}" if key in _NEEDS else ""),
-            settings=_ours(frozenset({key, _NEEDS.get(key, key)})),
-        )
-        for key, what in TECHNIQUES.items()
-    ]
-    found += [
-        Variant(name=f"no-{key}", note=f"all without {what}", settings=_ours(every - {key}))
-        for key, what in TECHNIQUES.items()
-    ]
-    found += [
-        Variant(name="all", note="ours, all of them (the default)", settings=_ours(every)),
-        Variant(name="all-compiled", note="all + torch.compile", settings=_ours(every, torch_compile=True)),
-        Variant(
-            name="all-checkpointed",
-            note="all + gradient checkpointing",
-            settings=_ours(every, gradient_checkpointing=True),
-        ),
-    ]
-    return {variant.name: variant for variant in found}
+    for name, note, is_bf16, weights in _TRL:
+        settings = _ours(every if is_bf16 else every - {"bf16"})
+        yield Variant(name=name, note=note, settings=settings, trl_weights=weights)
+    yield Variant(name="plain", note="ours, every technique off", settings=_ours(frozenset()))
+    for key, what in TECHNIQUES.items():
+        needed = _NEEDS.get(key, key)
+        note = f"plain + {what}" + (f", {TECHNIQUES[needed]}" if needed != key else "")
+        yield Variant(name=f"only-{key}", note=note, settings=_ours(frozenset({key, needed})))
+    for key, what in TECHNIQUES.items():
+        yield Variant(name=f"no-{key}", note=f"all without {what}", settings=_ours(every - {key}))
+    for name, note, training in (
+        ("all", "ours, all of them (the default)", {}),
+        ("all-compiled", "all + torch.compile", {"torch_compile": True}),
+        ("all-checkpointed", "all + gradient checkpointing", {"gradient_checkpointing": True}),
+    ):
+        yield Variant(name=name, note=note, settings=_ours(every, **training))
 
 
-VARIANTS: Final = _variants()
+VARIANTS: Final = {variant.name: variant for variant in _variants()}
 
 
 def job_config(job: StepJob, variant: Variant, base: dict[str, Any], num_sequences: int) -> Config:

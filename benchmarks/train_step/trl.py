@@ -8,8 +8,10 @@ tell it. Nothing is patched; on a CPU the trainer is pipeline.trl_setup.CpuGRPOT
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -65,35 +67,32 @@ def trl_step_seconds(
     dtype: torch.dtype,
     num_steps: int,
     device: str,
-    output_dir: Path,
 ) -> list[float]:
     """Seconds of each of ``num_steps`` optimiser steps on ``batch``; weights are held in ``dtype``.
 
     ``training.bf16`` of ``config`` says whether the forward runs under bf16 autocast.
     """
     clock = _StepClock()
-    trainer = _make_trainer(config, model_path, batch, dtype, num_steps, device, output_dir)
-    trainer.add_callback(clock)
-    trainer.train()
+    with _trainer(config, model_path, batch, dtype, num_steps, device) as trainer:
+        trainer.add_callback(clock)
+        trainer.train()
     assert len(clock.seconds) == num_steps, "TRL did not do the steps that it was asked for"
     return clock.seconds
 
 
-def trl_gradients(
-    config: Config, model_path: Path, batch: TrainBatch, *, device: str, output_dir: Path
-) -> dict[str, Tensor]:
+def trl_gradients(config: Config, model_path: Path, batch: TrainBatch, device: str) -> dict[str, Tensor]:
     """The fp32 gradient of the whole step by parameter name, accumulated over TRL's micro-batches."""
-    trainer = _make_trainer(config, model_path, batch, torch.float32, 1, device, output_dir)
     num_parts = config.training.gradient_accumulation_steps
-    trainer.model.train()
-    trainer.current_gradient_accumulation_steps = num_parts
-    trainer.model.zero_grad()
-    for index in range(num_parts):
-        size = config.training.per_device_train_batch_size
-        rows = slice(index * size, (index + 1) * size)
-        part = {name: value[rows] if value.ndim else value for name, value in trainer.recorded.items()}
-        trainer.compute_loss(trainer.model, part).backward()
-    return {name: value.grad.clone() for name, value in trainer.model.named_parameters()}
+    size = config.training.per_device_train_batch_size
+    with _trainer(config, model_path, batch, torch.float32, 1, device) as trainer:
+        trainer.model.train()
+        trainer.current_gradient_accumulation_steps = num_parts
+        trainer.model.zero_grad()
+        for index in range(num_parts):
+            rows = slice(index * size, (index + 1) * size)
+            part = {name: value[rows] if value.ndim else value for name, value in trainer.recorded.items()}
+            trainer.compute_loss(trainer.model, part).backward()
+        return {name: value.grad.clone() for name, value in trainer.model.named_parameters()}
 
 
 def trl_inputs(batch: TrainBatch, pad_token_id: int, device: str) -> dict[str, Tensor]:
@@ -118,30 +117,26 @@ def trl_inputs(batch: TrainBatch, pad_token_id: int, device: str) -> dict[str, T
     return {name: value.to(device) for name, value in inputs.items()}
 
 
-def _make_trainer(
-    config: Config,
-    model_path: Path,
-    batch: TrainBatch,
-    dtype: torch.dtype,
-    num_steps: int,
-    device: str,
-    output_dir: Path,
-) -> Any:
+@contextmanager
+def _trainer(
+    config: Config, model_path: Path, batch: TrainBatch, dtype: torch.dtype, num_steps: int, device: str
+) -> Iterator[Any]:
     tokenizer = load_tokenizer(model_path)
     model: PreTrainedModel = load_model(model_path, dtype=dtype, device=device)
-    settings = trl_config(config, output_dir, device)
-    settings.max_steps = num_steps
     trainer_class = _CpuTrainer if device == "cpu" else _GpuTrainer
-    trainer = trainer_class(
-        model=model,
-        reward_funcs=lambda completions, **columns: [0.0] * len(completions),
-        args=settings,
-        train_dataset=Dataset.from_dict({"prompt": ["recorded"] * config.prompts_per_step}),
-        processing_class=tokenizer,
-    )
-    trainer.remove_callback(PrinterCallback)
-    trainer.recorded = trl_inputs(batch, tokenizer.pad_token_id, device)
-    return trainer
+    with TemporaryDirectory() as output:
+        settings = trl_config(config, Path(output), device)
+        settings.max_steps = num_steps
+        trainer = trainer_class(
+            model=model,
+            reward_funcs=lambda completions, **columns: [0.0] * len(completions),
+            args=settings,
+            train_dataset=Dataset.from_dict({"prompt": ["recorded"] * config.prompts_per_step}),
+            processing_class=tokenizer,
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.recorded = trl_inputs(batch, tokenizer.pad_token_id, device)
+        yield trainer
 
 
 def _padded(rows: Sequence[Sequence[float]], value: float, *, on_left: bool = False) -> Tensor:

@@ -12,7 +12,6 @@ import math
 import os
 import re
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.train_step.inputs import StepInputs, describe_batch, make_inputs, open_model
+from benchmarks.recording import describe_batch
+from benchmarks.train_step.inputs import StepInputs, make_inputs, open_model
 from benchmarks.train_step.job import VARIANTS, Precision, StepJob, Variant, job_config
-from benchmarks.train_step.limit import measure_limit, needed_flops
-from benchmarks.train_step.profile import profile_step
+from benchmarks.train_step.profile import measure_limit, needed_flops, profile_step
 from configs.schema import Config
 from pipeline.trainer import Trainer
 
@@ -82,10 +81,7 @@ def _gradients(job: StepJob, variant: Variant, inputs: StepInputs) -> dict[str, 
     # Imported where it is needed: it takes seconds, and memory that would count as ours.
     from benchmarks.train_step.trl import trl_gradients
 
-    with tempfile.TemporaryDirectory() as output:
-        return trl_gradients(
-            config, inputs.model_path, inputs.batch, device=job.device, output_dir=Path(output)
-        )
+    return trl_gradients(config, inputs.model_path, inputs.batch, job.device)
 
 
 def _step_seconds(job: StepJob, variant: Variant, inputs: StepInputs) -> list[float]:
@@ -96,16 +92,14 @@ def _step_seconds(job: StepJob, variant: Variant, inputs: StepInputs) -> list[fl
         return [_timed_step(trainer, inputs) for _ in range(job.num_steps + 1)]
     from benchmarks.train_step.trl import trl_step_seconds
 
-    with tempfile.TemporaryDirectory() as output:
-        return trl_step_seconds(
-            config,
-            inputs.model_path,
-            inputs.batch,
-            dtype=getattr(torch, variant.trl_weights),
-            num_steps=job.num_steps + 1,
-            device=job.device,
-            output_dir=Path(output),
-        )
+    return trl_step_seconds(
+        config,
+        inputs.model_path,
+        inputs.batch,
+        dtype=getattr(torch, variant.trl_weights),
+        num_steps=job.num_steps + 1,
+        device=job.device,
+    )
 
 
 def _timed_step(trainer: Trainer, inputs: StepInputs) -> float:

@@ -151,7 +151,6 @@ def hold(
             **measure(entry, folder),
             "command_s": watched.seconds,
             "peak_mb": watched.peak_mb,
-            "kinds_mb": dict(watched.kinds_mb),
         }
         store.add(entry.key, record)
         print(f"{entry.key}: done", file=sys.stderr, flush=True)

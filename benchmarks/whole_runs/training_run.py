@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.whole_runs.watched_command import Watched, run_command
+from benchmarks.processes import Watched, run_command
 from pipeline.metrics import read_metrics
 from pipeline.passk import TaskCount, mean_pass_at_k
 from pipeline.run_folder import write_text_atomically

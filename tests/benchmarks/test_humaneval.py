@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.humaneval import RESULT, gather, table
+from benchmarks.quickstart import HUMANEVAL_RESULT, gather_humaneval, humaneval_table
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -40,9 +40,9 @@ def written(folder: Path, **changes: Any) -> tuple[Path, Path]:
 
 
 def test_a_report_and_its_run_become_a_table(tmp_path: Path) -> None:
-    result = gather(*written(tmp_path))
+    result = gather_humaneval(*written(tmp_path))
     assert result["run"]["seed"] == 0 and result["checkpoint"] == "step-000036"
-    lines = table(result).splitlines()
+    lines = humaneval_table(result).splitlines()
     assert lines[2] == "| `base` | 50.0 % (40.0 to 60.0) |"
     assert lines[-1].startswith("| difference (1 tasks won, 1 lost; exact McNemar test, p = 1.00) | +0.0 % (")
 
@@ -51,14 +51,16 @@ def test_a_report_of_another_run_or_of_one_model_is_refused(tmp_path: Path) -> N
     report, run = written(tmp_path)
     (tmp_path / "other").mkdir()
     (run / "summary.json").rename(tmp_path / "other" / "summary.json")
-    with pytest.raises(ValueError, match="no checkpoint of --run"):
-        gather(report, tmp_path / "other")
+    with pytest.raises(ValueError, match="no checkpoint of"):
+        gather_humaneval(report, tmp_path / "other")
     with pytest.raises(ValueError, match=r"summary\.json: cannot be read"):
-        gather(report, run)
+        gather_humaneval(report, run)
     report.write_text(json.dumps({"reports": {}}))
     with pytest.raises(ValueError, match="compares no two models"):
-        gather(report, tmp_path / "other")
+        gather_humaneval(report, tmp_path / "other")
 
 
 def test_the_table_in_the_readme_is_the_measured_one() -> None:
-    assert table(json.loads(RESULT.read_text(encoding="utf-8"))) in README.read_text(encoding="utf-8")
+    assert humaneval_table(json.loads(HUMANEVAL_RESULT.read_text(encoding="utf-8"))) in README.read_text(
+        encoding="utf-8"
+    )

@@ -59,7 +59,7 @@ def test_the_table_of_answers_adds_the_runs_up() -> None:
 
 @pytest.mark.parametrize(
     ("evaluation", "complaint"),
-    [(None, "summary.json is missing"), ({"before": {}}, "evaluation.enabled")],
+    [(None, r"summary\.json: cannot be read"), ({"before": {}}, "evaluation.enabled")],
 )
 def test_a_run_that_was_not_measured_is_refused(
     evaluation: dict[str, object] | None, complaint: str, tmp_path: Path

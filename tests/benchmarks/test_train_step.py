@@ -15,7 +15,7 @@ from torch import Tensor
 from benchmarks.recording import (
     RECORDINGS,
     SETTINGS,
-    describe,
+    describe_batch,
     load_recording,
     read_recording,
     write_recording,
@@ -26,7 +26,9 @@ from benchmarks.train_step.__main__ import (
     make_job,
     measure,
     parse,
+    profile_table,
     run_worker,
+    table,
 )
 from benchmarks.train_step.inputs import (
     GEOMETRIES,
@@ -38,9 +40,7 @@ from benchmarks.train_step.inputs import (
     save_random_model,
 )
 from benchmarks.train_step.job import TECHNIQUES, VARIANTS, BatchSpec, StepJob, job_config
-from benchmarks.train_step.limit import needed_flops
-from benchmarks.train_step.profile import GROUPS, group_seconds
-from benchmarks.train_step.table import profile_table, table
+from benchmarks.train_step.profile import GROUPS, group_seconds, needed_flops
 from benchmarks.train_step.worker import check_gradients, run_job
 from pipeline import trl_setup
 from pipeline.messages import TrainBatch
@@ -80,7 +80,7 @@ def test_a_recording_is_a_step_of_real_groups(name: str) -> None:
             assert 0 < len(completion.token_ids) == len(completion.logprobs) <= longest
             assert all(value <= 0 for value in completion.logprobs)
             assert 0 <= rollout.result.reward <= 1
-    assert "64 completions" in describe(recording)
+    assert "64 completions" in describe_batch(name, recording.batch)["description"]
 
 
 def test_a_recording_survives_its_file_and_says_when_its_task_is_gone(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks import ablation, curriculum, modes, quality
 from benchmarks.modes import CONTENDERS
-from benchmarks.processes import descendants
+from benchmarks.processes import Watched, descendants, proportional_mb, run_command
 from benchmarks.whole_runs.contest import ResultStore, reached, speed_ratios
 from benchmarks.whole_runs.training_run import (
     Contender,
@@ -27,7 +27,6 @@ from benchmarks.whole_runs.training_run import (
     time_at,
     train,
 )
-from benchmarks.whole_runs.watched_command import Watched, proportional_mb, run_command
 from configs.schema import OutputConfig
 from configs.techniques import BY_KEY
 from pipeline.ledger import Ledger
@@ -112,7 +111,7 @@ def faked(calls: list[list[str]]) -> Callable[..., Watched]:
         if name == "evaluate_humaneval":
             lines = [json.dumps({"task_id": task, "passed": task == "a"}) for task in "ab"]
             Path(f"{given['--output']}_results.jsonl").write_text("\n".join(lines))
-            return Watched(seconds=1.0, peak_mb=1.0, kinds_mb={})
+            return Watched(seconds=1.0, peak_mb=1.0)
         step_s = 8.0 if name == "train_code_grpo" else 2.0
         run_folder = make_run(
             Path(given["--output-dir"]), given["--run-name"], [step_s] * int(given["--max-steps"])
@@ -120,7 +119,7 @@ def faked(calls: list[list[str]]) -> Callable[..., Watched]:
         final = run_folder / "checkpoints" / f"step-{int(given['--max-steps']):06d}"
         final.mkdir()
         (final / "config.json").touch()
-        return Watched(seconds=9.0, peak_mb=2500.0, kinds_mb={"driver": 1.0})
+        return Watched(seconds=9.0, peak_mb=2500.0)
 
     return run
 
