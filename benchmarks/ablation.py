@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.modes import MODES
 from benchmarks.report import RESULTS, table_text
 from benchmarks.whole_runs import contest
-from benchmarks.whole_runs.training_run import Contender, speed_of
+from benchmarks.whole_runs.training_run import Contender
 from configs.load import load_config, resolve
 from configs.schema import Config
 from configs.techniques import BY_KEY, TECHNIQUES, Scalar
@@ -33,7 +33,6 @@ from configs.yaml_text import dump_value
 
 RESULT = RESULTS / "ablation_cpu.json"
 ALL, PLAIN = "all", "plain"
-_COMPARABLE = ("mode", "cores", "warmup", "steps", "seed", "set", "config")
 # On in plain as well.
 _ALWAYS = ("bf16",)
 # What a technique needs to have anything to do: key -> key.
@@ -97,11 +96,6 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         for name, row in chosen.items()
     }
 
-    def record(entry: contest.Entry, folder: Path) -> dict[str, Any]:
-        name = entry.contender.name
-        speed = speed_of(folder, num_warmup=given.warmup, num_tail=num_tails[name])
-        return {"technique": chosen[name].technique, "speed": speed}
-
     entries = [
         contest.Entry(
             contender=_contender(chosen[name], given.mode),
@@ -109,11 +103,19 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             run_name=f"ablation-{given.mode}-{name}-{repeat}",
             num_steps=given.warmup + given.steps + num_tails[name],
             seed=given.seed + repeat,
+            num_warmup=given.warmup,
+            num_tail=num_tails[name],
         )
         for name, repeat in contest.in_turns(list(chosen), given.repeats)
     ]
-    store = contest.open_store(given, "ablation", _COMPARABLE, given.mode)
-    return contest.hold(store, contest.terms_of(given), entries, record, given)
+    store = contest.open_store(given, "ablation")
+    return contest.hold(
+        store,
+        contest.terms_of(given),
+        entries,
+        lambda entry, folder: {"technique": chosen[entry.contender.name].technique},
+        given,
+    )
 
 
 def _is_chosen(row: Row, only: Sequence[str] | None) -> bool:

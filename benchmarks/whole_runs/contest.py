@@ -34,6 +34,7 @@ from benchmarks.whole_runs.training_run import (
     drop_optimiser_states,
     pass_at_1,
     pass_rates,
+    speed_of,
     time_at,
     train,
     watched_of,
@@ -44,18 +45,28 @@ from pipeline.run_folder import write_text_atomically
 
 BASE = "base"  # the model as it was, before any training
 _PACKAGES = ("torch", "transformers", "trl", "ray")
+_NOT_COMPARED = (
+    *("work", "keep", "limit", "output", "timeout"),
+    *("only", "arms", "repeats", "seeds", "curve"),
+)
 Runs = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One run of a contest: ``number`` is its repeat or its seed, ``run_name`` the name of its folder."""
+    """One run of a contest: ``number`` is its repeat or its seed, ``run_name`` the name of its folder.
+
+    Not counted in its speed are ``num_warmup`` steps and the ``num_tail`` last ones; without a warm-up it has
+    none.
+    """
 
     contender: Contender
     number: int
     run_name: str
     num_steps: int
     seed: int
+    num_warmup: int = 0
+    num_tail: int = 0
 
     @property
     def key(self) -> str:
@@ -112,13 +123,12 @@ class ResultStore:
         }
 
 
-def open_store(
-    given: argparse.Namespace, benchmark: str, names: Iterable[str], mode: str | None = None
-) -> ResultStore:
-    """The store of a command line; the options ``names`` make runs comparable, and the model does."""
-    model = load_config(config_file(given), mode, given.set).model.name
-    settings = {"model": model, **{name: getattr(given, name) for name in names}}
-    return ResultStore(given.output, settings, command_line(benchmark))
+def open_store(given: argparse.Namespace, benchmark: str) -> ResultStore:
+    """The store of a command line; runs are comparable where the model and all options are the same but
+    those that say which runs, and where they go."""
+    options = {name: value for name, value in vars(given).items() if name not in _NOT_COMPARED}
+    model = load_config(config_file(given), getattr(given, "mode", None), given.set).model.name
+    return ResultStore(given.output, {"model": model, **options}, command_line(benchmark))
 
 
 def in_turns(names: Sequence[str], num_repeats: int) -> list[tuple[str, int]]:
@@ -152,12 +162,22 @@ def hold(
             "command_s": watched.seconds,
             "peak_mb": watched.peak_mb,
         }
+        if entry.num_warmup:
+            record["speed"] = speed_of(folder, num_warmup=entry.num_warmup, num_tail=entry.num_tail)
         store.add(entry.key, record)
         print(f"{entry.key}: done", file=sys.stderr, flush=True)
         if not given.keep:
             shutil.rmtree(folder, ignore_errors=True)
         num_done += 1
     return store.result()
+
+
+def measurement_of(given: argparse.Namespace) -> Measurement:
+    """What the options of ``add_measured_options`` say of the measurement."""
+    length = load_config(config_file(given), None, given.set).evaluation.max_completion_length
+    return Measurement(
+        tasks=given.tasks, num_samples=given.samples, max_completion_length=length, seed=given.seed
+    )
 
 
 def steps_ahead(config: Config) -> int:
@@ -188,9 +208,9 @@ def speed_ratios(runs: Runs, name: str, against: str) -> list[float]:
 
 def curve_of(folder: Path, terms: Terms, given: argparse.Namespace) -> list[dict[str, Any]]:
     """Pass rate over steps and training time; the first point is the model as it was."""
-    config = load_config(folder / "config.yaml")
-    measurement = measurement_of(given, config)
-    base = pass_rates(config.model.name, measurement, terms, name=BASE)
+    model = load_config(folder / "config.yaml").model.name
+    measurement = measurement_of(given)
+    base = pass_rates(model, measurement, terms, name=BASE)
     points = [{"step": 0, "time_s": 0.0, **pass_at_1(base)}]
     for step, path in checkpoints(folder).items():
         counts = pass_rates(str(path), measurement, terms, name=f"{folder.name}-{step}")
@@ -223,16 +243,6 @@ def terms_of(given: argparse.Namespace) -> Terms:
         shared=tuple(word for text in given.set for word in ("--set", text)),
         config=given.config,
         save_steps=getattr(given, "save_every", None),
-    )
-
-
-def measurement_of(given: argparse.Namespace, config: Config) -> Measurement:
-    """What the options of ``add_measured_options`` say of the measurement."""
-    return Measurement(
-        tasks=given.tasks,
-        num_samples=given.samples,
-        max_completion_length=config.evaluation.max_completion_length,
-        seed=given.seed,
     )
 
 

@@ -54,7 +54,10 @@ def test_the_table_pairs_arms_by_seed_and_says_what_was_not_reached() -> None:
     settings = {
         "model": "m", "mode": "balanced", "steps": 12, "tasks": "t", "samples": 4, "target": 0.12,
     }  # fmt: skip
-    result = {"settings": settings, "runs": {f"{one['arm']}/{one['seed']}": one for one in runs}}
+    result: dict[str, Any] = {
+        "settings": settings,
+        "runs": {f"{one['arm']}/{one['seed']}": one for one in runs},
+    }
     assert above_uniform(result["runs"], "success_rate") == pytest.approx([0.0225, -0.02]), (
         "seed 2 has no partner"
     )
