@@ -40,12 +40,11 @@ def measure(cases: Sequence[str], num_rounds: int, num_cores: int) -> dict[str, 
     """``cases`` in turn, ``num_rounds`` counted times."""
     os.sched_setaffinity(0, cores := own_cores(num_cores))
     figures: dict[str, list[float]] = {name: [] for name in cases}
-    spans: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory(prefix="code-grpo-startup-") as folder:
         environment = _environment(Path(folder))
         for number in range(num_rounds + 1):
             for name in figures:
-                seconds, spans[name] = _case(name, Path(folder), environment)
+                seconds = _case(name, Path(folder), environment)
                 print(f"round {number} of {num_rounds}: {name} {seconds:.1f} s", file=sys.stderr, flush=True)
                 if number > 0:
                     figures[name].append(seconds)
@@ -55,7 +54,6 @@ def measure(cases: Sequence[str], num_rounds: int, num_cores: int) -> dict[str, 
                 "first_scored_rollout_s": round(statistics.median(seconds), 2),
                 "rounds_s": [round(one, 2) for one in seconds],
                 "limit_s": _LIMITS_S.get(name),
-                "spans_of_the_last_round": spans[name],
             }
             for name, seconds in figures.items()
         },
@@ -64,8 +62,8 @@ def measure(cases: Sequence[str], num_rounds: int, num_cores: int) -> dict[str, 
     }
 
 
-def _case(name: str, folder: Path, environment: Mapping[str, str]) -> tuple[float, list[dict[str, Any]]]:
-    """One start: seconds to the first score, and its spans after the process's start."""
+def _case(name: str, folder: Path, environment: Mapping[str, str]) -> float:
+    """Seconds of one start to its first score."""
     if name != "attached":
         return _start(name, (), folder, environment)
     kept = _command("train_accelerated", "--profile-startup", "--keep-alive")
@@ -77,9 +75,7 @@ def _case(name: str, folder: Path, environment: Mapping[str, str]) -> tuple[floa
         subprocess.run(ended, env=environment, check=True, timeout=60, capture_output=True)
 
 
-def _start(
-    name: str, flags: tuple[str, ...], folder: Path, environment: Mapping[str, str]
-) -> tuple[float, list[dict[str, Any]]]:
+def _start(name: str, flags: tuple[str, ...], folder: Path, environment: Mapping[str, str]) -> float:
     log, said = folder / f"{name}.jsonl", folder / f"{name}.err"
     log.unlink(missing_ok=True)
     command = _command("train_accelerated", "--profile-startup", *flags)
@@ -106,7 +102,7 @@ def _start(
     if name == "attached" and "no resident engine" in said.read_text(encoding="utf-8"):
         raise RuntimeError(f"the run was not attached: {said.read_text(encoding='utf-8').strip()}")
     score = min(span.ended_s for span in found if span.name == FIRST_SCORE)
-    return score - origin_s, [_span(span, origin_s) for span in read_spans(log)]
+    return score - origin_s
 
 
 def _wait_for_score(process: subprocess.Popen[bytes], log: Path, said: Path) -> tuple[Span, ...]:
@@ -120,16 +116,6 @@ def _wait_for_score(process: subprocess.Popen[bytes], log: Path, said: Path) -> 
             raise RuntimeError(f"the run ended without a score: {words}")
         time.sleep(0.1)
     raise TimeoutError(f"no score within {_DEADLINE_S:.0f} s")
-
-
-def _span(span: Span, origin_s: float) -> dict[str, Any]:
-    return {
-        "process": span.process,
-        "name": span.name,
-        "start_s": round(span.started_s - origin_s, 2),
-        "end_s": round(span.ended_s - origin_s, 2),
-        "cpu_s": None if span.cpu_s is None else round(span.cpu_s, 2),
-    }
 
 
 def _command(script: str, *arguments: str) -> list[str]:

@@ -131,9 +131,8 @@ def type_checks(completions: Sequence[RealCompletion], num_rounds: int) -> dict[
     with one_core():
         checker = TypeChecker()
         try:
-            first_s = _seconds(checker.count_errors, programs[:1])
+            checker.count_errors(programs[0])
             rounds_s = [_seconds(checker.count_errors, programs) for _ in range(num_rounds)]
-            mypy = checker.version
         finally:
             checker.close()
         plain = programs[:_NUM_MYPY_PROCESSES]
@@ -141,10 +140,8 @@ def type_checks(completions: Sequence[RealCompletion], num_rounds: int) -> dict[
     return {
         "per_s_per_core": round(len(programs) / statistics.median(rounds_s), 1),
         "rounds_per_s_per_core": [round(len(programs) / one, 1) for one in rounds_s],
-        "first_check_s": round(first_s, 3),
         "by_process_per_s": round(1 / process_s, 2),
         "num_programs": len(programs),
-        "mypy": mypy,
     }
 
 
@@ -195,7 +192,6 @@ def replay(completions: Sequence[RealCompletion], warmed_by: Sequence[RealComple
     return {
         "num_completions": len(completions),
         "hit_rate": round(num_hits / len(completions), 4),
-        "hit_rate_by_part": _hit_rates(completions, cached),
         "seconds_without": round(without_s, 2),
         "seconds_with": round(with_s, 2),
         "saved_s": round(cache.counts.saved_s - before.saved_s, 2),
@@ -207,7 +203,7 @@ def replay(completions: Sequence[RealCompletion], warmed_by: Sequence[RealComple
 def batches_of_64(
     batches: Sequence[Sequence[RealCompletion]], num_workers: int, generation_s: float
 ) -> dict[str, Any]:
-    """Seconds that the batches of a recorded run take to score; medians and sums over them.
+    """Seconds that the batches of a recorded run take to score; medians over them.
 
     ``trl``: our rewards, called as TRL calls a reward function: the whole batch at once, one completion
     after another, no cache. ``plain``: the same, with a fresh ruff process each, as a first version would
@@ -232,7 +228,6 @@ def batches_of_64(
             walls_s["left"].append(coming_s - generation_s)
     return {
         **{f"{name}_s": round(statistics.median(seconds), 3) for name, seconds in walls_s.items()},
-        **{f"all_{name}_s": round(sum(seconds), 2) for name, seconds in walls_s.items()},
         **{f"{name}_to_pool": _median_ratio(walls_s[name], walls_s["pool"]) for name in ("trl", "plain")},
         "trl_to_left": _median_ratio(walls_s["trl"], walls_s["left"]),
         "batches_s": {name: [round(one, 3) for one in seconds] for name, seconds in walls_s.items()},
@@ -277,13 +272,6 @@ def _time_plain(batch: Sequence[RealCompletion], linter: Linter, sandbox: Sandbo
         if score_fast(code, one.task.entry_point, linter).syntax > 0.0:
             sandbox.run(execution_request(one.task, code, _EXECUTION))
     return time.perf_counter() - start
-
-
-def _hit_rates(completions: Sequence[RealCompletion], results: Sequence[RewardResult]) -> dict[str, float]:
-    cached: dict[str, list[bool]] = {}
-    for one, result in zip(completions, results, strict=True):
-        cached.setdefault(one.source, []).append(result.cached)
-    return {source: round(statistics.mean(hits), 4) for source, hits in cached.items()}
 
 
 def _num_unequal(one: Sequence[RewardResult], other: Sequence[RewardResult]) -> int:

@@ -15,12 +15,12 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tests.references.exactness import conditional_probabilities, smallest_p_value
 from configs.schema import Config
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings
 from pipeline.vllm_actor import VllmGenerator, start_vllm_generator
 from pipeline.weights import write_weights
 from tests.pipeline.tiny_model import make_byte_tokenizer
+from tests.references.exactness import conditional_probabilities, smallest_p_value
 
 pytestmark = pytest.mark.slow
 
