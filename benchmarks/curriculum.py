@@ -26,7 +26,7 @@ from benchmarks.report import RESULTS, table_lines
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import Contender
 from configs.load import load_config
-from pipeline.metrics import read_metrics
+from pipeline.record.metrics import read_metrics
 
 RESULT = RESULTS / "curriculum_cpu.json"
 UNIFORM = "uniform"

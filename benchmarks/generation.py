@@ -36,10 +36,11 @@ from benchmarks.report import (
 )
 from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
-from pipeline.engine_environment import engine_environment
-from pipeline.model_loading import load_model, load_tokenizer
-from pipeline.models import resolve_model
-from pipeline.orphan_guard import guarded
+from pipeline.generation.settings import engine_environment
+from pipeline.models.loading import load_model
+from pipeline.models.loading import load_tokenizer
+from pipeline.models.find import resolve_model
+from pipeline.host.orphan_guard import guarded
 
 _GENERATIONS_PER_TASK = 8
 _MIN_SEQUENCES = 16

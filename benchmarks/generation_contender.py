@@ -1,8 +1,8 @@
 """One contender of benchmarks.generation in a process of its own: passes over tasks in, figures out.
 
 Reads lines of JSON on stdin: first what to start, then one pass a line; answers each with one line of
-JSON. The pipeline's own engine runs as the pipeline runs it (pipeline.vllm_engine with the settings
-that pipeline.vllm_actor makes of a configuration). Its rivals are vLLM with its own defaults, and
+JSON. The pipeline's own engine runs as the pipeline runs it (pipeline.generation.vllm.engine with the settings
+that pipeline.generation.vllm_generator makes of a configuration). Its rivals are vLLM with its own defaults, and
 Transformers' ``generate`` on left-padded batches. Started by benchmarks.generation.
 """
 
@@ -26,11 +26,12 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
 from pipeline.messages import GenerationRequest
-from pipeline.model_loading import load_model, load_tokenizer
-from pipeline.prompts import encode_prompt
-from pipeline.sampling import training_sampling
-from pipeline.vllm_actor import engine_settings
-from pipeline.vllm_engine import VllmEngine
+from pipeline.models.loading import load_model
+from pipeline.models.loading import load_tokenizer
+from pipeline.models.prompts import encode_prompt
+from pipeline.models.prompts import training_sampling
+from pipeline.generation.vllm_generator import engine_settings
+from pipeline.generation.vllm.engine import VllmEngine
 
 Prompts = Sequence[tuple[int, ...]]
 

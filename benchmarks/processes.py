@@ -25,7 +25,7 @@ _POLL_S = 0.1
 _LEAVE_S = 60.0
 _DYING_S = 60.0
 _NUM_LAST_LINES = 6
-_ENGINE_MODULE = "pipeline.engine_host"
+_ENGINE_MODULE = "pipeline.generation.host"
 # The command; it ends with this process, should that be killed.
 _PROGRAM = """
 import sys

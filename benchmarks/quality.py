@@ -27,7 +27,7 @@ from benchmarks.report import RESULTS, percent, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import checkpoints, pass_at_1, pass_rates
 from configs.load import load_config
-from pipeline.passk import Estimate
+from pipeline.evaluation.passk import Estimate
 
 RESULT = RESULTS / "quality_cpu.json"
 _NUM_RESAMPLES = 10_000

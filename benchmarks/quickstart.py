@@ -25,9 +25,9 @@ from typing import Any
 
 from benchmarks.report import RESULTS, make_parser, percent, table_lines, table_text
 from curriculum.sources import load_named_tasks
-from pipeline.evaluate import EvaluatedSample
-from pipeline.heldout import earlier_measurement
-from pipeline.metrics import read_metrics
+from pipeline.evaluation.evaluate import EvaluatedSample
+from pipeline.evaluation.heldout import earlier_measurement
+from pipeline.record.metrics import read_metrics
 
 RESULT = RESULTS / "quickstart_cpu.json"
 HUMANEVAL_RESULT = RESULTS / "humaneval_cpu.json"

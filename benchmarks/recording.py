@@ -34,16 +34,23 @@ from curriculum.ladder.index import ladder_tasks
 from curriculum.sampler import Sampler
 from curriculum.sources import load_tasks
 from curriculum.task import Task
-from pipeline.batch_builder import make_batch
-from pipeline.engine_start import choose_device, running_generator
-from pipeline.generator import Generator
-from pipeline.measured_run import RECORD, read_run, write_record
-from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGroup, TrainBatch
-from pipeline.model_loading import load_tokenizer
-from pipeline.models import resolve_model
-from pipeline.prompts import encode_prompt
-from pipeline.rollouts import make_group
-from pipeline.sampling import training_sampling
+from pipeline.rollouts.batch import make_batch
+from pipeline.host.shares import choose_device
+from pipeline.generation.start import running_generator
+from pipeline.generation.generator import Generator
+from pipeline.planning.measured_run import RECORD
+from pipeline.planning.measured_run import read_run
+from pipeline.planning.measured_run import write_record
+from pipeline.messages import Completion
+from pipeline.messages import GenerationRequest
+from pipeline.messages import Rollout
+from pipeline.messages import RolloutGroup
+from pipeline.messages import TrainBatch
+from pipeline.models.loading import load_tokenizer
+from pipeline.models.find import resolve_model
+from pipeline.models.prompts import encode_prompt
+from pipeline.rollouts.producer import make_group
+from pipeline.models.prompts import training_sampling
 from rewards.pool import RewardPool
 from rewards.result import RewardResult
 

@@ -27,12 +27,16 @@ from transformers import PreTrainedModel
 from benchmarks.report import hardware, make_parser, publish, table_text
 from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
-from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightUpdate
-from pipeline.model_loading import load_model, load_tokenizer
-from pipeline.models import resolve_model
-from pipeline.prompts import encode_prompt
-from pipeline.vllm_actor import start_vllm_generator
-from pipeline.weights import write_weights
+from pipeline.messages import Completion
+from pipeline.messages import GenerationRequest
+from pipeline.messages import SamplingSettings
+from pipeline.messages import WeightUpdate
+from pipeline.models.loading import load_model
+from pipeline.models.loading import load_tokenizer
+from pipeline.models.find import resolve_model
+from pipeline.models.prompts import encode_prompt
+from pipeline.generation.vllm_generator import start_vllm_generator
+from pipeline.weights.files import write_weights
 
 LENGTH = 8
 # After Holm's correction within a comparison; there are two comparisons a method.

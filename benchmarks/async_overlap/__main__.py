@@ -25,8 +25,9 @@ from benchmarks.async_overlap.loops import make_config, run, start_rewards
 from benchmarks.async_overlap.sleeping_stages import Order, Shape, StageCosts
 from benchmarks.recording import load_recording
 from benchmarks.report import RESULTS, hardware, make_parser, publish, table_text
-from pipeline.measured_run import MeasuredRun, read_record
-from pipeline.ray_start import running_ray
+from pipeline.planning.measured_run import MeasuredRun
+from pipeline.planning.measured_run import read_record
+from pipeline.cluster.ray_start import running_ray
 
 STAGES = ("generation", "rewards", "training")
 _NUM_FILLING = 3

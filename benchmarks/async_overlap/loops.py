@@ -21,17 +21,19 @@ from benchmarks.async_overlap.sleeping_stages import (
 from configs.schema import Config, OutputConfig
 from curriculum.sampler import Sampler
 from curriculum.task import Task
-from pipeline.ledger import Ledger
-from pipeline.metrics import MetricsWriter, read_metrics
-from pipeline.progress import make_progress
-from pipeline.resume import GroupBasis, terms_of
-from pipeline.rollout_buffer import RolloutBuffer
-from pipeline.rollouts import RolloutProducer
-from pipeline.run_folder import RunFolder
-from pipeline.sampling import training_sampling
-from pipeline.stopping import StopRequest
-from pipeline.trainer_group import TrainerHandle
-from pipeline.training_loop import TrainingLoop
+from pipeline.record.ledger import Ledger
+from pipeline.record.metrics import MetricsWriter
+from pipeline.record.metrics import read_metrics
+from pipeline.record.progress import make_progress
+from pipeline.run.resume import GroupBasis
+from pipeline.run.resume import terms_of
+from pipeline.rollouts.buffer import RolloutBuffer
+from pipeline.rollouts.producer import RolloutProducer
+from pipeline.record.run_folder import RunFolder
+from pipeline.models.prompts import training_sampling
+from pipeline.host.stopping import StopRequest
+from pipeline.training.handle import TrainerHandle
+from pipeline.run.training_loop import TrainingLoop
 from rewards.pool import RewardPool
 from rewards.ray_worker import RayWorker
 

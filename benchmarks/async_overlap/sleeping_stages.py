@@ -15,14 +15,12 @@ from typing import Any, Literal
 
 import ray
 
-from pipeline.messages import (
-    Completion,
-    GenerationRequest,
-    StepResult,
-    TrainBatch,
-    WeightsLoaded,
-    WeightUpdate,
-)
+from pipeline.messages import Completion
+from pipeline.messages import GenerationRequest
+from pipeline.messages import StepResult
+from pipeline.messages import TrainBatch
+from pipeline.messages import WeightsLoaded
+from pipeline.messages import WeightUpdate
 from rewards.pool import RewardPool
 from rewards.result import RewardResult
 
@@ -93,7 +91,7 @@ class Engine:
 
 
 class SleepingGenerator:
-    """See pipeline.generator.Generator."""
+    """See pipeline.generation.generator.Generator."""
 
     def __init__(self, costs: StageCosts, num_places: int) -> None:
         self._costs = costs
@@ -193,7 +191,7 @@ class Ranks:
 
 
 class SleepingTrainer:
-    """See pipeline.trainer_group.TrainerHandle."""
+    """See pipeline.training.handle.TrainerHandle."""
 
     def __init__(self, costs: StageCosts, num_generations: int) -> None:
         self._costs = costs

@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.processes import by_kind, descendants, kill, last_words, start, told, wait_until_gone
-from pipeline.audit import audit
+from pipeline.record.audit import audit
 
 TREE = "whole tree"
 TERMINAL = "terminal"

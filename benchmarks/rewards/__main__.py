@@ -23,7 +23,7 @@ from benchmarks.rewards.figures import (
     type_checks,
 )
 from configs.schema import ExecutionConfig
-from pipeline.ray_start import start_ray
+from pipeline.cluster.ray_start import start_ray
 from rewards.execution import start_sandbox
 
 _BATCH = 64

@@ -22,9 +22,10 @@ from transformers import AutoConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen2
 from benchmarks.recording import load_recording
 from benchmarks.train_step.job import BatchSpec, StepJob
 from configs.schema import ModelConfig
-from pipeline.advantages import group_advantages
-from pipeline.messages import TrainBatch, TrainingSample
-from pipeline.models import resolve_model
+from pipeline.rollouts.advantages import group_advantages
+from pipeline.messages import TrainBatch
+from pipeline.messages import TrainingSample
+from pipeline.models.find import resolve_model
 
 # hidden size, intermediate size, layers, heads; 2 key and value heads, tied embeddings.
 Geometry = tuple[int, int, int, int]

@@ -27,7 +27,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from configs.schema import Config
 from pipeline.messages import TrainBatch
-from pipeline.trainer import Trainer
+from pipeline.training.trainer import Trainer
 
 # GFLOP/s in bf16, dense, of NVIDIA's data sheets (SXM where there are several forms).
 _DATA_SHEET: Final = {"H200": 989_000.0, "H100": 989_000.0, "A100": 312_000.0, "L40S": 362_000.0}

@@ -24,7 +24,7 @@ from benchmarks.train_step.inputs import StepInputs, make_inputs, open_model
 from benchmarks.train_step.job import VARIANTS, Precision, StepJob, Variant, job_config
 from benchmarks.train_step.profile import measure_limit, needed_flops, profile_step
 from configs.schema import Config
-from pipeline.trainer import Trainer
+from pipeline.training.trainer import Trainer
 
 _MIB = 1024**2
 

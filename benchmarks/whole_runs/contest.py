@@ -41,7 +41,7 @@ from benchmarks.whole_runs.training_run import (
 )
 from configs.load import load_config
 from configs.schema import Config
-from pipeline.run_folder import write_text_atomically
+from pipeline.host.files import write_text_atomically
 
 BASE = "base"  # the model as it was, before any training
 _PACKAGES = ("torch", "transformers", "trl", "ray")

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.processes import Watched, run_command
-from pipeline.metrics import read_metrics
-from pipeline.passk import TaskCount, mean_pass_at_k
-from pipeline.run_folder import write_text_atomically
+from pipeline.record.metrics import read_metrics
+from pipeline.evaluation.passk import TaskCount
+from pipeline.evaluation.passk import mean_pass_at_k
+from pipeline.host.files import write_text_atomically
 
 _OWN = "contest.json"  # in the run's folder when it was trained whole: what was watched
 _REPORTED = (

@@ -17,7 +17,7 @@ from benchmarks.async_overlap.__main__ import (
 )
 from benchmarks.async_overlap.loops import Steps, make_config, run, start_rewards
 from benchmarks.async_overlap.sleeping_stages import Order, Shape, StageCosts
-from pipeline.ray_start import running_ray
+from pipeline.cluster.ray_start import running_ray
 
 SHAPE = Shape(groups_per_step=2, num_generations=2, num_generating=2, num_reward_workers=2)
 

@@ -18,7 +18,7 @@ from benchmarks.generation import (
     table,
     task_slices,
 )
-from pipeline.model_loading import load_model
+from pipeline.models.loading import load_model
 from tests.pipeline.tiny_model import save_byte_model
 
 

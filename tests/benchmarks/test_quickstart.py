@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.quickstart import answers_table, count_answers, gather
-from pipeline.evaluate import EvaluatedSample
+from pipeline.evaluation.evaluate import EvaluatedSample
 from rewards.result import RewardResult
 from sandbox.result import Outcome
 

@@ -42,7 +42,7 @@ from benchmarks.train_step.inputs import (
 from benchmarks.train_step.job import TECHNIQUES, VARIANTS, BatchSpec, StepJob, job_config
 from benchmarks.train_step.profile import GROUPS, group_seconds, needed_flops
 from benchmarks.train_step.worker import check_gradients, run_job
-from pipeline import trl_setup
+from pipeline.baseline import trl_setup
 from pipeline.messages import TrainBatch
 from tests.pipeline.tiny_model import VOCABULARY, make_model, save_model
 

@@ -29,9 +29,9 @@ from benchmarks.whole_runs.training_run import (
 )
 from configs.schema import OutputConfig
 from configs.techniques import BY_KEY
-from pipeline.ledger import Ledger
-from pipeline.metrics import MetricsWriter
-from pipeline.run_folder import RunFolder
+from pipeline.record.ledger import Ledger
+from pipeline.record.metrics import MetricsWriter
+from pipeline.record.run_folder import RunFolder
 
 CORES = tuple(sorted(os.sched_getaffinity(0)))[:1]
 
