@@ -17,7 +17,7 @@ import torch
 from configs.schema import Config
 from pipeline.messages import TrainingSample
 from pipeline.training.layout_trial import LayoutTrial
-from pipeline.training.loss import LossType, sequence_weights, step_scale
+from pipeline.training.loss import LossType, step_scale, token_weights
 from pipeline.training.micro_batch import MicroBatch, WeightedSample, build_micro_batch
 from pipeline.training.rows import SharedPrefix, pack, share_prefix, share_prompt
 
@@ -150,7 +150,7 @@ def weight_samples(
     left out, so no denominator changes. A sample without loss tokens is always left out.
     """
     lengths = [sum(sample.loss_mask) for sample in samples]
-    weights = sequence_weights(
+    weights = token_weights(
         lengths, loss_type=loss_type, batch_size=batch_size, max_completion_length=max_completion_length
     )
     return [

@@ -54,7 +54,7 @@ class MicroBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedSample:
-    """A sample with the weight of each of its loss tokens, as of ``loss.sequence_weights``."""
+    """A sample with the weight of each of its loss tokens, as of ``loss.token_weights``."""
 
     sample: TrainingSample
     weight: float
