@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from configs.training_schema import GrpoConfig
 from pipeline.models.loading import head_of
-from pipeline.training.forward import States, completion_states, disabled_adapters
+from pipeline.training.forward import ForwardFn, completion_hidden_states, disabled_adapters
 from pipeline.training.logprobs import logits_gradient_, logprobs_to_probabilities_
 from pipeline.training.loss import LossTokens, needs_whole_sequences, policy_loss
 from pipeline.training.loss_sums import LossSums
@@ -47,7 +47,7 @@ class LossBackward:
     divided by ``temperature``, the one that was sampled with. ``gradient_of`` returns the tensor to which the
     gradient of a parameter is added in place; with it the head's (V, H) is never written for a chunk alone.
     Without it, or where the head is more than one whole trained weight, autograd takes that gradient.
-    ``states`` and ``reference_states`` are the forward passes of the two models, where these are sharded.
+    ``states`` and ``reference_forward`` are the forward passes of the two models, where these are sharded.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class LossBackward:
         *,
         temperature: float,
         gradient_of: Callable[[nn.Parameter], Tensor] | None = None,
-        states: States = completion_states,
-        reference_states: States = completion_states,
+        states: ForwardFn = completion_hidden_states,
+        reference_forward: ForwardFn = completion_hidden_states,
     ) -> None:
         assert reference is not None or grpo.beta == 0
         self._model = model
@@ -67,7 +67,7 @@ class LossBackward:
         self._grpo = grpo
         self._temperature = temperature
         self._states = states
-        self._reference_states = reference_states
+        self._reference_forward = reference_forward
         self._gradient_of = gradient_of if _is_one_trained_weight(head_of(model)) else None
 
     def accumulate(self, batch: MicroBatch) -> LossSums:
@@ -150,7 +150,7 @@ class LossBackward:
             return None
         # The reference may be the policy itself, which without its adapters is what it was.
         with torch.no_grad(), disabled_adapters(self._reference):
-            hidden = self._reference_states(self._reference, batch)
+            hidden = self._reference_forward(self._reference, batch)
         return self._logprobs(self._reference, hidden, batch.target_ids)[batch.prediction_ids]
 
     @torch.no_grad()

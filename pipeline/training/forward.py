@@ -22,11 +22,11 @@ from pipeline.training.micro_batch import MicroBatch
 
 _log = logging.getLogger(__name__)
 
-# The last hidden states (M, H) of a micro-batch, as ``completion_states`` makes them.
-States = Callable[[PreTrainedModel, MicroBatch], Tensor]
+# The last hidden states (M, H) of a micro-batch, as ``completion_hidden_states`` makes them.
+ForwardFn = Callable[[PreTrainedModel, MicroBatch], Tensor]
 
 
-def completion_states(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
+def completion_hidden_states(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
     """The last hidden state at the positions that predict loss tokens: (M, H).
 
     ``use_row_attention`` must have been called on ``model`` before a micro-batch in rows comes.

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pipeline.training.batching import MicroPlan
-from pipeline.training.forward import States, completion_states
+from pipeline.training.forward import ForwardFn, completion_hidden_states
 from pipeline.training.loss_sums import LossSums
 from pipeline.training.micro_batch import MicroBatch
 
@@ -43,7 +43,7 @@ class Ranks(Protocol):
     def load_device(self, device: torch.device) -> torch.device:
         """Where to load a model that will train on ``device``."""
 
-    def shard(self, model: PreTrainedModel, *, bf16: bool) -> States:
+    def shard(self, model: PreTrainedModel, *, bf16: bool) -> ForwardFn:
         """Keep only this rank's part of ``model``, in place; returns its forward pass."""
 
     def share(self, micro_plans: Sequence[MicroPlan]) -> list[MicroPlan]:
@@ -82,9 +82,9 @@ class OneRank:
         """The device."""
         return device
 
-    def shard(self, model: PreTrainedModel, *, bf16: bool) -> States:
+    def shard(self, model: PreTrainedModel, *, bf16: bool) -> ForwardFn:
         """All of the model."""
-        return completion_states
+        return completion_hidden_states
 
     def share(self, micro_plans: Sequence[MicroPlan]) -> list[MicroPlan]:
         """All of them, in their order."""

@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
 from pipeline.training.batching import MicroPlan
-from pipeline.training.forward import States, completion_states
+from pipeline.training.forward import ForwardFn, completion_hidden_states
 from pipeline.training.micro_batch import MicroBatch
 from pipeline.training.ranks import assign_micro_batches
 
@@ -58,7 +58,7 @@ class ShardedRanks:
         """The host: no GPU ever holds the whole model in fp32."""
         return torch.device("cpu")
 
-    def shard(self, model: PreTrainedModel, *, bf16: bool) -> States:
+    def shard(self, model: PreTrainedModel, *, bf16: bool) -> ForwardFn:
         """Shard ``model`` by its layers, and move it to the device of the ranks.
 
         Embedding, last norm and output head make one more part. It stays whole from a micro-batch's forward
@@ -135,4 +135,4 @@ class _Forward(nn.Module):
         self._model = model
 
     def forward(self, batch: MicroBatch) -> Tensor:
-        return completion_states(self._model, batch)
+        return completion_hidden_states(self._model, batch)

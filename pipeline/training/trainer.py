@@ -32,7 +32,7 @@ from pipeline.training.adapters import (
 from pipeline.training.backward import LossBackward, refuse_logit_transforms
 from pipeline.training.batching import StepPlanner, StepTotals
 from pipeline.training.compilation import prepare_layers
-from pipeline.training.forward import States, completion_states, supports_packing, use_row_attention
+from pipeline.training.forward import ForwardFn, completion_hidden_states, supports_packing, use_row_attention
 from pipeline.training.gradient import StepGradient
 from pipeline.training.layout_trial import LayoutTrial
 from pipeline.training.loss_sums import loss_metrics
@@ -79,7 +79,7 @@ class Trainer:
         states = self._ranks.shard(self.model, bf16=training.bf16)
         self._weights = MasterWeights(self.model, bf16=training.bf16 and not self._ranks.casts_weights)
         _disable_dropout(self._weights.compute_model)
-        self._reference, reference_states = self._load_reference(model_path, reference_path, states)
+        self._reference, reference_forward = self._load_reference(model_path, reference_path, states)
         trial = LayoutTrial.of_run(config, supports_packing=supports_packing(config, self.model))
         # Without a trial what is asked for stays.
         self._layouts = trial if tries_layouts else LayoutTrial([trial.present])
@@ -92,7 +92,7 @@ class Trainer:
         )
         self._gradient = StepGradient(
             self._weights,
-            self._make_backward(states, reference_states),
+            self._make_backward(states, reference_forward),
             self._planner,
             self._ranks,
             is_compiled=prepare_layers(self._weights.compute_model, training, self.device),
@@ -103,12 +103,12 @@ class Trainer:
         self._earlier_s = 0.0  # spent on the earlier parts of the step that is open
 
     def _load_reference(
-        self, model_path: Path | str, reference_path: Path | str | None, policy_states: States
-    ) -> tuple[PreTrainedModel | None, States]:
+        self, model_path: Path | str, reference_path: Path | str | None, policy_states: ForwardFn
+    ) -> tuple[PreTrainedModel | None, ForwardFn]:
         """The reference model and its forward pass; no model where ``grpo.beta`` is 0."""
         config = self.config
         if config.grpo.beta == 0:
-            return None, completion_states
+            return None, completion_hidden_states
         if config.lora.enabled and reference_path is None:
             # The policy without its adapters; see pipeline.training.backward.
             return self._weights.compute_model, policy_states
@@ -122,7 +122,7 @@ class Trainer:
         reference.requires_grad_(False)
         return reference, self._ranks.shard(reference, bf16=config.training.bf16)
 
-    def _make_backward(self, states: States, reference_states: States) -> LossBackward:
+    def _make_backward(self, states: ForwardFn, reference_forward: ForwardFn) -> LossBackward:
         return LossBackward(
             self._weights.compute_model,
             self._reference,
@@ -130,7 +130,7 @@ class Trainer:
             temperature=self.config.generation.temperature,
             gradient_of=self._weights.gradient_of,
             states=states,
-            reference_states=reference_states,
+            reference_forward=reference_forward,
         )
 
     def accumulate(self, batch: TrainBatch) -> None:
