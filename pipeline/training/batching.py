@@ -26,7 +26,7 @@ Sharing = Literal["nothing", "prompt", "prefix"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MicroPlan:
+class MicroBatchPlan:
     """The samples of a micro-batch, by prompt; ``build`` makes its tensors.
 
     ``num_tokens`` go through the model, ``num_padding`` of them for nothing. ``capacity`` is how many a
@@ -70,7 +70,7 @@ class MicroBatchLimit:
     max_sequences: int
     max_tokens: int
 
-    def below(self, plan: MicroPlan) -> MicroBatchLimit:
+    def below(self, plan: MicroBatchPlan) -> MicroBatchLimit:
         """Half of what ``plan`` had, which was too much."""
         return MicroBatchLimit(
             max_sequences=min(self.max_sequences, max(plan.num_sequences // 2, 1)),
@@ -112,7 +112,7 @@ class StepPlanner:
             skip_zero_advantages=self._skips_zero_advantages,
         )
 
-    def plan(self, samples: Sequence[WeightedSample], limit: MicroBatchLimit) -> list[MicroPlan]:
+    def plan(self, samples: Sequence[WeightedSample], limit: MicroBatchLimit) -> list[MicroBatchPlan]:
         """See ``plan_micro_batches``."""
         layout = self._layouts.present
         return plan_micro_batches(
@@ -169,7 +169,7 @@ def plan_micro_batches(
     max_tokens: int | None = None,
     min_pack_ratio: float = 0.0,
     min_parts: int = 1,
-) -> list[MicroPlan]:
+) -> list[MicroBatchPlan]:
     """Micro-batches for ``samples``, the largest first.
 
     With ``max_tokens`` samples are packed into rows of at most so many tokens (one sequence may exceed it),
@@ -264,12 +264,12 @@ def _batches(
 
 def _micro_plan(
     row: Sequence[Sequence[WeightedSample]], capacity: int, sharing: Sharing, pad_token_id: int
-) -> MicroPlan:
+) -> MicroBatchPlan:
     # A group with a shared prompt is a row even where rows hold one group.
     is_row = capacity > 0 or sharing != "nothing"
     lengths = [_num_tokens(group, sharing) for group in row]
     num_tokens = sum(lengths) if is_row else max(lengths) * len(lengths)
-    return MicroPlan(
+    return MicroBatchPlan(
         groups=tuple(tuple(group) for group in row),
         is_packed=is_row,
         sharing=sharing,
@@ -290,7 +290,7 @@ class StepTotals:
     num_samples: int
     num_tokens: int
     num_parts: int
-    micro_plans: tuple[MicroPlan, ...]
+    micro_plans: tuple[MicroBatchPlan, ...]
 
     @property
     def num_trained_samples(self) -> int:

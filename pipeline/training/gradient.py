@@ -20,7 +20,7 @@ import torch
 
 from pipeline.messages import TrainBatch
 from pipeline.training.backward import LossBackward
-from pipeline.training.batching import MicroPlan, StepPlanner, StepTotals
+from pipeline.training.batching import MicroBatchPlan, StepPlanner, StepTotals
 from pipeline.training.compilation import uncompile_layers
 from pipeline.training.loss_sums import LossSums
 from pipeline.training.micro_batch import WeightedSample
@@ -48,7 +48,7 @@ class _OpenStep:
         self.num_full_parts = 0
         self.num_samples = 0
         self.num_tokens = 0
-        self.done: list[MicroPlan] = []
+        self.done: list[MicroBatchPlan] = []
         self.sums = LossSums.zeros(device)
 
 
@@ -159,7 +159,7 @@ class StepGradient:
         step.done += plans
         return []
 
-    def _recover(self, step: int, failed: MicroPlan, error: RuntimeError | MemoryError) -> None:
+    def _recover(self, step: int, failed: MicroBatchPlan, error: RuntimeError | MemoryError) -> None:
         """Change what made ``failed`` fail; raises where there is nothing to change."""
         if is_out_of_memory(error):
             self._lower_limit(step, failed, error)
@@ -168,7 +168,7 @@ class StepGradient:
         else:
             raise error
 
-    def _lower_limit(self, step: int, failed: MicroPlan, error: BaseException) -> None:
+    def _lower_limit(self, step: int, failed: MicroBatchPlan, error: BaseException) -> None:
         size = f"{failed.num_sequences} sequences, {failed.num_tokens} tokens with padding"
         if failed.num_sequences == 1:
             raise MemoryError(
@@ -199,7 +199,7 @@ class StepGradient:
         )  # fmt: skip
 
 
-def _samples(plans: Sequence[MicroPlan]) -> list[WeightedSample]:
+def _samples(plans: Sequence[MicroBatchPlan]) -> list[WeightedSample]:
     return [item for plan in plans for item in plan.samples]
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pipeline.training.batching import MicroPlan
+from pipeline.training.batching import MicroBatchPlan
 from pipeline.training.forward import ForwardFn, completion_hidden_states
 from pipeline.training.loss_sums import LossSums
 from pipeline.training.micro_batch import MicroBatch
@@ -46,7 +46,7 @@ class Ranks(Protocol):
     def shard(self, model: PreTrainedModel, *, bf16: bool) -> ForwardFn:
         """Keep only this rank's part of ``model``, in place; returns its forward pass."""
 
-    def share(self, micro_plans: Sequence[MicroPlan]) -> list[MicroPlan]:
+    def share(self, micro_plans: Sequence[MicroBatchPlan]) -> list[MicroBatchPlan]:
         """This rank's part of the step's micro-batches."""
 
     def num_idle(self, num_micro_batches: int) -> int:
@@ -86,7 +86,7 @@ class OneRank:
         """All of the model."""
         return completion_hidden_states
 
-    def share(self, micro_plans: Sequence[MicroPlan]) -> list[MicroPlan]:
+    def share(self, micro_plans: Sequence[MicroBatchPlan]) -> list[MicroBatchPlan]:
         """All of them, in their order."""
         return list(micro_plans)
 

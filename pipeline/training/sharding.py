@@ -19,7 +19,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
-from pipeline.training.batching import MicroPlan
+from pipeline.training.batching import MicroBatchPlan
 from pipeline.training.forward import ForwardFn, completion_hidden_states
 from pipeline.training.micro_batch import MicroBatch
 from pipeline.training.ranks import assign_micro_batches
@@ -86,7 +86,7 @@ class ShardedRanks:
                 module.set_force_sum_reduction_for_comms(True)
         return lambda _, batch: cast(Tensor, forward(batch))
 
-    def share(self, micro_plans: Sequence[MicroPlan]) -> list[MicroPlan]:
+    def share(self, micro_plans: Sequence[MicroBatchPlan]) -> list[MicroBatchPlan]:
         """This rank's part, the longest first."""
         shares = assign_micro_batches([plan.num_tokens for plan in micro_plans], self.num_ranks)
         return [micro_plans[index] for index in shares[self.rank]]

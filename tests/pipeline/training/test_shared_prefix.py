@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.messages import TrainBatch, TrainingSample
-from pipeline.training.batching import MicroPlan, StepTotals, plan_micro_batches, weight_samples
+from pipeline.training.batching import MicroBatchPlan, StepTotals, plan_micro_batches, weight_samples
 from pipeline.training.rows import Tree, share_prefix, share_prompt
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_groups, save_model
@@ -126,7 +126,7 @@ def test_each_loss_token_is_predicted_from_its_own_past(max_tokens: int | None) 
         assert totals.num_shared_tokens - totals.num_shared_prompt_tokens == (3 * 3 + 5) + 3 * 4 + 0
 
 
-def _tree_of(plan: MicroPlan, num_prompt: int) -> Tree:
+def _tree_of(plan: MicroBatchPlan, num_prompt: int) -> Tree:
     layout = plan.build().layout
     assert layout is not None
     places = [group[0].sample.num_prompt_tokens for group in plan.groups]
