@@ -47,7 +47,7 @@ class LossBackward:
     divided by ``temperature``, the one that was sampled with. ``gradient_of`` returns the tensor to which the
     gradient of a parameter is added in place; with it the head's (V, H) is never written for a chunk alone.
     Without it, or where the head is more than one whole trained weight, autograd takes that gradient.
-    ``states`` and ``reference_forward`` are the forward passes of the two models, where these are sharded.
+    ``forward`` and ``reference_forward`` are the forward passes of the two models, where these are sharded.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LossBackward:
         *,
         temperature: float,
         gradient_of: Callable[[nn.Parameter], Tensor] | None = None,
-        states: ForwardFn = completion_hidden_states,
+        forward: ForwardFn = completion_hidden_states,
         reference_forward: ForwardFn = completion_hidden_states,
     ) -> None:
         assert reference is not None or grpo.beta == 0
@@ -66,7 +66,7 @@ class LossBackward:
         self._reference = reference
         self._grpo = grpo
         self._temperature = temperature
-        self._states = states
+        self._forward = forward
         self._reference_forward = reference_forward
         self._gradient_of = gradient_of if _is_one_trained_weight(head_of(model)) else None
 
@@ -78,7 +78,7 @@ class LossBackward:
         sequences and one chunk does not hold all tokens, a first pass without gradient takes the
         log-probabilities of all; the gradient of the loss to them is then known before the chunks begin.
         """
-        hidden = self._states(self._model, batch)  # (M, H)
+        hidden = self._forward(self._model, batch)  # (M, H)
         states = hidden.detach()
         reference = self._reference_logprobs(batch)
         sums = LossSums.zeros(states.device)

@@ -76,10 +76,10 @@ class Trainer:
         use_row_attention(self.model)
         refuse_logit_transforms(self.model)
         self._adapter = adapter_config(self.model, config.model, model_path) if config.lora.enabled else None
-        states = self._ranks.shard(self.model, bf16=training.bf16)
+        forward = self._ranks.shard(self.model, bf16=training.bf16)
         self._weights = MasterWeights(self.model, bf16=training.bf16 and not self._ranks.casts_weights)
         _disable_dropout(self._weights.compute_model)
-        self._reference, reference_forward = self._load_reference(model_path, reference_path, states)
+        self._reference, reference_forward = self._load_reference(model_path, reference_path, forward)
         trial = LayoutTrial.of_run(config, supports_packing=supports_packing(config, self.model))
         # Without a trial what is asked for stays.
         self._layouts = trial if tries_layouts else LayoutTrial([trial.present])
@@ -92,7 +92,7 @@ class Trainer:
         )
         self._gradient = StepGradient(
             self._weights,
-            self._make_backward(states, reference_forward),
+            self._make_backward(forward, reference_forward),
             self._planner,
             self._ranks,
             is_compiled=prepare_layers(self._weights.compute_model, training, self.device),
@@ -103,7 +103,7 @@ class Trainer:
         self._earlier_s = 0.0  # spent on the earlier parts of the step that is open
 
     def _load_reference(
-        self, model_path: Path | str, reference_path: Path | str | None, policy_states: ForwardFn
+        self, model_path: Path | str, reference_path: Path | str | None, policy_forward: ForwardFn
     ) -> tuple[PreTrainedModel | None, ForwardFn]:
         """The reference model and its forward pass; no model where ``grpo.beta`` is 0."""
         config = self.config
@@ -111,7 +111,7 @@ class Trainer:
             return None, completion_hidden_states
         if config.lora.enabled and reference_path is None:
             # The policy without its adapters; see pipeline.training.backward.
-            return self._weights.compute_model, policy_states
+            return self._weights.compute_model, policy_forward
         reference = load_model(
             reference_path or model_path,
             dtype=torch.bfloat16 if config.training.bf16 else torch.float32,
@@ -122,14 +122,14 @@ class Trainer:
         reference.requires_grad_(False)
         return reference, self._ranks.shard(reference, bf16=config.training.bf16)
 
-    def _make_backward(self, states: ForwardFn, reference_forward: ForwardFn) -> LossBackward:
+    def _make_backward(self, forward: ForwardFn, reference_forward: ForwardFn) -> LossBackward:
         return LossBackward(
             self._weights.compute_model,
             self._reference,
             self.config.grpo,
             temperature=self.config.generation.temperature,
             gradient_of=self._weights.gradient_of,
-            states=states,
+            forward=forward,
             reference_forward=reference_forward,
         )
 
