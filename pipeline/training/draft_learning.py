@@ -52,7 +52,7 @@ class _Text(NamedTuple):
     num_prompt: int
 
 
-class Learnt(NamedTuple):
+class LearnedDraft(NamedTuple):
     """What a step of learning left: the mean cross-entropy of a token before it, and the weights' file."""
 
     loss: float
@@ -142,7 +142,7 @@ class DraftLearner:
         self._dtype = dtype
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="draft-learning")
         self._samples: list[TrainingSample] = []
-        self._learning: Future[Learnt] | None = None
+        self._learning: Future[LearnedDraft] | None = None
         self._loss = math.nan
 
     def take(self, batch: TrainBatch) -> None:
@@ -174,10 +174,10 @@ class DraftLearner:
         """Of the last step of learning whose weights were handed out; empty before."""
         return {} if math.isnan(self._loss) else {"draft/loss": self._loss}
 
-    def _learn(self, samples: Sequence[TrainingSample], file: str, policy_version: int) -> Learnt:
+    def _learn(self, samples: Sequence[TrainingSample], file: str, policy_version: int) -> LearnedDraft:
         loss = self._model.learn(samples)
         self._model.write(file, policy_version, self._dtype)
-        return Learnt(loss, file)
+        return LearnedDraft(loss, file)
 
 
 def spread_texts(samples: Sequence[TrainingSample], max_tokens: int) -> list[_Text]:

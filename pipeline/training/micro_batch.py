@@ -91,7 +91,7 @@ def build_micro_batch(
     positions, layout = None, None
     if width is None:
         trees = [tokens.tree for tokens in shared]
-        positions = _moved(torch.tensor([position_ids(trees)]), device)
+        positions = _to_device(torch.tensor([position_ids(trees)]), device)
         layout = make_layout(trees, device)
     num_rows = 1 if width is None else len(groups)
     # In the order of the predictions, so that the tokens of a few of these are neighbours.
@@ -99,20 +99,20 @@ def build_micro_batch(
     counts = Counter(token.prediction for token in tokens)
     predictions, old, advantages, weights, on_policy, sequences = zip(*tokens, strict=True)
     floats = [torch.tensor(values, dtype=torch.float32) for values in (old, advantages, weights, on_policy)]
-    old_logprobs, *others = (_moved(values, device) for values in floats)
+    old_logprobs, *others = (_to_device(values, device) for values in floats)
     return MicroBatch(
-        input_ids=_moved(torch.tensor(builder.ids).view(num_rows, -1), device),
+        input_ids=_to_device(torch.tensor(builder.ids).view(num_rows, -1), device),
         position_ids=positions,
         layout=layout,
-        source_rows=_moved(torch.tensor([row for row, _ in builder.predictions]), device),
-        target_ids=_moved(torch.tensor([target for _, target in builder.predictions]), device),
-        prediction_ids=_moved(torch.tensor(predictions), device),
+        source_rows=_to_device(torch.tensor([row for row, _ in builder.predictions]), device),
+        target_ids=_to_device(torch.tensor([target for _, target in builder.predictions]), device),
+        prediction_ids=_to_device(torch.tensor(predictions), device),
         token_starts=(0, *accumulate(counts[number] for number in range(len(counts)))),
         old_logprobs=old_logprobs,
         advantages=others[0],
         weights=others[1],
         on_policy=others[2],
-        sequence_ids=_moved(torch.tensor(sequences), device),
+        sequence_ids=_to_device(torch.tensor(sequences), device),
         num_sequences=builder.num_sequences,
     )
 
@@ -172,7 +172,7 @@ class _Builder:
         self.num_sequences += 1
 
 
-def _moved(tensor: Tensor, device: torch.device | str) -> Tensor:
+def _to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
     """``tensor`` on ``device`` without waiting for it: only pinned memory is copied in the background."""
     if torch.device(device).type == "cpu":
         return tensor

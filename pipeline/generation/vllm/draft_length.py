@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 # A batch must promise this much more throughput before it is drafted for: estimates are noisy, and the best
 # of many is too good. With 1.03 the first pass of 16 sequences lost 6 % (benchmarks.generation).
 MIN_GAIN = 1.1
-# Decisions for nothing after which a batch size is left in peace, and for how many steps.
+# Decisions for nothing after which a batch size is not drafted for, and for how many steps.
 _PATIENCE = 8
 _REST_STEPS = 24
 # One step in so many is plain although drafts would pay, so that the plain time stays known.
@@ -134,16 +134,17 @@ class DraftPlanner:
         self.acceptance = Acceptance()
         self.capacity = capacity
         self._most = most
-        self._vain: dict[int, int] = {}
+        # By size of the batch; beyond _PATIENCE it counts the steps of rest.
+        self._num_declined: dict[int, int] = {}
         self._decisions = 0
 
     def limit(self, num_sequences: int) -> int:
         """Tokens to look for in each sequence; 0: do not even look."""
         most = draft_limit(self.capacity, num_sequences, self._most)
         size = num_sequences.bit_length()
-        vain = self._vain.get(size, 0)
-        if most and vain >= _PATIENCE:
-            self._vain[size] = vain + 1 if vain < _PATIENCE + _REST_STEPS else 0
+        num_declined = self._num_declined.get(size, 0)
+        if most and num_declined >= _PATIENCE:
+            self._num_declined[size] = num_declined + 1 if num_declined < _PATIENCE + _REST_STEPS else 0
             return 0
         return most
 
@@ -169,7 +170,7 @@ class DraftPlanner:
             if speed > best:
                 best, chosen = speed, count
         size = num_sequences.bit_length()
-        self._vain[size] = 0 if chosen else self._vain.get(size, 0) + 1
+        self._num_declined[size] = 0 if chosen else self._num_declined.get(size, 0) + 1
         if self._decisions % _PLAIN_EVERY:
             for _, row in survivals[:chosen]:
                 lengths[row] += 1
