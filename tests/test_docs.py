@@ -65,7 +65,7 @@ COMMANDS: Mapping[str, Command] = {
     "python -m pipeline.report": report,
     "python -m pipeline.record.audit": audit.main,
     "python -m pipeline.handover.command": hand_over.main,
-    "python -m pipeline.models.find.merging": merging.main,
+    "python -m pipeline.models.merging": merging.main,
 }
 
 
