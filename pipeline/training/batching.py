@@ -99,7 +99,7 @@ class StepPlanner:
         self._max_completion_length = config.generation.max_completion_length
         # The KL term has a gradient where the advantage is zero.
         self._skips_zero_advantages = acceleration.skip_zero_advantages and config.grpo.beta == 0
-        self._shared: Sharing = "prefix" if acceleration.shared_prefix else "prompt"
+        self._sharing: Sharing = "prefix" if acceleration.shared_prefix else "prompt"
         self._min_pack_ratio = acceleration.token_packing.min_pack_ratio
 
     def weighted(self, samples: Sequence[TrainingSample]) -> list[WeightedSample]:
@@ -118,7 +118,7 @@ class StepPlanner:
         return plan_micro_batches(
             samples,
             pad_token_id=self._pad_token_id,
-            sharing=self._shared if layout.shares_prompts else "nothing",
+            sharing=self._sharing if layout.shares_prompts else "nothing",
             max_sequences=limit.max_sequences,
             max_tokens=limit.max_tokens if layout.packs else None,
             min_pack_ratio=self._min_pack_ratio,
