@@ -85,12 +85,12 @@ def build_micro_batch(
     sample is malformed.
     """
     builder = _Builder()
-    for group, tokens in zip(groups, shared, strict=True):
-        num_padding = 0 if width is None else width - len(tokens.token_ids)
-        builder.add_group(group, tokens, [pad_token_id] * num_padding)
+    for group, common in zip(groups, shared, strict=True):
+        num_padding = 0 if width is None else width - len(common.token_ids)
+        builder.add_group(group, common, [pad_token_id] * num_padding)
     positions, layout = None, None
     if width is None:
-        trees = [tokens.tree for tokens in shared]
+        trees = [common.tree for common in shared]
         positions = _to_device(torch.tensor([position_ids(trees)]), device)
         layout = make_layout(trees, device)
     num_rows = 1 if width is None else len(groups)
