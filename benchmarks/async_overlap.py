@@ -7,8 +7,7 @@ workers and trainer are Ray actors that sleep for recorded costs, so that two co
 completions, seconds of scores, the optimiser's share of training and the cost of a weight update in relation
 to a step are those of recorded runs; a mix scales the three stages so that one of them takes --step-s seconds
 a step by itself, and each of the others --others of that. "synchronous" generates all, then scores all, then
-trains; "on-policy overlap" is max_staleness 0 with streamed steps; "asynchronous" is max_staleness 1. Beside
-each stands what the discrete-event model of pipeline.planning.pipeline_model predicts.
+trains; "on-policy overlap" is max_staleness 0 with streamed steps; "asynchronous" is max_staleness 1.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from typing import Any, get_args
 
 from benchmarks.machine import hardware
 from benchmarks.overlap_run import Order, make_config, run, shape_of, start_rewards
+from benchmarks.record_costs import RecordedRun, read_record
 from benchmarks.recording import load_recording
 from benchmarks.report import add_output_options, publish
 from benchmarks.sleeping_stages import first_costs
+from benchmarks.stage_costs import PipelineShape, StageCosts, own_times
 from pipeline.cluster.ray_start import running_ray
-from pipeline.planning.measured_run import MeasuredRun, read_record
-from pipeline.planning.pipeline_model import PipelineShape, StageCosts, own_times, predict
 
 STAGES = ("generation", "rewards", "training")
 _NUM_FILLING = 3
@@ -40,7 +39,7 @@ _PROFILE = Path(__file__).parent / "results" / "train_step_profile_cpu.json"
 class Recorded:
     """What real runs measured: a run, the seconds of scores, the optimiser's share of training."""
 
-    run: MeasuredRun
+    run: RecordedRun
     reward_s: tuple[float, ...]
     optimizer_share: float
 
@@ -148,10 +147,6 @@ async def _measure_one(
         "trainer_waited_s": statistics.fmean(waited),
         "seconds": list(times.seconds),
     }
-    if order == "synchronous":
-        return row
-    predicted_s = predict(costs, shape_of(order, shape), num_steps=num_steps, num_filling=_NUM_FILLING).step_s
-    row |= {"predicted_s": predicted_s, "predicted_off": predicted_s / step_s - 1.0}
     if order == "on-policy overlap":
         bound_s = on_policy_bound_s(costs, shape, num_steps)
         row |= {"bound_s": bound_s, "over_bound": step_s / bound_s}
@@ -161,15 +156,12 @@ async def _measure_one(
 def table(result: dict[str, Any]) -> str:
     """The figures in Markdown."""
     lines = [
-        "| slowest stage | order | step | over the slowest stage alone | over the on-policy bound | model |",
-        "|---|---|---|---|---|---|",
+        "| slowest stage | order | step | over the slowest stage alone | over the on-policy bound |",
+        "|---|---|---|---|---|",
     ]
     for row in result["rows"]:
         bound = f"{row['over_bound']:.2f}" if "over_bound" in row else ""
-        model = ""
-        if "predicted_s" in row:
-            model = f"{row['predicted_s']:.2f} s ({100 * row['predicted_off']:+.1f} %)"
-        cells = [f"{row['step_s']:.2f} s", f"{row['ratio']:.2f}", bound, model]
+        cells = [f"{row['step_s']:.2f} s", f"{row['ratio']:.2f}", bound]
         lines.append(f"| {row['slowest']} | {row['order']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

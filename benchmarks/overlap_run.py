@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from benchmarks.sleeping_stages import REWARD, SleepingGenerator, SleepingTrainer, SynchronousScorer
+from benchmarks.stage_costs import PipelineShape, StageCosts
 from configs.schema import Config, OutputConfig
 from curriculum.sampler import Sampler
 from curriculum.task import Task
 from pipeline.host.stopping import StopRequest
 from pipeline.models.prompts import training_sampling
-from pipeline.planning.pipeline_model import PipelineShape, StageCosts
 from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import MetricsWriter, read_metrics
 from pipeline.record.progress import make_progress

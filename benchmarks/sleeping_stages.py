@@ -16,6 +16,7 @@ from typing import Any
 
 import ray
 
+from benchmarks.stage_costs import StageCosts
 from pipeline.messages import (
     Completion,
     GenerationRequest,
@@ -24,7 +25,6 @@ from pipeline.messages import (
     WeightsLoaded,
     WeightUpdate,
 )
-from pipeline.planning.pipeline_model import StageCosts
 from rewards.pool import RewardPool
 from rewards.result import RewardResult
 
