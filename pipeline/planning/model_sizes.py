@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from configs.schema import ModelConfig
 from pipeline.host.files import cache_root
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _HUB_TIMEOUT_S = 5.0
 # The built-in model has no config.json before its first run has fetched it.
-_BUILT_IN_SIZES: Final = {
+_BUILT_IN_SIZES: Final[dict[str, Any]] = {
     **{"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3},
     **{"intermediate_size": 1536, "vocab_size": 49152, "tie_word_embeddings": True},
 }
@@ -80,7 +80,9 @@ def _count(config: PretrainedConfig, origin: str, trust_remote_code: bool) -> Mo
     if getattr(text, "num_experts", None) or getattr(text, "num_local_experts", None):
         raise ValueError("it is a mixture of experts, for which no estimate is made")
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+        model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+            config, trust_remote_code=trust_remote_code
+        )
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     return ModelShape(

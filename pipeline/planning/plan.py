@@ -1,9 +1,8 @@
 """``train_accelerated --plan RUN_DIR``: how many generators, trainer ranks and reward workers to take.
 
-In closed form, from what that run measured: n GPUs are taken to do n times the work of one. With staleness a
-step takes as long as its slowest stage by itself, on-policy the same share as in the run of all stages in
-turn: within a tenth of what benchmarks.async_overlap measured (a test). The batch grows with the GPUs. Knows
-no traffic between GPUs and simulates nothing.
+In closed form, from what that run measured: n GPUs do n times the work of one, and the batch grows with them.
+With staleness a step takes as long as its slowest stage by itself, on-policy the same share as in the run of
+all stages in turn: within a tenth of what benchmarks.async_overlap measured. Knows no traffic between GPUs.
 """
 
 from __future__ import annotations
