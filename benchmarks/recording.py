@@ -2,7 +2,7 @@
 
     python -m benchmarks.recording step                 # both recorded steps
     python -m benchmarks.recording step --only short
-    python -m benchmarks.recording costs RUN_DIR        # for async_overlap, and for plans without a run
+    python -m benchmarks.recording costs RUN_DIR        # for async_overlap
 
 A recorded step is gzipped JSON: 8 drawn tasks, 8 completions each, with what generator and judge said. Tasks
 are kept by id and looked up in the built-in ladder; samples and advantages are made when it is loaded,
@@ -28,6 +28,7 @@ import numpy as np
 from pydantic import TypeAdapter
 from transformers import PreTrainedTokenizerBase
 
+from benchmarks.async_overlap.recorded import RECORD, record_run, write_record
 from benchmarks.report import circumstances, command_line, make_parser
 from configs.schema import Config, GrpoConfig
 from curriculum.ladder.index import ladder_tasks
@@ -41,7 +42,6 @@ from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGro
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_tokenizer
 from pipeline.models.prompts import encode_prompt, training_sampling
-from pipeline.planning.measured_run import RECORD, read_run, write_record
 from pipeline.rollouts.batch import make_batch
 from pipeline.rollouts.producer import make_group
 from rewards.pool import RewardPool
@@ -230,10 +230,9 @@ def _record_step(given: argparse.Namespace) -> None:
 
 
 def _record_costs(given: argparse.Namespace) -> None:
-    run = read_run(given.run)
-    origin = f"a recorded run (benchmarks/data/{RECORD.name}; no run of yours was named)"
-    write_record(dataclasses.replace(run, origin=origin), given.output)
-    print(f"{given.output}: {run.num_steps} steps on {run.device}")
+    recorded = record_run(given.run)
+    write_record(recorded, given.output)
+    print(f"{given.output}: {len(recorded.lengths)} completions, steps of {recorded.step_s:.2f} s")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

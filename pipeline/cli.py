@@ -19,7 +19,6 @@ from pipeline.command_line import USER_ERROR, make_parser, parse
 from pipeline.errors import RunStoppedError, StageError
 from pipeline.flags import (
     LATEST,
-    RECORDED,
     WATCH_PORT,
     add_acceleration_flags,
     add_evaluation_flags,
@@ -57,7 +56,7 @@ _NUMBER_FLAGS = {
 }
 _OFF_FLAGS = {"no_cache": "acceleration.reward_cache.enabled", "no_execution": "execution.enabled"}
 _ON_FLAGS = {"keep_alive": "runtime.keep_alive", "attach": "runtime.attach"}
-_NEEDED_FLAGS = {"gpus": "--plan", "assume": "--plan", "gpu_memory": "--dry-run", "watch_port": "--watch"}
+_NEEDED_FLAGS = {"gpus": "--plan", "gpu_memory": "--dry-run", "watch_port": "--watch"}
 _ACCELERATION_FLAGS = ("speedup_mode", "async_workers", "curriculum_warmup", "no_cache", "resume")
 
 
@@ -144,17 +143,16 @@ def _watch(arguments: argparse.Namespace) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    """A plan for the configuration of the command line, or of the run whose costs it is made from."""
+    """A plan for the configuration of the command line, or of the run that it is made from."""
     from os.path import isfile
 
-    folder = None if arguments.plan == RECORDED else arguments.plan
     file = arguments.config
-    if file is None and folder is not None and isfile(f"{folder}/{RUN_CONFIG_NAME}"):
-        file = f"{folder}/{RUN_CONFIG_NAME}"
+    if file is None and isfile(f"{arguments.plan}/{RUN_CONFIG_NAME}"):
+        file = f"{arguments.plan}/{RUN_CONFIG_NAME}"
     resolved = _resolve(arguments, file, arguments.speedup_mode)
     from pipeline.planning.plan import run_plan
 
-    return run_plan(resolved.config, folder, arguments.gpus, arguments.assume)
+    return run_plan(resolved.config, arguments.plan, arguments.gpus)
 
 
 def _refuse_useless_flags(arguments: argparse.Namespace) -> None:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from configs.evaluation_options import EvaluationOptions
 
 LATEST = "latest"
-RECORDED = "recorded"
 WATCH_PORT = 8763
 
 
@@ -200,20 +199,11 @@ def add_plan_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan",
         metavar="RUN_DIR",
-        nargs="?",
-        const=RECORDED,
         help="print how many generators, trainer ranks and reward workers to take of 8, 64 and 1,024 GPUs, "
-        "from what that run measured (without a name: from a recorded run), and stop",
+        "from what that run measured, and stop",
     )
     parser.add_argument(
         "--gpus", metavar="N", action="append", default=[], help="plan for N GPUs instead; may be repeated"
-    )
-    parser.add_argument(
-        "--assume",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="change an assumption of the plan, which names them all; may be repeated",
     )
 
 

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from benchmarks.async_overlap.loops import make_config, run, start_rewards
+from benchmarks.async_overlap.recorded import RecordedRun, read_record
 from benchmarks.async_overlap.sleeping_stages import Order, Shape, StageCosts
 from benchmarks.recording import load_recording
 from benchmarks.report import RESULTS, hardware, make_parser, publish, table_text
 from pipeline.cluster.ray_start import running_ray
-from pipeline.planning.measured_run import MeasuredRun, read_record
 
 STAGES = ("generation", "rewards", "training")
 _NUM_FILLING = 3
@@ -37,7 +37,7 @@ _PROFILE = RESULTS / "train_step_profile_cpu.json"
 class Recorded:
     """What real runs measured: a run, the seconds of scores, the optimiser's share of training."""
 
-    run: MeasuredRun
+    run: RecordedRun
     reward_s: tuple[float, ...]
     optimizer_share: float
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -82,11 +82,7 @@ def _report_run(folder: Path, *, is_json: bool) -> int:
             print(f"error: {line}", file=sys.stderr)
         return USER_ERROR
     if is_json:
-        advice = [
-            {"setting": a.change.setting, "predicted_step_s": a.step_s, "gain": a.gain, "note": a.change.note}
-            for a in found.advice
-        ]
-        print(json.dumps(asdict(replace(found, advice=())) | {"advice": advice}))
+        print(json.dumps(asdict(found)))
     else:
         print(as_text(found))
     return 0

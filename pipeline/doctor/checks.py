@@ -1,9 +1,7 @@
 """A verdict on each thing that a run needs of its machine, and what to type where something is amiss.
 
-Pure: from facts (pipeline.doctor.machine) to findings. The bounds are those of the default run, the built-in
-135M model; a larger model needs more.
-
-A verdict of the doctor on one thing, and what to do about it.
+Pure: from facts (pipeline.doctor.machine) to findings; looks at nothing itself. The bounds are those of the
+default run, the built-in 135M model; a larger model needs more.
 """
 
 from __future__ import annotations
@@ -29,6 +27,40 @@ _GPU_WANTED_GIB = 12.0
 _LEAST_CAPABILITY, _BF16_CAPABILITY = 7.0, 8.0
 _LEAST_PYTHON = "3.11"
 _BUSY_SHARE = 0.5
+
+
+Verdict = Literal["ok", "warning", "failure"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """``subject`` was looked at, ``said`` is what was found, ``mend`` what to do about it, if anything."""
+
+    subject: str
+    verdict: Verdict
+    said: str
+    mend: str = ""
+
+
+def worst(findings: Sequence[Finding]) -> Verdict:
+    """The gravest verdict among ``findings``."""
+    order: tuple[Verdict, ...] = ("ok", "warning", "failure")
+    return max((finding.verdict for finding in findings), key=order.index, default="ok")
+
+
+def ok(subject: str, said: str) -> Finding:
+    """Nothing to do."""
+    return Finding(subject=subject, verdict="ok", said=said)
+
+
+def warning(subject: str, said: str, mend: str) -> Finding:
+    """A run works, but worse than it could."""
+    return Finding(subject=subject, verdict="warning", said=said, mend=mend)
+
+
+def failure(subject: str, said: str, mend: str) -> Finding:
+    """A run does not work."""
+    return Finding(subject=subject, verdict="failure", said=said, mend=mend)
 
 
 def examine(machine: Machine) -> tuple[Finding, ...]:
@@ -282,37 +314,3 @@ def _compiler(machine: Machine) -> Finding:
             "apt-get install g++ (or leave both as they are)",
         )
     return ok("compiler", machine.compiler)
-
-
-Verdict = Literal["ok", "warning", "failure"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """``subject`` was looked at, ``said`` is what was found, ``mend`` what to do about it, if anything."""
-
-    subject: str
-    verdict: Verdict
-    said: str
-    mend: str = ""
-
-
-def worst(findings: Sequence[Finding]) -> Verdict:
-    """The gravest verdict among ``findings``."""
-    order: tuple[Verdict, ...] = ("ok", "warning", "failure")
-    return max((finding.verdict for finding in findings), key=order.index, default="ok")
-
-
-def ok(subject: str, said: str) -> Finding:
-    """Nothing to do."""
-    return Finding(subject=subject, verdict="ok", said=said)
-
-
-def warning(subject: str, said: str, mend: str) -> Finding:
-    """A run works, but worse than it could."""
-    return Finding(subject=subject, verdict="warning", said=said, mend=mend)
-
-
-def failure(subject: str, said: str, mend: str) -> Finding:
-    """A run does not work."""
-    return Finding(subject=subject, verdict="failure", said=said, mend=mend)

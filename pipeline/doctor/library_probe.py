@@ -15,7 +15,7 @@ from typing import Any
 
 
 def probe(names: Sequence[str]) -> dict[str, Any]:
-    """The fields of machine_facts.Libraries, as far as ``names`` tell them."""
+    """The fields of pipeline.doctor.machine.Libraries, as far as ``names`` tell them."""
     modules, errors = {}, {}
     for name in names:
         try:

@@ -5,8 +5,7 @@
 
 An adapted layer computes W x + (lora_alpha / r) B A x (arXiv:2106.09685); merged it is one matrix again, so
 that an engine serves it at the speed of the base. Needs neither PEFT nor the model's code, and does not
-train. Called by pipeline.models.find (adapter folders as models), by the engines' weight updates, and by
-hand:
+train. By hand:
 
     python -m pipeline.models.merging ADAPTER_FOLDER OUT_FOLDER [BASE_FOLDER]
 """

@@ -1,9 +1,7 @@
-"""How a task is put to the model: chat messages, their text, and the token ids.
+"""How a model is asked: a task as chat messages, their text and token ids, and how answers are sampled.
 
-Training, evaluation and the baseline all ask through here, so that they ask alike. Does not sample
-and does not read answers back (rewards.extract does).
-
-Sampling settings from the configuration; training, evaluation and the baseline share them.
+Training, evaluation and the baseline all ask through here, so that they ask alike. Samples nothing and does
+not read answers back (rewards.extract does).
 """
 
 from __future__ import annotations

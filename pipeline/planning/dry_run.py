@@ -1,7 +1,6 @@
 """What a run would be, without loading a model: steps, batch shapes, memory, and what will go wrong.
 
-Everything that can be refused beforehand is refused by the same code as in the run itself. The tasks are
-loaded (hub data sets are not).
+What can be refused beforehand is refused by the run's own code. Tasks are loaded, hub data sets are not.
 """
 
 from __future__ import annotations
@@ -19,17 +18,11 @@ from configs.schema import Config
 from configs.task_sets import is_on_hub
 from configs.yaml_text import parse_value
 from curriculum.sources import load_tasks
+from pipeline.command_line import USER_ERROR
 from pipeline.host.shares import choose_device, may_have_gpu, torch_sees_gpu
-from pipeline.planning.memory_estimate import (
-    ProcessMemory,
-    engine_parts,
-    kv_tokens,
-    micro_batch_tokens,
-    processes,
-)
-from pipeline.planning.model_sizes import ModelShape, find_shape, known_models
+from pipeline.planning.memory_estimate import ProcessMemory, kv_tokens, micro_batch_tokens, processes
+from pipeline.planning.model_sizes import ModelShape, find_shape
 
-USER_ERROR = 2
 _GB = 1e9
 # The memory that a card of so many GB has; --gpu-memory says another.
 _USABLE = 0.97
@@ -56,13 +49,12 @@ def run_dry(resolved: Resolved, gpu_memory: str | None) -> int:
         machine = Machine(host_bytes=None, gpu_bytes=machine.gpu_bytes)
     shape = find_shape(config.model)
     device = intended_device(config, machine)
-    print("\n".join(_head(resolved, device)))
-    print("\n".join(_tasks(config)))
+    print("\n".join([*_head(config, device), _tasks(config)]))
     faults: list[str] = []
     if shape is None:
         print(
-            f"memory: not known: {config.model.name} is not on this machine and its sizes are not known "
-            f"beforehand; known are {', '.join(known_models())}, and every folder with a config.json"
+            f"memory: not known: {config.model.name} has no config.json on this machine, and it could not be "
+            "had from the hub; give a folder with one, or a hub id that this machine can reach"
         )
     else:
         every = processes(config, shape, device, machine.gpu_bytes)
@@ -90,17 +82,13 @@ def this_machine(gpu_memory_gb: float | None) -> Machine:
     """This machine; or another one, of which only the card of ``gpu_memory_gb`` is known."""
     if gpu_memory_gb is not None:
         return Machine(host_bytes=None, gpu_bytes=gpu_memory_gb * _GB * _USABLE)
+    gpu_bytes = None
+    if may_have_gpu() and torch_sees_gpu():
+        import torch
+
+        gpu_bytes = float(torch.cuda.get_device_properties(0).total_memory)
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    return Machine(host_bytes=float(pages * size), gpu_bytes=_own_gpu_bytes())
-
-
-def _own_gpu_bytes() -> float | None:
-    if not (may_have_gpu() and torch_sees_gpu()):
-        return None
-    # Imported here: on a CPU nothing of torch is asked.
-    import torch
-
-    return float(torch.cuda.get_device_properties(0).total_memory)
+    return Machine(host_bytes=float(pages * size), gpu_bytes=gpu_bytes)
 
 
 def intended_device(config: Config, machine: Machine) -> str:
@@ -115,7 +103,7 @@ def expected_faults(
 ) -> list[str]:
     """What would end the run for want of memory, and the settings to change."""
     faults = []
-    host = sum(process.count * process.host_bytes for process in every)
+    host = _host_bytes(every)
     if machine.host_bytes is not None and host > machine.host_bytes:
         faults.append(
             f"memory: about {host / _GB:.1f} GB of this machine's {machine.host_bytes / _GB:.1f} GB would be "
@@ -123,8 +111,8 @@ def expected_faults(
         )
     if device == "cpu" or machine.gpu_bytes is None:
         return faults
-    by_name = {process.name: process for process in every}
-    trainer, share = by_name["trainer"].gpu_bytes, config.generation.gpu_memory_utilization
+    trainer = next(process.gpu_bytes for process in every if process.name == "trainer")
+    share = config.generation.gpu_memory_utilization
     left = machine.gpu_bytes * (1.0 if config.runtime.placement == "split" else 1.0 - share)
     if trainer > left:
         faults.append(
@@ -132,15 +120,26 @@ def expected_faults(
             f"{left / _GB:.1f} GB of the GPU, and it needs about {trainer / _GB:.1f} GB; "
             f"{_smaller(config, device)}"
         )
-    reserved = machine.gpu_bytes * share
-    cache = engine_parts(config, shape, device, machine.gpu_bytes)["KV cache and the rest"]
-    longest = config.generation.max_prompt_length + config.generation.max_completion_length
-    if kv_tokens(config, shape, cache) < longest:
+    longest = _longest(config)
+    if kv_tokens(config, shape, _cache_bytes(every)) < longest:
         faults.append(
-            f"generation.gpu_memory_utilization: value {share:g}: of {reserved / _GB:.1f} GB the weights "
-            f"leave no room for one sequence of {longest} tokens; set it higher"
+            f"generation.gpu_memory_utilization: value {share:g}: of {share * machine.gpu_bytes / _GB:.1f} "
+            f"GB the weights leave no room for one sequence of {longest} tokens; set it higher"
         )
     return faults
+
+
+def _host_bytes(every: Sequence[ProcessMemory]) -> float:
+    return sum(process.count * process.host_bytes for process in every)
+
+
+def _cache_bytes(every: Sequence[ProcessMemory]) -> float:
+    parts = {name: value for process in every for name, value in {**process.host, **process.gpu}.items()}
+    return parts.get("KV cache", parts.get("KV cache and the rest", 0.0))
+
+
+def _longest(config: Config) -> int:
+    return config.generation.max_prompt_length + config.generation.max_completion_length
 
 
 def _smaller(config: Config, device: str) -> str:
@@ -160,33 +159,30 @@ def _smaller(config: Config, device: str) -> str:
     return ", or ".join(words)
 
 
-def _head(resolved: Resolved, device: str) -> list[str]:
-    config = resolved.config
+def _head(config: Config, device: str) -> list[str]:
     training, generation, grpo = config.training, config.generation, config.grpo
-    total = training.max_steps * config.completions_per_step
     ahead = config.acceleration.max_staleness
-    longest = generation.max_prompt_length + generation.max_completion_length
-    tokens = micro_batch_tokens(config)
     packing = config.acceleration.token_packing
     how = f"rows of up to {packing.max_tokens} tokens" if packing.enabled else "padded batches"
     return [
         f"dry run: nothing is loaded; {config.model.name} on {device}, mode {config.acceleration.mode}",
         f"steps: {training.max_steps}, each on {config.prompts_per_step} prompts with {grpo.num_generations} "
-        f"completions = {config.completions_per_step} completions; {total} in all",
+        f"completions = {config.completions_per_step} completions; "
+        f"{training.max_steps * config.completions_per_step} in all",
         f"sequences: prompts up to {generation.max_prompt_length}, completions up to "
         f"{generation.max_completion_length} tokens; {generation.max_num_seqs} written at once, up to "
         f"{config.completions_per_step * (1 + ahead)} wanted ({ahead} steps ahead)",
-        f"micro-batches: {how}; at most {tokens} tokens go through the trained model together "
-        f"(a sequence has up to {longest})",
+        f"micro-batches: {how}; at most {micro_batch_tokens(config)} tokens go through the trained model "
+        f"together (a sequence has up to {_longest(config)})",
     ]
 
 
-def _tasks(config: Config) -> list[str]:
+def _tasks(config: Config) -> str:
     if is_on_hub(config.dataset.name):
-        return [f"tasks: {config.dataset.name}, not looked at"]
+        return f"tasks: {config.dataset.name}, not looked at"
     tasks = load_tasks(config.dataset)
     epochs = config.training.max_steps * config.prompts_per_step / len(tasks)
-    return [f"tasks: {len(tasks)} of {config.dataset.name}; {epochs:.2f} passes over them"]
+    return f"tasks: {len(tasks)} of {config.dataset.name}; {epochs:.2f} passes over them"
 
 
 def _memory(
@@ -202,19 +198,15 @@ def _memory(
             if parts:
                 each = ", ".join(f"{what} {value / _GB:.2f}" for what, value in parts.items() if value > 0)
                 lines.append(f"  {name + ', ' + place:<22} {sum(parts.values()) / _GB:6.2f}  ({each})")
-    host = sum(process.count * process.host_bytes for process in every)
     of = "" if machine.host_bytes is None else f"  of {machine.host_bytes / _GB:.1f}"
-    lines.append(f"  {'all on the host':<22} {host / _GB:6.2f}{of}")
+    lines.append(f"  {'all on the host':<22} {_host_bytes(every) / _GB:6.2f}{of}")
     if device != "cpu":
         card = "not given (--gpu-memory)" if machine.gpu_bytes is None else f"{machine.gpu_bytes / _GB:.1f}"
         lines.append(f"  a card's memory: {card}")
-    engine = engine_parts(config, shape, device, machine.gpu_bytes)
-    cache = engine.get("KV cache", engine.get("KV cache and the rest", 0.0))
-    if cache > 0:
-        longest = config.generation.max_prompt_length + config.generation.max_completion_length
+    if (cache := _cache_bytes(every)) > 0:
         number = min(config.generation.max_num_seqs, config.completions_per_step)
         lines.append(
             f"  the KV cache holds about {kv_tokens(config, shape, cache)} tokens; {number} sequences of "
-            f"full length are {number * longest}"
+            f"full length are {number * _longest(config)}"
         )
     return lines

@@ -2,9 +2,7 @@
 
 An estimate: tests hold it against measured processes of the built-in model, within a factor of 1.5. Weights,
 gradients, optimiser and KV cache are counted; activations are those tensors that a backward keeps of each
-layer; what libraries take was measured once.
-
-Bytes throughout; GB are 10^9 bytes.
+layer; what libraries take was measured once. Bytes throughout; GB are 10^9 bytes.
 """
 
 from __future__ import annotations
@@ -50,17 +48,16 @@ class ProcessMemory:
 
 def micro_batch_tokens(config: Config) -> int:
     """The most tokens, padding included, that go through the trained model together."""
-    generation, acceleration = config.generation, config.acceleration
-    longest = generation.max_prompt_length + generation.max_completion_length
+    acceleration = config.acceleration
+    prompt, completion = config.generation.max_prompt_length, config.generation.max_completion_length
+    longest = prompt + completion
     size = config.training.per_device_train_batch_size
     group = config.grpo.num_generations
     if not acceleration.token_packing.enabled:
         if acceleration.shared_prompt:
-            per_prompt = min(size, group)
-            return generation.max_prompt_length + per_prompt * generation.max_completion_length
+            return prompt + min(size, group) * completion
         return size * longest
     # What a step holds at most; rows are as equal as may be.
-    prompt, completion = generation.max_prompt_length, generation.max_completion_length
     one = prompt + group * completion if acceleration.shared_prompt else group * longest
     total = math.ceil(config.prompts_per_step * one / config.runtime.trainer_ranks)
     num_rows = max(1, math.ceil(total / acceleration.token_packing.max_tokens))
@@ -151,13 +148,12 @@ def processes(
     trainer = trainer_parts(config, shape, device)
     is_cpu = device == "cpu"
     num_sent = _num_adapter_parameters(config, shape) if config.lora.enabled else shape.num_parameters
-    num_engines = config.generation.num_engines
     return (
         ProcessMemory(name="driver", count=1, host={"libraries, buffer, tasks": _DRIVER}, gpu={}),
         ProcessMemory(name="Ray", count=1, host={"servers": _RAY}, gpu={}),
         ProcessMemory(
             name="generator",
-            count=num_engines,
+            count=config.generation.num_engines,
             host={"libraries": _ENGINE_LIBRARIES, **(engine if is_cpu else {})},
             gpu={} if is_cpu else engine,
         ),
@@ -185,13 +181,7 @@ def processes(
 
 def _num_adapter_parameters(config: Config, shape: ModelShape) -> int:
     """Of adapters on all projections of a layer; fewer targets make fewer."""
-    widths = (
-        (shape.hidden, shape.query_width),
-        (shape.hidden, shape.kv_width),
-        (shape.hidden, shape.kv_width),
-        (shape.query_width, shape.hidden),
-        (shape.hidden, shape.intermediate),
-        (shape.hidden, shape.intermediate),
-        (shape.intermediate, shape.hidden),
-    )
-    return shape.layers * config.lora.r * sum(first + second for first, second in widths)
+    # Into and out of: queries and output, keys and values, the three of the feed-forward part.
+    widths = 2 * (shape.hidden + shape.query_width) + 2 * (shape.hidden + shape.kv_width)
+    widths += 3 * (shape.hidden + shape.intermediate)
+    return shape.layers * config.lora.r * widths

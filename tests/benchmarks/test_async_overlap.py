@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -16,8 +19,10 @@ from benchmarks.async_overlap.__main__ import (
     table,
 )
 from benchmarks.async_overlap.loops import Steps, make_config, run, start_rewards
+from benchmarks.async_overlap.recorded import read_record, record_run, write_record
 from benchmarks.async_overlap.sleeping_stages import Order, Shape, StageCosts
 from pipeline.cluster.ray_start import running_ray
+from tests.pipeline.planning.test_plan import write_run
 
 SHAPE = Shape(groups_per_step=2, num_generations=2, num_generating=2, num_reward_workers=2)
 
@@ -101,3 +106,16 @@ def test_real_loops_over_sleeping_stages_overlap() -> None:
     # Written in 0.6 s, scored in 0.2 s and trained in 0.6 s: what nothing overlaps takes 1.4 s and more.
     assert synchronous > 1.4
     assert asynchronous > 0.6
+
+
+def test_a_record_holds_what_its_run_measured(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", 5)
+    with contextlib.closing(sqlite3.connect(folder / "run.db")) as database, database:
+        database.execute("CREATE TABLE rollouts (draw_id INTEGER, rollout_id TEXT, num_tokens INTEGER)")
+        rows = [(2, "2/0", 70), (1, "1/0", 90), (1, "1/1", 0)]
+        database.executemany("INSERT INTO rollouts VALUES (?, ?, ?)", rows)
+    write_record(record_run(folder), tmp_path / "record.json.gz")
+    recorded = read_record(tmp_path / "record.json.gz")
+    assert recorded == record_run(folder)
+    assert recorded.lengths == (90, 70)
+    assert (recorded.update_s, recorded.pause_s, recorded.step_s) == pytest.approx((0.3, 0.1, 4.5))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import httpx
+import huggingface_hub
 import pytest
 
 from benchmarks.train_step.job import VARIANTS
@@ -13,7 +15,7 @@ from configs.schema import Config, ModelConfig
 from pipeline.cli import train_accelerated
 from pipeline.planning.dry_run import Machine, expected_faults
 from pipeline.planning.memory_estimate import micro_batch_tokens, processes, trainer_parts
-from pipeline.planning.model_sizes import find_shape, known_models, read_shape, shape_of
+from pipeline.planning.model_sizes import find_shape, read_shape
 from tests.pipeline.tiny_model import make_model
 
 MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "train_step_cpu.json"
@@ -23,9 +25,10 @@ OWN_VARIANTS = [
     if not name.startswith("trl")
 ]
 CARDS = {"gpu-16gb": "16", "gpu-24gb": "24", "gpu-80gb": "80", "gpu-141gb": "141"}
+BUILT_IN = ModelConfig().name
 # Published numbers of parameters, in 10^9.
 PUBLISHED = {
-    "smollm2-135m-instruct": 0.135,
+    BUILT_IN: 0.135,
     "Qwen/Qwen2.5-Coder-0.5B-Instruct": 0.49,
     "Qwen/Qwen2.5-Coder-1.5B-Instruct": 1.54,
     "Qwen/Qwen2.5-Coder-3B-Instruct": 3.09,
@@ -35,8 +38,37 @@ PUBLISHED = {
     "Qwen/Qwen3-4B": 4.0,
     "Qwen/Qwen3-8B": 8.2,
 }
+# What each model's config.json on the hub says of sizes (arXiv:2412.15115, arXiv:2505.09388): hidden,
+# layers, heads, key-value heads, feed-forward, vocabulary, tied head.
+SIZES = {
+    "Qwen/Qwen2.5-Coder-0.5B-Instruct": (896, 24, 14, 2, 4864, 151936, True),
+    "Qwen/Qwen2.5-Coder-1.5B-Instruct": (1536, 28, 12, 2, 8960, 151936, True),
+    "Qwen/Qwen2.5-Coder-3B-Instruct": (2048, 36, 16, 2, 11008, 151936, True),
+    "Qwen/Qwen2.5-Coder-7B-Instruct": (3584, 28, 28, 4, 18944, 152064, False),
+    "Qwen/Qwen3-0.6B": (1024, 28, 16, 8, 3072, 151936, True),
+    "Qwen/Qwen3-1.7B": (2048, 28, 16, 8, 6144, 151936, True),
+    "Qwen/Qwen3-4B": (2560, 36, 32, 8, 9728, 151936, True),
+    "Qwen/Qwen3-8B": (4096, 36, 32, 8, 12288, 151936, False),
+}
+_FIELDS = (
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *("intermediate_size", "vocab_size", "tie_word_embeddings"),
+)
 
 
+@pytest.fixture
+def known_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache with the config.json of every model of SIZES, and of nothing else."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name, sizes in SIZES.items():
+        values: dict[str, object] = dict(zip(_FIELDS, sizes, strict=True))
+        values |= {"model_type": "qwen3", "head_dim": 128} if "Qwen3" in name else {"model_type": "qwen2"}
+        folder = tmp_path / "code-grpo" / "models" / name
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps(values), encoding="utf-8")
+
+
+@pytest.mark.usefixtures("known_models")
 @pytest.mark.parametrize("profile", profiles())
 def test_every_profile_is_valid_and_fits(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
     card = ("--gpu-memory", CARDS[profile]) if profile in CARDS else ("--set", "runtime.device=cpu")
@@ -51,6 +83,7 @@ def test_there_is_a_profile_for_each_card_and_each_purpose() -> None:
     assert set(profiles()) == {*CARDS, "quick", "development", "production"}
 
 
+@pytest.mark.usefixtures("known_models")
 def test_a_card_that_is_too_small_is_an_error_with_the_settings_to_change(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -59,6 +92,7 @@ def test_a_card_that_is_too_small_is_an_error_with_the_settings_to_change(
     assert "generation.gpu_memory_utilization" in said and "lora.enabled" in said
 
 
+@pytest.mark.usefixtures("known_models")
 def test_a_host_that_is_too_small_is_an_error() -> None:
     config = resolve(overrides=["runtime.device=cpu"]).config
     shape = find_shape(ModelConfig(name="Qwen/Qwen3-8B"))
@@ -111,8 +145,9 @@ def test_a_profile_is_not_taken_for_a_run_that_has_its_settings(
     assert "--profile" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", known_models())
-def test_known_sizes_give_the_published_number_of_parameters(name: str) -> None:
+@pytest.mark.usefixtures("known_models")
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_config_gives_the_published_number_of_parameters(name: str) -> None:
     shape = find_shape(ModelConfig(name=name))
     assert shape is not None
     assert shape.num_parameters / 1e9 == pytest.approx(PUBLISHED[name], rel=0.02)
@@ -126,13 +161,30 @@ def test_a_models_files_give_its_number_of_parameters(tied: bool, tmp_path: Path
     assert shape.num_parameters == sum(weight.numel() for weight in model.parameters())
 
 
-@pytest.mark.parametrize("values", [{}, {"hidden_size": "wide"}, {"num_experts": 8}])
-def test_a_config_without_sizes_is_refused_by_name(values: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"some/config\.json"):
-        shape_of(values, "some/config.json")
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"model_type": "llama", "hidden_size": "wide"},
+        {"model_type": "llama", "num_experts": 8},
+        {"model_type": "qwen3_moe"},
+    ],
+)
+def test_a_config_without_sizes_is_refused_by_name(values: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"config\.json: gives no sizes of a dense decoder: "):
+        find_shape(ModelConfig(name=str(tmp_path)))
 
 
-def test_a_model_that_nobody_knows_has_a_dry_run_without_memory(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("fault", [OSError("no route"), httpx.ConnectError("no such host")])
+def test_a_model_that_cannot_be_had_has_a_dry_run_without_memory(
+    fault: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(url: str, *, timeout: float) -> None:
+        assert "someone/some-model-9B" in url and timeout <= 10.0
+        raise fault
+
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", ask)
     assert train_accelerated(["--dry-run", "--model", "someone/some-model-9B"]) == 0
     said = capsys.readouterr().out
     assert "memory: not known: someone/some-model-9B" in said and "steps: 36" in said

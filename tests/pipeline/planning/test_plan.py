@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+import itertools
 import json
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,125 +10,116 @@ import pytest
 from configs.load import render
 from configs.schema import Config
 from pipeline import cli
-from pipeline.planning.measured_run import MeasuredRun, read_record, read_run, write_record
-from pipeline.planning.pipeline_model import own_times, predict
-from pipeline.planning.plan import plan
-from pipeline.planning.scaling import Layout, ScalingAssumptions, assumptions, scaled
+from pipeline.planning.measured_run import MeasuredRun, read_run
+from pipeline.planning.plan import in_turn, plan, plans, step_time
 
+OVERLAP = Path(__file__).parents[3] / "benchmarks" / "results" / "async_overlap_cpu.json"
+# A device writes a step in 2 s, trains it in 4 s, and a core scores it in 1.6 s.
 RUN = MeasuredRun(
     origin="a test",
     device="one device",
-    num_devices=1,
-    num_engines=1,
-    groups_per_step=4,
-    num_generations=8,
-    max_staleness=1,
-    num_generating=32,
-    num_reward_workers=1,
-    is_streamed=True,
     is_gpu=True,
-    is_shared=True,
-    lengths=(50, 100, 150),
-    token_s=0.02,
-    reward_s=0.05,
-    train_s=0.125,
+    num_devices=1,
+    num_generator_gpus=1,
+    num_ranks=1,
+    num_reward_workers=1,
+    num_completions=32,
+    max_staleness=1,
+    generation_s=2.0,
+    rewards_s=1.6,
+    training_s=4.0,
     update_s=0.5,
     pause_s=0.2,
     step_s=5.0,
     num_steps=4,
-    weights_bytes=0,
 )
-ALONE = ScalingAssumptions(fsdp_hidden=1.0)
 
 
 def config_of(**acceleration: object) -> Config:
     return Config.model_validate({"acceleration": {"max_staleness": 1, **acceleration}})
 
 
+def measured_cells(*orders: str) -> list[tuple[dict[str, float], float]]:
+    """Own times and the measured step of the stored cells of ``orders``."""
+    rows = json.loads(OVERLAP.read_text(encoding="utf-8"))["rows"]
+    return [(row["own_s"], row["step_s"]) for row in rows if row["order"] in orders]
+
+
+def test_with_staleness_the_closed_form_tells_what_was_measured() -> None:
+    cells = measured_cells("asynchronous")
+    assert len(cells) == 3
+    for own_s, step_s in cells:
+        assert step_time(own_s, 0.0) == pytest.approx(step_s, rel=0.05)
+
+
+@pytest.mark.parametrize("order", ["synchronous", "on-policy overlap"])
+def test_on_policy_each_measured_mix_of_stages_tells_the_others(order: str) -> None:
+    cells = measured_cells(order)
+    assert len(cells) == 3
+    for (known_s, known_step_s), (own_s, step_s) in itertools.permutations(cells, 2):
+        assert step_time(own_s, known_step_s / in_turn(known_s)) == pytest.approx(step_s, rel=0.10)
+
+
 def test_eight_gpus_are_split_so_that_generators_and_ranks_take_equally_long() -> None:
     """A device writes a step in 2 s and trains it in 4 s: a third of the GPUs for the one, the rest."""
-    best = plan(RUN, config_of(), 8, ALONE)
-    assert best.layout.num_gpus == 8
-    assert best.layout.num_generators in (2, 3)
-    assert best.shape.groups_per_step == 8 * RUN.groups_per_step
-    own_s = best.prediction.own_s
-    assert own_s["rewards"] * 1.2 < max(own_s["generation"], own_s["training"])
+    best = plan(RUN, config_of(), 8)
+    assert best.num_generators + best.num_ranks == 8
+    assert best.num_generators in (2, 3)
+    assert best.num_completions == 8 * RUN.num_completions
+    assert best.own_s["rewards"] * 1.2 < max(best.own_s["generation"], best.own_s["training"])
 
 
 @pytest.mark.parametrize("num_gpus", [8, 64, 1024])
-def test_no_other_split_is_much_faster_than_the_plan(num_gpus: int) -> None:
-    best = plan(RUN, config_of(), num_gpus, ALONE)
-    for num_ranks in (num_gpus // 4, num_gpus // 2, num_gpus - num_gpus // 4):
-        other = replace(best.layout, num_generators=num_gpus - num_ranks, num_ranks=num_ranks)
-        own_s = own_times(*scaled(RUN, other, best.shape, ALONE, 8))
-        assert max(best.prediction.own_s.values()) <= 1.01 * max(own_s.values())
-    assert best.prediction.step_s >= 0.999 * max(best.prediction.own_s.values())
+@pytest.mark.parametrize("max_staleness", [0, 1])
+def test_no_other_split_is_faster_than_the_plan(num_gpus: int, max_staleness: int) -> None:
+    run, config = replace(RUN, max_staleness=max_staleness), config_of(max_staleness=max_staleness)
+    best = plan(run, config, num_gpus)
+    others = list(plans(run, config, num_gpus))
+    assert len(others) == num_gpus - 1
+    assert all(best.step_s <= other.step_s for other in others)
+    assert best.step_s >= max(best.own_s.values())
 
 
 def test_a_batch_that_grows_with_the_gpus_takes_as_long_on_many_as_on_few() -> None:
-    few, many = (plan(RUN, config_of(), num_gpus, ALONE) for num_gpus in (64, 1024))
-    assert many.prediction.step_s == pytest.approx(few.prediction.step_s, rel=0.1)
+    few, many = (plan(RUN, config_of(), num_gpus) for num_gpus in (64, 1024))
+    assert many.step_s == pytest.approx(few.step_s, rel=0.1)
     assert many.completions_per_s == pytest.approx(16 * few.completions_per_s, rel=0.1)
 
 
-def test_slow_rewards_get_workers_until_the_cores_are_gone() -> None:
-    slow = replace(RUN, reward_s=1.0)
-    assert plan(slow, config_of(), 8, ALONE).prediction.bottleneck != "rewards"
-    short = plan(slow, config_of(), 8, replace(ALONE, cores_per_gpu=1.0))
-    assert short.layout.num_reward_workers == 8
-    assert short.prediction.bottleneck == "rewards"
+def test_slow_rewards_get_the_workers_that_keep_them_from_being_waited_for() -> None:
+    best = plan(replace(RUN, rewards_s=32.0), config_of(), 8)
+    assert best.slowest != "rewards"
+    # 256 completions of a second each.
+    assert best.num_reward_workers == pytest.approx(1.25 * 256 / max(best.own_s.values()), abs=1)
 
 
 def test_a_generator_split_over_gpus_takes_them_all() -> None:
     config = Config.model_validate({"generation": {"tensor_parallel_size": 2}})
-    best = plan(RUN, config, 9, ALONE)
-    assert best.layout.tensor_parallel_size == 2
-    assert best.layout.num_gpus == 9
-    assert best.layout.num_ranks % 2 == 1
+    best = plan(RUN, config, 9)
+    assert 2 * best.num_generators + best.num_ranks == 9
+    assert best.num_ranks % 2 == 1
 
 
-def test_what_is_assumed_changes_the_costs_as_it_says() -> None:
-    layout = Layout(num_generators=8, tensor_parallel_size=1, num_ranks=16, num_reward_workers=2)
-    shape = replace(RUN.shape(), groups_per_step=96)
-    plain, plain_shape = scaled(RUN, layout, shape, ALONE, 8)
-    assert plain_shape.num_generating == 8 * RUN.num_generating
-    assert plain.train_group_s * 96 == pytest.approx(RUN.train_s * 96 * 8 / 16)
-    fast, _ = scaled(RUN, layout, shape, replace(ALONE, gpu_speed=10.0), 8)
-    assert fast.completion_s[0] == pytest.approx(plain.completion_s[0] / 10)
-    assert fast.train_group_s == pytest.approx(plain.train_group_s / 10)
-    assert fast.reward_s == plain.reward_s
-    heavy = replace(RUN, weights_bytes=10**10)
-    # 768 completions, 16 ranks, 8 a forward: 6 micro-batches; three passes of 15/16 of 10 GB, half hidden.
-    sent, _ = scaled(heavy, layout, shape, replace(ALONE, fsdp_hidden=0.5), 8)
-    assert 96 * (sent.train_group_s - plain.train_group_s) == pytest.approx(6 * 3 * 10 * 15 / 16 / 25 * 0.5)
-    # 24 GPUs are three nodes, one of generators: one hop.
-    assert sent.update_s - RUN.update_s == pytest.approx(10 / 25)
-    split = replace(layout, num_generators=4, tensor_parallel_size=2)
-    quick, _ = scaled(RUN, split, shape, ALONE, 8)
-    assert quick.completion_s[0] == pytest.approx(plain.completion_s[0] / 1.6)
+def test_a_step_ends_with_its_fullest_rank_and_counts_the_ranks_that_were_measured() -> None:
+    config = Config.model_validate(
+        {"acceleration": {"max_staleness": 1}, "training": {"gradient_accumulation_steps": 1}}
+    )
+    # 8 GPUs measured with 4 ranks: a step of 32 completions on 5 ranks ends with the one that has 7.
+    run = replace(RUN, num_devices=8, num_generator_gpus=4, num_ranks=4)
+    wanted = round(config.prompts_per_step) * config.grpo.num_generations
+    (split,) = (one for one in plans(run, config, 8) if one.num_ranks == 5)
+    assert split.num_completions == wanted
+    fullest = -(-wanted // 5)
+    assert split.own_s["training"] == pytest.approx(4.0 * 4 * fullest / 32)
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("gpu_sped=2", "is no assumption; allowed: one of gpu_speed"),
-        ("gpu_speed=fast", "has no number"),
-        ("gpu_speed=0", "is out of range; allowed: a number above 0"),
-        ("fsdp_hidden=1.5", "allowed: a share, up to 1"),
-        ("network_gb_per_s=nan", "is out of range"),
-    ],
-)
-def test_an_assumption_that_makes_no_sense_is_refused(text: str, complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        assumptions([text])
-
-
-def test_an_assumption_is_taken_by_name() -> None:
-    assert assumptions(["gpu-speed=3", "cores_per_gpu=4"]) == ScalingAssumptions(gpu_speed=3, cores_per_gpu=4)
+def test_a_plan_without_staleness_needs_a_run_without_any() -> None:
+    with pytest.raises(ValueError, match=r"max_staleness.*as in a test"):
+        plan(RUN, config_of(max_staleness=0), 8)
 
 
 def write_run(folder: Path, num_steps: int) -> Path:
-    """What a run leaves behind: 32 completions of 100 tokens a step, 4 s of generation, 2 of training."""
+    """What a run leaves behind: 32 completions a step, 4 s of generation, 2 of training."""
     folder.mkdir()
     (folder / "config.yaml").write_text(render(config_of()), encoding="utf-8")
     row = {
@@ -145,26 +136,16 @@ def write_run(folder: Path, num_steps: int) -> Path:
     rows[0] |= {"train/seconds": 60.0}
     rows[-1] |= {"generation/tokens": 0.0, "train/seconds": 0.5}
     (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
-    with sqlite3.connect(folder / "run.db") as database:
-        database.execute("CREATE TABLE rollouts (draw_id INTEGER, rollout_id TEXT, num_tokens INTEGER)")
-        database.executemany("INSERT INTO rollouts VALUES (?, ?, ?)", [(1, f"1/{n}", 100) for n in range(8)])
-    database.close()
     return folder
 
 
 def test_the_costs_of_a_run_are_those_of_its_metrics(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", 5))
     assert run.num_steps == 3
-    assert run.train_s == pytest.approx(2.0 / 32)
-    assert run.reward_s == pytest.approx(1.6 / 32)
-    own_s = own_times(run.costs(0.0), run.shape())
-    assert own_s["generation"] == pytest.approx(4.0 + 0.1)
-    assert own_s["training"] == pytest.approx(2.0)
+    assert run.num_completions == 32
+    assert run.own_s == pytest.approx({"generation": 4.0 + 0.1, "training": 2.0, "rewards": 1.6})
     assert (run.update_s, run.pause_s) == pytest.approx((0.3, 0.1))
-    # Completions of one length: generation alone is the step.
-    assert predict(run.costs(0.0), run.shape()).step_s == pytest.approx(4.1, rel=0.1)
-    write_record(run, tmp_path / "record.json.gz")
-    assert read_record(tmp_path / "record.json.gz") == run
+    assert run.is_shared and not run.is_gpu
 
 
 def plan_by_command(capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str, str]:
@@ -175,37 +156,30 @@ def plan_by_command(capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[in
 
 def test_the_command_prints_a_plan_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_run(tmp_path / "run", 5)
-    status, out, _ = plan_by_command(capsys, "--plan", str(folder), "--gpus", "16", "--assume", "gpu_speed=7")
+    status, out, _ = plan_by_command(capsys, "--plan", str(folder), "--gpus", "16")
     assert status == 0
-    assert f"Costs measured in run {folder}" in out
+    assert f"Measured in run {folder}" in out
     assert "16" in out and "1,024" not in out
-    assert "Assumptions, not measurements" in out and "gpu_speed=7:" in out
-    assert "which took 4.50 s" in out
+    assert "Taken for granted, not measured" in out
+    assert "took 4.50 s" in out and "takes 4.10 s (-9 %)" in out
+    assert "warning: measured on a CPU" in out and "shared one device" in out
 
 
-def test_without_a_run_the_plan_says_that_its_costs_are_recorded(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    status, out, _ = plan_by_command(capsys, "--plan")
+def test_without_a_number_the_plan_is_for_three(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = plan_by_command(capsys, "--plan", str(write_run(tmp_path / "run", 5)))
     assert status == 0
-    assert "no run of yours was named" in out
-    assert "warning: the costs are of a CPU" in out
     for heading in ("8", "64", "1,024", "generators", "trainer ranks", "reward workers", "slowest stage"):
         assert heading in out
-
-
-def test_the_model_tells_the_recorded_run_within_a_tenth() -> None:
-    run = read_record()
-    predicted = predict(run.costs(ScalingAssumptions().spare_speed), run.shape())
-    assert predicted.step_s == pytest.approx(run.step_s, rel=0.10)
 
 
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
         (("--plan", "/nowhere"), "/nowhere holds no config.yaml"),
-        (("--plan", "--gpus", "1"), "--gpus: 1 is not allowed; allowed: a whole number from 2 on"),
-        (("--plan", "--assume", "speed=1"), "--assume: speed=1 is no assumption"),
+        (
+            ("--plan", "/nowhere", "--gpus", "1"),
+            "--gpus: 1 is not allowed; allowed: a whole number from 2 on",
+        ),
         (("--gpus", "8"), "--gpus: used by --plan only"),
     ],
 )
@@ -215,6 +189,13 @@ def test_a_plan_that_cannot_be_made_says_why(
     status, _, err = plan_by_command(capsys, *flags)
     assert status == 2
     assert complaint in err
+
+
+def test_a_plan_needs_the_folder_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.train_accelerated(["--plan"])
+    assert ended.value.code == 2
+    assert "--plan: expected one argument" in capsys.readouterr().err
 
 
 def test_a_run_of_one_step_says_too_little(tmp_path: Path) -> None:
