@@ -266,11 +266,11 @@ class FakeRun:
         is_new = not (path / "run").exists()
         output = OutputConfig(dir=str(path), name="run")
         self.folder = RunFolder.create(output, "{}") if is_new else RunFolder.open(path / "run")
-        ledger = Ledger(self.folder.db, terms_of(config))
+        self.ledger = Ledger(self.folder.db, terms_of(config))
         self.context = Context(
             config=config,
             folder=self.folder,
-            ledger=ledger,
+            ledger=self.ledger,
             progress=make_progress("plain", title="run", stream=self.output),
             timeline=Timeline(enabled=config.output.timeline_steps > 0),
             tracking=tracking or Tracking(()),
@@ -278,9 +278,9 @@ class FakeRun:
         self.stop = self.context.stop
         self.sampler = Sampler(tasks, config.acceleration.curriculum, 0)
         if not is_new:
-            restore(config, ledger, self.sampler, done_steps, tasks, lambda task: (1, 2, 3))
+            restore(config, self.ledger, self.sampler, done_steps, tasks, lambda task: (1, 2, 3))
         for task_id in open_tasks:
-            ledger.record_draw(task_id, 0, 0)
+            self.ledger.record_draw(task_id, 0, 0)
         self.generator = FakeGenerator(self.log, fault)
         self.generator.policy_version = done_steps
         self.scorer = FakeScorer(self.log, score_of)
@@ -330,7 +330,7 @@ class FakeRun:
 
     def close(self) -> None:
         self.attempt.close()
-        self.context.ledger.close()
+        self.ledger.close()
         self.folder.close()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
