@@ -1,7 +1,7 @@
 """The main job: start every stage, let them run beside each other, and account for what they did.
 
-    run_training ─► prepare (tasks, device; what can be refused is) ─► folder, ledger, progress: Context
-        _Run ─► running_stages (generators, reward workers, trainer)
+    run_training ─► prepare (tasks, device; what can be refused is) ─► run folder
+        _Run ─► Context (what every part is given), running_stages (generators, reward workers, trainer)
              ─► with --resume: back to the last whole checkpoint
              ─► measure the held-out tasks
              ─► Attempt: two loops until the last step ──► the trainer was lost: back to the checkpoint ─┐
@@ -38,15 +38,15 @@ from pipeline.evaluation.summary import guards_of, print_summary, write_summary
 from pipeline.host.limits import explain_full_disk
 from pipeline.host.restarts import RestartLimit
 from pipeline.host.shares import num_gpus
-from pipeline.host.spans import EVALUATION, Timeline
-from pipeline.host.stopping import StoppedError, stop_on_signals
+from pipeline.host.spans import EVALUATION, Stopwatch, Timeline
+from pipeline.host.stopping import StoppedError, StopRequest, stop_on_signals
 from pipeline.host.versions import processor_name
 from pipeline.models.prompt_tokenizer import PromptTokenizer, find_model
 from pipeline.models.prompts import encode_prompt, refuse_useless_seeds
 from pipeline.record.checkpoints import latest_checkpoint
 from pipeline.record.context import Context
 from pipeline.record.ledger import Ledger
-from pipeline.record.progress import make_progress
+from pipeline.record.progress import Progress, make_progress
 from pipeline.record.run_folder import RunFolder
 from pipeline.record.tracking import start_tracking, tracker_names
 from pipeline.run.attempt import Attempt
@@ -79,14 +79,8 @@ def run_training(config: Config, resume: str | None, verbose: bool, early: Launc
     with folder:
         progress = make_progress(config.runtime.progress, title=folder.name)
         try:
-            context = Context(
-                config=config,
-                folder=folder,
-                ledger=Ledger(folder.db, terms_of(config)),
-                progress=progress,
-                timeline=Timeline(enabled=config.output.timeline_steps > 0),
-            )
-            asyncio.run(_Run(context, job, early).run(is_resumed=resume is not None))
+            run = _Run(config, folder, progress, job, early)
+            asyncio.run(run.run(is_resumed=resume is not None))
         except RewardsBrokenError as error:
             raise StageError(str(error)) from error
         except (OSError, sqlite3.OperationalError) as error:
@@ -107,11 +101,18 @@ def run_training(config: Config, resume: str | None, verbose: bool, early: Launc
 class _Run:
     """One run, from the start of its stages to their end."""
 
-    def __init__(self, context: Context, job: Job, early: Launched) -> None:
-        self._context = context  # its ledger is opened anew when the trainer was lost
+    def __init__(
+        self, config: Config, folder: RunFolder, progress: Progress, job: Job, early: Launched
+    ) -> None:
+        self._config = config
+        self._folder = folder
+        self._progress = progress
         self._job = job
         self._early = early
         self._arm: Callable[[], None] = lambda: None  # sets the signal handlers once more
+        self._stop = StopRequest()
+        self._stopwatch = Stopwatch()
+        self._context: Context  # its ledger is opened anew when the trainer was lost
         self._attempt: Attempt | None = None
 
     async def run(self, *, is_resumed: bool) -> None:
@@ -123,22 +124,29 @@ class _Run:
             if self._attempt is None or not self._attempt.is_running:
                 job.cancel()
 
-        stop = self._context.stop
-        with stop_on_signals(stop, leave) as self._arm:
+        with stop_on_signals(self._stop, leave) as self._arm:
             try:
                 await job
             except (asyncio.CancelledError, StoppedError, StageError):
                 # What fails because a terminal's Ctrl-C reached other processes as well is no fault.
-                if stop.signal is None:
+                if self._stop.signal is None:
                     raise
-                raise RunStoppedError(self._resume_hint(), stop.signal) from None
+                raise RunStoppedError(self._resume_hint(), self._stop.signal) from None
 
     async def _run(self, *, is_resumed: bool) -> None:
+        config = await self._tuned() if self._config.generation.tune else self._config
         async with AsyncExitStack() as stack:
+            context = self._context = Context(
+                config=config,
+                folder=self._folder,
+                ledger=Ledger(self._folder.db, terms_of(config)),
+                progress=self._progress,
+                timeline=Timeline(enabled=config.output.timeline_steps > 0),
+                stop=self._stop,
+                stopwatch=self._stopwatch,
+            )
             stack.callback(lambda: self._context.ledger.close())
-            if self._context.config.generation.tune:
-                self._context = replace(self._context, config=await self._tuned())
-            context, job, runtime = self._context, self._job, self._context.config.runtime
+            job, runtime = self._job, config.runtime
             weights_folder = shared_folder(context.folder.name)
             stack.callback(shutil.rmtree, weights_folder, ignore_errors=True)
             restarts = RestartLimit(runtime.max_restarts, runtime.restart_window_s, self._note)
@@ -174,10 +182,9 @@ class _Run:
         # Imported here: it needs libraries that a start without it does without.
         from pipeline.generation.tuning import tuned
 
-        config, progress = self._context.config, self._context.progress
-        progress.activity("measuring engine settings")
-        model_path = str(await asyncio.to_thread(find_model, config.model))
-        return await tuned(config, model_path, self._job.device, progress.message)
+        self._progress.activity("measuring engine settings")
+        model_path = str(await asyncio.to_thread(find_model, self._config.model))
+        return await tuned(self._config, model_path, self._job.device, self._progress.message)
 
     def _sampler(self) -> Sampler:
         config = self._context.config
@@ -273,7 +280,7 @@ class _Run:
 
     def _resume_hint(self) -> str:
         """What is saved, and the command that goes on from there."""
-        run = self._context.folder.path
+        run = self._folder.path
         checkpoint = latest_checkpoint(run)
         saved = "nothing is saved yet" if checkpoint is None else f"{checkpoint.name} is saved"
         return f"stopped: {saved}; go on with: train_accelerated --resume {run}"

@@ -94,8 +94,8 @@ def prepare(config: Config) -> Job:
         tasks = load_tasks(config.dataset)
         heldout = heldout_tasks(config)
         device = choose_device(config)
-        refuse_unusable_loaders(config, device)
         check_tensor_parallel(config, device)
+        refuse_unusable_loaders(config, device)
         load_custom(config.rewards.custom)
         if config.output.push_to_hub is not None:
             # Imported here: it takes a second, and few runs upload.
