@@ -70,12 +70,12 @@ def _load(name: str, split: str, columns: Mapping[str, str]) -> tuple[Task, ...]
             return _BUILT_IN[name.removesuffix("-heldout")]("heldout")
         case "humaneval":
             return load_humaneval()
-        case "mbpp":
-            return load_hub(MBPP_HUB_NAME, split=split, columns={})
         case "codeio":
             return load_codeio()
         case name if is_task_file(name):
             return load_jsonl(name)
+        case "mbpp":
+            return load_hub(MBPP_HUB_NAME, split=split, columns={})
         case name:
             return load_hub(name, split=split, columns=columns)
 
