@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from curriculum.sampler import Sampler
-from curriculum.task import Task
 from pipeline.evaluation.forms import chat_form
 from pipeline.evaluation.inloop import InLoopEvaluation
 from pipeline.host.stopping import StoppedError
-from pipeline.models.prompts import encode_prompt
 from pipeline.record.context import Context
 from pipeline.rollouts.buffer import RolloutBuffer
 from pipeline.rollouts.draws import DrawAccount
@@ -55,12 +53,7 @@ class Attempt:
         trial: OverlapTrial | None = None,
     ) -> None:
         config = context.config
-        prefill = config.generation.assistant_prefill
         gate = SignalGate(max_gated(config), context.ledger.gated())
-
-        def prompt_ids(task: Task) -> tuple[int, ...]:
-            return encode_prompt(stages.tokenizer, task, prefill)
-
         self._context = context
         self._step = step
         self.is_running = False
@@ -70,20 +63,22 @@ class Attempt:
             version=step,
             num_extra=num_extra_groups(config),
         )
+        form = chat_form(config.generation, stages.tokenizer)
+        basis = GroupBasis(config).digest
         self.producer = RolloutProducer(
             context,
             generator=stages.generator,
             scorer=stages.scorer,
             buffer=self.buffer,
-            draws=DrawAccount(sampler, context.ledger, job.tasks, prompt_ids, GroupBasis(config).digest),
-            prompt_ids=prompt_ids,
+            draws=DrawAccount(sampler, context.ledger, job.tasks, form.prompt_ids, basis),
+            prompt_ids=form.prompt_ids,
             gate=gate,
             first_step=step,
         )
         self.evaluation = InLoopEvaluation(
             context,
             tasks=job.heldout,
-            form=chat_form(config.generation, stages.tokenizer),
+            form=form,
             generator=stages.generator,
             scorer=stages.scorer,
         )
