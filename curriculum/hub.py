@@ -40,10 +40,9 @@ def load_hub(name: str, split: str, columns: Mapping[str, str]) -> tuple[Task, .
         ) from failure
     assert isinstance(rows, Dataset)
     mapping = _complete_mapping(columns, rows.column_names)
-    return jsonl.tasks_of_records(
-        [_record(f"{name}[{split}] row {number}", number, row, mapping) for number, row in enumerate(rows)],
-        origin=f"{name}[{split}]",
-    )
+    origin = f"{name}[{split}]"
+    records = [_record(f"{origin} row {number}", number, row, mapping) for number, row in enumerate(rows)]
+    return jsonl.tasks_of_records(records, origin=origin)
 
 
 def _complete_mapping(columns: Mapping[str, str], available: list[str]) -> dict[str, str]:

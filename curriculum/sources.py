@@ -6,6 +6,8 @@ that the configuration does not allow by name. Executes no code of any data set.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from configs.schema import DatasetConfig
 from configs.task_sets import EVALUATION_SETS, EVALUATION_TASKS, is_task_file
 from curriculum.codeio import load_codeio
@@ -16,6 +18,11 @@ from curriculum.ladder.index import ladder_tasks
 from curriculum.mbpp import HUB_NAME as MBPP_HUB_NAME
 from curriculum.task import Task
 from curriculum.word_problems.index import word_problems
+
+_BUILT_IN: Mapping[str, Callable[[str], tuple[Task, ...]]] = {
+    "ladder": ladder_tasks,
+    "word-problems": word_problems,
+}
 
 
 def load_tasks(dataset: DatasetConfig) -> tuple[Task, ...]:
@@ -28,9 +35,9 @@ def load_tasks(dataset: DatasetConfig) -> tuple[Task, ...]:
     _check_allowed_names(dataset)
     if dataset.name in EVALUATION_SETS:
         _refuse_unless_allowed(dataset.name, dataset)
-    if dataset.name in ("ladder", "word-problems") and dataset.split != "train":
+    if dataset.name in _BUILT_IN and dataset.split != "train":
         _refuse_unless_allowed(f"{dataset.name}-heldout", dataset)
-    tasks = _load(dataset)
+    tasks = _load(dataset.name, dataset.split, dataset.columns)
     for source in sorted({task.source for task in tasks} & set(EVALUATION_SETS)):
         _refuse_unless_allowed(source, dataset)
     tasks = tasks[: dataset.max_samples]
@@ -45,58 +52,32 @@ def load_named_tasks(name: str) -> tuple[Task, ...]:
     ladder and word-problems are their training splits (to see how far a model fits what it was trained on).
     Raises ValueError for another name and for a malformed file.
     """
+    if name not in EVALUATION_TASKS and not is_task_file(name) and "/" not in name:
+        raise ValueError(
+            f"evaluation tasks: value {name!r}: use {', '.join(EVALUATION_TASKS)}, a .jsonl file or "
+            "OWNER/NAME"
+        )
+    return _load(name, "train" if name in _BUILT_IN else "test", columns={})
+
+
+def _load(name: str, split: str, columns: Mapping[str, str]) -> tuple[Task, ...]:
     match name:
-        case "ladder-heldout":
-            return ladder_tasks("heldout")
-        case "ladder":
-            return ladder_tasks("train")
-        case "word-problems-heldout":
-            return word_problems("heldout")
-        case "word-problems":
-            return word_problems("train")
+        case "ladder" | "word-problems":
+            if split not in ("train", "heldout", "all"):
+                raise ValueError(f"dataset.split: value {split!r}: {name} has train, heldout and all")
+            return _BUILT_IN[name](split)
+        case "ladder-heldout" | "word-problems-heldout":
+            return _BUILT_IN[name.removesuffix("-heldout")]("heldout")
         case "humaneval":
             return load_humaneval()
         case "codeio":
             return load_codeio()
-        case "mbpp":
-            return load_hub(MBPP_HUB_NAME, split="test", columns={})
         case name if is_task_file(name):
             return load_jsonl(name)
-        case name if "/" in name:
-            return load_hub(name, split="test", columns={})
-    raise ValueError(
-        f"evaluation tasks: value {name!r}: use {', '.join(EVALUATION_TASKS)}, a .jsonl file or OWNER/NAME"
-    )
-
-
-def _load(dataset: DatasetConfig) -> tuple[Task, ...]:
-    match dataset.name:
-        case "ladder":
-            if dataset.split not in ("train", "heldout", "all"):
-                raise ValueError(
-                    f"dataset.split: value {dataset.split!r}: the ladder has train, heldout and all"
-                )
-            return ladder_tasks(dataset.split)
-        case "ladder-heldout":
-            return ladder_tasks("heldout")
-        case "humaneval":
-            return load_humaneval()
         case "mbpp":
-            return load_hub(MBPP_HUB_NAME, split=dataset.split, columns={})
-        case "word-problems":
-            if dataset.split not in ("train", "heldout", "all"):
-                raise ValueError(
-                    f"dataset.split: value {dataset.split!r}: word-problems has train, heldout and all"
-                )
-            return word_problems(dataset.split)
-        case "word-problems-heldout":
-            return word_problems("heldout")
-        case "codeio":
-            return load_codeio()
-        case name if is_task_file(name):
-            return load_jsonl(name)
+            return load_hub(MBPP_HUB_NAME, split=split, columns={})
         case name:
-            return load_hub(name, split=dataset.split, columns=dataset.columns)
+            return load_hub(name, split=split, columns=columns)
 
 
 def _check_allowed_names(dataset: DatasetConfig) -> None:

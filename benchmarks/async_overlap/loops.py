@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import io
 import tempfile
@@ -13,6 +12,7 @@ from benchmarks.async_overlap.sleeping_stages import (
     REWARD,
     Order,
     Shape,
+    SleepersTokenizer,
     SleepingGenerator,
     SleepingTrainer,
     StageCosts,
@@ -21,16 +21,15 @@ from benchmarks.async_overlap.sleeping_stages import (
 from configs.schema import Config, OutputConfig
 from curriculum.sampler import Sampler
 from curriculum.task import Task
-from pipeline.host.stopping import StopRequest
-from pipeline.models.prompts import training_sampling
+from pipeline.models.prompt_tokenizer import PromptTokenizer
+from pipeline.record.context import Context
 from pipeline.record.ledger import Ledger
-from pipeline.record.metrics import MetricsWriter, read_metrics
+from pipeline.record.metrics import read_metrics
 from pipeline.record.progress import make_progress
 from pipeline.record.run_folder import RunFolder
-from pipeline.rollouts.buffer import RolloutBuffer
-from pipeline.rollouts.producer import RolloutProducer
-from pipeline.run.resume import GroupBasis, terms_of
-from pipeline.run.training_loop import TrainingLoop
+from pipeline.run.attempt import Attempt
+from pipeline.run.resume import terms_of
+from pipeline.run.stages import Job, Stages
 from pipeline.training.handle import TrainerHandle
 from rewards.pool import RewardPool
 from rewards.ray_worker import RayWorker
@@ -54,6 +53,7 @@ def make_config(order: Order, shape: Shape, num_steps: int) -> Config:
                 "max_steps": num_steps,
             },
             "grpo": {"num_generations": shape.num_generations},
+            "generation": {"assistant_prefill": ""},
             "acceleration": {
                 "max_staleness": int(order == "asynchronous"),
                 "stream_steps": is_overlapped,
@@ -104,50 +104,20 @@ async def _train(
         folder = stack.enter_context(RunFolder.create(OutputConfig(dir=str(path), name="run"), "{}"))
         ledger = Ledger(folder.db, terms_of(config))
         stack.callback(ledger.close)
-        metrics = MetricsWriter(folder.path)
-        stack.callback(metrics.close)
-        sampler = Sampler(_TASKS, config.acceleration.curriculum, 0)
-        buffer = RolloutBuffer(
-            groups_per_step=config.prompts_per_step, max_staleness=config.acceleration.max_staleness
-        )
-        producer = RolloutProducer(
+        progress = make_progress("plain", title="run", stream=io.StringIO())
+        stages = Stages(
+            tokenizer=cast(PromptTokenizer, SleepersTokenizer()),
             generator=generator,
             scorer=scorer,
-            buffer=buffer,
-            sampler=sampler,
-            ledger=ledger,
-            prompt_ids=lambda task: (1, 2, 3),
-            tasks=_TASKS,
-            basis=GroupBasis(config).digest,
-            sampling=training_sampling(config),
-            num_generations=config.grpo.num_generations,
-            groups_per_step=config.prompts_per_step,
-            first_step=0,
-            num_steps=config.training.max_steps,
-            prefill="",
-            score_each=config.acceleration.async_rewards.enabled,
-            slot_deadline_s=config.runtime.train_step_timeout_s,
-            long_tails=config.acceleration.long_tails,
+            trainer=cast(Any, None),
         )
-        loop = TrainingLoop(
-            config=config,
-            folder=folder,
-            trainer=cast(TrainerHandle, trainer),
-            generator=generator,
-            scorer=scorer,
-            buffer=buffer,
-            sampler=sampler,
-            ledger=ledger,
-            metrics=metrics,
-            progress=make_progress("plain", title="run", stream=io.StringIO()),
-            producer=producer,
+        attempt = Attempt(
+            Context(config=config, folder=folder, ledger=ledger, progress=progress),
+            Job(tasks=_TASKS, heldout=(), device="cpu"),
+            stages,
+            cast(TrainerHandle, trainer),
+            Sampler(_TASKS, config.acceleration.curriculum, 0),
+            step=0,
             weights_folder=path,
-            stop=StopRequest(),
         )
-        producing = asyncio.create_task(producer.run())
-        try:
-            await loop.run(0)
-        finally:
-            producing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await producing
+        await attempt.run()

@@ -159,6 +159,16 @@ def sleep_as_written(completions: Sequence[str], code: Sequence[str], **columns:
     return [float(int(number) % 2)]
 
 
+class SleepersTokenizer:
+    """Gives every prompt the same three tokens."""
+
+    chat_template = None
+
+    def __call__(self, text: str, *, add_special_tokens: bool) -> dict[str, list[int]]:
+        """As a real one's, of any ``text``."""
+        return {"input_ids": [1, 2, 3]}
+
+
 class SynchronousScorer:
     """A RewardPool that begins with a step's completions when all of them are written."""
 

@@ -246,8 +246,7 @@ async def _sample_and_score(
             judge,
             options.seed,
             pace=EvaluationPace(task_timeout_s=task_deadline_s(config.runtime)),
-            kept=journal.kept,
-            on_sample=journal.add,
+            journal=journal,
             on_task_done=_show_progress,
         )
 

@@ -121,6 +121,17 @@ class EvaluationPace:
     task_timeout_s: float = _TASK_TIMEOUT_S
 
 
+class SampleJournal(Protocol):
+    """Samples that outlive this process (pipeline.evaluation.journal)."""
+
+    @property
+    def kept(self) -> Mapping[str, Sequence[EvaluatedSample]]:
+        """What is there already, by task."""
+
+    def add(self, sample: EvaluatedSample) -> None:
+        """Keep one that was made."""
+
+
 async def evaluate_tasks(
     generator: Generator,
     tasks: Sequence[Task],
@@ -131,23 +142,22 @@ async def evaluate_tasks(
     seed: int,
     *,
     pace: EvaluationPace = EvaluationPace(),
-    kept: Mapping[str, Sequence[EvaluatedSample]] | None = None,
-    on_sample: Callable[[EvaluatedSample], None] = lambda sample: None,
+    journal: SampleJournal | None = None,
     on_task_done: Callable[[int, int], None] = lambda num_done, num_tasks: None,
 ) -> EvaluationReport:
     """Sample ``num_samples`` answers to each task, some tasks at a time, and score each as it finishes.
 
-    ``kept`` are samples that are there already, by task: only what is missing is made. ``on_sample`` is told
-    of each that is made. The seed of a task's samples depends on ``seed``, its id and how many are kept only.
-    Raises GeneratorError, naming the task, when its samples are not there and scored in time or are too few,
-    and whatever generator or scorer raise; work in flight is cancelled then.
+    Only what ``journal`` does not have is made, and added to it. The seed of a task's samples depends on
+    ``seed``, its id and how many are kept only. Raises GeneratorError, naming the task, when its samples are
+    not there and scored in time or are too few, and whatever generator or scorer raise; work in flight is
+    cancelled then.
     """
     gate = asyncio.Semaphore(pace.num_concurrent)
     num_done = 0
 
     async def evaluate(task: Task) -> list[EvaluatedSample]:
         nonlocal num_done
-        samples = list((kept or {}).get(task.task_id, ()))[:num_samples]
+        samples = list(journal.kept.get(task.task_id, ()))[:num_samples] if journal is not None else []
         if len(samples) < num_samples:
             async with gate:
                 request = GenerationRequest(
@@ -159,7 +169,7 @@ async def evaluate_tasks(
                 )
                 try:
                     async with asyncio.timeout(pace.task_timeout_s):
-                        samples += await _sample_task(generator, task, request, scorer, form, on_sample)
+                        samples += await _sample_task(generator, task, request, scorer, form, journal)
                 except TimeoutError as failure:
                     raise GeneratorError(
                         f"evaluation of {task.task_id}: {request.num_generations} samples were not there and "
@@ -183,7 +193,7 @@ async def _sample_task(
     request: GenerationRequest,
     scorer: TextScorer,
     form: AnswerForm,
-    on_sample: Callable[[EvaluatedSample], None],
+    journal: SampleJournal | None,
 ) -> list[EvaluatedSample]:
     async def judge(completion: Completion) -> EvaluatedSample:
         text = form.answer(task, completion.text)
@@ -194,7 +204,8 @@ async def _sample_task(
             min_policy_version=completion.min_policy_version,
             max_policy_version=completion.max_policy_version,
         )
-        on_sample(sample)
+        if journal is not None:
+            journal.add(sample)
         return sample
 
     async with asyncio.TaskGroup() as group:

@@ -16,11 +16,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
-from configs.schema import Config
 from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.evaluation.evaluate import (
@@ -33,40 +33,34 @@ from pipeline.evaluation.evaluate import (
 from pipeline.evaluation.forms import AnswerForm
 from pipeline.evaluation.journal import EvaluationJournal
 from pipeline.generation.generator import Generator
-from pipeline.host.spans import EVALUATION, Timeline
+from pipeline.host.spans import EVALUATION
 from pipeline.models.prompts import evaluation_sampling
-from pipeline.record.run_folder import RunFolder
+from pipeline.record.context import Context
 
 _PREFIX = "step-"
 _JOURNAL = ".journal.jsonl"
 
 
 class InLoopEvaluation:
-    """Measures ``tasks`` in the background; without ``evaluation.every_steps`` or tasks it does nothing.
-
-    ``note`` is told in words of what was measured, left out or failed.
-    """
+    """Measures ``tasks`` in the background; without ``evaluation.every_steps`` or tasks it does nothing."""
 
     def __init__(
         self,
+        context: Context,
         *,
-        config: Config,
         tasks: Sequence[Task],
         form: AnswerForm,
         generator: Generator,
         scorer: TextScorer,
-        folder: RunFolder,
-        timeline: Timeline,
-        note: Callable[[str], None],
     ) -> None:
-        self._config = config
-        self._tasks = spread(tasks, config.evaluation.inloop_tasks)
+        self._config = context.config
+        self._tasks = spread(tasks, self._config.evaluation.inloop_tasks)
         self._form = form
         self._generator = generator
         self._scorer = scorer
-        self._folder = folder
-        self._timeline = timeline
-        self._note = note
+        self._folder = context.folder
+        self._timeline = context.timeline
+        self._note = partial(context.note, "evaluation")
         self._version = 0  # of the one that runs
         self._job: asyncio.Task[None] | None = None
         self._found: deque[dict[str, float]] = deque()
@@ -165,8 +159,7 @@ class InLoopEvaluation:
                     num_concurrent=evaluation.inloop_requests,
                     task_timeout_s=task_deadline_s(self._config.runtime),
                 ),
-                kept=journal.kept,
-                on_sample=journal.add,
+                journal=journal,
             )
             self._folder.write_evaluation(_name(version), report)
             journal.remove()

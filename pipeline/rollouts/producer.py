@@ -6,8 +6,7 @@
 
 At first it hands in what a resume found scored. Then one loop issues draws as slots come free, those of one
 step whose answers are expected to be long first; each draw lives in an asyncio task of its own, so that
-groups overlap freely. Does not train and does not decide how old a sample may be (the buffer does). Called
-by pipeline.run.attempt.
+groups overlap freely. Does not train and does not decide how old a sample may be (the buffer does).
 """
 
 from __future__ import annotations
@@ -18,16 +17,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from configs.acceleration_schema import LongTailConfig
-from configs.schema import Config
-from curriculum.sampler import Sampler
+from configs.schema import Config, RuntimeConfig
 from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.generation.generator import Generator, GeneratorError
-from pipeline.host.spans import GENERATION, REWARDS, Interval, Timeline, union
-from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGroup, SamplingSettings
-from pipeline.models.prompts import request_seed
-from pipeline.record.ledger import GUARD, Ledger
+from pipeline.host.spans import GENERATION, REWARDS, Interval, union
+from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGroup
+from pipeline.models.prompts import request_seed, training_sampling
+from pipeline.record.context import Context
+from pipeline.record.ledger import GUARD
 from pipeline.record.ledger_rows import Draw
 from pipeline.record.metrics import StageTimer
 from pipeline.rollouts.buffer import RolloutBuffer, Slot
@@ -51,11 +49,10 @@ class TaskScorer(Protocol):
 class RolloutProducer:
     """Keeps the buffer full until it is cancelled.
 
-    Issues ``groups_per_step`` groups for each of ``num_steps`` steps. ``prompt_ids`` maps a task to its
-    encoded prompt, ``basis`` task and prompt to what their rollouts rest on (pipeline.run.resume). With
-    ``seed`` each request has a seed of its own. With ``score_each`` a completion is scored as soon as it is
-    finished, otherwise when its whole group is. With ``aborts_early`` completions that can no longer compile
-    are ended, as long as that pays (pipeline.rollouts.lengths).
+    Issues the groups of the steps after ``first_step``, which is done, up to ``training.max_steps``.
+    ``prompt_ids`` maps a task to its encoded prompt. With ``async_rewards`` a completion is scored as soon as
+    it is finished, otherwise when its whole group is. With ``early_abort`` completions that can no longer
+    compile are ended, as long as that pays (pipeline.rollouts.lengths).
 
     ``num_extra`` groups more than planned are issued, so that each step has that many more at work than it
     trains on; ``withdraw`` takes back what a step did not wait for. Groups that ``gate`` holds are replaced.
@@ -63,54 +60,42 @@ class RolloutProducer:
 
     def __init__(
         self,
+        context: Context,
         *,
         generator: Generator,
         scorer: TaskScorer,
         buffer: RolloutBuffer,
-        sampler: Sampler,
-        ledger: Ledger,
+        draws: DrawAccount,
         prompt_ids: Callable[[Task], tuple[int, ...]],
-        tasks: Sequence[Task],
-        basis: Callable[[Task, tuple[int, ...]], str],
-        sampling: SamplingSettings,
-        num_generations: int,
-        groups_per_step: int,
+        gate: SignalGate,
         first_step: int,
-        num_steps: int,
-        prefill: str,
-        score_each: bool,
-        slot_deadline_s: float,
-        aborts_early: bool = False,
-        long_tails: LongTailConfig | None = None,
-        num_extra: int = 0,
-        seed: int | None = None,
-        gate: SignalGate | None = None,
-        timeline: Timeline | None = None,
     ) -> None:
+        config = context.config
         self._generator = generator
-        self._timeline = timeline or Timeline(enabled=False)
+        self._timeline = context.timeline
         self._scorer = scorer
         self._buffer = buffer
-        self._draws = DrawAccount(sampler, ledger, tasks, prompt_ids, basis)
+        self._draws = draws
         self._prompt_ids = prompt_ids
-        self._seed = seed
-        self._sampling = sampling
-        self._num_generations = num_generations
-        self._groups_per_step = groups_per_step
+        self._seed = config.training.seed if config.generation.seed_requests else None
+        self._sampling = training_sampling(config)
+        self._num_generations = config.grpo.num_generations
+        self._groups_per_step = config.prompts_per_step
         self._first_step = first_step
-        self._prefill = prefill
-        self._score_each = score_each
-        self._slot_deadline_s = slot_deadline_s
-        self._balance = AbortBalance(prefill) if aborts_early else None
-        self._ledger = ledger
-        self._long_tails = long_tails or LongTailConfig()
-        self._last_step = first_step + num_steps - 1
+        self._prefill = config.generation.assistant_prefill
+        self._score_each = config.acceleration.async_rewards.enabled
+        self._slot_deadline_s = _slot_deadline_s(config.runtime)
+        self._balance = AbortBalance(self._prefill) if config.acceleration.early_abort.enabled else None
+        self._ledger = context.ledger
+        self._long_tails = config.acceleration.long_tails
+        self._last_step = config.training.max_steps - 1
         self._num_issued = 0
         self._num_lost = 0
-        self._num_wanted = num_steps * groups_per_step + num_extra
+        num_steps = config.training.max_steps - first_step
+        self._num_wanted = num_steps * self._groups_per_step + num_extra_groups(config)
         self._more_wanted = asyncio.Event()
         self._num_failed_in_row = 0
-        self._gate = gate or SignalGate(budget=0)
+        self._gate = gate
         self._running: dict[int, asyncio.Task[None]] = {}  # draw_id -> its work
         self._lengths = ExpectedLengths()
         self.aborts = AbortAccount()
@@ -317,6 +302,11 @@ class RolloutProducer:
 def num_extra_groups(config: Config) -> int:
     """Groups that a step starts beyond those it trains on (``acceleration.long_tails.over_issue``)."""
     return math.ceil(config.prompts_per_step * config.acceleration.long_tails.over_issue)
+
+
+def _slot_deadline_s(runtime: RuntimeConfig) -> float:
+    """For the next slot: a step, its weights, and the restart of a generator in between."""
+    return runtime.train_step_timeout_s + runtime.weight_update_timeout_s + runtime.startup_timeout_s
 
 
 def _describe(error: BaseException) -> str:

@@ -1,17 +1,19 @@
 """The main job: start every stage, let them run beside each other, and account for what they did.
 
-    RolloutProducer ──► RolloutBuffer ──► TrainingLoop ──► generator.update_weights
-    (pipeline.rollouts.producer)  (bounded)        (pipeline.run.training_loop)     │
-          ▲                                                             │
-          └───────────────── free slots, policy version ◄───────────────┘
+    run_training ─► prepare (tasks, device; what can be refused is) ─► run folder
+        _Run ─► Context (what every part is given), running_stages (generators, reward workers, trainer)
+             ─► with --resume: back to the last whole checkpoint
+             ─► measure the held-out tasks
+             ─► Attempt: two loops until the last step ──► the trainer was lost: back to the checkpoint ─┐
+             ─► measure again, summary.json                     └──────────── a new Attempt ◄────────────┘
 
-Two loops share one event loop. The producer consumes free slots and produces scored groups; it waits for
-slots, which the training loop frees. The training loop consumes groups and produces weights; it waits for
-groups, which the producer delivers. Each wait has a deadline that names who held it up. The heavy work
-happens in other processes: generators, reward workers, the trainer. Each of them is started again when it
-dies, within limits (pipeline.host.restarts); with the trainer the whole run goes back to its last checkpoint,
-as a resume does. A signal ends the run after the last finished step is saved (pipeline.host.stopping). The
-loops and what is between them: pipeline.run.attempt.
+Two loops share one event loop (pipeline.run.attempt). The producer consumes free slots and produces scored
+groups; it waits for slots, which the training loop frees. The training loop consumes groups and produces
+weights; it waits for groups, which the producer delivers. Each wait has a deadline that names who held it up.
+The heavy work happens in other processes: generators, reward workers, the trainer. Each of them is started
+again when it dies, within limits (pipeline.host.restarts); with the trainer the whole run goes back to its
+last checkpoint, as a resume does. A signal ends the run after the last finished step is saved
+(pipeline.host.stopping).
 """
 
 from __future__ import annotations
@@ -22,37 +24,38 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from configs.load import render
 from configs.schema import Config
 from curriculum.sampler import Sampler
-from curriculum.task import Task
 from pipeline.errors import RunStoppedError, StageError, TrainerLostError
 from pipeline.evaluation.evaluate import EvaluationReport
 from pipeline.evaluation.heldout import earlier_measurement, measure
 from pipeline.evaluation.summary import guards_of, print_summary, write_summary
-from pipeline.generation.generator import Generator
 from pipeline.host.limits import explain_full_disk
 from pipeline.host.restarts import RestartLimit
+from pipeline.host.shares import num_gpus
 from pipeline.host.spans import EVALUATION, Stopwatch, Timeline
 from pipeline.host.stopping import StoppedError, StopRequest, stop_on_signals
 from pipeline.host.versions import processor_name
 from pipeline.models.prompt_tokenizer import PromptTokenizer, find_model
 from pipeline.models.prompts import encode_prompt, refuse_useless_seeds
 from pipeline.record.checkpoints import latest_checkpoint
+from pipeline.record.context import Context
 from pipeline.record.ledger import Ledger
 from pipeline.record.progress import Progress, make_progress
 from pipeline.record.run_folder import RunFolder
-from pipeline.record.tracking import Tracking, start_tracking, tracker_names
-from pipeline.run.attempt import Training
+from pipeline.record.tracking import start_tracking, tracker_names
+from pipeline.run.attempt import Attempt
 from pipeline.run.early_start import Launched
-from pipeline.run.resume import GroupBasis, find_checkpoint, refuse_damaged_run, restore, terms_of
-from pipeline.run.stages import Stages, prepare, running_stages
+from pipeline.run.overlap_trial import OverlapTrial
+from pipeline.run.resume import find_checkpoint, refuse_damaged_run, restore, terms_of
+from pipeline.run.stages import Job, Stages, prepare, running_stages
 from pipeline.weights.folder import shared_folder
 from rewards.breaker import RewardsBrokenError
-from rewards.pool import RewardPool
 
 if TYPE_CHECKING:
     from pipeline.training.handle import TrainerHandle
@@ -69,18 +72,15 @@ def run_training(config: Config, resume: str | None, verbose: bool, early: Launc
     """
     if resume is not None:
         refuse_damaged_run(Path(resume))
-    tasks, heldout, device = prepare(config)
-    refuse_useless_seeds(config, device)
+    job = prepare(config)
+    refuse_useless_seeds(config, job.device)
     tracker_names(config)
     folder = RunFolder.open(resume) if resume else RunFolder.create(config.output, render(config))
     with folder:
         progress = make_progress(config.runtime.progress, title=folder.name)
         try:
-            asyncio.run(
-                _Run(config, folder, progress, tasks, heldout, device, early).run(
-                    is_resumed=resume is not None
-                )
-            )
+            run = _Run(config, folder, progress, job, early)
+            asyncio.run(run.run(is_resumed=resume is not None))
         except RewardsBrokenError as error:
             raise StageError(str(error)) from error
         except (OSError, sqlite3.OperationalError) as error:
@@ -102,37 +102,26 @@ class _Run:
     """One run, from the start of its stages to their end."""
 
     def __init__(
-        self,
-        config: Config,
-        folder: RunFolder,
-        progress: Progress,
-        tasks: tuple[Task, ...],
-        heldout: tuple[Task, ...],
-        device: str,
-        early: Launched,
+        self, config: Config, folder: RunFolder, progress: Progress, job: Job, early: Launched
     ) -> None:
-        self._early = early
         self._config = config
         self._folder = folder
         self._progress = progress
-        self._tasks = tasks
-        self._heldout = heldout
-        self._device = device
-        self._stopwatch = Stopwatch()
-        self._timeline = Timeline(enabled=config.output.timeline_steps > 0)
-        self._tracking = Tracking(())
-        self._stop = StopRequest()
+        self._job = job
+        self._early = early
         self._arm: Callable[[], None] = lambda: None  # sets the signal handlers once more
-        self._training: Training | None = None
-        self._ledger: Ledger
+        self._stop = StopRequest()
+        self._stopwatch = Stopwatch()
+        self._context: Context  # its ledger is opened anew when the trainer was lost
+        self._attempt: Attempt | None = None
 
     async def run(self, *, is_resumed: bool) -> None:
         """Run until the end, or until a signal."""
         job = asyncio.create_task(self._run(is_resumed=is_resumed), name="run")
 
         def leave() -> None:
-            # A training that runs ends by itself, with what it has done saved.
-            if self._training is None or not self._training.is_running:
+            # An attempt that runs ends by itself, with what it has done saved.
+            if self._attempt is None or not self._attempt.is_running:
                 job.cancel()
 
         with stop_on_signals(self._stop, leave) as self._arm:
@@ -145,42 +134,48 @@ class _Run:
                 raise RunStoppedError(self._resume_hint(), self._stop.signal) from None
 
     async def _run(self, *, is_resumed: bool) -> None:
-        if self._config.generation.tune:
-            self._config = await self._tuned()
-        config = self._config
+        config = await self._tuned() if self._config.generation.tune else self._config
         async with AsyncExitStack() as stack:
-            weights_folder = shared_folder(self._folder.name)
+            context = self._context = Context(
+                config=config,
+                folder=self._folder,
+                ledger=Ledger(self._folder.db, terms_of(config)),
+                progress=self._progress,
+                timeline=Timeline(enabled=config.output.timeline_steps > 0),
+                stop=self._stop,
+                stopwatch=self._stopwatch,
+            )
+            stack.callback(lambda: self._context.ledger.close())
+            job, runtime = self._job, config.runtime
+            weights_folder = shared_folder(context.folder.name)
             stack.callback(shutil.rmtree, weights_folder, ignore_errors=True)
-            self._ledger = Ledger(self._folder.db, terms_of(config))
-            stack.callback(lambda: self._ledger.close())
-
-            def note(kind: str, text: str) -> None:
-                self._ledger.event(kind, text)
-                self._progress.message(f"{kind}: {text}")
-
-            runtime = config.runtime
-            restarts = RestartLimit(runtime.max_restarts, runtime.restart_window_s, note)
+            restarts = RestartLimit(runtime.max_restarts, runtime.restart_window_s, self._note)
             stages = await stack.enter_async_context(
                 running_stages(
-                    config,
-                    (*self._tasks, *self._heldout),
-                    self._device,
+                    context.config,
+                    (*job.tasks, *job.heldout),
+                    job.device,
                     self._early,
-                    reward_cache=self._folder.reward_cache,
-                    activity=self._progress.activity,
-                    note=note,
+                    reward_cache=context.folder.reward_cache,
+                    activity=context.progress.activity,
+                    note=self._note,
                     restarts=restarts,
                     # Ray has handlers of its own.
                     after_ray=self._arm,
-                    is_trainer_first=is_resumed or not self._heldout,
+                    is_trainer_first=is_resumed or not job.heldout,
                 )
             )
-            self._ledger.event("isolation", f"sandbox level {stages.scorer.level}")
-            self._ledger.event("hardware", f"{self._device}, {processor_name()}, {os.cpu_count()} cores")
-            self._ledger.note_tasks(self._tasks)
-            stack.callback(lambda: self._tracking.close())
-            self._stopwatch.note("startup")
+            context.ledger.event("isolation", f"sandbox level {stages.scorer.level}")
+            context.ledger.event("hardware", f"{job.device}, {processor_name()}, {os.cpu_count()} cores")
+            context.ledger.note_tasks(job.tasks)
+            stack.callback(lambda: self._context.tracking.close())
+            context.stopwatch.note("startup")
             await self._train_and_measure(stages, weights_folder, restarts, is_resumed=is_resumed)
+
+    def _note(self, kind: str, text: str) -> None:
+        """Keep a restart, and tell the user of it."""
+        self._context.ledger.event(kind, text)
+        self._context.progress.message(f"{kind}: {text}")
 
     async def _tuned(self) -> Config:
         """The configuration with the engine settings that are fastest here; nothing else runs yet."""
@@ -189,106 +184,94 @@ class _Run:
 
         self._progress.activity("measuring engine settings")
         model_path = str(await asyncio.to_thread(find_model, self._config.model))
-        return await tuned(self._config, model_path, self._device, self._progress.message)
+        return await tuned(self._config, model_path, self._job.device, self._progress.message)
 
     def _sampler(self) -> Sampler:
-        return Sampler(self._tasks, self._config.acceleration.curriculum, self._config.training.seed)
+        config = self._context.config
+        return Sampler(self._job.tasks, config.acceleration.curriculum, config.training.seed)
 
     async def _resume(self, sampler: Sampler, trainer: TrainerHandle, tokenizer: PromptTokenizer) -> int:
         """Go back to the last whole checkpoint; returns its step."""
-        ledger = self._ledger
-        checkpoint = find_checkpoint(self._folder.path, ledger, self._progress.message)
-        step = 0
-        if checkpoint is not None:
-            step = await trainer.load(checkpoint)
-        prefill = self._config.generation.assistant_prefill
+        config, ledger = self._context.config, self._context.ledger
+        checkpoint = find_checkpoint(self._context.folder.path, ledger, self._context.progress.message)
+        step = 0 if checkpoint is None else await trainer.load(checkpoint)
+        prefill = config.generation.assistant_prefill
         resumed = restore(
+            config,
             ledger,
             sampler,
             step,
-            max_staleness=self._config.acceleration.max_staleness,
-            tasks=self._tasks,
+            self._job.tasks,
             prompt_ids=lambda task: encode_prompt(tokenizer, task, prefill),
-            basis=GroupBasis(self._config).digest,
         )
-        ledger.event("resume", str(resumed))
-        self._progress.message(str(resumed))
+        self._context.note("resume", str(resumed))
         return step
 
     async def _train_and_measure(
-        self,
-        stages: Stages,
-        weights_folder: Path,
-        restarts: RestartLimit,
-        *,
-        is_resumed: bool,
+        self, stages: Stages, weights_folder: Path, restarts: RestartLimit, *, is_resumed: bool
     ) -> None:
-        tokenizer, generator, scorer = stages.tokenizer, stages.generator, stages.scorer
+        context, job, config = self._context, self._job, self._context.config
         sampler = self._sampler()
-        step = await self._resume(sampler, await stages.trainer, tokenizer) if is_resumed else 0
-        before = earlier_measurement(self._folder.evaluation("before"))
+        step = await self._resume(sampler, await stages.trainer, stages.tokenizer) if is_resumed else 0
+        before = earlier_measurement(context.folder.evaluation("before"))
         if before is None and step == 0:
             # Nothing of it needs the trainer, which may still be loading its model.
-            before = await stages.beside_trainer(self._evaluate("before", tokenizer, generator, scorer))
+            before = await stages.beside_trainer(self._evaluate("before", stages))
         trainer = await stages.trainer
-        self._tracking = start_tracking(
-            self._config, self._folder.name, self._folder.path, step, self._progress.message
+        tracking = start_tracking(
+            config, context.folder.name, context.folder.path, step, context.progress.message
         )
+        self._context = replace(context, tracking=tracking)
         while True:
+            self._attempt = Attempt(
+                self._context,
+                job,
+                stages,
+                trainer,
+                sampler,
+                step=step,
+                weights_folder=weights_folder,
+                trial=OverlapTrial.of_run(config, job.device, num_gpus(job.device)),
+            )
             try:
-                self._training = self._new_training(stages, trainer, sampler, weights_folder)
-                await self._training.run(step)
+                await self._attempt.run()
                 break
             except TrainerLostError as error:
-                await self._stop.guard(self._bring_back(trainer, error, restarts))
-            await generator.reset()
+                await context.stop.guard(self._bring_back(trainer, error, restarts))
+            await stages.generator.reset()
             # What follows is a run of its own to the ledger, as after --resume.
-            self._ledger.close()
-            self._ledger = Ledger(self._folder.db, terms_of(self._config))
+            self._context.ledger.close()
+            self._context = replace(self._context, ledger=Ledger(context.folder.db, terms_of(config)))
             sampler = self._sampler()
-            step = await self._resume(sampler, trainer, tokenizer)
-        after = await self._stop.guard(self._evaluate("after", tokenizer, generator, scorer))
-        num_kept = self._config.output.timeline_steps
-        self._ledger.note_spans(self._config.training.max_steps, self._timeline.drain(), num_kept)
-        self._stopwatch.note("total")
+            step = await self._resume(sampler, trainer, stages.tokenizer)
+        after = await context.stop.guard(self._evaluate("after", stages))
+        self._sum_up(stages.scorer.level, before, after)
+
+    def _sum_up(
+        self, isolation_level: str, before: EvaluationReport | None, after: EvaluationReport | None
+    ) -> None:
+        """Write what is left to write when all is done."""
+        context, config = self._context, self._context.config
+        num_kept = config.output.timeline_steps
+        context.ledger.note_spans(config.training.max_steps, context.timeline.drain(), num_kept)
+        context.stopwatch.note("total")
         write_summary(
-            self._folder,
-            self._config,
-            self._device,
-            scorer.level,
+            context.folder,
+            config,
+            self._job.device,
+            isolation_level,
             before,
             after,
-            self._stopwatch.seconds,
-            guards=guards_of(self._folder.db, self._folder.metrics, self._config),
-            num_gated_groups=sum(gated.num_groups for gated in self._ledger.gated().values()),
-        )
-
-    def _new_training(
-        self, stages: Stages, trainer: TrainerHandle, sampler: Sampler, weights_folder: Path
-    ) -> Training:
-        return Training(
-            config=self._config,
-            folder=self._folder,
-            ledger=self._ledger,
-            progress=self._progress,
-            tasks=self._tasks,
-            heldout=self._heldout,
-            device=self._device,
-            stages=stages,
-            trainer=trainer,
-            sampler=sampler,
-            weights_folder=weights_folder,
-            stop=self._stop,
-            stopwatch=self._stopwatch,
-            timeline=self._timeline,
-            tracking=self._tracking,
+            context.stopwatch.seconds,
+            guards=guards_of(context.folder.db, context.folder.metrics, config),
+            num_gated_groups=sum(gated.num_groups for gated in context.ledger.gated().values()),
         )
 
     async def _bring_back(self, trainer: TrainerHandle, lost: TrainerLostError, limit: RestartLimit) -> None:
         """Start the trainer again; raises TooManyRestartsError."""
         while True:
             limit.admit("the trainer", str(lost))
-            self._progress.activity("starting the trainer again")
+            self._context.progress.activity("starting the trainer again")
             try:
                 await trainer.start()
                 return
@@ -297,25 +280,25 @@ class _Run:
 
     def _resume_hint(self) -> str:
         """What is saved, and the command that goes on from there."""
-        checkpoint = latest_checkpoint(self._folder.path)
+        run = self._folder.path
+        checkpoint = latest_checkpoint(run)
         saved = "nothing is saved yet" if checkpoint is None else f"{checkpoint.name} is saved"
-        return f"stopped: {saved}; go on with: train_accelerated --resume {self._folder.path}"
+        return f"stopped: {saved}; go on with: train_accelerated --resume {run}"
 
-    async def _evaluate(
-        self, when: str, tokenizer: PromptTokenizer, generator: Generator, scorer: RewardPool
-    ) -> EvaluationReport | None:
+    async def _evaluate(self, when: str, stages: Stages) -> EvaluationReport | None:
         """Measure pass@1 on the held-out tasks with the generator's present weights."""
-        if not self._heldout:
+        context = self._context
+        if not self._job.heldout:
             return None
-        with self._timeline.span(EVALUATION, f"{when} training"):
+        with context.timeline.span(EVALUATION, f"{when} training"):
             return await measure(
                 when,
-                self._heldout,
-                generator,
-                scorer,
-                config=self._config,
-                tokenizer=tokenizer,
-                folder=self._folder,
-                progress=self._progress,
-                stopwatch=self._stopwatch,
+                self._job.heldout,
+                stages.generator,
+                stages.scorer,
+                config=context.config,
+                tokenizer=stages.tokenizer,
+                folder=context.folder,
+                progress=context.progress,
+                stopwatch=context.stopwatch,
             )

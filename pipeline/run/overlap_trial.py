@@ -1,9 +1,8 @@
-"""Who shares hardware with whom, and whether generation and training then run beside each other or in turn.
+"""Whether generation and training run beside each other or in turn, decided from step times.
 
-``gpu_shares`` and ``cpu_threads`` say what each may take. ``OverlapTrial`` decides from step times: where the
-two share cores or a GPU, running them at once can be slower than in turn, so both are measured over the first
-steps and the better is kept. In turn, all the steps that one version of the weights may serve are generated
-at once. It starts and pauses nothing itself.
+Where the two share cores or a GPU (pipeline.host.shares), running them at once can be slower than in turn, so
+both are measured over the first steps and the better is kept. In turn, all the steps that one version of the
+weights may serve are generated at once. It starts and pauses nothing itself.
 """
 
 from __future__ import annotations

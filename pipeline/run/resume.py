@@ -9,10 +9,8 @@ in which they were made, so tasks, epochs and the numbers of draws go on where t
 seeds of requests. Pass counts of groups that lost weights wrote are left out: they are not of this policy's
 history. The reward cache is a file of its own (rewards.cache_file). Loads no weights.
 
-What --resume refuses to go on from, said before anything is started and before anything is written.
-
-A damaged checkpoint is passed over where an earlier whole one is there (pipeline.record.checkpoints); only
-where none is left does a run end here.
+A run that cannot be resumed is refused before anything is started or written. A damaged checkpoint is passed
+over where an earlier whole one is there (pipeline.record.checkpoints).
 """
 
 from __future__ import annotations
@@ -105,20 +103,19 @@ def find_checkpoint(run_dir: Path, ledger: Ledger, tell: Callable[[str], None]) 
 
 
 def restore(
+    config: Config,
     ledger: Ledger,
     sampler: Sampler,
     step: int,
-    *,
-    max_staleness: int,
     tasks: Sequence[Task],
     prompt_ids: Callable[[Task], tuple[int, ...]],
-    basis: Callable[[Task, tuple[int, ...]], str],
 ) -> Resumed:
-    """Bring ``ledger`` and ``sampler``, fresh from its tasks, to where the checkpoint of ``step`` was.
+    """Bring ``ledger`` and ``sampler``, fresh from ``tasks``, to where the checkpoint of ``step`` was.
 
     Raises ValueError when the ledger knows of no such step, or the sampler's state is of other tasks.
     """
-    ledger.rewind(step, max_staleness)
+    basis = GroupBasis(config).digest
+    ledger.rewind(step, config.acceleration.max_staleness)
     known = {task.task_id: task for task in tasks}
     for draw in ledger.unfinished_draws():
         task = known.get(draw.task_id)

@@ -76,8 +76,17 @@ class Stages:
         return job.result()
 
 
-def prepare(config: Config) -> tuple[tuple[Task, ...], tuple[Task, ...], str]:
-    """Tasks, held-out tasks and device; raises ValueError for what can be refused before any model loads."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a run works on: the tasks that are trained on, those that are measured, and the device."""
+
+    tasks: tuple[Task, ...]
+    heldout: tuple[Task, ...]
+    device: str
+
+
+def prepare(config: Config) -> Job:
+    """What ``config`` asks for; raises ValueError for what can be refused before any model loads."""
     with startup.span("driver", "load the tasks"):
         refuse_damaged_model(config.model.name)
         if (draft := config.acceleration.speculative.draft_model) is not None:
@@ -85,8 +94,8 @@ def prepare(config: Config) -> tuple[tuple[Task, ...], tuple[Task, ...], str]:
         tasks = load_tasks(config.dataset)
         heldout = heldout_tasks(config)
         device = choose_device(config)
-        refuse_unusable_loaders(config, device)
         check_tensor_parallel(config, device)
+        refuse_unusable_loaders(config, device)
         load_custom(config.rewards.custom)
         if config.output.push_to_hub is not None:
             # Imported here: it takes a second, and few runs upload.
@@ -97,7 +106,7 @@ def prepare(config: Config) -> tuple[tuple[Task, ...], tuple[Task, ...], str]:
     if config.execution.enabled:
         with startup.span("driver", "check the sandbox"):
             check_sandbox(config.execution)
-    return tasks, heldout, device
+    return Job(tasks=tasks, heldout=heldout, device=device)
 
 
 @asynccontextmanager

@@ -36,7 +36,7 @@ from pipeline.run.startup_report import as_record, as_svg, as_table
 
 def run_until_first_score(config: Config, folder: RunFolder, early: Launched) -> None:
     """Start all stages and have one group scored, noting spans; raises as pipeline.run.orchestrator does."""
-    tasks, heldout, device = prepare(config)
+    job = prepare(config)
     progress = make_progress(config.runtime.progress, title=folder.name)
 
     def note(kind: str, text: str) -> None:
@@ -45,8 +45,8 @@ def run_until_first_score(config: Config, folder: RunFolder, early: Launched) ->
     async def start() -> None:
         async with running_stages(
             config,
-            (*tasks, *heldout),
-            device,
+            (*job.tasks, *job.heldout),
+            job.device,
             early,
             reward_cache=folder.reward_cache,
             activity=progress.activity,
@@ -55,7 +55,7 @@ def run_until_first_score(config: Config, folder: RunFolder, early: Launched) ->
             after_ray=lambda: None,
             is_trainer_first=False,
         ) as stages:
-            task = Sampler(tasks, config.acceleration.curriculum, config.training.seed).draw(0)
+            task = Sampler(job.tasks, config.acceleration.curriculum, config.training.seed).draw(0)
             progress.activity("writing and scoring the first group")
             await stages.beside_trainer(_score_group(config, task, stages))
             progress.activity("waiting for the trainer")

@@ -7,8 +7,7 @@
 Where the weights may not change yet the last part has no samples: all of them are at work before.
 A part is what is ready when the trainer has nothing to do, a group at least. So parts are small where the
 trainer would idle otherwise, and grow where it is the one who is waited for: a group that comes while it
-works waits for the next part, with all that come beside it. Does not publish and does not account. Called
-by pipeline.run.training_loop.
+works waits for the next part, with all that come beside it. Does not publish and does not account.
 """
 
 from __future__ import annotations
@@ -20,11 +19,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from configs.conditions import why_not_streamed
-from configs.schema import Config
-from pipeline.host.spans import TRAINER, WAITING, Timeline
-from pipeline.host.stopping import StopRequest
+from pipeline.host.spans import TRAINER, WAITING
 from pipeline.messages import RolloutGroup, StepResult, TrainBatch
-from pipeline.record.progress import Progress
+from pipeline.record.context import Context
 from pipeline.rollouts.advantages import kept_generations
 from pipeline.rollouts.batch import BatchReport, make_batch
 from pipeline.rollouts.buffer import RolloutBuffer, Taken
@@ -58,24 +55,17 @@ class StepFeed:
     """Feeds the trainer step by step; one step at a time."""
 
     def __init__(
-        self,
-        *,
-        config: Config,
-        trainer: TrainerHandle,
-        buffer: RolloutBuffer,
-        producer: RolloutProducer,
-        progress: Progress,
-        stop: StopRequest,
-        timeline: Timeline | None = None,
+        self, context: Context, trainer: TrainerHandle, buffer: RolloutBuffer, producer: RolloutProducer
     ) -> None:
-        self._timeline = timeline or Timeline(enabled=False)
-        self._config = config
+        self._config = context.config
+        self._progress = context.progress
+        self._timeline = context.timeline
+        self._stop = context.stop
         self._trainer = trainer
         self._buffer = buffer
         self._producer = producer
-        self._progress = progress
-        self._stop = stop
-        self._can_stream = config.acceleration.stream_steps and why_not_streamed(config) is None
+        wants_to = self._config.acceleration.stream_steps
+        self._can_stream = wants_to and why_not_streamed(self._config) is None
         self._is_streamed = self._can_stream
 
     def alternate(self, alternates: bool) -> None:

@@ -1,7 +1,7 @@
 """A run with fakes where the heavy stages are: real sampler, buffer, ledger, folder and loops, no model.
 
 The fakes count versions, note what happens in the order in which it happens, and fail where a test
-says so. Used by test_rollouts and test_training_loop.
+says so.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from configs.schema import Config, OutputConfig
 from curriculum.sampler import Sampler
 from curriculum.task import Task
 from pipeline.errors import StageError
-from pipeline.evaluation.inloop import InLoopEvaluation
 from pipeline.host.spans import Timeline
-from pipeline.host.stopping import StopRequest
 from pipeline.messages import (
     Completion,
     GenerationRequest,
@@ -31,18 +29,16 @@ from pipeline.messages import (
     WeightsLoaded,
     WeightUpdate,
 )
-from pipeline.models.prompts import training_sampling
+from pipeline.models.prompt_tokenizer import PromptTokenizer
+from pipeline.record.context import Context
 from pipeline.record.ledger import Ledger
-from pipeline.record.metrics import MetricsWriter
 from pipeline.record.progress import make_progress
 from pipeline.record.run_folder import RunFolder
 from pipeline.record.tracking import Tracking
-from pipeline.rollouts.buffer import RolloutBuffer
-from pipeline.rollouts.gate import SignalGate, max_gated
-from pipeline.rollouts.producer import RolloutProducer, num_extra_groups
+from pipeline.run.attempt import Attempt
 from pipeline.run.overlap_trial import OverlapTrial
-from pipeline.run.resume import GroupBasis, restore, terms_of
-from pipeline.run.training_loop import TrainingLoop
+from pipeline.run.resume import restore, terms_of
+from pipeline.run.stages import Job, Stages
 from pipeline.training.handle import TrainerHandle
 from rewards.pool import RewardPool
 from rewards.result import RewardResult
@@ -61,6 +57,7 @@ def make_config(**sections: Mapping[str, object]) -> Config:
     merged: dict[str, Mapping[str, object]] = {
         "training": {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_steps": 3},
         "grpo": {"num_generations": NUM_GENERATIONS},
+        "generation": {"assistant_prefill": "prefill "},
         "acceleration": {"max_staleness": 0},
     }
     for name, values in sections.items():
@@ -178,17 +175,13 @@ class FakeScorer:
         }
 
 
-class FakeForm:
-    """Asks every task alike."""
+class FakeTokenizer:
+    """Gives every prompt the same three tokens."""
 
-    def prompt_ids(self, task: Task) -> tuple[int, ...]:
-        return (1, 2, 3)
+    chat_template = None
 
-    def stop(self, task: Task) -> tuple[str, ...]:
-        return ()
-
-    def answer(self, task: Task, completion: str) -> str:
-        return completion
+    def __call__(self, text: str, *, add_special_tokens: bool) -> dict[str, list[int]]:
+        return {"input_ids": [1, 2, 3]}
 
 
 class FakeTrainer:
@@ -265,9 +258,7 @@ class FakeRun:
         """``open_tasks`` are the tasks of draws that the ledger holds open before the run begins, ``heldout``
         those that are measured on the way.
         """
-        self.notes: list[str] = []
         self.log: list[str] = []
-        self.stop = StopRequest()
         self.output = io.StringIO()
         self.done_steps = done_steps
         self.weights_folder = path / "weights"
@@ -276,87 +267,46 @@ class FakeRun:
         output = OutputConfig(dir=str(path), name="run")
         self.folder = RunFolder.create(output, "{}") if is_new else RunFolder.open(path / "run")
         self.ledger = Ledger(self.folder.db, terms_of(config))
+        self.context = Context(
+            config=config,
+            folder=self.folder,
+            ledger=self.ledger,
+            progress=make_progress("plain", title="run", stream=self.output),
+            timeline=Timeline(enabled=config.output.timeline_steps > 0),
+            tracking=tracking or Tracking(()),
+        )
+        self.stop = self.context.stop
         self.sampler = Sampler(tasks, config.acceleration.curriculum, 0)
-        basis = GroupBasis(config).digest
         if not is_new:
-            restore(
-                self.ledger,
-                self.sampler,
-                done_steps,
-                max_staleness=config.acceleration.max_staleness,
-                tasks=tasks,
-                prompt_ids=lambda task: (1, 2, 3),
-                basis=basis,
-            )
+            restore(config, self.ledger, self.sampler, done_steps, tasks, lambda task: (1, 2, 3))
         for task_id in open_tasks:
             self.ledger.record_draw(task_id, 0, 0)
         self.generator = FakeGenerator(self.log, fault)
         self.generator.policy_version = done_steps
         self.scorer = FakeScorer(self.log, score_of)
         self.trainer = FakeTrainer(self.log, done_steps)
-        self.metrics = MetricsWriter(self.folder.path)
-        self.buffer = RolloutBuffer(
-            groups_per_step=config.prompts_per_step,
-            max_staleness=config.acceleration.max_staleness,
-            version=done_steps,
-            num_extra=num_extra_groups(config),
-        )
-        gate = SignalGate(max_gated(config), self.ledger.gated())
-        self.timeline = Timeline(enabled=config.output.timeline_steps > 0)
-        self.producer = RolloutProducer(
-            generator=self.generator,
-            scorer=self.scorer,
-            buffer=self.buffer,
-            sampler=self.sampler,
-            ledger=self.ledger,
-            prompt_ids=lambda task: (1, 2, 3),
-            tasks=tasks,
-            basis=basis,
-            seed=config.training.seed if config.generation.seed_requests else None,
-            sampling=training_sampling(config),
-            num_generations=NUM_GENERATIONS,
-            groups_per_step=config.prompts_per_step,
-            first_step=done_steps,
-            num_steps=config.training.max_steps - done_steps,
-            prefill="prefill ",
-            score_each=config.acceleration.async_rewards.enabled,
-            slot_deadline_s=20.0,
-            aborts_early=config.acceleration.early_abort.enabled,
-            long_tails=config.acceleration.long_tails,
-            num_extra=num_extra_groups(config),
-            gate=gate,
-            timeline=self.timeline,
-        )
-        self.evaluation = InLoopEvaluation(
-            config=config,
-            tasks=heldout,
-            form=FakeForm(),
-            generator=self.generator,
-            scorer=self.scorer,
-            folder=self.folder,
-            timeline=self.timeline,
-            note=self.notes.append,
-        )
-        self.loop = TrainingLoop(
-            config=config,
-            folder=self.folder,
-            trainer=cast(TrainerHandle, self.trainer),
+        stages = Stages(
+            tokenizer=cast(PromptTokenizer, FakeTokenizer()),
             generator=self.generator,
             scorer=cast(RewardPool, self.scorer),
-            buffer=self.buffer,
-            sampler=self.sampler,
-            ledger=self.ledger,
-            metrics=self.metrics,
-            progress=make_progress("plain", title="run", stream=self.output),
-            producer=self.producer,
-            weights_folder=self.weights_folder,
-            stop=self.stop,
-            trial=trial,
-            gate=gate,
-            timeline=self.timeline,
-            tracking=tracking,
-            evaluation=self.evaluation,
+            trainer=cast(Any, None),
         )
+        self.attempt = Attempt(
+            self.context,
+            Job(tasks=tuple(tasks), heldout=tuple(heldout), device="cpu"),
+            stages,
+            cast(TrainerHandle, self.trainer),
+            self.sampler,
+            step=done_steps,
+            weights_folder=self.weights_folder,
+            trial=trial,
+        )
+        self.buffer, self.producer, self.loop = self.attempt.buffer, self.attempt.producer, self.attempt.loop
+
+    @property
+    def notes(self) -> list[str]:
+        """What the measurement on the way noted."""
+        return [text for (text,) in self.rows("SELECT text FROM events WHERE kind = 'evaluation'")]
 
     def train(self) -> None:
         """Run to the end, or until something raises; then give the folder back."""
@@ -368,18 +318,18 @@ class FakeRun:
     async def _train(self) -> None:
         producing = asyncio.create_task(self.producer.run())
         try:
-            self.evaluation.begin(self.done_steps)
+            self.attempt.evaluation.begin(self.done_steps)
             await self.loop.run(self.done_steps)
             self.log.append("all steps done")
-            await self.evaluation.finish()
+            await self.attempt.evaluation.finish()
         finally:
-            await self.evaluation.cancel()
+            await self.attempt.evaluation.cancel()
             producing.cancel()
             with contextlib.suppress(asyncio.CancelledError, RuntimeError):
                 await producing
 
     def close(self) -> None:
-        self.metrics.close()
+        self.attempt.close()
         self.ledger.close()
         self.folder.close()
 

@@ -275,15 +275,8 @@ def test_an_open_draw_of_a_task_that_is_gone_is_not_used_again(tmp_path: Path) -
     draws = ledger.unfinished_draws()
     gone = draws[0].task_id
     tasks = [task for task in TASKS if task.task_id != gone]
-    resumed = restore(
-        ledger,
-        Sampler(tasks, config.acceleration.curriculum, 0),
-        0,
-        max_staleness=1,
-        tasks=tasks,
-        prompt_ids=lambda task: (1, 2, 3),
-        basis=GroupBasis(config).digest,
-    )
+    sampler = Sampler(tasks, config.acceleration.curriculum, 0)
+    resumed = restore(config, ledger, sampler, 0, tasks, lambda task: (1, 2, 3))
     ledger.close()
     num_gone = sum(draw.task_id == gone for draw in draws)
     assert (resumed.num_reused, resumed.num_again) == (len(draws) - num_gone, num_gone)
