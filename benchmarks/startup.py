@@ -27,7 +27,8 @@ from typing import Any
 
 from benchmarks.machine import hardware
 from benchmarks.report import add_output_options, publish
-from pipeline.host.spans import FIRST_SCORE, LOG_VARIABLE, Span, process_started_s, read_spans
+from pipeline.host.spans import Span
+from pipeline.host.startup import FIRST_SCORE, LOG_VARIABLE, process_started_s, read_spans
 
 _DEADLINE_S = 900.0
 _LIMITS_S = {"default": 20.0, "attached": 4.0}
@@ -131,7 +132,7 @@ def _wait_for_score(process: subprocess.Popen[bytes], log: Path, said: Path) -> 
 
 def _span(span: Span, origin_s: float) -> dict[str, Any]:
     return {
-        "process": span.process,
+        "process": span.stage,
         "name": span.name,
         "start_s": round(span.started_s - origin_s, 2),
         "end_s": round(span.ended_s - origin_s, 2),

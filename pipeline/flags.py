@@ -147,7 +147,7 @@ _ACCELERATED = (
     Flag(
         "--profile-startup",
         None,
-        "measure the start up to the first scored rollout, print and draw it, and stop",
+        "measure the start up to the first scored rollout, print and trace it, and stop",
     ),
     Flag(
         "--explain",

@@ -30,7 +30,7 @@ from transformers import (
 from configs.schema import Config
 from curriculum.task import Task
 from pipeline.errors import StageError
-from pipeline.host import spans as startup
+from pipeline.host import startup
 from pipeline.messages import Completion, RolloutGroup, StepResult
 from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import MetricsWriter, StepRate, log_samples

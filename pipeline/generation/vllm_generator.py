@@ -35,7 +35,7 @@ from pipeline.generation.settings import (
     engine_environment,
 )
 from pipeline.generation.wire import Start
-from pipeline.host import spans as startup
+from pipeline.host import startup
 from pipeline.host.shares import gpu_shares
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 
