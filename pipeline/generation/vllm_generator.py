@@ -3,7 +3,6 @@
 On a CPU, and wherever it shall be resident, the engine is a process of this machine that the driver starts
 itself (pipeline.generation.host): no Ray stands between process start and first token. On GPUs it is a Ray
 actor, so that Ray gives it its share of a device. Either dies with the driver, unless ``runtime.keep_alive``.
-``start_vllm_generator`` is called by pipeline.generation.start.
 """
 
 from __future__ import annotations

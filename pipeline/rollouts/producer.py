@@ -6,8 +6,7 @@
 
 At first it hands in what a resume found scored. Then one loop issues draws as slots come free, those of one
 step whose answers are expected to be long first; each draw lives in an asyncio task of its own, so that
-groups overlap freely. Does not train and does not decide how old a sample may be (the buffer does). Called
-by pipeline.run.attempt.
+groups overlap freely. Does not train and does not decide how old a sample may be (the buffer does).
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@
 Where the weights may not change yet the last part has no samples: all of them are at work before.
 A part is what is ready when the trainer has nothing to do, a group at least. So parts are small where the
 trainer would idle otherwise, and grow where it is the one who is waited for: a group that comes while it
-works waits for the next part, with all that come beside it. Does not publish and does not account. Called
-by pipeline.run.training_loop.
+works waits for the next part, with all that come beside it. Does not publish and does not account.
 """
 
 from __future__ import annotations
