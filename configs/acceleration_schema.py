@@ -1,4 +1,4 @@
-"""The acceleration section: what makes a run fast. Called by configs.schema."""
+"""The acceleration section: what makes a run fast."""
 
 from __future__ import annotations
 

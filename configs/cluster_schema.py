@@ -1,4 +1,4 @@
-"""The cluster section: a Ray cluster of several nodes. Called by configs.schema."""
+"""The cluster section: a Ray cluster of several nodes."""
 
 from __future__ import annotations
 

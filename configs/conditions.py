@@ -1,4 +1,4 @@
-"""Settings that keep a technique from acting although it is on. Called by configs.techniques and stages."""
+"""Settings that keep a technique from acting although it is on."""
 
 from __future__ import annotations
 

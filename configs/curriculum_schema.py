@@ -1,7 +1,4 @@
-"""The sections that say which samples are drawn and trained on: curriculum, refill, down-sampling.
-
-Called by configs.acceleration_schema.
-"""
+"""The sections that say which samples are drawn and trained on: curriculum, refill, down-sampling."""
 
 from __future__ import annotations
 

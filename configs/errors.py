@@ -1,7 +1,7 @@
 """The one error of a wrong configuration, and how it reads.
 
 Says where a value was written, which field it is for, what it is and what would be right. Knows nothing
-of the schema. Raised by configs.schema, configs.load and configs.evaluation_options; shown by pipeline.cli.
+of the schema.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What to evaluate and how: the options of evaluate_humaneval.
 
-Checks the options; samples and scores nothing. Made by pipeline.cli, read by pipeline.evaluation.command.
+Checks the options; samples and scores nothing.
 """
 
 from __future__ import annotations

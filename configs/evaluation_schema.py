@@ -1,4 +1,4 @@
-"""The evaluation section: what a run measures on held-out tasks, and when. Called by configs.schema."""
+"""The evaluation section: what a run measures on held-out tasks, and when."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a run is made of, in words: its settings with their origins, and every technique with its reasons.
 
-Called by pipeline.cli (``--explain``). Decides nothing and loads nothing.
+Decides nothing and loads nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The configuration of a run that is over, read from its folder: what it was trained on may be gone by now.
 
 A run that begins needs its files of tasks, so a configuration that names one which is not there is refused;
-who only looks back at a run does not need them. Called by pipeline.planning.measured_run and
-pipeline.handover.card.
+who only looks back at a run does not need them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The generation section: sampling and the engine. Called by configs.schema."""
+"""The generation section: sampling and the engine."""
 
 from __future__ import annotations
 

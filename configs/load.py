@@ -1,7 +1,7 @@
 """From defaults, mode, profile, file, ``--set`` and flags to one checked Config that knows its origins.
 
 Later layers win: defaults < mode < profile < file < ``--set`` < flags. The mode is itself a setting and is
-found first. Does not parse a command line. Called by pipeline.cli; tests and benchmarks may call it too.
+found first. Does not parse a command line.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Settings of what a run leaves behind, and whom it tells of its metrics.
 
-Imports nothing heavy. Called by configs.schema.
+Imports nothing heavy.
 """
 
 from __future__ import annotations

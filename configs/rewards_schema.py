@@ -1,8 +1,7 @@
 """The section ``rewards``: what a completion earns, its presets, and what differs by source of tasks.
 
 A preset is data: its values stand where the user gave none, so that a checked configuration holds the
-weights that are in force. Loads no custom reward (rewards.custom does). Called by configs.schema and
-configs.load; read by rewards.rubric.
+weights that are in force. Loads no custom reward (rewards.custom does).
 """
 
 from __future__ import annotations

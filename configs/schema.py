@@ -2,7 +2,7 @@
 
 Unknown keys and wrong types are errors; combinations that cannot work are refused here, so that no
 model is loaded for a run that cannot succeed. What depends on the machine (a GPU, a model's name) is not
-checked here. Imports nothing heavy. Called by configs.load; read by every stage.
+checked here. Imports nothing heavy.
 """
 
 from __future__ import annotations

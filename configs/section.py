@@ -1,6 +1,6 @@
 """The base of all sections of the configuration, and the kinds of numbers that their fields hold.
 
-Knows no setting. Called by configs.schema and configs.rewards_schema.
+Knows no setting.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The names under which task sets go, and which of them may be trained on.
 
-Checks names only: the tasks themselves are curriculum.sources' business. Called by configs.schema and
-configs.evaluation_options.
+Checks names only: the tasks themselves are curriculum.sources' business.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The training sections: optimiser, objective, adapters. Called by configs.schema."""
+"""The training sections: optimiser, objective, adapters."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """YAML as this project reads and writes it.
 
 Differs from PyYAML's safe loader where that surprises: ``1e-5`` is a number, a key given twice is an error,
-``12:30`` and ``2026-01-31`` stay text, keys are text. Knows nothing of the schema. Called by configs.load,
-configs.show and pipeline.cli.
+``12:30`` and ``2026-01-31`` stay text, keys are text. Knows nothing of the schema.
 """
 
 from __future__ import annotations

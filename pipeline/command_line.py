@@ -37,3 +37,9 @@ def _hyphenated(word: str) -> str:
         return word
     flag, equals, value = word.partition("=")
     return flag.replace("_", "-") + equals + value
+
+
+def print_error(error: Exception) -> None:
+    """A user's mistake or a failure on standard error, as "error: ..." lines."""
+    for line in str(error).splitlines() or [repr(error)]:
+        print(f"error: {line}", file=sys.stderr)

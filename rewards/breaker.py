@@ -1,7 +1,4 @@
-"""The circuit breaker of scoring: stops a run whose rewards are broken, before it trains on the rest.
-
-Called by rewards.pool and by the baseline, which scores without a pool.
-"""
+"""The circuit breaker of scoring: stops a run whose rewards are broken, before it trains on the rest."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Keeps verdicts that would come out the same again, and no others. Belongs to one process and one
 thread; workers share it by its place in the driver, before the pool. Storing on disk is
-rewards.cache_file's business. Called by rewards.scorer and rewards.pool.
+rewards.cache_file's business.
 """
 
 from __future__ import annotations

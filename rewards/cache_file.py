@@ -2,8 +2,7 @@
 
 Append-only, one JSON line a verdict after a first line that names the format. Lines wait in memory
 until ``flush``, which may run in another thread; after a crash the last few are missing, no more. It is
-a convenience: a file that cannot be read or written costs a warning, never the run. Called by
-rewards.pool.
+a convenience: a file that cannot be read or written costs a warning, never the run.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Reads the syntax tree of a program that compiles; runs nothing. The whole program counts, so that
 moving code between functions changes nothing; neither does another
-way of writing the same branches. Called by rewards.fast.
+way of writing the same branches.
 """
 
 from __future__ import annotations

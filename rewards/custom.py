@@ -9,8 +9,7 @@ Functions are called with keywords whose values are lists of length one, because
 one by one: ``prompts``, ``completions`` and the columns ``task_id``, ``entry_point``, ``code`` (the
 extracted program), ``source``, ``family``, ``difficulty`` and ``reference``. They return a list with one
 number, or None for no opinion. What a function does wrong is reported by its name. Isolates nothing: the
-functions are the user's own and run in the process of their caller. Called by rewards.scorer, and by the
-stages before they start.
+functions are the user's own and run in the process of their caller.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Digests of what a verdict depends on: of a task, and of the code that judges.
 
 Canonical: the same in every process, whatever PYTHONHASHSEED and the order in which a set was filled.
-Called by rewards.cache and rewards.scorer.
 """
 
 from __future__ import annotations

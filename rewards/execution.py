@@ -1,7 +1,7 @@
 """The tests and execution rewards: what a run in the sandbox is worth.
 
 Starts the sandbox as the configuration says, builds the request and reads the verdict; running is the
-sandbox's business. Called by rewards.rubric, rewards.pool, the baseline and evaluation.
+sandbox's business.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Takes the program out of a completion.
 
 Does not run, parse or repair it: indentation and blank lines stay as they were written, so that what
-is scored is what the model wrote. Called by rewards.rubric and by evaluation.
+is scored is what the model wrote.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The fast tier: the rewards that need no execution, in one verdict.
 
-Runs in the reward worker itself. Nothing else runs after a syntax failure. Called by rewards.scorer.
+Runs in the reward worker itself. Nothing else runs after a syntax failure.
 """
 
 from __future__ import annotations

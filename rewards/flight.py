@@ -1,6 +1,6 @@
 """The SingleFlight: work that is asked for several times at once is done once.
 
-For one event loop. Keeps no results: what has landed is the cache's business. Called by rewards.pool.
+For one event loop. Keeps no results: what has landed is the cache's business.
 """
 
 from __future__ import annotations

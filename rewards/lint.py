@@ -3,7 +3,7 @@
 One ``ruff server`` per Linter answers over LSP on its standard input and output, which costs about a
 tenth of a process per program; if it fails or is late it is replaced once, then the command line is
 used. Project configuration and suppression comments have no effect. The server ends when its standard
-input closes, so it dies with its owner. Called by rewards.fast.
+input closes, so it dies with its owner.
 """
 
 from __future__ import annotations

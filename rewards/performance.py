@@ -5,8 +5,7 @@ are CPU times of one whole run in the same sandbox, so a busy machine and ``slee
 20 ms a run is the harness and its noise, not the program; hence the floor, under which all programs are
 equal. The quarter on top is what two runs of one program may differ by. What remains is a ratio, as in
 EffiBench (arXiv:2402.02037), so that it means the same for quick and for long tasks. A measurement, not
-an exact verdict: a later run of the same program may score a little differently. Called by
-rewards.scorer.
+an exact verdict: a later run of the same program may score a little differently.
 """
 
 from __future__ import annotations

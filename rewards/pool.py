@@ -5,8 +5,7 @@
 
 Stands in the driver's process, so that all workers of all hosts share one cache and a hit costs no
 message. Decides nothing about scores. The queue is bounded by those who wait for their scores: the
-rollout buffer lets no more draws begin than it has slots. Called by the orchestrator, from one event
-loop.
+rollout buffer lets no more draws begin than it has slots. For one event loop.
 """
 
 from __future__ import annotations

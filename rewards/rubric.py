@@ -1,7 +1,6 @@
 """The Rubric: how the parts of a verdict become one reward.
 
-Knows the weights, what differs by source of tasks, and nothing of how a part is measured. Pure. Called by
-rewards.scorer.
+Knows the weights, what differs by source of tasks, and nothing of how a part is measured. Pure.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 Extract, then the fast tier (syntax, lint, complexity), then, side by side, the tests in the sandbox and
 the type check, then what needs the run; the rubric makes one reward of it. Type check, performance and
 custom rewards run only where they have a weight. Owns the linter, the type checker and the custom
-rewards, borrows cache and sandbox. Not for several threads at once. Called by rewards.workers,
-rewards.trl and the baseline.
+rewards, borrows cache and sandbox. Not for several threads at once.
 """
 
 from __future__ import annotations

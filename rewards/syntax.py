@@ -1,7 +1,7 @@
 """The syntax reward: does the program compile?
 
 Compiles, never runs. A size cap comes first, because the compiler takes seconds on a program of a
-million lines. Called by rewards.fast.
+million lines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The same rewards as one TRL reward function, plain or async.
 
 For TRL's GRPOTrainer (and RLOOTrainer), in their signature. Imports neither TRL nor torch, and starts
-nothing: scorer, pool and sandbox are the caller's. Called by pipeline.baseline.account and by users of TRL:
+nothing: scorer, pool and sandbox are the caller's. With TRL:
 
     execution = ExecutionConfig()  # modules=["numpy"] for programs that need it
     with start_sandbox(execution) as sandbox, Scorer(RewardsConfig(), execution, None, sandbox) as scorer:

@@ -3,7 +3,7 @@
 Asks a resident mypy in a process of its own (rewards.type_server), which costs 2 ms a program where a
 fresh process costs a second. It is started again when it fails; after ``_MAX_FAILURES`` failures in a row
 a plain ``mypy`` process answers instead. It ends when its standard input closes, so it dies with its
-owner. What counts as an error stands in rewards.type_rules. Called by rewards.scorer.
+owner. What counts as an error stands in rewards.type_rules.
 """
 
 from __future__ import annotations

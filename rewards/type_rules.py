@@ -1,8 +1,7 @@
 """What counts as a type error, apart from how mypy is asked.
 
 mypy's flags, the neutralising of comments, and the findings mypy does not make by itself: a program must
-not gain by keeping code away from the checker. Pure; imports no mypy. Called by rewards.type_check and
-rewards.type_server.
+not gain by keeping code away from the checker. Pure; imports no mypy.
 
 What counts, and why:
 

@@ -7,7 +7,7 @@ also replaced after a program that mypy could not parse or that broke it, so not
 in the next, and memory does not grow. A fork costs 3 ms, a start 1.5 s.
 
 Uses mypy's internal API (``dmypy_server.Server``), hence the pinned version. The process ends when its
-standard input closes; the worker dies with it. Messages are lines of JSON. Called by rewards.type_check.
+standard input closes; the worker dies with it. Messages are lines of JSON.
 """
 
 from __future__ import annotations

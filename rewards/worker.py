@@ -1,7 +1,7 @@
 """The RewardWorker: one Scorer with one sandbox, as it runs in a process of its own, and the way to it.
 
 ``WorkerLink`` is that way: rewards.local_worker has one to a process of this machine, rewards.ray_worker one
-to a Ray actor, anywhere in a cluster. Called by rewards.workers.
+to a Ray actor, anywhere in a cluster.
 """
 
 from __future__ import annotations

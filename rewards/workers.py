@@ -2,7 +2,7 @@
 
 Gives each item to the least loaded worker that is ready, with a deadline, and replaces workers that
 die or are late. Knows no cache and keeps no results: an item that cannot be scored comes back as an
-infrastructure error. Called by rewards.pool, from one event loop.
+infrastructure error. For one event loop.
 """
 
 from __future__ import annotations

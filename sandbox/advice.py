@@ -1,7 +1,6 @@
 """What each wall of the sandbox stops, and what usually brings a missing one back.
 
-Words only: which walls hold is found out by ``canary.py``. Called by ``selftest.py``, ``__main__.py``
-and pipeline.evaluation.scorers.
+Words only: which walls hold is found out by ``canary.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Find out by trying which walls hold in a freshly jailed child, and name the level.
 
-Reads no configuration: a wall counts when the canary died at it. Called by the zygote once, at start.
+Reads no configuration: a wall counts when the canary died at it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Runs inside the jailed child, together with the model's code, so nothing here can be trusted and
 nothing here knows an expected value or a test: all that can be forged is the candidate's own value.
-The peer is the trusted owner (call tests) or the judge (check programs). Called by the zygote.
+The peer is the trusted owner (call tests) or the judge (check programs).
 
 Frames in: ``(solution, prelude, entry_point)`` once, then ``(args, kwargs, with_args)`` a call.
 Frames out: one for the prelude (still trusted: the solution has not run), one for the solution, then

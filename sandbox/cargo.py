@@ -2,7 +2,7 @@
 
 Written and read in C, by marshal, where it knows the types: a fresh child then touches few pages, each
 of which would be copied for it. Never used the other way: what comes out of a child is read by
-``codec.py`` alone. Called by ``run.py``, ``execution.py``, ``stdio.py``, ``proxy.py`` and the children.
+``codec.py`` alone.
 """
 
 from __future__ import annotations

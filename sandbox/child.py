@@ -2,7 +2,7 @@
 
 What this costs a run is mostly the pages that it touches, since each must be copied for the child.
 So all that can be made before the fork is made there: the descriptors are in their places, the
-socket objects and the arguments of the system calls exist. Called by the zygote, in the child.
+socket objects and the arguments of the system calls exist.
 """
 
 from __future__ import annotations

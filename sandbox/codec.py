@@ -2,7 +2,7 @@
 
 Never makes an object of any other type, runs no code of the sender and trusts no length in the
 bytes: a decoded value is safe to compare, hash and print. Not a general serialiser: there are no
-shared or cyclic references. Called by the trusted side, the judge and the candidate's child.
+shared or cyclic references.
 
 Format: one tag byte a node; lengths and counts as LEB128; integers as two's complement.
 """

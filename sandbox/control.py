@@ -1,7 +1,7 @@
 """The messages between the owner of a sandbox process and its zygote: fixed structs, one datagram each.
 
 Not the codec: reading these in C touches few pages, and what a zygote touches while its child lives
-must be copied. Called by ``worker.py``, ``main.py`` and ``zygote.py``.
+must be copied.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Holds the expected values and the test source, runs none of the model's code and believes nothing of
 it but plain values. Whether the program or the machinery failed is settled here: the latter raises
-SandboxError and is never a verdict. Does not retry and owns no process. Called by ``pool.py``.
+SandboxError and is never a verdict. Does not retry and owns no process.
 """
 
 from __future__ import annotations

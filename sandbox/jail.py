@@ -2,8 +2,7 @@
 
 Linux only, through ctypes, no helper binaries. The functions raise OSError where the host refuses;
 the zygote decides what to do without a wall, and names the level by trying (see ``canary.py``).
-System-call filters are in ``seccomp.py``, the file system is in ``mounts.py``. Called by the zygote
-and its children.
+System-call filters are in ``seccomp.py``, the file system is in ``mounts.py``.
 """
 
 from __future__ import annotations

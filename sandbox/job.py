@@ -10,7 +10,6 @@ The rule for prompts, for whoever uses ``python -m sandbox``:
 - In stdio mode there is no entry point: the prompt is not used.
 
 Nothing is taken out of chat answers: a solution with a code fence in it does not compile. Runs nothing.
-Called by ``__main__.py`` and ``score.py``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ Runs inside its own jailed child, which alone holds the test source; what the ca
 arguments. A program in one of the usual forms: ``check(candidate)``; unittest classes and ``test_*``
 functions without parameters, one test each; or bare asserts. The candidate is there under its own
 name, as ``candidate``, and as a member of the module ``solution``. It reports; the owner decides.
-Called by the zygote.
 
 Frame in: ``(prelude, check_source, entry_point, copy_back)``. Frames out: ``("progress", num_passed,
 num_tests)`` after each of several tests; last ``("verdict", verdict, detail, num_passed, num_tests)``

@@ -2,7 +2,6 @@
 
 Works in a mount namespace that the caller has entered, through the mount calls of Linux 5.12 and
 later. Does not stop use of descriptors that are already open, and does not limit anything but files.
-Called by ``zygote.py``.
 """
 
 from __future__ import annotations

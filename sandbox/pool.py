@@ -1,7 +1,7 @@
 """The SandboxPool: a fixed number of zygotes, one run each at a time, replaced when they fail or age.
 
 Synchronous and thread-safe; needs no event loop, no signal handlers and no main thread. Keeps no
-results: caching is the rewards' task. Called by the reward workers, evaluation and selftests.
+results: caching is the rewards' task.
 """
 
 from __future__ import annotations

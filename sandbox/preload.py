@@ -2,7 +2,6 @@
 
 Any other module of the standard library can still be imported, at its cost, wherever files can be
 opened; where they cannot, ``load_rest`` comes first. Each module loaded here makes every fork dearer.
-Called by ``main.py``.
 """
 
 from __future__ import annotations

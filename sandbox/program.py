@@ -1,8 +1,7 @@
 """A whole program that reads stdin and prints: load it as ``__main__``, run it to its end.
 
 Runs inside the jailed child, together with the model's code; knows no expected output. Its stdin
-and stdout are files that the owner made; what it printed is judged there, after its death. Called
-by the zygote.
+and stdout are files that the owner made; what it printed is judged there, after its death.
 
 One frame in: the source. One frame out, only where the program did not end well: the exception's
 type, for the detail. The exit code is the program's own (1 after an exception), as under python.

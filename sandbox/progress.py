@@ -1,6 +1,6 @@
 """The progress of many runs on a screen: a live line on a terminal, plain lines elsewhere.
 
-Counts and prints; knows no files and no programs. Called by ``score.py``.
+Counts and prints; knows no files and no programs.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Arguments go over as plain data and a plain value comes back, so no object of the candidate's, with
 its ``__eq__``, ever gets here. The candidate's death ends this process at once, past every ``except``
 of the test program; what no test may take for an answer (an exit, a foreign value) stays on record
-even where the test program swallows it. Decides nothing. Called by ``judge.py``.
+even where the test program swallows it. Decides nothing.
 """
 
 from __future__ import annotations

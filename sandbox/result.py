@@ -1,7 +1,6 @@
 """What a run of model-written code is asked to do, and what came of it.
 
-These are the only types that cross the sandbox's border. Called by rewards, evaluation and
-the sandbox itself.
+These are the only types that cross the sandbox's border.
 """
 
 from __future__ import annotations

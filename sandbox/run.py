@@ -1,7 +1,7 @@
 """One run on a worker: its sockets, its deadline, and what a child's end means.
 
 The common part of the modes (calls, check programs, stdio). Holds no expected value and compares
-nothing. Called by ``execution.py`` and ``stdio.py``.
+nothing.
 """
 
 from __future__ import annotations

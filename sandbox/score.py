@@ -9,7 +9,7 @@ All lines are read and checked before the first program runs. Verdicts are colle
 order in which they come; when all are there, OUT is written in the order of IN. A killed run is resumed
 from both files; only what could not be judged then is judged again. A task that is at fault itself (its
 test program cannot run) is no wrong solution: its outcome is infra_error, ``passed`` is null, and the
-detail begins with "broken task: ". Called by ``__main__.py``.
+detail begins with "broken task: ".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The zygote's is an allow list: what ``syscalls.py`` does not name fails with ENOSYS, known dangers
 fail with EPERM, calls of another architecture's table end the process. The child's stands on top of
 it and takes away what only the zygote needs. Filters see numbers and plain arguments, never memory
-behind pointers (no paths), and stop no use of what is open already. Called by the zygote only.
+behind pointers (no paths), and stop no use of what is open already.
 """
 
 from __future__ import annotations

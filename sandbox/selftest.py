@@ -2,7 +2,7 @@
 
 The level comes from the canaries of ``canary.py``; the live runs show the whole machinery at work: honest
 programs must pass in every mode, programs that cheat or reach out must not. They are harmless also where
-nothing stops them. Changes nothing on the host. Called by ``__main__.py``.
+nothing stops them. Changes nothing on the host.
 """
 
 from __future__ import annotations

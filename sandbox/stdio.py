@@ -1,7 +1,7 @@
 """stdio mode: run the whole program once a test, compare what it printed, out here.
 
 The program's stdin and stdout are files in memory that this side makes and reads; nothing but the
-stdin of one test ever enters a child. Called by ``execution.py``.
+stdin of one test ever enters a child.
 """
 
 from __future__ import annotations

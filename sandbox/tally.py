@@ -3,7 +3,7 @@
 A test passes when it ends without an exception, nothing is on record against the candidate, and it
 called the candidate (or could use calls made when the program was loaded or a fixture set up). Tests
 that skip before any call, and expected failures, say nothing about a candidate and do not count.
-Runs in the judge's child. Called by ``judge.py``.
+Runs in the judge's child.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Loads no part of unittest itself, which not even half of the test programs use: every page that a
 zygote holds is paid for in every run, and after the jail is closed this project's own modules cannot
-be loaded any more. Runs in the judge's child. Called by ``judge.py``.
+be loaded any more. Runs in the judge's child.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Runs in the zygote what its children will run, before the first fork.
 
 The interpreter adapts code as it runs (PEP 659) and makes caches on the way. Each such write in a child
-is a page to be copied; done here once, no child does it again. Runs none of the model's code. Called by
-``zygote.py``.
+is a page to be copied; done here once, no child does it again. Runs none of the model's code.
 """
 
 from __future__ import annotations

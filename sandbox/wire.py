@@ -1,6 +1,6 @@
 """Length-prefixed frames on a stream socket, with a deadline and a cap on the length.
 
-Knows nothing of what a frame holds: that is the codec's. Called by both sides of every channel.
+Knows nothing of what a frame holds: that is the codec's.
 """
 
 from __future__ import annotations

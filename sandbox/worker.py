@@ -1,8 +1,7 @@
 """The owner's handle on one zygote: start it, have it fork the children of a run, end the run.
 
 Moves no program and no verdict; uses no signal handlers, so it works in any thread of any process,
-Ray workers included. One run at a time: the pool sees to that. Called by ``pool.py`` and
-``execution.py``.
+Ray workers included. One run at a time: the pool sees to that.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ LADDER = (
     ("run",),
     ("flags",),
     ("cli",),
+    ("__main__",),
 )
 FLOOR = {name: floor for floor, names in enumerate(LADDER) for name in names}
 MAX_ROOT_FILES = 8
@@ -191,6 +192,16 @@ def test_the_root_of_the_pipeline_has_few_files_and_each_room_says_what_it_is() 
     assert {*files, *(room.name for room in rooms if room.parent == root)} == {*FLOOR, "__init__"}
 
 
+@pytest.mark.parametrize("package", [*ARROWS, "benchmarks"])
+def test_no_docstring_says_who_calls(package: str) -> None:
+    """Nobody keeps such a line true: who calls is found by a search."""
+    for path in sorted((ROOT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = " ".join((ast.get_docstring(node) or "").split())
+                assert "called by" not in text.lower(), f"{path.relative_to(ROOT)}: {text}"
+
+
 def test_files_that_may_import_a_heavy_library_do_so() -> None:
     """An entry that is no longer needed would let the library back in unseen."""
     for library, paths in ALLOWED_IN.items():
@@ -201,7 +212,7 @@ def test_files_that_may_import_a_heavy_library_do_so() -> None:
 
 
 def test_the_command_line_imports_only_what_is_light() -> None:
-    for file in ("cli.py", "flags.py", "command_line.py"):
+    for file in ("__main__.py", "cli.py", "flags.py", "command_line.py"):
         assert heavy_imports((ROOT / "pipeline" / file).read_text()) == []
 
 

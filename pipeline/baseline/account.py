@@ -2,11 +2,8 @@
 
 TRL shows its work in two places, and ``BaselineAccount`` stands in both: as the reward function it sees
 every completion with its task, as a callback it sees steps begin, end and be logged. The rollout metrics
-come from the main job's own code. Decides nothing.
-
-The baseline's models on the way, every ``output.save_steps`` steps: weights only, nothing to resume from.
-
-They are what a benchmark measures over time.
+come from the main job's own code. Every ``output.save_steps`` steps it keeps the model as it is then, weights
+only, for a benchmark to measure over time: nothing can be resumed from them. Decides nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ from transformers import (
 from configs.schema import Config
 from curriculum.task import Task
 from pipeline.errors import StageError
-from pipeline.host import spans as startup
+from pipeline.host import startup
 from pipeline.messages import Completion, RolloutGroup, StepResult
 from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import MetricsWriter, StepRate, log_samples

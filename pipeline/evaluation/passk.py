@@ -1,16 +1,14 @@
-"""pass@k with honest intervals: the unbiased estimator, its mean over tasks, and paired differences.
+"""pass@k with honest intervals, and whether two models differ on the same tasks. Pure numbers.
 
-Pure numbers; runs nothing. All intervals are 95 % percentile bootstraps over tasks (10,000 resamples,
-fixed seed): the task, with all its samples, is what is drawn, since samples of one task are not
-independent.
+The unbiased estimator of pass@k, and its mean over tasks. All intervals are 95 % percentile bootstraps over
+tasks (10,000 resamples, fixed seed): the task, with all its samples, is what is drawn, since samples of one
+task are not independent.
 
-Whether two models differ on the same tasks: paired tests, where each task is its own control.
-
-One sample a task and model (greedy): the exact McNemar test, a two-sided binomial test of the tasks that only
-one of the two solved (McNemar 1947; the exact form as in Fagerland, Lydersen and Laake 2013). Several
-samples: the sign-flip randomisation test of the mean difference in pass rates (Fisher 1935), 10,000 flips,
-fixed seed. The interval of the difference is the paired bootstrap over tasks of pipeline.evaluation.passk.
-Pure numbers; called by pipeline.evaluation.command.
+Two models are compared in pairs, each task its own control. One sample a task and model (greedy): the exact
+McNemar test, a two-sided binomial test of the tasks that only one of the two solved (McNemar 1947; the exact
+form as in Fagerland, Lydersen and Laake 2013). Several samples: the sign-flip randomisation test of the mean
+difference in pass rates (Fisher 1935), 10,000 flips, fixed seed. The interval of the difference is the paired
+bootstrap over tasks.
 """
 
 from __future__ import annotations

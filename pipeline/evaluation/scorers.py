@@ -1,9 +1,8 @@
 """Scores answers by their tests alone: what pass@k needs, without the other rewards and without Ray.
 
-Before a model is loaded: will this host's sandbox take model-written code?
-
-Starts a sandbox once (about a third of a second), looks at its level and ends it; the run starts its
-own. What holds here may not hold on the other machines of a cluster: there the sandbox itself refuses.
+Says before a model is loaded whether this host's sandbox takes model-written code: starts one (about a third
+of a second), looks at its level and ends it; the run starts its own. What holds here may not hold on the
+other machines of a cluster: there the sandbox itself refuses.
 """
 
 from __future__ import annotations

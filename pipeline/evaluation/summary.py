@@ -1,12 +1,9 @@
 """The end of a run: summary.json and what is printed of it.
 
-Compares the held-out measurements before and after training, paired by task.
-
-What a run has found out about its own techniques: which it measured, and which it has turned off.
-
-Decisions are made where the measurements are (pipeline.run.overlap_trial, pipeline.training.layout_trial,
-pipeline.rollouts.lengths) and noted in the ledger as events of these kinds; drafting decides at every token,
-so its account is made here from the metrics.
+Compares the held-out measurements before and after training, paired by task, and says which of its own
+techniques the run measured, and which it has turned off. Those decisions are made where the measurements are
+(pipeline.run.overlap_trial, pipeline.training.layout_trial, pipeline.rollouts.lengths) and noted in the
+ledger as events of these kinds; drafting decides at every token, so its account is made here from metrics.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from typing import Any, Protocol
 
 from pipeline.generation.settings import EngineSettings
 from pipeline.generation.wire import Call, Cancel, Done, Failed, Hello, Item, Start, Welcome, receive, send
-from pipeline.host import spans as startup
+from pipeline.host import startup
 
 PROCESS = "engine"
 _PR_SET_PDEATHSIG = 1

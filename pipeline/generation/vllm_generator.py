@@ -3,7 +3,6 @@
 On a CPU, and wherever it shall be resident, the engine is a process of this machine that the driver starts
 itself (pipeline.generation.host): no Ray stands between process start and first token. On GPUs it is a Ray
 actor, so that Ray gives it its share of a device. Either dies with the driver, unless ``runtime.keep_alive``.
-``start_vllm_generator`` is called by pipeline.generation.start.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from pipeline.generation.settings import (
     engine_environment,
 )
 from pipeline.generation.wire import Start
-from pipeline.host import spans as startup
+from pipeline.host import startup
 from pipeline.host.shares import gpu_shares
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 

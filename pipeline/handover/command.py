@@ -1,27 +1,25 @@
 """From a run to a model that others can load: one Hugging Face folder with a model card.
 
-    python -m pipeline.handover.command runs/NAME my-model                 # then: vllm serve my-model
-    python -m pipeline.handover.command runs/NAME --push-to-hub OWNER/NAME
-    python -m pipeline.handover.command runs/NAME/checkpoints/step-000010 my-model --dtype float32
+    python -m pipeline hand-over runs/NAME my-model                 # then: vllm serve my-model
+    python -m pipeline hand-over runs/NAME --push-to-hub OWNER/NAME
+    python -m pipeline hand-over runs/NAME/checkpoints/step-000010 my-model --dtype float32
 
 The folder holds weights (bf16 unless told otherwise, an adapter merged into its base), tokenizer, generation
 settings and the card, and none of the optimiser's state. It is complete or not there at all, and none that
-exists is written to. Exit status 2 for what cannot be handed over, 1 where the hub does not take it. Called
-by users, and by pipeline.run.orchestrator and pipeline.baseline.baseline at the end of a run.
+exists is written to. Exit status 2 for what cannot be handed over, 1 where the hub does not take it.
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from configs.schema import Config
-from pipeline.command_line import USER_ERROR, make_parser, parse
+from pipeline.command_line import USER_ERROR, make_parser, parse, print_error
 from pipeline.errors import StageError
 from pipeline.handover.card import TrainedModel, trained_model, write_card
-from pipeline.handover.export import push, refuse_push
+from pipeline.handover.export import DTYPES, export, push, refuse_push
 from pipeline.host.files import read_object
 from pipeline.record.checkpoints import find_fault, latest_checkpoint
 
@@ -66,21 +64,16 @@ def finish_run(run: Path, config: Config) -> None:
 
 
 def _push_export(folder: Path, model: TrainedModel, name: str, *, is_private: bool) -> str:
-    # Imported here: the driver of a run does without torch.
-    from pipeline.handover.export import export
-
     with tempfile.TemporaryDirectory(prefix=".partial-export-", dir=folder.parent) as work:
         return push(export(folder, Path(work) / "model", model), name, is_private=is_private)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns the exit status."""
-    parser = make_parser("python -m pipeline.handover.command", str(__doc__).partition("\n")[0])
+    parser = make_parser("python -m pipeline hand-over", str(__doc__).partition("\n")[0])
     parser.add_argument("run", metavar="RUN_DIR", help="a run, or one of its checkpoints")
     parser.add_argument("out", nargs="?", metavar="OUT_DIR", help="where the model goes; must not exist")
-    parser.add_argument(
-        "--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="default: bfloat16"
-    )
+    parser.add_argument("--dtype", choices=DTYPES, default="bfloat16", help="default: bfloat16")
     parser.add_argument("--push-to-hub", metavar="OWNER/NAME", help="upload it there")
     parser.add_argument("--public", action="store_true", help="make the hub's repository public")
     arguments = parse(parser, argv)
@@ -91,9 +84,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             refuse_push(arguments.push_to_hub, "--push-to-hub")
         folder, model = find_model_folder(Path(arguments.run).expanduser())
         if arguments.out is not None:
-            # Imported here: --help and refusals need not wait for torch.
-            from pipeline.handover.export import export
-
             out = export(folder, Path(arguments.out).expanduser(), model, dtype=arguments.dtype)
             print(f"{out}: try it with: vllm serve {out}")
             if arguments.push_to_hub is not None:
@@ -101,11 +91,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             print(_push_export(folder, model, arguments.push_to_hub, is_private=not arguments.public))
     except (ValueError, StageError) as error:
-        for line in str(error).splitlines():
-            print(f"error: {line}", file=sys.stderr)
+        print_error(error)
         return USER_ERROR if isinstance(error, ValueError) else _UPLOAD_FAILED
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

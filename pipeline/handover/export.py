@@ -1,8 +1,8 @@
-"""Writes a trained model as a folder that others load: weights, tokenizer, card, nothing of the optimiser.
+"""A trained model for others: a folder with weights, tokenizer and card, and the same on the hub.
 
-Uploads a model folder to the Hugging Face hub, or says in time why it cannot.
-
-``refuse_push`` is asked before a run begins; ``push`` is called when it is over. Writes no files.
+``export`` writes the folder, with nothing of the optimiser in it. ``refuse_push`` says before a run begins
+why nothing can be uploaded; ``push`` uploads. Imports torch only to convert weights: the driver of a run,
+which asks for the rest, does without it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,17 @@ import uuid
 from pathlib import Path
 
 import httpx
-import torch
 from huggingface_hub import HfApi, get_token
 from huggingface_hub.constants import is_offline_mode
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
-from safetensors.torch import load_file, save_file
 
 from configs.errors import ConfigError, Problem
 from pipeline.errors import StageError
 from pipeline.handover.card import TrainedModel, write_card
 from pipeline.host.files import read_object
-from pipeline.models.find import adapter_base
-from pipeline.models.merging import is_adapter_folder, merge_adapter
 
-DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+DTYPES = ("bfloat16", "float32")
 
 
 def export(folder: Path, out: Path, model: TrainedModel, *, dtype: str = "bfloat16") -> Path:
@@ -38,6 +34,9 @@ def export(folder: Path, out: Path, model: TrainedModel, *, dtype: str = "bfloat
 
     Raises ValueError when ``out`` exists, or an adapter's base cannot be had.
     """
+    from pipeline.models.find import adapter_base
+    from pipeline.models.merging import is_adapter_folder, merge_adapter
+
     if out.exists():
         raise ValueError(f"{out}: exists already; give a folder that does not")
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +47,7 @@ def export(folder: Path, out: Path, model: TrainedModel, *, dtype: str = "bfloat
         else:
             ignored = shutil.ignore_patterns(*(name.partition("/")[0] for name in PRIVATE_FILES))
             shutil.copytree(folder, partial, ignore=ignored)
-        _convert(partial, DTYPES[dtype])
+        _convert(partial, dtype)
         write_card(partial, model)
         os.replace(partial, out)
     except BaseException:
@@ -57,20 +56,23 @@ def export(folder: Path, out: Path, model: TrainedModel, *, dtype: str = "bfloat
     return out
 
 
-def _convert(folder: Path, dtype: torch.dtype) -> None:
-    """Bring the weights in ``folder`` to ``dtype``, one file at a time."""
+def _convert(folder: Path, name: str) -> None:
+    """Bring the weights in ``folder`` to the type called ``name``, one file at a time."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
     for path in sorted(folder.glob("*.safetensors")):
         tensors = load_file(path)
         if any(value.is_floating_point() and value.dtype != dtype for value in tensors.values()):
             converted = {
-                name: value.to(dtype) if value.is_floating_point() else value
-                for name, value in tensors.items()
+                key: value.to(dtype) if value.is_floating_point() else value for key, value in tensors.items()
             }
             save_file(converted, path, metadata={"format": "pt"})
         # The library makes it readable by its owner alone.
         path.chmod(0o644)
     config = read_object(folder / "config.json")
-    config["dtype"] = str(dtype).removeprefix("torch.")
+    config["dtype"] = name
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
@@ -114,6 +116,6 @@ def push(folder: Path, name: str, *, is_private: bool = True, endpoint: str | No
         reason = str(error).strip().splitlines() or [""]
         raise StageError(
             f"--push-to-hub: {name!r} was not uploaded ({type(error).__name__}: {reason[0]}); the model is "
-            f"kept, try again with: python -m pipeline.handover.command RUN_DIR --push-to-hub {name}"
+            f"kept, try again with: python -m pipeline hand-over RUN_DIR --push-to-hub {name}"
         ) from error
     return str(done.repo_url)

@@ -1,22 +1,19 @@
-"""A lock on a file of the user's cache: one process makes what stands there, others wait for it.
-
-A JSON object in a small file of a run or a model, or a ValueError that names the file.
-
-The user's cache folder of this project.
-"""
+"""Small files: written whole, read with errors that name them, locked; and the folder of the user's cache."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import BaseFileLock, FileLock, Timeout
+
+LOCK_TIMEOUT_S = 1200.0  # longer than a download may take, and what is made of it
 
 
 def files_digest(folder: Path) -> str:
@@ -29,35 +26,29 @@ def files_digest(folder: Path) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-LOCK_TIMEOUT_S = 1200.0  # longer than a download may take, and what is made of it
-_POLL_S = 0.5
+def take_lock(path: Path, *, timeout_s: float) -> BaseFileLock:
+    """Lock ``path`` for this process, whose id is then in it; the kernel frees it when its owner dies.
+
+    Raises TimeoutError, naming the owner, when another process holds it longer than ``timeout_s`` seconds.
+    """
+    lock = FileLock(path, timeout=timeout_s, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        owner = path.read_text(encoding="utf-8").strip() or "unknown"
+        raise TimeoutError(f"{path}: still locked by process {owner} after {timeout_s:.0f} s") from None
+    path.write_text(f"{os.getpid()}\n", encoding="utf-8")
+    return lock
 
 
 @contextmanager
 def locked(path: Path, *, timeout_s: float) -> Iterator[None]:
-    """Hold an advisory lock on ``path``; the kernel frees it when its owner dies.
-
-    Raises TimeoutError, naming the owner, when another process holds it longer than ``timeout_s`` seconds.
-    """
-    with path.open("a+") as handle:
-        deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    handle.seek(0)
-                    owner = handle.read().strip() or "unknown"
-                    raise TimeoutError(
-                        f"{path}: still locked by process {owner} after {timeout_s:.0f} s"
-                    ) from None
-                time.sleep(_POLL_S)
-        handle.seek(0)
-        handle.truncate()
-        handle.write(f"{os.getpid()}\n")
-        handle.flush()
+    """Hold the lock ``path`` in the block. Raises as ``take_lock``."""
+    lock = take_lock(path, timeout_s=timeout_s)
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -1,19 +1,12 @@
-"""How much processor time, memory and disk this process may have: the machine's, or its container's if less.
+"""What this process may have of the machine, and what it ran out of: cores, memory, disk.
 
-Reads files of /proc and /sys only, in the layouts of both versions of control groups.
-
-A full disk, told from other errors.
-
-What memory looks like, for the message about a process that was killed.
-
-The kernel's out-of-memory killer ends a process by SIGKILL and tells it nothing. Whether it has been at work
-is seen from its counter: of this container's cgroup where there is one, otherwise of the whole machine.
-Reads files of /proc and /sys only.
+The machine's figures, or its container's where those are less. A full disk is told from other errors. The
+kernel's out-of-memory killer ends a process by SIGKILL and tells it nothing: whether it has been at work is
+seen from its counters. Reads files of /proc and /sys only, in the layouts of both versions of control groups.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import shutil
 import sqlite3
@@ -23,11 +16,12 @@ from pathlib import Path
 # Above this a cgroup's limit is none.
 _NO_LIMIT = 2**60
 _GIB = 2**30
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_CGROUPS = Path("/sys/fs/cgroup")
+_MEMBERSHIP = Path("/proc/self/cgroup")
 
 
-def core_quota(
-    root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
-) -> float | None:
+def core_quota(root: Path = _CGROUPS, membership: Path = _MEMBERSHIP) -> float | None:
     """The cores' worth of time that this process's cgroups allow, the least of them; None for no limit.
 
     Version 2 writes "QUOTA PERIOD" or "max PERIOD" into cpu.max, version 1 both into files of their own.
@@ -43,9 +37,7 @@ def core_quota(
 
 
 def memory(
-    meminfo: Path = Path("/proc/meminfo"),
-    root: Path = Path("/sys/fs/cgroup"),
-    membership: Path = Path("/proc/self/cgroup"),
+    meminfo: Path = Path("/proc/meminfo"), root: Path = _CGROUPS, membership: Path = _MEMBERSHIP
 ) -> tuple[float, float]:
     """GiB of memory and of what is free of it: the machine's, or the container's where that is less."""
     rows = [line.split() for line in read_text(meminfo).splitlines()]
@@ -59,7 +51,8 @@ def memory(
             limit, used = read_text(folder / limit_name), read_text(folder / used_name)
             if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT:
                 # Pages of files that nobody needs count as used, and are given back when memory is wanted.
-                cached = _inactive_file_bytes(folder / "memory.stat")
+                stat = _counts(folder / "memory.stat")
+                cached = stat.get("total_inactive_file") or stat.get("inactive_file", 0)
                 total = min(total, int(limit))
                 free = min(free, max(0, int(limit) - int(used) + cached))
     return total / _GIB, free / _GIB
@@ -88,9 +81,10 @@ def _cgroup_folders(root: Path, membership: Path, controller: str) -> list[Path]
     return list(dict.fromkeys(folders))
 
 
-def _inactive_file_bytes(stat: Path) -> int:
-    rows = dict(line.split()[:2] for line in read_text(stat).splitlines() if len(line.split()) == 2)
-    return int(rows.get("total_inactive_file") or rows.get("inactive_file") or 0)
+def _counts(path: Path) -> dict[str, int]:
+    """The numbers in a file with lines of a name and a number."""
+    rows = (line.split() for line in read_text(path).splitlines())
+    return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
 
 
 def read_text(path: Path) -> str:
@@ -99,9 +93,6 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def explain_full_disk(error: OSError | sqlite3.OperationalError, folder: Path) -> str | None:
@@ -118,50 +109,26 @@ def explain_full_disk(error: OSError | sqlite3.OperationalError, folder: Path) -
     )
 
 
-_COUNTERS = (
-    Path("/sys/fs/cgroup/memory.events"),
-    Path("/sys/fs/cgroup/memory/memory.oom_control"),
-    Path("/proc/vmstat"),
-)
-_LIMITS = (
-    (Path("/sys/fs/cgroup/memory.current"), Path("/sys/fs/cgroup/memory.max")),
-    (
-        Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-    ),
-)
-_GIB = 2**30
-# Above this a cgroup's limit is none.
-_NO_LIMIT = 2**60
+def num_oom_kills(counters: Iterable[Path] | None = None) -> int:
+    """Processes that the kernel has killed for want of memory, so far; 0 where it does not tell.
+
+    Counted by the cgroups of this process, and for the whole machine.
+    """
+    if counters is None:
+        folders = _cgroup_folders(_CGROUPS, _MEMBERSHIP, "memory")
+        files = [folder / name for folder in folders for name in ("memory.events", "memory.oom_control")]
+        counters = (*files, Path("/proc/vmstat"))
+    return max((_counts(path).get("oom_kill", 0) for path in counters), default=0)
 
 
-def num_oom_kills(counters: Iterable[Path] = _COUNTERS) -> int:
-    """Processes that the kernel has killed for want of memory, so far; 0 where it does not tell."""
-    counts = [0]
-    for path in counters:
-        with contextlib.suppress(OSError, ValueError):
-            words = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
-            counts += [int(pair[1]) for pair in words if len(pair) == 2 and pair[0] == "oom_kill"]
-    return max(counts)
-
-
-def memory_figures(meminfo: Path = Path("/proc/meminfo"), shared: Path = Path("/dev/shm")) -> str:
-    """Memory of the machine, of the container if it has a limit, and of shared memory, in one line."""
-    parts = []
-    with contextlib.suppress(OSError, KeyError, ValueError):
-        rows = (line.split() for line in meminfo.read_text(encoding="utf-8").splitlines())
-        kib = {row[0].rstrip(":"): int(row[1]) for row in rows if len(row) > 1}
-        parts.append(
-            f"{_gib(1024 * kib['MemAvailable'])} of {_gib(1024 * kib['MemTotal'])} of memory available"
-        )
-    for used, limit in _LIMITS:
-        with contextlib.suppress(OSError, ValueError):
-            limit_bytes = int(limit.read_text(encoding="utf-8"))
-            if limit_bytes < _NO_LIMIT:
-                parts.append(f"the container uses {_gib(int(used.read_text()))} of {_gib(limit_bytes)}")
-    with contextlib.suppress(OSError):
-        parts.append(f"{shared}: {_free(shared)}")
-    return ", ".join(parts)
+def memory_figures(shared: Path = Path("/dev/shm")) -> str:
+    """Memory of the machine, or of the container if it has less, and of shared memory, in one line."""
+    total, free = memory()
+    shared_total, shared_free = disk(shared)
+    return (
+        f"{free:.1f} of {total:.1f} GiB of memory available, "
+        f"{shared}: {shared_free:.1f} of {shared_total:.1f} GiB free"
+    )
 
 
 def why_killed(num_oom_kills_before: int) -> str:
@@ -172,12 +139,3 @@ def why_killed(num_oom_kills_before: int) -> str:
     else:
         cause = "the kernel's out-of-memory killer has not been at work"
     return f"{cause} ({memory_figures()})"
-
-
-def _free(folder: Path) -> str:
-    usage = shutil.disk_usage(folder)
-    return f"{_gib(usage.free)} of {_gib(usage.total)} free"
-
-
-def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / _GIB:.1f} GiB"

@@ -1,4 +1,4 @@
-"""pipeline/host/shares.py."""
+"""Which device a run works on, and how its cores and GPUs are shared by generation and training."""
 
 from __future__ import annotations
 

@@ -1,28 +1,16 @@
-"""Which stage did what from when to when, for the report's timeline and the exported trace.
+"""Who did what from when to when: the one form of a span, those of a run's stages, and a stopwatch.
 
-Spans are kept in memory until the step that they belong to is closed, then in run.db (Ledger.note_spans). It
-measures and decides nothing; who reads it is pipeline.report.
-
-Spans of a start: what each process did between which moments, on one clock.
-
-A process notes its spans in the file that ``CODE_GRPO_STARTUP_LOG`` names, one JSON line each; child
-processes inherit the variable, so the lines of all of them come together there. Without the variable
-nothing is written. Imports only the standard library: the first thing that a process does. Shows
-nothing; pipeline.run.startup_report does.
-
-The seconds of a run by part (startup, evaluation_before, training, ...), for its summary.
+A run's spans are kept in memory until the step that they belong to is closed, then in run.db
+(Ledger.note_spans); those of a start are noted by pipeline.host.startup. Decides and draws nothing.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 GENERATION = "generation"
 REWARDS = "rewards"
@@ -42,10 +30,12 @@ _MAX_OPEN = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageSpan:
-    """``stage``, one of STAGES, did ``name`` from ``started_s`` to ``ended_s`` (seconds since 1970).
+class Span:
+    """``stage`` did ``name`` from ``started_s`` to ``ended_s`` (seconds since 1970); a moment has both equal.
 
-    ``draw_id`` is set where it was for one draw, ``num_tokens`` where tokens were written or trained on.
+    ``stage`` is one of STAGES or, of a start, a process. ``draw_id`` is set where it was for one draw,
+    ``num_tokens`` where tokens were written or trained on, ``pid`` and ``cpu_s`` (seconds of processor time
+    of that process meanwhile, in all threads) where they are known.
     """
 
     stage: str
@@ -54,6 +44,13 @@ class StageSpan:
     ended_s: float
     draw_id: int | None = None
     num_tokens: int | None = None
+    pid: int | None = None
+    cpu_s: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.ended_s - self.started_s
 
 
 class Timeline:
@@ -62,7 +59,7 @@ class Timeline:
     def __init__(self, *, enabled: bool = True, clock: Callable[[], float] = time.time) -> None:
         self._enabled = enabled
         self._clock = clock
-        self._spans: deque[StageSpan] = deque(maxlen=_MAX_OPEN)
+        self._spans: deque[Span] = deque(maxlen=_MAX_OPEN)
 
     @contextmanager
     def span(self, stage: str, name: str, *, num_tokens: int | None = None) -> Iterator[None]:
@@ -92,7 +89,7 @@ class Timeline:
         assert stage in STAGES
         if self._enabled:
             self._spans.append(
-                StageSpan(
+                Span(
                     stage=stage,
                     name=name,
                     started_s=started_s,
@@ -102,7 +99,7 @@ class Timeline:
                 )
             )
 
-    def drain(self) -> tuple[StageSpan, ...]:
+    def drain(self) -> tuple[Span, ...]:
         """What was noted since the last call, in the order of the ends."""
         spans = tuple(self._spans)
         self._spans.clear()
@@ -118,96 +115,6 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
         else:
             merged.append((start, end))
     return merged
-
-
-LOG_VARIABLE = "CODE_GRPO_STARTUP_LOG"
-FIRST_TOKEN = "first completion"
-FIRST_SCORE = "first score"
-_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """``process`` did ``name`` from ``started_s`` to ``ended_s``, in seconds since 1970.
-
-    A moment has both equal. ``cpu_s`` are the seconds of processor time that its process spent meanwhile, in
-    all threads, where that is known.
-    """
-
-    process: str
-    name: str
-    started_s: float
-    ended_s: float
-    pid: int
-    cpu_s: float | None = None
-
-    @property
-    def seconds(self) -> float:
-        """How long it took."""
-        return self.ended_s - self.started_s
-
-
-def process_started_s(pid: int | None = None) -> float:
-    """When the process (this one if None) was started, in seconds since 1970, to a hundredth.
-
-    From /proc/PID/stat, which counts from the machine's boot. Raises OSError where there is no such process.
-    """
-    stat = Path(f"/proc/{os.getpid() if pid is None else pid}/stat").read_text(encoding="utf-8")
-    # The name in brackets may hold spaces; the start is field 22, the 20th after it.
-    ticks = int(stat.rpartition(")")[2].split()[19])
-    booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    return booted_s + ticks / _CLOCK_TICKS
-
-
-def note(
-    process: str,
-    name: str,
-    started_s: float,
-    ended_s: float,
-    *,
-    pid: int | None = None,
-    cpu_s: float | None = None,
-) -> None:
-    """Write one span, if a start is being measured."""
-    path = os.environ.get(LOG_VARIABLE)
-    if path is None:
-        return
-    span = Span(
-        process=process,
-        name=name,
-        started_s=started_s,
-        ended_s=ended_s,
-        pid=os.getpid() if pid is None else pid,
-        cpu_s=cpu_s,
-    )
-    # One short write in append mode: lines of several processes do not mix.
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(span)) + "\n")
-
-
-@contextmanager
-def span(process: str, name: str) -> Iterator[None]:
-    """Note the block as ``name``; one that fails is noted too."""
-    started_s, used_s = time.time(), time.process_time()
-    try:
-        yield
-    finally:
-        note(process, name, started_s, time.time(), cpu_s=time.process_time() - used_s)
-
-
-def mark(process: str, name: str) -> None:
-    """Note a moment."""
-    now_s = time.time()
-    note(process, name, now_s, now_s)
-
-
-def read_spans(path: Path) -> tuple[Span, ...]:
-    """The spans in a file, earliest first; a last line that was cut off is left out."""
-    spans = []
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if line.endswith("\n"):
-            spans.append(Span(**json.loads(line)))
-    return tuple(sorted(spans, key=lambda span: (span.started_s, -span.ended_s)))
 
 
 class Stopwatch:

@@ -80,7 +80,7 @@ def _merged(folder: Path) -> Path:
     except OSError as error:
         raise ValueError(
             f"model.name: the adapter in {folder} could not be merged there ({error}); write the merged "
-            f"model elsewhere with `python -m pipeline.models.merging {folder} OUT_FOLDER`"
+            f"model elsewhere with `python -m pipeline merge {folder} OUT_FOLDER`"
         ) from error
 
 

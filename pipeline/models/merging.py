@@ -7,7 +7,7 @@ An adapted layer computes W x + (lora_alpha / r) B A x (arXiv:2106.09685); merge
 that an engine serves it at the speed of the base. Needs neither PEFT nor the model's code, and does not
 train. By hand:
 
-    python -m pipeline.models.merging ADAPTER_FOLDER OUT_FOLDER [BASE_FOLDER]
+    python -m pipeline merge ADAPTER_DIR OUT_DIR [BASE_DIR]
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import json
 import math
 import os
 import shutil
-import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from pipeline.command_line import USER_ERROR, make_parser, parse, print_error
 from pipeline.host.files import read_object
 from pipeline.models.check import check_adapter
 
@@ -202,23 +202,17 @@ def _weight_files(folder: Path) -> list[Path]:
     return found
 
 
-def main(arguments: Sequence[str]) -> int:
-    """The command; returns the exit status, 2 where the arguments are of no use."""
-    if len(arguments) not in (2, 3):
-        print(
-            "usage: python -m pipeline.models.merging ADAPTER_FOLDER OUT_FOLDER [BASE_FOLDER]",
-            file=sys.stderr,
-        )
-        return 2
-    folder, out, *given = arguments
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns the exit status."""
+    parser = make_parser("python -m pipeline merge", "Merge an adapter folder into its base model.")
+    parser.add_argument("adapter", metavar="ADAPTER_DIR", help="an adapter's folder, such as a checkpoint")
+    parser.add_argument("out", metavar="OUT_DIR", help="where the merged model goes")
+    parser.add_argument("base", nargs="?", metavar="BASE_DIR", help="default: the base that it names")
+    arguments = parse(parser, argv)
     try:
-        base = given[0] if given else read_adapter(folder).base
-        print(merge_adapter(folder, base, out))
+        base = arguments.base or read_adapter(arguments.adapter).base
+        print(merge_adapter(arguments.adapter, base, arguments.out))
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        print_error(error)
+        return USER_ERROR
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,6 +1,6 @@
 """Does run.db add up? Every draw accounted for once, no token too old, nothing of lost weights trained on.
 
-    python -m pipeline.record.audit runs/NAME
+    python -m pipeline audit runs/NAME
 
 Reads what is written there and believes none of the code that wrote it: it does not use
 pipeline.record.ledger. One line a check; exit status 1 when any is violated, 2 for a file that cannot be
@@ -9,13 +9,12 @@ read. Changes nothing.
 
 from __future__ import annotations
 
-import argparse
 import sqlite3
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.command_line import USER_ERROR, make_parser, parse, print_error
 from pipeline.record.ledger_tables import check_database, schema_version
 
 _MAX_SHOWN = 20
@@ -243,19 +242,13 @@ def _check(rule: _Rule, execute: Callable[[str], sqlite3.Cursor]) -> Check:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the checks of one run; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.record.audit", description=str(__doc__).split("\n")[0]
-    )
+    parser = make_parser("python -m pipeline audit", str(__doc__).partition("\n")[0])
     parser.add_argument("run", type=Path, help="a run folder, or its run.db")
     try:
-        result = audit(parser.parse_args(argv).run)
+        result = audit(parse(parser, argv).run)
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        print_error(error)
+        return USER_ERROR
     for check in result.checks:
         print(check)
     return 1 if result.violations else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from curriculum.task import Task
-from pipeline.host.spans import StageSpan
+from pipeline.host.spans import Span
 from pipeline.messages import Gated, Rollout, RolloutGroup, StepResult
 from pipeline.record import ledger_rewind
 from pipeline.record import ledger_rows as ledger_shown
@@ -308,7 +308,7 @@ class Ledger:
         with self._transaction():
             ledger_shown.forget_texts(self._db, step, num_steps)
 
-    def note_spans(self, step: int, spans: Sequence[StageSpan], num_steps: int) -> None:
+    def note_spans(self, step: int, spans: Sequence[Span], num_steps: int) -> None:
         """Keep what stages did up to the end of ``step``, for the last ``num_steps`` steps."""
         with self._transaction():
             ledger_shown.note_spans(self._db, step, spans, num_steps)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from curriculum.task import Task
-from pipeline.host.spans import StageSpan
+from pipeline.host.spans import Span
 from pipeline.messages import Completion, Rollout, RolloutGroup, VersionRun, is_flat
 from pipeline.record.metrics import finite_or_none
 from rewards.result import RewardResult
@@ -246,7 +246,7 @@ def _cut(text: str, length: int = _MAX_TEXT) -> str:
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
-def note_spans(database: sqlite3.Connection, step: int, spans: Sequence[StageSpan], num_steps: int) -> None:
+def note_spans(database: sqlite3.Connection, step: int, spans: Sequence[Span], num_steps: int) -> None:
     """Enter ``spans`` under ``step``; those of steps further back than ``num_steps`` are deleted."""
     database.executemany(
         "INSERT INTO spans (step, stage, name, draw_id, num_tokens, started_at, ended_at)"

@@ -1,13 +1,16 @@
 """The names of all metrics, with unit and meaning: docs/metrics.md is this table.
 
-    python -m pipeline.record.metric_names > docs/metrics.md
+    python -m pipeline metrics > docs/metrics.md
 
 Measures nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from pipeline.command_line import make_parser, parse
 
 
 class Metric(NamedTuple):
@@ -136,7 +139,7 @@ _HEAD = """\
 
 One line a step in `RUN/metrics.jsonl`, the same in `steps.metrics` of `RUN/run.db`, and under the same names
 in trackio, wandb and TensorBoard. "1" is a share or a plain number. Made by
-`python -m pipeline.record.metric_names`; a test holds this table against the code.
+`python -m pipeline metrics`; a test holds this table against the code.
 
 `output.report_to` says which of those: `auto` (the default: trackio where it is installed), `none`, a name,
 or a list of names. To see the curves while a run trains: `trackio show --project code-grpo`, or
@@ -146,5 +149,8 @@ or a list of names. To see the curves while a run trains: `trackio show --projec
 |---|---|---|"""
 
 
-if __name__ == "__main__":
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the page of the metrics; returns the exit status."""
+    parse(make_parser("python -m pipeline metrics", "Print docs/metrics.md."), argv)
     print(as_markdown(), end="")
+    return 0

@@ -1,9 +1,7 @@
-"""Numbers of a run: metrics.jsonl, rates, and how busy each stage was.
+"""Numbers of a run: metrics.jsonl, steps per second, how busy each stage was; and samples.jsonl.
 
-A metric is named ``stage/name`` and is reduced once a step. Nothing here decides anything, and
-nothing here is a stage.
-
-samples.jsonl: a few rollouts of each step, for people to read.
+A metric is named ``stage/name`` and is reduced once a step. samples.jsonl holds a few rollouts of each step,
+for people to read. Nothing here decides anything, and nothing here is a stage.
 """
 
 from __future__ import annotations
@@ -113,41 +111,6 @@ def _parsed(path: Path, number: int, text: bytes) -> dict[str, float | None]:
     if type(line.get("step")) is not int or line["step"] < 0:
         raise ValueError(f"{where}: field 'step': value {line.get('step')!r}: must be a whole number >= 0")
     return line
-
-
-class Rate:
-    """Events per second: over the last ``window_s`` seconds, and since the start."""
-
-    def __init__(self, window_s: float = 60.0, *, clock: Callable[[], float] = time.monotonic) -> None:
-        assert window_s > 0
-        self._window_s = window_s
-        self._clock = clock
-        self._start_s = clock()
-        self._total = 0.0
-        self._events: deque[tuple[float, float]] = deque()
-
-    def add(self, count: float) -> None:
-        """Count ``count`` events that happened now."""
-        now_s = self._clock()
-        self._total += count
-        self._events.append((now_s, count))
-        self._forget(now_s)
-
-    def recent(self) -> float:
-        """Events per second over the window, or since the start where that is shorter; 0 at the start."""
-        now_s = self._clock()
-        self._forget(now_s)
-        span_s = min(self._window_s, now_s - self._start_s)
-        return sum(count for _, count in self._events) / span_s if span_s > 0 else 0.0
-
-    def overall(self) -> float:
-        """Events per second since the start; 0 at the start."""
-        span_s = self._clock() - self._start_s
-        return self._total / span_s if span_s > 0 else 0.0
-
-    def _forget(self, now_s: float) -> None:
-        while self._events and self._events[0][0] <= now_s - self._window_s:
-            self._events.popleft()
 
 
 class StepRate:

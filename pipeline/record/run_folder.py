@@ -11,18 +11,18 @@ checkpoints belongs to ledger, metrics and checkpoint.
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
-import os
 import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
+
+from filelock import BaseFileLock
 
 from configs.schema import OutputConfig
-from pipeline.host.files import write_text_atomically
+from pipeline.host.files import take_lock, write_text_atomically
 from pipeline.record.metrics import finite_or_none
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 BASELINE_MARK = "baseline.txt"
 _BASELINE_TEXT = "made by train_code_grpo, whose checkpoints hold weights only; it cannot be resumed\n"
 _MAX_NAME_LENGTH = 200
+# A page that looks who holds the lock (pipeline.report.reader) has it for less than a millisecond.
 _LOCK_WAIT_S = 0.2
 
 
@@ -122,7 +123,7 @@ class RunFolder:
 
     def close(self) -> None:
         """Give the lock back; calling it again does nothing."""
-        self._lock.close()
+        self._lock.release()
 
     def __enter__(self) -> RunFolder:
         return self
@@ -173,28 +174,9 @@ def _make_dated(runs: Path) -> Path:
     raise ValueError(f"output.dir: {str(runs)!r} has too many runs of {base}; give output.name")
 
 
-def _take_lock(file: TextIO) -> bool:
-    # A page that looks who holds the lock (pipeline.report.reader) has it for less than a millisecond.
-    deadline_s = time.monotonic() + _LOCK_WAIT_S
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() > deadline_s:
-                return False
-            time.sleep(_LOCK_WAIT_S / 10)
-
-
-def _lock(path: Path) -> TextIO:
-    """Lock ``path`` for this process; the kernel gives the lock back when the process dies."""
-    file = (path / ".lock").open("a+", encoding="utf-8")
-    if not _take_lock(file):
-        file.seek(0)
-        owner = file.read().strip() or "unknown"
-        file.close()
-        raise ValueError(f"run folder {str(path)!r} is in use by process {owner}; stop it first")
-    file.truncate(0)
-    file.write(f"{os.getpid()}\n")
-    file.flush()
-    return file
+def _lock(path: Path) -> BaseFileLock:
+    try:
+        return take_lock(path / ".lock", timeout_s=_LOCK_WAIT_S)
+    except TimeoutError as error:
+        owner = (path / ".lock").read_text(encoding="utf-8").strip() or "unknown"
+        raise ValueError(f"run folder {str(path)!r} is in use by process {owner}; stop it first") from error

@@ -1,6 +1,6 @@
 """A run as a page: read run.db, draw nothing twice, write one HTML file that needs no network.
 
-    python -m pipeline.report runs/NAME
+    python -m pipeline report runs/NAME
 
 reader reads the run folder, examples and samples choose what is shown of the rollouts, stages says who waited
 for whom, trace exports the same for Perfetto, page puts it all into the template. The assets are the page's

@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from pipeline.host.spans import Span
 from pipeline.record.ledger_tables import READABLE_VERSIONS, schema_version
 
 MAX_SPANS = 40_000
@@ -33,17 +34,11 @@ class StepRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpanRow:
-    """A row of ``spans``; times in seconds since 1970."""
+class SpanRow(Span):
+    """A span as run.db keeps it, with the step that closed after it."""
 
     span_id: int
     step: int
-    stage: str
-    name: str
-    draw_id: int | None
-    num_tokens: int | None
-    started_s: float
-    ended_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The spans of a run as a Chrome trace, which ui.perfetto.dev and chrome://tracing open.
+"""Spans as a Chrome trace: of a run, or of a start; which ui.perfetto.dev and chrome://tracing open.
 
 The format: "Trace Event Format", complete events ("ph": "X") with microseconds; one process a stage, and
 in it as many threads as it had spans at once. Pure.
@@ -7,22 +7,26 @@ in it as many threads as it had spans at once. Pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-from pipeline.host.spans import STAGES
-from pipeline.report.reader import SpanRow
+from pipeline.host.spans import STAGES, Span
+
+# What is told of a span beside its times, and under which name.
+_DETAILS = {"step": "step", "draw_id": "draw", "num_tokens": "tokens", "pid": "process", "cpu_s": "cpu_s"}
 
 
-def chrome_trace(spans: Sequence[SpanRow], run: str) -> dict[str, Any]:
+def chrome_trace(spans: Sequence[Span], run: str) -> dict[str, Any]:
     """The trace as JSON's types; times count from the first span."""
     origin_s = min((span.started_s for span in spans), default=0.0)
     events: list[dict[str, Any]] = []
-    for number, stage in enumerate(STAGES, start=1):
+    stages = dict.fromkeys((*STAGES, *(span.stage for span in spans)))
+    for number, stage in enumerate(stages, start=1):
         own = sorted((span for span in spans if span.stage == stage), key=lambda span: span.started_s)
         if own:
             events += _names(number, stage)
         for span, lane in zip(own, lanes(own), strict=True):
-            arguments = {"step": span.step, "draw": span.draw_id, "tokens": span.num_tokens}
+            fields = asdict(span)
             events.append(
                 {
                     "ph": "X",
@@ -31,8 +35,12 @@ def chrome_trace(spans: Sequence[SpanRow], run: str) -> dict[str, Any]:
                     "pid": number,
                     "tid": lane,
                     "ts": round(1e6 * (span.started_s - origin_s)),
-                    "dur": round(1e6 * (span.ended_s - span.started_s)),
-                    "args": {name: value for name, value in arguments.items() if value is not None},
+                    "dur": round(1e6 * span.seconds),
+                    "args": {
+                        name: fields[field]
+                        for field, name in _DETAILS.items()
+                        if fields.get(field) is not None
+                    },
                 }
             )
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"run": run}}
@@ -45,7 +53,7 @@ def _names(number: int, stage: str) -> list[dict[str, Any]]:
     ]
 
 
-def lanes(spans: Sequence[SpanRow]) -> list[int]:
+def lanes(spans: Sequence[Span]) -> list[int]:
     """For spans in the order of their starts: the lowest lane, from 0, that is free when each begins."""
     ends: list[float] = []
     found = []

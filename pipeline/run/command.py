@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from configs.schema import Config
-from pipeline.host import spans as startup
+from pipeline.host import startup
 from pipeline.run.early_start import launched
 
 

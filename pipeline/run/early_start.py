@@ -18,7 +18,7 @@ from pipeline.errors import StageError
 from pipeline.generation.client import LaunchedHost, launch
 from pipeline.generation.resident import runtime_folder, socket_path
 from pipeline.generation.settings import engine_environment
-from pipeline.host import spans as startup
+from pipeline.host import startup
 from pipeline.host.orphan_guard import guarded
 from pipeline.host.shares import may_have_gpu
 

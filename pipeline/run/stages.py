@@ -30,7 +30,7 @@ from pipeline.evaluation.heldout import heldout_tasks, refuse_long_prompts
 from pipeline.evaluation.scorers import check_sandbox
 from pipeline.generation.generator import Generator
 from pipeline.generation.start import running_generator
-from pipeline.host import spans as startup
+from pipeline.host import startup
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.restarts import RestartLimit
 from pipeline.host.shares import check_tensor_parallel, choose_device

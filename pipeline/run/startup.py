@@ -1,11 +1,9 @@
-"""A run up to its first scored group: the same stages, started in the same order, and then the end.
- Trains nothing.
+"""``train_accelerated --profile-startup``: a run up to its first scored group, and where the time went.
 
-``train_accelerated --profile-startup``: collect the spans of a start, show and keep them.
+    runs/<name>/startup.jsonl (as noted)  startup.json  startup_trace.json (for ui.perfetto.dev)
 
-    runs/<name>/startup.jsonl (as noted)  startup.json  startup.svg
-
-Starts nothing itself; pipeline.run.early_start does, between entering and leaving ``profiled``.
+The same stages are started in the same order as for a run, and then ended; nothing is trained. The engine's
+process is started by pipeline.run.early_start, between entering and leaving ``profiled``.
 """
 
 from __future__ import annotations
@@ -22,16 +20,17 @@ from configs.load import render
 from configs.schema import Config
 from curriculum.sampler import Sampler
 from curriculum.task import Task
-from pipeline.host import spans as startup
+from pipeline.host import startup
 from pipeline.host.files import write_text_atomically
 from pipeline.host.restarts import RestartLimit
 from pipeline.messages import Completion, GenerationRequest
 from pipeline.models.prompts import encode_prompt, training_sampling
 from pipeline.record.progress import make_progress
 from pipeline.record.run_folder import RunFolder
+from pipeline.report.trace import chrome_trace
 from pipeline.run.early_start import Launched
 from pipeline.run.stages import Stages, prepare, running_stages
-from pipeline.run.startup_report import as_record, as_svg, as_table
+from pipeline.run.startup_report import as_record, as_table
 
 
 def run_until_first_score(config: Config, folder: RunFolder, early: Launched) -> None:
@@ -103,14 +102,15 @@ class StartupProfile:
         self._origin_s = startup.process_started_s()
 
     def publish(self) -> None:
-        """Write startup.json and startup.svg, and print the table."""
+        """Write startup.json and startup_trace.json, and print the table."""
         spans = startup.read_spans(self._log)
         record = as_record(spans, self._origin_s)
         title = f"from process start to first scored rollout: {record['first_scored_rollout_s']} s"
         write_text_atomically(self.folder.path / "startup.json", json.dumps(record, indent=1) + "\n")
-        write_text_atomically(self.folder.path / "startup.svg", as_svg(spans, self._origin_s, title))
+        trace = self.folder.path / "startup_trace.json"
+        write_text_atomically(trace, json.dumps(chrome_trace(spans, self.folder.name)))
         print(as_table(spans, self._origin_s))
-        print(f"{title}; chart: {self.folder.path / 'startup.svg'}")
+        print(f"{title}; trace: {trace} (open it in ui.perfetto.dev)")
 
 
 @contextmanager

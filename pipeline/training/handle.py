@@ -4,8 +4,7 @@
 
 A step is one collective after the other, so a rank that fails or falls silent holds up all of them: the call
 ends at once then, with an error that names the rank, and all ranks are ended. They can be started again, and
-are then as at the start of the run, until ``load``. ``start_trainer`` is called by pipeline.run.stages, the
-handle by pipeline.run.orchestrator and pipeline.run.training_loop.
+are then as at the start of the run, until ``load``.
 """
 
 from __future__ import annotations

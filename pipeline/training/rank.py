@@ -1,7 +1,7 @@
 """One rank of the trainer in a process of its own.
 
 The actor dies with the driver that made it. Ray does not restart it, because its weights would be lost: the
-run goes back to a checkpoint with new ranks. Started and called by pipeline.training.handle.
+run goes back to a checkpoint with new ranks.
 """
 
 from __future__ import annotations

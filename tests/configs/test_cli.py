@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from configs.evaluation_options import EvaluationOptions
 from configs.load import load_config, render
 from configs.schema import Config
+from pipeline.__main__ import main as pipeline_main
 from pipeline.cli import evaluate_humaneval, train_accelerated, train_code_grpo
 from pipeline.record.run_folder import RunFolder
 
@@ -296,3 +298,30 @@ def test_another_error_is_not_hidden(stages: _Stages) -> None:
     stages.fault = RuntimeError("a bug")
     with pytest.raises(RuntimeError, match="a bug"):
         train_accelerated([])
+
+
+def verbs_printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    assert pipeline_main([]) == 0
+    return re.findall(r"^  ([\w-]+)", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_every_verb_has_a_command_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
+    verbs = verbs_printed(capsys)
+    assert verbs == ["doctor", "report", "audit", "hand-over", "merge", "metrics"]
+    for verb in verbs:
+        with pytest.raises(SystemExit) as stop:
+            pipeline_main([verb, "--help"])
+        assert stop.value.code == 0
+        assert f"usage: python -m pipeline {verb} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["hand-over", "hand_over"])
+def test_a_verb_takes_hyphen_and_underscore(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert pipeline_main([verb, "none", "out"]) == 2
+    assert "error: none: no such folder" in capsys.readouterr().err
+
+
+def test_an_unknown_verb_is_one_line_with_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    assert pipeline_main(["reprot", "runs/x"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "error: 'reprot' is not a verb; allowed: doctor, report, audit, hand-over, merge, metrics"

@@ -22,7 +22,7 @@ from pipeline.host.spans import (
     TRAINER,
     WAITING,
     WEIGHTS,
-    StageSpan,
+    Span,
 )
 from pipeline.record.ledger_rows import note_spans, note_tasks
 from pipeline.record.ledger_tables import open_ledger
@@ -147,7 +147,7 @@ def _rollout(
     )  # fmt: skip
 
 
-def _spans(step: int, last_draw: int, ended_s: float, rng: random.Random) -> list[StageSpan]:
+def _spans(step: int, last_draw: int, ended_s: float, rng: random.Random) -> list[Span]:
     started_s = ended_s - STEP_S
     spans = []
     for group in range(NUM_GROUPS):
@@ -175,8 +175,8 @@ def _span(
     ended_s: float,
     draw_id: int | None = None,
     num_tokens: int | None = None,
-) -> StageSpan:
-    return StageSpan(
+) -> Span:
+    return Span(
         stage=stage, name=name, started_s=started_s, ended_s=ended_s, draw_id=draw_id, num_tokens=num_tokens
     )
 

@@ -61,7 +61,7 @@ class _Verdict:
 
 
 class DeterministicDraftSampler(RejectionSampler):  # type: ignore[misc]
-    """Called by vLLM's model runner for every step in which a sequence has a draft."""
+    """vLLM's model runner asks for every step in which a sequence has a draft."""
 
     def __init__(self, sampler: Sampler, spec_config: SpeculativeConfig | None, device: torch.device) -> None:
         super().__init__(sampler, spec_config, device)

@@ -12,7 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from configs.load import load_config
-from pipeline.doctor import __main__ as doctor
+from pipeline.doctor import command as doctor
 from pipeline.doctor.checks import examine, worst
 from pipeline.doctor.machine import Gpu, Machine, gather, probe_libraries, unmet_requirements
 from pipeline.host.limits import core_quota, disk, memory

@@ -7,20 +7,21 @@ import os
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
-from pipeline.host import spans as startup
-from pipeline.host.spans import LOG_VARIABLE, Span, process_started_s, read_spans
-from pipeline.run.startup_report import as_record, as_svg, as_table, moment, overlap_s
+from pipeline.host import startup
+from pipeline.host.spans import Span
+from pipeline.host.startup import LOG_VARIABLE, process_started_s, read_spans
+from pipeline.report.trace import chrome_trace
+from pipeline.run.startup_report import as_record, as_table, moment, overlap_s
 
 ROOT = Path(__file__).parents[3]
 
 
 def a_span(process: str, name: str, started_s: float, ended_s: float) -> Span:
-    return Span(process=process, name=name, started_s=started_s, ended_s=ended_s, pid=1)
+    return Span(stage=process, name=name, started_s=started_s, ended_s=ended_s, pid=1)
 
 
 SPANS = (
@@ -54,14 +55,15 @@ def test_the_table_says_who_worked_beside_whom() -> None:
     assert lines[4].endswith(f"driver: {startup.FIRST_TOKEN}")
 
 
-def test_the_chart_is_well_formed_and_needs_no_network() -> None:
-    svg = as_svg(SPANS, 100.0, "a <start>")
-    root = ElementTree.fromstring(svg)
-    bars = root.findall(".//{http://www.w3.org/2000/svg}title")
+def test_the_trace_has_a_row_of_bars_for_each_process() -> None:
+    trace = chrome_trace(SPANS, "a start")
+    bars = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     assert len(bars) == len(SPANS)
-    assert svg.count("http") == 1, "only the name of the format"
-    for span in ((), SPANS[3:4]):
-        ElementTree.fromstring(as_svg(span, 100.0, ""))
+    assert len({event["pid"] for event in bars}) == 3
+    (vllm,) = (event for event in bars if event["name"] == "import vllm")
+    assert (vllm["ts"], vllm["dur"], vllm["args"]) == (1_000_000, 2_000_000, {"process": 1})
+    json.dumps(trace)
+    assert chrome_trace((), "")["traceEvents"] == []
 
 
 def test_a_process_knows_when_it_was_started() -> None:
@@ -78,13 +80,13 @@ def test_spans_of_several_processes_come_together(tmp_path: Path, monkeypatch: p
     log = tmp_path / "startup.jsonl"
     monkeypatch.setenv(LOG_VARIABLE, str(log))
     with startup.span("driver", "wait for the child"):
-        code = "from pipeline.host.spans import span\nwith span('child', 'work'): sum(range(10**6))"
+        code = "from pipeline.host import startup\nwith startup.span('child', 'work'): sum(range(10**6))"
         subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
     startup.mark("driver", startup.FIRST_SCORE)
     with log.open("a") as file:
-        file.write('{"process": "cut off')
+        file.write('{"stage": "cut off')
     outer, inner, score = read_spans(log)
-    assert (outer.name, inner.process, score.seconds) == ("wait for the child", "child", 0.0)
+    assert (outer.name, inner.stage, score.seconds) == ("wait for the child", "child", 0.0)
     assert outer.started_s <= inner.started_s < inner.ended_s <= outer.ended_s
     assert inner.pid != outer.pid == os.getpid()
     assert inner.cpu_s is not None and 0 < inner.cpu_s < 5

@@ -149,5 +149,7 @@ def test_the_command_merges_with_the_base_that_the_adapter_names(
         torch.testing.assert_close(load_model(merged)(IDS).logits, model(IDS).logits, atol=1e-4, rtol=1e-4)
     assert main([update.path, str(merged)]) == 2
     assert "exists already" in capsys.readouterr().err
-    assert main([]) == 2
-    assert capsys.readouterr().err.startswith("usage: ")
+    with pytest.raises(SystemExit) as stop:
+        main([])
+    assert stop.value.code == 2
+    assert "ADAPTER_DIR" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 
 from configs.load import render
 from configs.schema import Config
-from pipeline.doctor import __main__ as doctor
+from pipeline.doctor import command as doctor
 from pipeline.planning.bottleneck import SETTINGS, find_bottleneck
 from tests.pipeline.planning.test_plan import write_run
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.record.metric_names import METRICS
-from pipeline.record.metrics import MetricsWriter, Rate, StageTimer, StepRate, read_metrics
+from pipeline.record.metrics import MetricsWriter, StageTimer, StepRate, read_metrics
 
 
 class Clock:
@@ -71,18 +71,6 @@ def test_reading_merges_lines_of_a_step_and_leaves_rewound_steps_out(tmp_path: P
     lines = read_metrics(tmp_path / "metrics.jsonl")
     assert [(line["step"], line["train/loss"]) for line in lines] == [(1, 0.1), (2, 0.9)]
     assert lines[1]["eval/pass_at_1"] == 0.5
-
-
-def test_a_rate_forgets_what_left_its_window() -> None:
-    clock = Clock()
-    rate = Rate(10.0, clock=clock)
-    assert rate.recent() == rate.overall() == 0.0
-    clock.now_s += 5
-    rate.add(50)
-    assert rate.recent() == 10.0
-    clock.now_s += 15
-    assert rate.recent() == 0.0
-    assert rate.overall() == 2.5
 
 
 def test_the_recent_step_rate_forgets_a_slow_start_and_the_overall_one_does_not() -> None:

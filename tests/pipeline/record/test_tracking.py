@@ -186,5 +186,5 @@ def test_the_metrics_of_a_run_are_all_in_the_table(tmp_path: Path) -> None:
 
 def test_the_page_of_the_metrics_is_the_table() -> None:
     assert (ROOT / "docs" / "metrics.md").read_text() == as_markdown(), (
-        "python -m pipeline.record.metric_names > docs/metrics.md"
+        "python -m pipeline metrics > docs/metrics.md"
     )

@@ -12,7 +12,7 @@ import pytest
 from pipeline.host.spans import GENERATION, GIVEN_UP, REWARDS, STAGES, TRAINER, WAITING, Timeline
 from pipeline.record.ledger_tables import SCHEMA_VERSION, open_ledger, schema_version
 from pipeline.record.run_folder import RunFolder
-from pipeline.report.__main__ import main
+from pipeline.report.command import main
 from pipeline.report.data import growing_data, run_data, series
 from pipeline.report.examples import line_diff
 from pipeline.report.reader import RunReader, SpanRow, StepRow, lock_owner

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.__main__ import main
+from pipeline.report.command import main
 from tests.pipeline.report.test_live import HOLD
 from tests.pipeline.report_run import NUM_GENERATIONS, NUM_GROUPS, make_run
 

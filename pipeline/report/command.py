@@ -1,17 +1,15 @@
-"""python -m pipeline.report RUN: one HTML file of a run, and its timeline as a Chrome trace.
+"""python -m pipeline report RUN: one HTML file of a run, and its timeline as a Chrome trace.
 
 Exit status 2 for what is no run folder, or where the file cannot be written. Reads; trains nothing.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.command_line import USER_ERROR
+from pipeline.command_line import USER_ERROR, make_parser, parse, print_error
 from pipeline.host.files import write_text_atomically
 from pipeline.report.data import run_data
 from pipeline.report.page import render_page
@@ -23,14 +21,14 @@ _MAX_SAMPLES = 5000
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write report and trace; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.report", description="Write a run's report.")
+    parser = make_parser("python -m pipeline report", "Write a run's report.")
     parser.add_argument("run", metavar="RUN", type=Path, help="the folder of a run, finished or not")
     parser.add_argument("--output", metavar="FILE", type=Path, help="default: RUN/report.html")
     parser.add_argument("--trace", metavar="FILE", type=Path, help="default: RUN/trace.json")
     parser.add_argument(
         "--samples", metavar="N", type=int, default=400, help="completions in the report; default: 400"
     )
-    arguments = parser.parse_args(argv)
+    arguments = parse(parser, argv)
     try:
         if not 0 <= arguments.samples <= _MAX_SAMPLES:
             raise ValueError(f"--samples: {arguments.samples} is not allowed; allowed: 0 to {_MAX_SAMPLES}")
@@ -44,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if spans:
             write_text_atomically(trace, json.dumps(chrome_trace(spans, reader.name), separators=(",", ":")))
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print_error(error)
         return USER_ERROR
     print(f"report: {report}")
     print(f"trace:  {trace} (open it in ui.perfetto.dev)" if spans else "no trace: the run kept no timeline")
@@ -54,7 +52,3 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _refuse_folder(file: Path) -> None:
     if file.is_dir() or not file.parent.is_dir():
         raise ValueError(f"{str(file)!r} cannot be written: give a file in a folder that exists")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,8 +1,8 @@
 """Is this machine fit for a run, and what limited a run that is over?
 
-    python -m pipeline.doctor                  every check of the machine, with a verdict and a mend
-    python -m pipeline.doctor runs/NAME        the bottleneck report of a run
-    python -m pipeline.doctor --json           either, for programs
+    python -m pipeline doctor                  every check of the machine, with a verdict and a mend
+    python -m pipeline doctor runs/NAME        the bottleneck report of a run
+    python -m pipeline doctor --json           either, for programs
 
 Exit status: 0 where nothing fails (warnings are no failures), 1 where something does, 2 for a command line
 or a run that cannot be read. Changes nothing.
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from configs.schema import OutputConfig
-from pipeline.command_line import USER_ERROR, make_parser, parse
+from pipeline.command_line import USER_ERROR, make_parser, parse, print_error
 from pipeline.doctor.checks import Finding, examine, worst
 from pipeline.doctor.machine import Machine, gather
 from pipeline.planning.bottleneck import as_text, find_bottleneck
@@ -31,7 +31,7 @@ _WIDTH = 15
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns the exit status."""
-    parser = make_parser("python -m pipeline.doctor", str(__doc__).partition("\n")[0])
+    parser = make_parser("python -m pipeline doctor", str(__doc__).partition("\n")[0])
     parser.add_argument("run", nargs="?", metavar="RUN_DIR", help="report on that run instead of the machine")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--output-dir", metavar="DIR", help="folder of run folders, to look for room there")
@@ -78,15 +78,10 @@ def _report_run(folder: Path, *, is_json: bool) -> int:
     try:
         found = find_bottleneck(folder)
     except ValueError as error:
-        for line in str(error).splitlines():
-            print(f"error: {line}", file=sys.stderr)
+        print_error(error)
         return USER_ERROR
     if is_json:
         print(json.dumps(asdict(found)))
     else:
         print(as_text(found))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

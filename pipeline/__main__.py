@@ -1,0 +1,59 @@
+"""Commands about runs and this machine; training and evaluation have console scripts of their own.
+
+    python -m pipeline VERB ...            the verbs are printed where none is given
+
+A verb is written with hyphens or underscores. Exit status 2 for a verb that does not exist; the rest, and the
+flags, are the commands' own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from pipeline.command_line import USER_ERROR
+
+_VERBS = {
+    "doctor": "is this machine fit for a run; with RUN_DIR: what limited that run",
+    "report": "one HTML file of a run, and its timeline as a trace",
+    "audit": "does the account of a run's rollouts add up",
+    "hand-over": "a trained model as a folder with a card, or on the hub",
+    "merge": "an adapter folder merged into its base model",
+    "metrics": "every metric with unit and meaning, as docs/metrics.md",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the verb that comes first; returns its exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help"):
+        print("usage: python -m pipeline VERB ...; VERB --help says more\n")
+        for verb, said in _VERBS.items():
+            print(f"  {verb:<11}{said}")
+        return 0
+    verb = words[0].replace("_", "-")
+    if verb not in _VERBS:
+        print(f"error: {words[0]!r} is not a verb; allowed: {', '.join(_VERBS)}", file=sys.stderr)
+        return USER_ERROR
+    return _command(verb)(words[1:])
+
+
+def _command(verb: str) -> Callable[[Sequence[str]], int]:
+    # Each imports its own: the merge needs torch, the report does not.
+    if verb == "doctor":
+        from pipeline.doctor.command import main
+    elif verb == "report":
+        from pipeline.report.command import main
+    elif verb == "audit":
+        from pipeline.record.audit import main
+    elif verb == "hand-over":
+        from pipeline.handover.command import main
+    elif verb == "merge":
+        from pipeline.models.merging import main
+    else:
+        from pipeline.record.metric_names import main
+    return main
+
+
+if __name__ == "__main__":
+    sys.exit(main())
