@@ -28,7 +28,7 @@ from pipeline.record.run_folder import RunFolder
 from pipeline.record.tracking import Tracking
 from pipeline.rollouts.buffer import RolloutBuffer
 from pipeline.rollouts.gate import SignalGate, max_gated
-from pipeline.rollouts.producer import RolloutProducer, num_extra_groups
+from pipeline.rollouts.producer import RolloutProducer
 from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import GroupBasis
 from pipeline.run.stages import Stages
@@ -84,7 +84,6 @@ class Training:
             groups_per_step=self._config.prompts_per_step,
             max_staleness=self._config.acceleration.max_staleness,
             version=step,
-            num_extra=num_extra_groups(self._config),
         )
         metrics = MetricsWriter(self._folder.path)
         evaluation = self._evaluation()
@@ -159,7 +158,6 @@ class Training:
             slot_deadline_s=_slot_deadline_s(config),
             aborts_early=config.acceleration.early_abort.enabled,
             long_tails=config.acceleration.long_tails,
-            num_extra=num_extra_groups(config),
             gate=gate,
             timeline=self._timeline,
         )

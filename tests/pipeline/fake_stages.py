@@ -39,7 +39,7 @@ from pipeline.record.run_folder import RunFolder
 from pipeline.record.tracking import Tracking
 from pipeline.rollouts.buffer import RolloutBuffer
 from pipeline.rollouts.gate import SignalGate, max_gated
-from pipeline.rollouts.producer import RolloutProducer, num_extra_groups
+from pipeline.rollouts.producer import RolloutProducer
 from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import GroupBasis, restore, terms_of
 from pipeline.run.training_loop import TrainingLoop
@@ -299,7 +299,6 @@ class FakeRun:
             groups_per_step=config.prompts_per_step,
             max_staleness=config.acceleration.max_staleness,
             version=done_steps,
-            num_extra=num_extra_groups(config),
         )
         gate = SignalGate(max_gated(config), self.ledger.gated())
         self.timeline = Timeline(enabled=config.output.timeline_steps > 0)
@@ -323,7 +322,6 @@ class FakeRun:
             slot_deadline_s=20.0,
             aborts_early=config.acceleration.early_abort.enabled,
             long_tails=config.acceleration.long_tails,
-            num_extra=num_extra_groups(config),
             gate=gate,
             timeline=self.timeline,
         )

@@ -160,12 +160,10 @@ def test_the_gate_counts_by_step_and_goes_on_from_what_a_resume_found() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_a_run_that_ends_again_and_again_adds_up_with_refills(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
-    long_tails = {"over_issue": rng.choice((0.0, 0.5))}
     config = config_of(
         rng.choice((0, 1, 2, 4)),
         max_draws=rng.choice((1.5, 2.0, 5.0)),
         curriculum=rng.random() < 0.5,
-        long_tails=long_tails,
     )
     num_lives, is_done = 0, False
     while not is_done:
