@@ -27,9 +27,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def config_of(
-    max_staleness: int, *, save_steps: int = 1, curriculum: bool = False
-) -> Config:
+def config_of(max_staleness: int, *, save_steps: int = 1, curriculum: bool = False) -> Config:
     return make_config(
         training={"max_steps": NUM_STEPS},
         output={"save_steps": save_steps},
@@ -237,13 +235,16 @@ def test_groups_that_smaller_steps_cannot_take_in_time_are_made_again(tmp_path: 
 
 def test_a_run_that_is_made_longer_goes_on_in_its_epoch(tmp_path: Path) -> None:
     """What was dropped because the last step had its groups is still to come: six tasks, six groups."""
-    for max_steps in (3, 2, 3):
-        config = make_config(training={"max_steps": max_steps}, acceleration={"max_staleness": 2})
-        run = FakeRun(tmp_path, config, done_steps=last_saved(tmp_path) if tmp_path.exists() else 0)
-        if max_steps == 3 and not any_dropped(run):
-            end_after_first_step(run)
-        else:
-            run.train()
+    acceleration = {"max_staleness": 2}
+    output = {"save_steps": 1}
+    run = FakeRun(tmp_path, make_config(acceleration=acceleration, output=output))
+    run.trainer.dies_in_step = 2
+    with pytest.raises(StageError):
+        run.train()
+    for max_steps, done_steps in ((2, 1), (3, 2)):
+        config = make_config(training={"max_steps": max_steps}, acceleration=acceleration, output=output)
+        run = FakeRun(tmp_path, config, done_steps=done_steps)
+        run.train()
     assert run.rows("SELECT COUNT(*) FROM draws WHERE status = 'dropped'") > [(0,)]
     assert len({task_id for _, _, task_id in trained(run)}) == len(TASKS)
     assert audit(run.folder.path).violations == ()
