@@ -120,7 +120,7 @@ class Walk:
         producing = asyncio.create_task(self.run.producer.run())
         try:
             await self.settle()
-            for _ in range(self.data.draw(st.integers(10, 60))):
+            for _ in range(self.data.draw(st.integers(20, 160))):
                 if self.version == NUM_STEPS:
                     break
                 event = self.data.draw(
