@@ -7,11 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from configs.curriculum_schema import CurriculumConfig as CurriculumConfig
-from configs.curriculum_schema import RefillConfig, RolloutDownsamplingConfig
+from configs.curriculum_schema import RefillConfig
 from configs.errors import ConfigError, wrong_value
 from configs.section import (
     Fraction,
-    NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
     Section,
@@ -104,11 +103,6 @@ class LongTailConfig(Section):
     longest_first: bool = Field(
         default=True, description="within a step start the tasks first whose answers were long (exact)"
     )
-    over_issue: NonNegativeFloat = Field(
-        default=0.0,
-        description="share of further groups to start in each step; the last to finish are cancelled and "
-        "their draws dropped (approximate: it favours short answers)",
-    )
 
 
 class TokenPackingConfig(Section):
@@ -162,9 +156,6 @@ class AccelerationConfig(Section):
     )
     refill: RefillConfig = Field(
         default_factory=RefillConfig, description="drawing anew for groups without signal"
-    )
-    rollout_downsampling: RolloutDownsamplingConfig = Field(
-        default_factory=RolloutDownsamplingConfig, description="training on part of each group"
     )
     early_abort: EarlyAbortConfig = Field(
         default_factory=EarlyAbortConfig, description="end hopeless completions while they are written"

@@ -1,11 +1,7 @@
-"""The sections that say which samples are drawn and trained on: curriculum, refill, down-sampling.
-
-Called by configs.acceleration_schema.
-"""
+"""The sections that say which samples are drawn: curriculum and refill."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
@@ -124,22 +120,3 @@ class RefillConfig(Section):
         description="so many times the groups of a step are drawn for it at most; then it trains on what "
         "there is",
     )
-
-
-class RolloutDownsamplingConfig(Section):
-    """Training on part of each group (PODS, arXiv:2504.13818)."""
-
-    enabled: bool = Field(
-        default=False,
-        description="train only on the completions of a group whose rewards differ most; all are generated "
-        "and scored, and count in its mean and standard deviation (approximate)",
-    )
-    keep: Annotated[float, Field(gt=0, lt=1)] = Field(
-        default=0.5, description="share of grpo.num_generations that is trained on; two at least"
-    )
-
-
-def num_kept(keep: float, num_generations: int) -> int:
-    """How many of ``num_generations`` completions are the share ``keep``: two at least."""
-    # The product may be a rounding error above a whole number.
-    return min(num_generations, max(2, math.ceil(keep * num_generations - 1e-9)))

@@ -16,7 +16,6 @@ from configs.acceleration_schema import CurriculumConfig as CurriculumConfig
 from configs.acceleration_schema import RewardCacheConfig as RewardCacheConfig
 from configs.acceleration_schema import SpeculativeConfig as SpeculativeConfig
 from configs.cluster_schema import ClusterConfig as ClusterConfig
-from configs.curriculum_schema import num_kept
 from configs.errors import ConfigError, Problem, wrong_value
 from configs.evaluation_schema import EvaluationConfig as EvaluationConfig
 from configs.generation_schema import GenerationConfig as GenerationConfig
@@ -204,12 +203,6 @@ class Config(Section):
         """Groups that one optimiser step trains on."""
         return self.completions_per_step // self.grpo.num_generations
 
-    @property
-    def num_kept_generations(self) -> int:
-        """Completions of a group that are trained on: all, or what down-sampling keeps."""
-        downsampling, num = self.acceleration.rollout_downsampling, self.grpo.num_generations
-        return num_kept(downsampling.keep, num) if downsampling.enabled else num
-
     @model_validator(mode="after")
     def _refuse_impossible(self) -> Config:
         problems = [
@@ -241,9 +234,8 @@ class Config(Section):
         if num_ranks == 1:
             return []
         problems = []
-        num_trained = self.prompts_per_step * self.num_kept_generations
-        if num_ranks > num_trained:
-            allowed = f"at most the {num_trained} completions of an optimiser step that are trained on"
+        if num_ranks > self.completions_per_step:
+            allowed = f"at most the {self.completions_per_step} completions of an optimiser step"
             problems.append(wrong_value("runtime.trainer_ranks", num_ranks, allowed))
         if self.lora.load_in_4bit:
             allowed = "1 where the frozen weights are in 4 bits"

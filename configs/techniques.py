@@ -90,7 +90,7 @@ TECHNIQUES: Final = (
         off={"acceleration.max_staleness": 0},
         on={"acceleration.max_staleness": 1},
         gain="generation does not wait for the trainer; an importance ratio corrects for older weights",
-        proof="tests/pipeline/rollouts/test_buffer.py::test_a_group_that_is_too_old_is_returned_as_dropped_and_its_slot_is_free",
+        proof="tests/pipeline/rollouts/test_buffer.py::test_a_group_that_is_too_old_is_returned_as_such_and_its_slot_is_free",
         guard="the overlap trial: in turn by blocks of steps, where that is faster",
     ),
     Technique(
@@ -295,16 +295,6 @@ TECHNIQUES: Final = (
         idle=needs_no_kl,
     ),
     Technique(
-        key="downsampling",
-        name="rollout down-sampling",
-        exactness="approximate",
-        off={"acceleration.rollout_downsampling.enabled": False},
-        on={"acceleration.rollout_downsampling.enabled": True},
-        gain="only the completions of a group whose rewards differ most are trained on",
-        proof="tests/pipeline/rollouts/test_downsampling.py::test_no_other_subset_has_a_larger_variance",
-        guard=_NO_NEED,
-    ),
-    Technique(
         key="early_abort",
         name="early abort",
         exactness="approximate",
@@ -313,16 +303,6 @@ TECHNIQUES: Final = (
         gain="no tokens are written for a program that can no longer compile",
         proof="tests/pipeline/generation/test_early_abort_gradient.py::test_with_constant_token_weights_the_expected_gradient_is_the_same",
         guard="a balance: it ends where watching costs more than the tokens that it saves",
-    ),
-    Technique(
-        key="over_issue",
-        name="groups started in excess",
-        exactness="approximate",
-        off={"acceleration.long_tails.over_issue": 0.0},
-        on={"acceleration.long_tails.over_issue": 0.25},
-        gain="a step does not wait for its slowest groups: they are cancelled",
-        proof="tests/pipeline/rollouts/test_long_tails.py::test_a_straggler_does_not_hold_the_run_and_is_accounted_for",
-        guard="none: off in every mode",
     ),
 )
 BY_KEY: Final = {technique.key: technique for technique in TECHNIQUES}

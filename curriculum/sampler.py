@@ -104,8 +104,8 @@ class Sampler:
         if task_id in self._by_id:
             self._num_offered[self._by_id[task_id].difficulty] += 1
 
-    def put_back(self, task_id: str) -> None:
-        """Take a draw back that came to nothing: where tasks come in epochs, this one is still to come."""
+    def release(self, task_id: str) -> None:
+        """Note that a draw came to nothing: where tasks come in epochs, this one is still to come."""
         self._drawn_in_epoch.discard(task_id)
 
     def record(

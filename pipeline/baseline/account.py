@@ -195,12 +195,12 @@ class BaselineAccount(TrainerCallback):
             group = make_group(
                 draw_id, task, self._prompt_ids(task), completions, [results[i] for i in members]
             )
-            self._ledger.record_group(group)
             lost = [r.result for r in group.rollouts if r.result.is_infra_error]
             if size - len(lost) >= 2:
+                self._ledger.record_group(group)
                 usable.append(group)
             else:
-                self._ledger.fail_draw(draw_id, f"scoring failed: {lost[0].detail}")
+                self._ledger.fail_group(group, f"scoring failed: {lost[0].detail}")
         if not usable:
             raise StageError(f"step {step}: no group could be scored; the last reason: {lost[0].detail}")
         return tuple(usable)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.record.ledger_tables import check_database, schema_version
+from pipeline.record.ledger_tables import check_database
 
 _MAX_SHOWN = 20
 
@@ -52,16 +52,12 @@ class Audit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rule:
-    """A rule as two queries: how many things it is held against, and a text for each that breaks it.
-
-    It is held against files of schema version ``since`` or newer.
-    """
+    """A rule as two queries: how many things it is held against, and a text for each that breaks it."""
 
     rule: str
     noun: str
     count: str
     broken: str
-    since: int = 2
 
 
 # The draws that count as trained, with the step that trained them and the terms of the process that ran it.
@@ -194,7 +190,6 @@ _RULES = (
             SELECT 'draw ' || draw_id || ' is ' || status FROM gated JOIN draws USING (draw_id)
             WHERE status != 'dropped'
         """,
-        since=3,
     ),
     _Rule(
         rule="no step replaced more draws than its budget allows",
@@ -208,7 +203,6 @@ _RULES = (
             SELECT 'step ' || step || ' replaced ' || COUNT(*) || ' draws, allowed ' || MAX(max_gated)
             FROM bounded GROUP BY step HAVING COUNT(*) > MAX(max_gated)
         """,
-        since=3,
     ),
 )
 
@@ -227,8 +221,7 @@ def audit(path: Path | str) -> Audit:
     try:
         check_database(database, file)
         database.execute("PRAGMA query_only = ON")
-        rules = [rule for rule in _RULES if rule.since <= schema_version(database)]
-        return Audit(path=file, checks=tuple(_check(rule, database.execute) for rule in rules))
+        return Audit(path=file, checks=tuple(_check(rule, database.execute) for rule in _RULES))
     except sqlite3.DatabaseError as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
     finally:

@@ -1,12 +1,12 @@
 """run.db: the account of every draw, every rollout and every optimiser step of a run (SQLite, WAL).
 
-A draw (one task drawn by the sampler) goes issued -> scored -> trained, or ends as dropped or failed
-with the reason. One that is made again (too old, or in flight when the process died) goes back to issued,
-with the next attempt. Steps are numbered from 1; a step, the version it made, the checkpoint that holds its
-weights and optimiser (where one was saved), its draws and the sampler's state are committed in one
-transaction, so a ``kill -9`` at any moment leaves every draw trained exactly once, open, or ended with a
-reason. What is committed survives the process; after a power cut the last moments may be missing
-(``synchronous = NORMAL``), but what is there is consistent.
+A draw (one task drawn by the sampler) is stored as issued, scored, trained, dropped or failed, the last two
+with the reason: pipeline.record.draw_states says which may follow which. A requeued one (too old, or in
+flight when the process died) is issued with the next attempt. Steps are numbered from 1; a step, the version
+it made, the checkpoint that holds its weights and optimiser (where one was saved), its draws and the
+sampler's state are committed in one transaction, so a ``kill -9`` at any moment leaves every draw trained
+exactly once, open, or ended with a reason. What is committed survives the process; after a power cut the last
+moments may be missing (``synchronous = NORMAL``), but what is there is consistent.
 
 Token ids and log-probabilities of scored groups are kept while a resume could use them: until their draw has
 ended, or a step has trained on it that no resume goes back before; not those that were trained on and come
@@ -30,8 +30,8 @@ from typing import Any, Final
 from curriculum.task import Task
 from pipeline.host.spans import StageSpan
 from pipeline.messages import Gated, Rollout, RolloutGroup, StepResult
-from pipeline.record import ledger_rewind
-from pipeline.record import ledger_rows as ledger_shown
+from pipeline.record import ledger_rewind, ledger_rows
+from pipeline.record.draw_states import DrawState, check_stored_move
 from pipeline.record.ledger_rewind import gated_by_step, note_gated
 from pipeline.record.ledger_rows import (
     ROLLOUT_COLUMNS,
@@ -124,63 +124,70 @@ class Ledger:
         counts. With ``gate_step`` too it had no signal and is replaced in that step: its draw is dropped.
         """
         with self._transaction():
-            self._move(group.draw_id, ("issued",), "scored")
-            query = "SELECT task_id, attempt FROM draws WHERE draw_id = ?"
-            task_id, attempt = self._db.execute(query, (group.draw_id,)).fetchone()
-            assert task_id == group.task.task_id, (
-                f"draw {group.draw_id} is of {task_id}, not of {group.task.task_id}"
-            )
-            rows = [rollout_row(rollout, group.draw_id, attempt, self._run_id) for rollout in group.rollouts]
-            self._db.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 17)})", rows)
+            if gate_step is None:
+                self._move(group.draw_id, DrawState.SCORED)
+            else:
+                self._move(group.draw_id, DrawState.DROPPED, note_gated(self._db, group, gate_step))
+            self._insert_rollouts(group)
             if basis is not None:
                 self._db.execute("UPDATE draws SET basis = ? WHERE draw_id = ?", (basis, group.draw_id))
+                note_record(self._db, group)
+            if basis is not None and gate_step is None:
                 tokens = [tokens_row(rollout, group.draw_id) for rollout in group.rollouts]
                 self._db.executemany("INSERT INTO tokens VALUES (?, ?, ?, ?, ?)", tokens)
-                note_record(self._db, group)
-            if gate_step is not None:
-                self._end(group.draw_id, "dropped", note_gated(self._db, group, gate_step))
 
-    def drop_draw(self, draw_id: int, reason: str, *, is_put_back: bool = False) -> str:
-        """End an open draw that will not be trained on by decision (over-issued, say); its task's id.
+    def fail_group(self, group: RolloutGroup, reason: str) -> None:
+        """Store the rollouts of a group that has no usable scores; its draw goes from issued to failed."""
+        with self._transaction():
+            self._move(group.draw_id, DrawState.FAILED, reason)
+            self._insert_rollouts(group)
 
-        ``is_put_back`` notes that the sampler is told: it may draw the task again.
+    def _insert_rollouts(self, group: RolloutGroup) -> None:
+        query = "SELECT task_id, attempt FROM draws WHERE draw_id = ?"
+        task_id, attempt = self._db.execute(query, (group.draw_id,)).fetchone()
+        assert task_id == group.task.task_id, (
+            f"draw {group.draw_id} is of {task_id}, not of {group.task.task_id}"
+        )
+        rows = [rollout_row(rollout, group.draw_id, attempt, self._run_id) for rollout in group.rollouts]
+        self._db.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 17)})", rows)
+
+    def drop_draw(self, draw_id: int, reason: str, *, is_released: bool = False) -> str:
+        """End an open draw that will not be trained on by decision; its task's id.
+
+        ``is_released`` notes that the sampler is told: it may draw the task again.
         """
         with self._transaction():
-            self._end(draw_id, "dropped", reason)
-            if is_put_back:
-                note_call(self._db, "put_back", draw_id)
+            self._move(draw_id, DrawState.DROPPED, reason)
+            if is_released:
+                note_call(self._db, "release", draw_id)
             query = "SELECT task_id FROM draws WHERE draw_id = ?"
             return str(self._db.execute(query, (draw_id,)).fetchone()[0])
 
-    def fail_draw(self, draw_id: int, reason: str) -> None:
-        """End an open draw that could not be generated or scored; say why."""
+    def requeue_draw(self, draw_id: int, reason: str) -> Draw:
+        """Open a scored draw again whose rollouts cannot be trained on (too old, say), for a next attempt."""
         with self._transaction():
-            self._end(draw_id, "failed", reason)
-
-    def make_again(self, draw_id: int, reason: str) -> Draw:
-        """Open a draw again whose rollouts cannot be trained on (too old, say); it is to be issued again."""
-        with self._transaction():
-            self._end(draw_id, "issued", None)
+            self._move(draw_id, DrawState.ISSUED)
             self._db.execute(
                 "UPDATE draws SET attempt = attempt + 1, basis = NULL WHERE draw_id = ?", (draw_id,)
             )
-            self._event("made again", f"draw {draw_id}: {reason}")
+            self._event("requeued", f"draw {draw_id}: {reason}")
         (draw,) = [draw for draw in self.unfinished_draws() if draw.draw_id == draw_id]
         return draw
 
-    def _end(self, draw_id: int, status: str, reason: str | None) -> None:
-        self._move(draw_id, ("issued", "scored"), status, reason)
-        self._db.execute("DELETE FROM tokens WHERE draw_id = ?", (draw_id,))
-
-    def _move(self, draw_id: int, sources: tuple[str, ...], status: str, reason: str | None = None) -> None:
-        cursor = self._db.execute(
-            "UPDATE draws SET status = ?, reason = ? WHERE draw_id = ?"
-            f" AND status IN ({', '.join('?' * len(sources))})",
-            (status, reason, draw_id, *sources),
+    def _move(
+        self, draw_id: int, state: DrawState, reason: str | None = None, step_id: int | None = None
+    ) -> None:
+        """Change what is stored of a draw; only a scored one, and a trained one for a while, has tokens."""
+        row = self._db.execute("SELECT status FROM draws WHERE draw_id = ?", (draw_id,)).fetchone()
+        if row is None:
+            raise ValueError(f"draw {draw_id} cannot become {state}: {self._path} has no such draw")
+        check_stored_move(draw_id, DrawState(row[0]), state)
+        self._db.execute(
+            "UPDATE draws SET status = ?, reason = ?, step_id = ? WHERE draw_id = ?",
+            (state, reason, step_id, draw_id),
         )
-        assert cursor.rowcount == 1, (
-            f"draw {draw_id} cannot become {status}: it is not {' or '.join(sources)}"
-        )
+        if state is not DrawState.TRAINED:
+            self._db.execute("DELETE FROM tokens WHERE draw_id = ?", (draw_id,))
 
     def commit_step(
         self,
@@ -219,12 +226,8 @@ class Ledger:
                     time.time(),
                 ),
             )
-            query = "UPDATE draws SET status = 'trained', step_id = ? WHERE draw_id = ? AND status = 'scored'"
             for draw_id in draw_ids:
-                changed = self._db.execute(query, (cursor.lastrowid, draw_id)).rowcount
-                assert changed == 1, (
-                    f"draw {draw_id} cannot be trained in step {result.step}: it is not scored"
-                )
+                self._move(draw_id, DrawState.TRAINED, step_id=cursor.lastrowid)
             ledger_rewind.forget_tokens(self._db)
 
     def note_checkpoint(self, step: int, checkpoint: str) -> None:
@@ -271,7 +274,14 @@ class Ledger:
             " WHERE status IN ('issued', 'scored') ORDER BY draw_id"
         )
         return [
-            Draw(draw_id=draw_id, task_id=task_id, step=step, attempt=attempt, status=status, basis=basis)
+            Draw(
+                draw_id=draw_id,
+                task_id=task_id,
+                step=step,
+                attempt=attempt,
+                state=DrawState(status),
+                basis=basis,
+            )
             for draw_id, task_id, step, attempt, status, basis in rows
         ]
 
@@ -301,17 +311,17 @@ class Ledger:
     def note_tasks(self, tasks: Iterable[Task]) -> None:
         """Keep what a report shows of the run's tasks."""
         with self._transaction():
-            ledger_shown.note_tasks(self._db, tasks)
+            ledger_rows.note_tasks(self._db, tasks)
 
     def forget_texts(self, step: int, num_steps: int) -> None:
         """After the checkpoint of ``step``: drop completions that older steps than the last ones wrote."""
         with self._transaction():
-            ledger_shown.forget_texts(self._db, step, num_steps)
+            ledger_rows.forget_texts(self._db, step, num_steps)
 
     def note_spans(self, step: int, spans: Sequence[StageSpan], num_steps: int) -> None:
         """Keep what stages did up to the end of ``step``, for the last ``num_steps`` steps."""
         with self._transaction():
-            ledger_shown.note_spans(self._db, step, spans, num_steps)
+            ledger_rows.note_spans(self._db, step, spans, num_steps)
 
     def event(self, kind: str, text: str) -> None:
         """Note something worth keeping (a restart, a retry, a resume)."""

@@ -15,11 +15,11 @@ That every version in the file is one of the restored history holds by induction
 are deleted here, before any are written. Draws that had ended as dropped or failed stay so, but for those
 that were dropped for want of signal in what lost weights had written: they are issued again as well, for with
 other weights their groups may have signal, and the sampler has to hear of them again. No draw is made
-by the sampler a second time: see Ledger.sampler_calls.
+by the sampler a second time: see Ledger.sampler_calls. These are the moves ``RESUMED`` of
+pipeline.record.draw_states.
 
-Draws that were replaced because their groups had no signal, as run.db keeps them.
-
-Writes and reads the table ``gated``; decides nothing (pipeline.rollouts.gate does).
+The table ``gated`` holds the draws that were replaced for want of signal (pipeline.rollouts.gate decides
+which); it is here since a resume alone must undo it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""Rollouts as rows of run.db, and back.
+"""Rows of run.db: rollouts and their tokens, what the sampler was asked and told, tasks and spans.
 
 Token ids are kept as int32 and log-probabilities as float32, which is what engines compute them in: nothing
-is lost on the way. Pure.
-
-What the sampler was asked and told, call by call: with its state at a step a resume makes it what it was.
-
-Writes and reads the table ``sampler_calls``; says nothing to the sampler (pipeline.run.resume does).
-
-What run.db keeps for people to look at, and no resume reads: the tasks, and the spans of the stages.
+is lost on the way. The sampler's calls, with its state at a step, let a resume make it what it was. Tasks and
+spans of the stages are kept for people to look at; no resume reads them. Begins no transaction.
 """
 
 from __future__ import annotations
@@ -22,6 +17,7 @@ from dataclasses import dataclass
 from curriculum.task import Task
 from pipeline.host.spans import StageSpan
 from pipeline.messages import Completion, Rollout, RolloutGroup, VersionRun, is_flat
+from pipeline.record.draw_states import DrawState
 from pipeline.record.metrics import finite_or_none
 from rewards.result import RewardResult
 from sandbox.result import CallTest, Outcome, StdioTest
@@ -37,16 +33,15 @@ ROLLOUT_COLUMNS = (
 class Draw:
     """An open draw, made for ``step`` (as the sampler counts them, from 0).
 
-    ``status`` is "issued" or "scored"; ``attempt`` counts how often it was made again.
-
-    ``basis`` is what its rollouts rest on, None where their tokens are not kept.
+    ``state`` is ISSUED or SCORED; ``attempt`` counts how often it was requeued; ``basis`` is what its
+    rollouts rest on, None where their tokens are not kept.
     """
 
     draw_id: int
     task_id: str
     step: int
     attempt: int
-    status: str
+    state: DrawState = DrawState.ISSUED
     basis: str | None = None
 
 
@@ -127,7 +122,7 @@ def _number(value: float | None) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerCall:
-    """One call of the sampler: "draw" of ``task_id`` for ``step``, "put_back" of it, or "record".
+    """One call of the sampler: "draw" of ``task_id`` for ``step``, "release" of it, or "record".
 
     For "draw": the tasks that were ``skipped`` before it. For "record": ``num_passed`` of ``num_samples``,
     written by weights up to ``max_policy_version``, and whether their rewards differed.
@@ -144,7 +139,7 @@ class SamplerCall:
 
 
 def note_call(database: sqlite3.Connection, kind: str, draw_id: int, skipped: Sequence[str] = ()) -> None:
-    """Enter a "draw" or a "put_back"."""
+    """Enter a "draw" or a "release"."""
     _insert(database, kind, draw_id, (0, 0, 0), None, skipped)
 
 

@@ -1,4 +1,4 @@
-"""The tables of run.db, and how the file is opened.
+"""The tables of run.db, how the file is opened, and the rows of the processes that write to it.
 
 Knows what may be stored, not what it means to a run.
 """
@@ -14,10 +14,7 @@ from pathlib import Path
 
 from pipeline.errors import StageError
 
-SCHEMA_VERSION = 3
-# What only a report reads came with version 3, as did the account of refills; a file of version 2 is given
-# both, empty.
-READABLE_VERSIONS = (2, SCHEMA_VERSION)
+SCHEMA_VERSION = 4
 BUSY_TIMEOUT_S = 10.0
 
 _SCHEMA = """
@@ -25,7 +22,8 @@ CREATE TABLE runs (          -- one row a process that wrote here, and one each 
     run_id INTEGER PRIMARY KEY, started_at REAL NOT NULL, ended_at REAL, pid INTEGER NOT NULL,
     host TEXT NOT NULL,
     rewound_to INTEGER,      -- the step that it began from, NULL where it did not go back
-    groups_per_step INTEGER, num_generations INTEGER, max_staleness INTEGER  -- its terms, if it had any
+    -- Its terms, if it had any.
+    groups_per_step INTEGER, num_generations INTEGER, max_staleness INTEGER, max_gated INTEGER
 );
 CREATE TABLE steps (         -- a rewound step keeps its row; its number is then used again
     step_id INTEGER PRIMARY KEY, run_id INTEGER NOT NULL REFERENCES runs (run_id),
@@ -38,7 +36,7 @@ CREATE TABLE steps (         -- a rewound step keeps its row; its number is then
     num_tokens INTEGER NOT NULL, committed_at REAL NOT NULL
 );
 CREATE UNIQUE INDEX one_committed_row_a_step ON steps (step) WHERE status = 'committed';
-CREATE TABLE draws (         -- attempt counts how often the draw was made again
+CREATE TABLE draws (         -- status: pipeline.record.draw_states; attempt counts how often it was requeued
     draw_id INTEGER PRIMARY KEY, task_id TEXT NOT NULL, step_issued INTEGER NOT NULL,
     policy_version_issued INTEGER NOT NULL, attempt INTEGER NOT NULL DEFAULT 0,
     status TEXT NOT NULL CHECK (status IN ('issued', 'scored', 'trained', 'dropped', 'failed')),
@@ -65,15 +63,20 @@ CREATE TABLE tokens (        -- of the latest attempt, while a resume could use 
     PRIMARY KEY (draw_id, place)
 );
 CREATE TABLE sampler_calls ( -- what the sampler was asked and told, in order; a step says how far it had come
-    call_id INTEGER PRIMARY KEY, kind TEXT NOT NULL CHECK (kind IN ('draw', 'put_back', 'record')),
+    call_id INTEGER PRIMARY KEY, kind TEXT NOT NULL CHECK (kind IN ('draw', 'release', 'record')),
     draw_id INTEGER NOT NULL REFERENCES draws (draw_id),
-    num_passed INTEGER NOT NULL, num_samples INTEGER NOT NULL, max_policy_version INTEGER NOT NULL
+    num_passed INTEGER NOT NULL, num_samples INTEGER NOT NULL, max_policy_version INTEGER NOT NULL,
+    has_signal INTEGER,      -- of a "record": whether the rewards differed
+    skipped TEXT NOT NULL    -- of a "draw": the tasks that the sampler passed over for it, as JSON
+);
+CREATE TABLE gated (         -- draws that were dropped because their group had no signal
+    draw_id INTEGER PRIMARY KEY REFERENCES draws (draw_id),
+    step INTEGER NOT NULL,   -- the one that was next: another draw took this one's place in it
+    num_tokens INTEGER NOT NULL, is_solved INTEGER NOT NULL
 );
 CREATE TABLE events (
     event_id INTEGER PRIMARY KEY, time REAL NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL
 );
-"""
-_SHOWN = """
 CREATE TABLE tasks (         -- as they were when the run began, or was last resumed
     task_id TEXT PRIMARY KEY, prompt TEXT NOT NULL, entry_point TEXT NOT NULL, difficulty INTEGER NOT NULL,
     family TEXT NOT NULL, source TEXT NOT NULL, tests TEXT NOT NULL
@@ -83,18 +86,6 @@ CREATE TABLE spans (         -- what a stage did, in seconds since 1970; step is
     draw_id INTEGER, num_tokens INTEGER, started_at REAL NOT NULL, ended_at REAL NOT NULL
 );
 CREATE INDEX spans_by_step ON spans (step);
-"""
-_GATED = """
-CREATE TABLE gated (         -- draws that were dropped because their group had no signal
-    draw_id INTEGER PRIMARY KEY REFERENCES draws (draw_id),
-    step INTEGER NOT NULL,   -- the one that was next: another draw took this one's place in it
-    num_tokens INTEGER NOT NULL, is_solved INTEGER NOT NULL
-);
--- Of a process's terms: the most of them in one step.
-ALTER TABLE runs ADD COLUMN max_gated INTEGER;
--- Of a "record": whether the rewards differed. Of a "draw": the tasks that it passed over, as JSON.
-ALTER TABLE sampler_calls ADD COLUMN has_signal INTEGER;
-ALTER TABLE sampler_calls ADD COLUMN skipped TEXT NOT NULL DEFAULT '[]';
 """
 
 
@@ -124,10 +115,10 @@ def open_ledger(path: Path) -> sqlite3.Connection:
         database.execute("PRAGMA foreign_keys = ON")
         database.execute("BEGIN IMMEDIATE")
         if database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0] == 0:
-            _make_tables(database, _SCHEMA + _SHOWN + _GATED)
+            for statement in _SCHEMA.split(";\n"):
+                database.execute(statement)
+            database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         check_database(database, path)
-        if schema_version(database) < SCHEMA_VERSION:
-            _make_tables(database, _SHOWN + _GATED)
         database.execute("COMMIT")
     except sqlite3.DatabaseError as error:
         database.close()
@@ -140,12 +131,6 @@ def open_ledger(path: Path) -> sqlite3.Connection:
     return database
 
 
-def _make_tables(database: sqlite3.Connection, statements: str) -> None:
-    for statement in statements.split(";\n"):
-        database.execute(statement)
-    database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
-
 def schema_version(database: sqlite3.Connection) -> int:
     """The version that the file says it has; 0 for one that is no ledger."""
     return int(database.execute("PRAGMA user_version").fetchone()[0])
@@ -154,7 +139,7 @@ def schema_version(database: sqlite3.Connection) -> int:
 def check_database(database: sqlite3.Connection, path: Path) -> None:
     """Raise ValueError unless ``database``, the file at ``path``, is whole and of a schema read here."""
     version = schema_version(database)
-    if version not in READABLE_VERSIONS:
+    if version != SCHEMA_VERSION:
         raise ValueError(
             f"{path} has schema version {version}, this program reads {SCHEMA_VERSION}; "
             "resume with the program that wrote it, or start a new run"

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.record.ledger_tables import READABLE_VERSIONS, schema_version
+from pipeline.record.ledger_tables import SCHEMA_VERSION, schema_version
 
 MAX_SPANS = 40_000
 _BUSY_TIMEOUT_S = 10.0
@@ -78,12 +78,10 @@ class RunReader:
                 version = schema_version(database)
         except sqlite3.Error as error:
             raise ValueError(f"{self._file} is not a run database, or is damaged: {error}") from error
-        if version not in READABLE_VERSIONS:
+        if version != SCHEMA_VERSION:
             raise ValueError(
-                f"{self._file} has schema version {version}, this program reads "
-                f"{' and '.join(map(str, READABLE_VERSIONS))}"
+                f"{self._file} has schema version {version}, this program reads {SCHEMA_VERSION}"
             )
-        self._has_shown = version >= 3
 
     def _open(self) -> sqlite3.Connection:
         database = sqlite3.connect(f"{self._file.as_uri()}?mode=ro", uri=True, timeout=_BUSY_TIMEOUT_S)
@@ -115,8 +113,6 @@ class RunReader:
 
         At most the last MAX_SPANS: a page with more is slow on a small machine.
         """
-        if not self._has_shown:
-            return []
         rows = self.query(
             "SELECT * FROM spans WHERE span_id > ? ORDER BY span_id DESC LIMIT ?", (after, MAX_SPANS)
         )
@@ -135,9 +131,7 @@ class RunReader:
         ]
 
     def tasks(self, task_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Prompt, level and tests of the given tasks, by task_id; {} from schema version 2."""
-        if not self._has_shown:
-            return {}
+        """Prompt, level and tests of the given tasks, by task_id."""
         marks = ", ".join("?" * len(task_ids))
         rows = self.query(f"SELECT * FROM tasks WHERE task_id IN ({marks})", task_ids)
         return {row["task_id"]: dict(row) for row in rows}

@@ -13,10 +13,7 @@ versions v, v + 1, …, w + S, if
 
 A slot of version g keeps that true: for w >= g, due(w) is at most the number of slots in use; any other
 due(w) does not change. A step takes G groups, oldest first, and passes over one that is still at work only
-where the bound then holds for v + 1 as well. Nothing else lets v or a due(w) rise.
-
-With E > 0 extra groups (``acceleration.long_tails.over_issue``) the bound is E higher while w + S > v, and
-what is above it when a step's groups are in is given up: see RolloutBuffer. Pure.
+where the bound then holds for v + 1 as well. Nothing else lets v or a due(w) rise. Pure.
 """
 
 from __future__ import annotations
@@ -27,31 +24,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """G, S and E of the rule."""
+    """G and S of the rule."""
 
     groups_per_step: int
     max_staleness: int
-    num_extra: int = 0
 
     def __post_init__(self) -> None:
-        assert self.groups_per_step > 0 and self.max_staleness >= 0 and self.num_extra >= 0
+        assert self.groups_per_step > 0 and self.max_staleness >= 0
 
-    def num_slots(self, *, trainer_version: int, policy_version: int, num_training: int) -> int:
-        """Slots that may be in use now, never negative; ``num_training`` groups are being trained on.
-
-        The extra ones come on top while a step is left that could use them.
-        """
+    def num_slots(self, *, trainer_version: int, policy_version: int) -> int:
+        """Slots that may be in use now, never negative."""
         lag = trainer_version - policy_version
-        planned = max(0, self.groups_per_step * (self.max_staleness + 1 - lag))
-        return planned + (self.num_extra if planned > num_training else 0)
-
-    def may_stay(self, version: int, *, trainer_version: int) -> int:
-        """How many groups of ``version`` or older may keep their slots once a step has all its groups.
-
-        As many as the steps until ``version`` + S take, and the extra ones if there is such a step.
-        """
-        num_steps = version + self.max_staleness - trainer_version
-        return self.groups_per_step * num_steps + self.num_extra if num_steps > 0 else 0
+        return max(0, self.groups_per_step * (self.max_staleness + 1 - lag))
 
     def may_overtake(
         self,
@@ -70,9 +54,7 @@ class Admission:
         newest = max(chosen)
         return all(
             sum(other <= version for other in staying)
-            <= num_left
-            + self.groups_per_step * (version + self.max_staleness - trainer_version)
-            + self.num_extra
+            <= num_left + self.groups_per_step * (version + self.max_staleness - trainer_version)
             for version in at_work
             if version < newest
         )

@@ -1,24 +1,20 @@
 """From scored groups to the samples of one optimiser step, with the step's rollout metrics.
 
-Pure. A rollout that could not be scored gets no sample and no part in its group's statistics. Does
-not pad or pack (pipeline.training.batching does).
-
-A step's scores by reward and by level, as metrics (pipeline.record.metric_names.FAMILIES).
-
-Pure. Rollouts that could not be scored are left out.
+The metrics (pipeline.record.metric_names) are of rollouts, their age, and scores by reward and by level.
+Pure. A rollout that could not be scored gets no sample and no part in any statistics of scores. Does not pad
+or pack (pipeline.training.batching does).
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from configs.schema import GrpoConfig
-from pipeline.messages import Rollout, RolloutGroup, TrainBatch, TrainingSample
-from pipeline.rollouts.advantages import group_advantages, max_variance_subset
+from pipeline.messages import Rollout, RolloutGroup, TrainBatch, TrainingSample, is_flat
+from pipeline.rollouts.advantages import group_advantages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,24 +26,20 @@ class BatchReport:
 
 
 def make_batch(
-    step: int,
-    groups: Sequence[RolloutGroup],
-    grpo: GrpoConfig,
-    policy_version: int,
-    num_kept: int | None = None,
+    step: int, groups: Sequence[RolloutGroup], grpo: GrpoConfig, policy_version: int
 ) -> tuple[TrainBatch, BatchReport]:
     """Build the batch that step ``step`` trains on with weights of ``policy_version``.
 
     With ``mask_truncated_completions`` a completion that hit the length limit counts in its group's
-    statistics but has an empty loss mask, as in TRL (DAPO, arXiv:2503.14476). With ``num_kept`` so many of
-    each group get a sample (pipeline.rollouts.advantages), of those with a loss mask where they suffice.
+    statistics but has an empty loss mask, as in TRL (DAPO, arXiv:2503.14476).
     """
     rewards = [[rollout.result.reward for rollout in group.rollouts] for group in groups]
     advantages = group_advantages(rewards, scale_rewards=grpo.scale_rewards)
     samples = [
-        _sample(group.rollouts[index], values[index], grpo, policy_version)
+        _sample(rollout, advantage, grpo, policy_version)
         for group, values in zip(groups, advantages, strict=True)
-        for index in _chosen(group, grpo, num_kept)
+        for rollout, advantage in zip(group.rollouts, values, strict=True)
+        if not rollout.result.is_infra_error
     ]
     batch = TrainBatch(
         step=step, samples=tuple(samples), num_tokens=sum(sum(sample.loss_mask) for sample in samples)
@@ -57,33 +49,13 @@ def make_batch(
         **_staleness_metrics(groups, policy_version),
         **breakdown_metrics(groups),
     }
-    if num_kept is not None:
-        num_scored = sum(not math.isnan(value) for values in advantages for value in values)
-        metrics["rollout/kept_share"] = len(samples) / num_scored
     return batch, BatchReport(metrics=metrics, num_samples=len(samples))
-
-
-def _chosen(group: RolloutGroup, grpo: GrpoConfig, num_kept: int | None) -> tuple[int, ...]:
-    """The places of the rollouts that get a sample."""
-    scores = [rollout.result.reward for rollout in group.rollouts]
-    if num_kept is None:
-        return tuple(index for index, score in enumerate(scores) if not math.isnan(score))
-    unmasked = [
-        math.nan if _is_masked(rollout, grpo) else score
-        for rollout, score in zip(group.rollouts, scores, strict=True)
-    ]
-    num_unmasked = sum(not math.isnan(score) for score in unmasked)
-    return max_variance_subset(unmasked if num_unmasked >= num_kept else scores, num_kept)
-
-
-def _is_masked(rollout: Rollout, grpo: GrpoConfig) -> bool:
-    return grpo.mask_truncated_completions and rollout.completion.finish_reason == "length"
 
 
 def _sample(rollout: Rollout, advantage: float, grpo: GrpoConfig, policy_version: int) -> TrainingSample:
     completion = rollout.completion
     num_prompt_tokens = len(rollout.prompt_ids)
-    is_masked = _is_masked(rollout, grpo)
+    is_masked = grpo.mask_truncated_completions and completion.finish_reason == "length"
     return TrainingSample(
         token_ids=rollout.prompt_ids + completion.token_ids,
         num_prompt_tokens=num_prompt_tokens,
@@ -100,7 +72,7 @@ def _rollout_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     scored = [rollout for rollout in rollouts if not rollout.result.is_infra_error]
     rewards = [rollout.result.reward for rollout in scored]
-    num_flat = sum(_has_no_signal(group) for group in groups)
+    num_flat = sum(is_flat(group) for group in groups)
     num_cached = sum(rollout.completion.num_cached_tokens for rollout in rollouts)
     return {
         "rollout/reward_mean": statistics.fmean(rewards),
@@ -135,11 +107,6 @@ def _staleness_metrics(groups: Sequence[RolloutGroup], policy_version: int) -> d
             completion.min_policy_version < completion.max_policy_version for completion in completions
         ),
     }
-
-
-def _has_no_signal(group: RolloutGroup) -> bool:
-    rewards = [r.result.reward for r in group.rollouts if not r.result.is_infra_error]
-    return max(rewards) == min(rewards)
 
 
 def breakdown_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:

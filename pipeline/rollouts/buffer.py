@@ -2,16 +2,13 @@
 
 Slots are given by the rule of pipeline.rollouts.admission, so that no group grows too old: staleness is
 bounded by admission, not by throwing work away. A group can still come too old from a generator that went on
-with old weights; it is found when it is put, or when a step ends, and leaves at once.
-
-With over-issue a step may start more groups than it trains on, and need not wait for the last of them: what
-the steps it may go to have no place left for is given up when a step's groups are in, unfinished groups
-first.
+with old weights; it is found when it is put, or when a step ends, and leaves at once, to be requeued.
 
     slot = await acquire_slot()   -> issue(slot, draw_id) -> generated(draw_id) -> put(group)
     taken = await take(G, v)      -> the optimiser step   -> trained(v + 1) -> weights_loaded(v + 1)
 
-It lives in one event loop, starts no task and no process, and scores nothing.
+It knows the draws that hold a slot, each in its state (pipeline.record.draw_states). It lives in one event
+loop, starts no task and no process, and scores nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline.messages import RolloutGroup
+from pipeline.record.draw_states import DrawState, DrawStateError, check_move
 from pipeline.rollouts.admission import Admission
 from pipeline.rollouts.waiting import BufferCounts, Waiting, no_slot, not_delivered
 
@@ -34,30 +32,29 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """Groups to train on, oldest draw first, and what lost its slot.
-
-    ``dropped`` groups were found too old since the last call. ``surplus`` groups and ``cancelled`` draws,
-    which are still at work, were started in excess (over-issue) and have no step left to go to.
-    """
+    """Groups to train on, oldest draw first, and those that were found too old since the last call."""
 
     groups: tuple[RolloutGroup, ...]
-    dropped: tuple[RolloutGroup, ...]
-    surplus: tuple[RolloutGroup, ...] = ()
-    cancelled: tuple[int, ...] = ()
+    too_old: tuple[RolloutGroup, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Held:
+    """A draw that holds a slot, whose tokens are at least of ``policy_version``; scored, it has a group."""
+
+    state: DrawState
+    policy_version: int
+    group: RolloutGroup | None = None
 
 
 class RolloutBuffer:
     """Slots, and the finished groups in them."""
 
-    def __init__(
-        self, *, groups_per_step: int, max_staleness: int, version: int = 0, num_extra: int = 0
-    ) -> None:
+    def __init__(self, *, groups_per_step: int, max_staleness: int, version: int = 0) -> None:
         """``version`` is that of the trainer and the generators at the start (a resume: not 0)."""
         assert version >= 0
-        self._rule = Admission(
-            groups_per_step=groups_per_step, max_staleness=max_staleness, num_extra=num_extra
-        )
-        self._rule_in_turn = Admission(groups_per_step=groups_per_step, max_staleness=0, num_extra=num_extra)
+        self._rule = Admission(groups_per_step=groups_per_step, max_staleness=max_staleness)
+        self._rule_in_turn = Admission(groups_per_step=groups_per_step, max_staleness=0)
         self._alternates = False
         # In turn: the version that all steps of the present block are generated with; None before the first.
         self._block_version: int | None = None
@@ -65,24 +62,27 @@ class RolloutBuffer:
         self._policy_version = version
         self._next_slot_id = 0
         self._reserved: dict[int, int] = {}  # slot_id -> policy version
-        self._issued: dict[int, int] = {}  # draw_id -> policy version, until put; ready ones stay here too
-        self._generated: set[int] = set()
-        self._ready: dict[int, RolloutGroup] = {}
-        self._stale: list[RolloutGroup] = []  # dropped, not yet returned
+        self._held: dict[int, _Held] = {}  # by draw
+        self._too_old: list[RolloutGroup] = []  # not yet returned
         self._on_too_old: Callable[[RolloutGroup], None] = lambda group: None
-        self._training: set[int] = set()
         self._waiting = Waiting()
 
     @property
     def counts(self) -> BufferCounts:
         """How many groups are in each state."""
+        states = [held.state for held in self._held.values()]
         return BufferCounts(
             reserved=len(self._reserved),
-            generating=len(self._issued) - len(self._generated),
-            scoring=len(self._generated) - len(self._ready),
-            ready=len(self._ready),
-            training=len(self._training),
+            generating=states.count(DrawState.GENERATING),
+            scoring=states.count(DrawState.SCORING),
+            ready=states.count(DrawState.SCORED),
+            training=states.count(DrawState.TRAINING),
         )
+
+    @property
+    def states(self) -> dict[int, DrawState]:
+        """The draws that hold a slot, by number."""
+        return {draw_id: held.state for draw_id, held in self._held.items()}
 
     def when_too_old(self, call: Callable[[RolloutGroup], None]) -> None:
         """Have ``call`` told of each group that is found too old, when its slot is free again."""
@@ -97,18 +97,14 @@ class RolloutBuffer:
         elif self._block_version is not None:
             # As if the generators stayed at it: no slot for what the block does not train on.
             version = self._block_version
-        return rule.num_slots(
-            trainer_version=self._trainer_version,
-            policy_version=version,
-            num_training=len(self._training),
-        )
+        return rule.num_slots(trainer_version=self._trainer_version, policy_version=version)
 
     def alternate(self, alternates: bool) -> None:
         """Whether generation and training take turns: no slot while anything waits to be trained on.
 
         A turn of the generators is the block of steps that one version of the weights may serve,
         max_staleness + 1 of them: the engine is fuller, and its last stragglers are waited for once a block.
-        With extra groups a block is one step. Blocks begin when all that was under way is trained on.
+        Blocks begin when all that was under way is trained on.
         """
         if alternates == self._alternates:
             return
@@ -124,12 +120,12 @@ class RolloutBuffer:
     @property
     def open_draws(self) -> tuple[int, ...]:
         """Draws with a slot that are not being trained on, oldest first."""
-        return tuple(sorted(self._issued))
+        return tuple(sorted(draw_id for draw_id, _ in self._open()))
 
     async def acquire_slot(self, deadline_s: float) -> Slot:
         """Wait for the right to issue one group.
 
-        Unblocked by ``weights_loaded`` (generators caught up), ``trained`` and ``drop``. Raises
+        Unblocked by ``weights_loaded`` (generators caught up), ``trained`` and ``release``. Raises
         TimeoutError that names who held it up, StageError after ``fail``.
         """
         await self._waiting.until(
@@ -150,66 +146,72 @@ class RolloutBuffer:
 
     def issue(self, slot: Slot, draw_id: int) -> None:
         """Use ``slot`` for a draw, which goes to the generators now."""
-        assert draw_id not in self._issued and draw_id not in self._training, (
-            f"draw {draw_id} was issued twice"
-        )
-        self._issued[draw_id] = self._reserved.pop(slot.slot_id)
-
-    def release_slot(self, slot: Slot) -> None:
-        """Give a slot back that was not used (no task left to draw)."""
-        del self._reserved[slot.slot_id]
-        self._changed()
+        held = self._held.get(draw_id)
+        check_move(draw_id, held.state if held else DrawState.ISSUED, DrawState.GENERATING)
+        version = self._reserved.pop(slot.slot_id)
+        self._held[draw_id] = _Held(state=DrawState.GENERATING, policy_version=version)
 
     def generated(self, draw_id: int) -> None:
         """Note that all completions of a draw are there and only their rewards are missing."""
-        if draw_id in self._issued:
-            self._generated.add(draw_id)
+        self._move(draw_id, DrawState.SCORING)
 
     def put(self, group: RolloutGroup) -> None:
         """Hand in a scored group. Never waits: the group has had its place since ``acquire_slot``."""
-        assert group.draw_id in self._issued, f"draw {group.draw_id} has no slot"
-        assert group.draw_id not in self._ready, f"draw {group.draw_id} was put twice"
-        self._generated.add(group.draw_id)
-        self._ready[group.draw_id] = group
+        self._move(group.draw_id, DrawState.SCORED).group = group
         self._changed()
-        self._drop_too_old()
+        self._requeue_too_old()
 
-    def take_back(self, group: RolloutGroup) -> bool:
+    def restore(self, group: RolloutGroup) -> bool:
         """Hand in a group that was scored before a resume; False if it could not be trained on in time."""
         version = _oldest(group)
-        slots = [*self._reserved.values(), *self._issued.values()]
+        slots = [*self._reserved.values(), *(held.policy_version for _, held in self._open())]
         if not self._rule.can_join(
             version, slots, trainer_version=self._trainer_version, num_left=self._num_left
         ):
             return False
-        assert group.draw_id not in self._issued and group.draw_id not in self._training
-        self._issued[group.draw_id] = version
-        self.put(group)
+        assert group.draw_id not in self._held, f"draw {group.draw_id} holds a slot already"
+        self._held[group.draw_id] = _Held(state=DrawState.SCORED, policy_version=version, group=group)
+        self._changed()
         return True
 
-    def drop(self, draw_id: int) -> None:
-        """Free the slot of a draw that will not be trained on (failed, no signal), in whatever state."""
-        assert draw_id in self._issued or draw_id in self._training, f"draw {draw_id} has no slot"
-        self._issued.pop(draw_id, None)
-        self._generated.discard(draw_id)
-        self._ready.pop(draw_id, None)
-        self._training.discard(draw_id)
+    def release(self, draw_id: int, state: DrawState) -> None:
+        """Free the slot of a draw that becomes ``state``: dropped, failed, trained, or issued: requeued."""
+        assert not state.has_slot
+        self._move(draw_id, state)
+        del self._held[draw_id]
         self._changed()
 
-    def pass_over(self, draw_id: int) -> None:
-        """Free the slot of a draw whose group is replaced for want of signal.
+    def renew_deadlines(self) -> None:
+        """Give who waits as long again as at first, from the next change on.
 
-        Who waits has as long again as at first: another group is on its way (pipeline.rollouts.gate bounds
+        For a group that was replaced for want of signal: another is on its way (pipeline.rollouts.gate bounds
         how many).
         """
         self._waiting.renew()
-        self.drop(draw_id)
+
+    def _move(self, draw_id: int, state: DrawState) -> _Held:
+        held = self._held.get(draw_id)
+        if held is None:
+            following = frozenset({DrawState.GENERATING})
+            raise DrawStateError(draw_id, "without a slot", following, state)
+        check_move(draw_id, held.state, state)
+        held.state = state
+        return held
+
+    def _open(self) -> list[tuple[int, _Held]]:
+        """What is at work or ready: all that holds a slot and is not being trained on."""
+        return [
+            (draw_id, held) for draw_id, held in self._held.items() if held.state is not DrawState.TRAINING
+        ]
+
+    def _in_state(self, state: DrawState) -> list[int]:
+        return sorted(draw_id for draw_id, held in self._held.items() if held.state is state)
 
     async def take(self, num_groups: int, trainer_version: int, deadline_s: float) -> Taken:
         """Wait for ``num_groups`` groups to train on with weights of ``trainer_version``; oldest draws first.
 
-        A group that is still at work is passed over only while it can be trained in time at a later
-        step, so with max_staleness 0 nothing is passed over. A step may take its groups in several
+        A newer group goes before one that is still at work only while that one can be trained on in time at
+        a later step, so with max_staleness 0 none does. A step may take its groups in several
         calls. Unblocked by ``put``. Raises TimeoutError that names who did not deliver, StageError after
         ``fail``.
         """
@@ -229,63 +231,41 @@ class RolloutBuffer:
 
     def _is_enough(self, num_groups: int) -> bool:
         assert 0 < num_groups <= self._num_left
-        is_whole = self._block_version is None or len(self._ready) == self.counts.in_use - len(self._training)
+        counts = self.counts
+        is_whole = self._block_version is None or counts.ready == counts.in_use - counts.training
         return is_whole and self._can_take(num_groups)
 
     def _taken(self, num_groups: int) -> Taken:
-        groups = tuple(self._ready.pop(draw_id) for draw_id in self._oldest_ready(num_groups))
-        for group in groups:
-            del self._issued[group.draw_id]
-            self._generated.discard(group.draw_id)
-            self._training.add(group.draw_id)
-        dropped, self._stale = tuple(self._stale), []
-        surplus, cancelled = self._give_up_surplus()
-        return Taken(groups=groups, dropped=dropped, surplus=surplus, cancelled=cancelled)
+        taken = [self._move(draw_id, DrawState.TRAINING) for draw_id in self._oldest_ready(num_groups)]
+        too_old, self._too_old = tuple(self._too_old), []
+        return Taken(groups=tuple(held.group for held in taken if held.group), too_old=too_old)
 
     @property
     def _num_left(self) -> int:
         """Groups that the step at hand has not taken yet."""
-        return self._rule.groups_per_step - len(self._training)
+        return self._rule.groups_per_step - self.counts.training
 
-    def _give_up_surplus(self) -> tuple[tuple[RolloutGroup, ...], tuple[int, ...]]:
-        """Free what over-issue started and no step has a place for: finished groups and draws at work."""
-        surplus: list[RolloutGroup] = []
-        cancelled: list[int] = []
-        if not self._rule.num_extra or self._num_left:
-            return (), ()
-        for version in sorted(set(self._issued.values())):
-            room = self._rule.may_stay(version, trainer_version=self._trainer_version)
-            due = [draw_id for draw_id, other in self._issued.items() if other <= version]
-            # Least done first; of those alike, the latest.
-            due.sort(key=lambda draw_id: (draw_id in self._ready, draw_id in self._generated, -draw_id))
-            for draw_id in due[: max(0, len(due) - room)]:
-                if draw_id in self._ready:
-                    surplus.append(self._ready[draw_id])
-                else:
-                    cancelled.append(draw_id)
-                self.drop(draw_id)
-        return tuple(surplus), tuple(cancelled)
-
-    def _drop_too_old(self) -> None:
+    def _requeue_too_old(self) -> None:
         oldest = self._trainer_version - self._rule.max_staleness
-        for group in list(self._ready.values()):
-            if _oldest(group) < oldest:
-                self.drop(group.draw_id)
-                self._stale.append(group)
-                self._on_too_old(group)
+        for draw_id, held in self._open():
+            if held.group is not None and _oldest(held.group) < oldest:
+                self.release(draw_id, DrawState.ISSUED)
+                self._too_old.append(held.group)
+                self._on_too_old(held.group)
 
     def _oldest_ready(self, num_groups: int) -> list[int]:
-        return sorted(self._ready, key=lambda draw_id: (self._issued[draw_id], draw_id))[:num_groups]
+        ready = self._in_state(DrawState.SCORED)
+        return sorted(ready, key=lambda draw_id: (self._held[draw_id].policy_version, draw_id))[:num_groups]
 
     def _can_take(self, num_groups: int) -> bool:
         """Whether the ``num_groups`` oldest ready groups can go now and leave all others in time."""
-        if len(self._ready) < num_groups:
-            return False
         chosen = self._oldest_ready(num_groups)
+        if len(chosen) < num_groups:
+            return False
         return self._rule.may_overtake(
-            [self._issued[draw_id] for draw_id in chosen],
-            [version for draw_id, version in self._issued.items() if draw_id not in chosen],
-            {version for draw_id, version in self._issued.items() if draw_id not in self._ready},
+            [self._held[draw_id].policy_version for draw_id in chosen],
+            [held.policy_version for draw_id, held in self._open() if draw_id not in chosen],
+            {held.policy_version for _, held in self._open() if held.state is not DrawState.SCORED},
             trainer_version=self._trainer_version,
             num_left=self._num_left - num_groups,
         )
@@ -294,9 +274,10 @@ class RolloutBuffer:
         """Note the end of an optimiser step: its groups leave, the trainer is at ``trainer_version``."""
         assert trainer_version == self._trainer_version + 1, f"version {trainer_version} skips a step"
         self._trainer_version = trainer_version
-        self._training.clear()
+        for draw_id in self._in_state(DrawState.TRAINING):
+            self.release(draw_id, DrawState.TRAINED)
         self._changed()
-        self._drop_too_old()
+        self._requeue_too_old()
 
     def weights_loaded(self, policy_version: int) -> None:
         """Note that every generator writes with ``policy_version`` or newer from now on."""
@@ -309,8 +290,7 @@ class RolloutBuffer:
         self._waiting.fail(reason)
 
     def _changed(self) -> None:
-        has_blocks = self._alternates and not self._rule.num_extra
-        if has_blocks and self._policy_version == self._trainer_version and not self.counts.in_use:
+        if self._alternates and self._policy_version == self._trainer_version and not self.counts.in_use:
             self._block_version = self._trainer_version
         self._waiting.changed()
 
@@ -319,10 +299,10 @@ class RolloutBuffer:
             self.counts,
             waited_s=waited_s,
             step=self._trainer_version + 1,
-            num_missing=max(1, num_groups - len(self._ready)),
-            generating=sorted(set(self._issued) - self._generated),
-            scoring=sorted(self._generated - set(self._ready)),
-            too_old=sorted(group.draw_id for group in self._stale),
+            num_missing=max(1, num_groups - self.counts.ready),
+            generating=self._in_state(DrawState.GENERATING),
+            scoring=self._in_state(DrawState.SCORING),
+            too_old=sorted(group.draw_id for group in self._too_old),
         )
 
     def _explain_no_slot(self, waited_s: float) -> str:

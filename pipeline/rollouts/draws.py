@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from curriculum.sampler import Sampler
 from curriculum.task import Task
 from pipeline.messages import RolloutGroup, is_flat
+from pipeline.record.draw_states import DrawState
 from pipeline.record.ledger import Ledger
 from pipeline.record.ledger_rows import Draw
 
@@ -49,15 +50,15 @@ class DrawAccount:
         task = self._sampler.draw(step)
         draw_id = self._ledger.record_draw(task.task_id, step, policy_version, self._sampler.last_skipped)
         self._steps[draw_id] = step
-        return Draw(draw_id=draw_id, task_id=task.task_id, step=step, attempt=0, status="issued"), task
+        return Draw(draw_id=draw_id, task_id=task.task_id, step=step, attempt=0), task
 
-    def take_back(self, accept: Callable[[RolloutGroup], bool]) -> list[RolloutGroup]:
+    def restore(self, accept: Callable[[RolloutGroup], bool]) -> list[RolloutGroup]:
         """The groups that a resume found scored and ``accept`` takes; the other draws are issued again."""
         accepted = []
         waiting, self._waiting = self._waiting, deque()
         for draw in waiting:
             task = self._tasks.get(draw.task_id)
-            if draw.status == "scored" and task is not None:
+            if draw.state is DrawState.SCORED and task is not None:
                 rollouts = self._ledger.load_rollouts(draw, self._prompt_ids(task))
                 group = RolloutGroup(
                     group_id=request_id(draw), draw_id=draw.draw_id, task=task, rollouts=rollouts
@@ -65,7 +66,7 @@ class DrawAccount:
                 if accept(group):
                     accepted.append(group)
                     continue
-                draw = self._ledger.make_again(draw.draw_id, "no step is left that could take it in time")
+                draw = self._ledger.requeue_draw(draw.draw_id, "no step is left that could take it in time")
             self._waiting.append(draw)
         return accepted
 
@@ -83,24 +84,23 @@ class DrawAccount:
             num_passed = sum(result.passed for result in scored)
             self._sampler.record(group.task.task_id, num_passed, len(scored), not is_flat(group), step)
             return True
-        self._ledger.record_group(group)
         detail = next(r.result.detail for r in group.rollouts if r.result.is_infra_error)
-        self._ledger.fail_draw(group.draw_id, f"scoring failed: {detail}")
+        self._ledger.fail_group(group, f"scoring failed: {detail}")
         return False
 
-    def make_again(self, draw_id: int, reason: str) -> None:
+    def requeue(self, draw_id: int, reason: str) -> None:
         """Have a draw issued again, before any new one: its task is not drawn anew by the sampler."""
-        self._waiting.append(self._ledger.make_again(draw_id, reason))
+        self._waiting.append(self._ledger.requeue_draw(draw_id, reason))
 
-    def put_back(self, draw_id: int, reason: str) -> None:
-        """Give a draw up; the sampler may draw its task again."""
+    def drop(self, draw_id: int, reason: str) -> None:
+        """Train on it in no step; the sampler may draw its task again."""
         self._steps.pop(draw_id, None)
-        self._sampler.put_back(self._ledger.drop_draw(draw_id, reason, is_put_back=True))
+        self._sampler.release(self._ledger.drop_draw(draw_id, reason, is_released=True))
 
-    def put_back_waiting(self, reason: str) -> None:
-        """Give up what is open and was not issued."""
+    def drop_waiting(self, reason: str) -> None:
+        """Drop what is open and holds no slot."""
         while self._waiting:
-            self.put_back(self._waiting.popleft().draw_id, reason)
+            self.drop(self._waiting.popleft().draw_id, reason)
 
 
 def request_id(draw: Draw) -> str:

@@ -1,13 +1,9 @@
-"""How long answers are: expected by task, for the order of dispatch, and what early abort saved.
-
-Pure counting; decides nothing.
-
-Does early abort pay here? What watching answers costs, against the tokens that were not written for it.
+"""How long answers are: expected by task, for the order of dispatch, and what early abort saves and costs.
 
 The engine watches every answer while it is written; what that costs is measured here, on every few
-completions, by watching them once more. What it saves is an estimate (pipeline.rollouts.lengths) at the
-seconds that a token costs the engine at its present batch. Where the cost is larger, early abort ends for the
-rest of the run.
+completions, by watching them once more. What it saves is an estimate (``AbortAccount``) at the seconds that a
+token costs the engine at its present batch. Where the cost is larger, early abort ends for the rest of the
+run (``AbortBalance``). Ends no completion itself.
 """
 
 from __future__ import annotations

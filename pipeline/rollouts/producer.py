@@ -12,12 +12,11 @@ groups overlap freely. Does not train and does not decide how old a sample may b
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from configs.schema import Config, RuntimeConfig
+from configs.schema import RuntimeConfig
 from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.generation.generator import Generator, GeneratorError
@@ -25,6 +24,7 @@ from pipeline.host.spans import GENERATION, REWARDS, Interval, union
 from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGroup
 from pipeline.models.prompts import request_seed, training_sampling
 from pipeline.record.context import Context
+from pipeline.record.draw_states import DrawState
 from pipeline.record.ledger import GUARD
 from pipeline.record.ledger_rows import Draw
 from pipeline.record.metrics import StageTimer
@@ -53,9 +53,7 @@ class RolloutProducer:
     ``prompt_ids`` maps a task to its encoded prompt. With ``async_rewards`` a completion is scored as soon as
     it is finished, otherwise when its whole group is. With ``early_abort`` completions that can no longer
     compile are ended, as long as that pays (pipeline.rollouts.lengths).
-
-    ``num_extra`` groups more than planned are issued, so that each step has that many more at work than it
-    trains on; ``withdraw`` takes back what a step did not wait for. Groups that ``gate`` holds are replaced.
+    Groups that ``gate`` holds are replaced.
     """
 
     def __init__(
@@ -92,7 +90,7 @@ class RolloutProducer:
         self._num_issued = 0
         self._num_lost = 0
         num_steps = config.training.max_steps - first_step
-        self._num_wanted = num_steps * self._groups_per_step + num_extra_groups(config)
+        self._num_wanted = num_steps * self._groups_per_step
         self._more_wanted = asyncio.Event()
         self._num_failed_in_row = 0
         self._gate = gate
@@ -100,17 +98,18 @@ class RolloutProducer:
         self._lengths = ExpectedLengths()
         self.aborts = AbortAccount()
         self.generation_timer = StageTimer()
-        buffer.when_too_old(self._make_again)
+        buffer.when_too_old(self._requeue)
 
     async def run(self) -> None:
-        """Issue what the steps need; consumes slots, produces groups; ``trained`` and ``drop`` unblock it.
+        """Issue what the steps need, until it is cancelled.
 
-        Ends only by cancellation, when the last step is done: a group may be lost until then, and
-        ``replace`` asks for another. A fault in any draw, or in issuing one, is handed to whoever waits on
-        the buffer, and raised here.
+        Consumes slots and draws, produces groups in the buffer. Waits for a slot, which ``trained``,
+        ``weights_loaded`` and ``release`` of the buffer unblock, and, where all was issued, for a group that
+        is lost and replaced. A fault in any draw, or in issuing one, is handed to whoever waits on the
+        buffer, and raised here.
         """
         try:
-            self._take_back()
+            self._restore()
             while True:
                 while self._num_issued >= self._num_wanted:
                     self._more_wanted.clear()
@@ -126,47 +125,39 @@ class RolloutProducer:
                 running.cancel()
             await asyncio.gather(*left, return_exceptions=True)
 
-    def replace(self, num_groups: int) -> None:
-        """Issue ``num_groups`` more than planned, in place of groups that were lost."""
-        self._num_wanted += num_groups
-        self._num_lost += num_groups
-        self._more_wanted.set()
-
-    def withdraw(self, draw_ids: Sequence[int], groups: Sequence[RolloutGroup], reason: str) -> None:
-        """Give draws up, at work or finished, whose slots the buffer has taken back; others are issued.
-
-        Their requests end in the generator, the ledger notes ``reason``, and the sampler may draw their tasks
-        again.
-        """
-        for draw_id in draw_ids:
-            self._running[draw_id].cancel()
-        lost = [*draw_ids, *(group.draw_id for group in groups)]
-        for draw_id in lost:
-            self._draws.put_back(draw_id, reason)
-        self.replace(len(lost))
-
     def finish(self) -> None:
-        """Issue nothing more: the last step has its groups. What is still open is given up."""
+        """Issue nothing more: the last step has its groups. What is still open is dropped."""
         reason = "the last step had its groups"
         for draw_id in self._buffer.open_draws:
             if draw_id in self._running:
                 self._running[draw_id].cancel()
-            self._buffer.drop(draw_id)
-            self._draws.put_back(draw_id, reason)
-        self._draws.put_back_waiting(reason)
+            self._buffer.release(draw_id, DrawState.DROPPED)
+            self._draws.drop(draw_id, reason)
+        self._draws.drop_waiting(reason)
         self._num_wanted = self._num_issued
 
-    def _take_back(self) -> None:
+    @property
+    def at_work(self) -> tuple[int, ...]:
+        """The draws that are generating or scoring, by number."""
+        return tuple(sorted(self._running))
+
+    def _restore(self) -> None:
         """Hand in what was scored before a resume; it counts as issued, as it was."""
-        for group in self._draws.take_back(self._buffer.take_back):
+        for group in self._draws.restore(self._buffer.restore):
             self._num_issued += 1
             lengths = [len(rollout.completion.token_ids) for rollout in group.rollouts]
             self._lengths.record(group.task.task_id, len(group.rollouts[0].prompt_ids), lengths)
 
-    def _make_again(self, group: RolloutGroup) -> None:
+    def _requeue(self, group: RolloutGroup) -> None:
         """Issue a draw once more whose group came too old; the buffer calls this."""
-        self._draws.make_again(group.draw_id, "its tokens are older than max_staleness allows")
-        self.replace(1)
+        self._draws.requeue(group.draw_id, "its tokens are older than max_staleness allows")
+        self._replace_one()
+
+    def _replace_one(self) -> None:
+        """Issue one group more than planned, in place of one that was lost."""
+        self._num_wanted += 1
+        self._num_lost += 1
+        self._more_wanted.set()
 
     def _slots_of_step(self, first: Slot) -> list[Slot]:
         """``first`` and what else can be had at once of the groups of the same step."""
@@ -203,7 +194,7 @@ class RolloutProducer:
         return min(self._first_step + num_steps, self._last_step)
 
     def _finished(self, draw_id: int, running: asyncio.Task[None]) -> None:
-        # A draw that is made again may have its next work by now.
+        # A draw that was requeued may have its next work by now.
         if self._running.get(draw_id) is running:
             del self._running[draw_id]
         if running.cancelled():
@@ -284,24 +275,20 @@ class RolloutProducer:
         if self._draws.close_group(group, step if is_held else None):
             self._num_failed_in_row = 0
             if is_held:
-                self._buffer.pass_over(group.draw_id)
-                self.replace(1)
+                self._buffer.renew_deadlines()
+                self._buffer.release(group.draw_id, DrawState.DROPPED)
+                self._replace_one()
             else:
                 self._buffer.put(group)
             return
         self._num_failed_in_row += 1
         detail = next(r.result.detail for r in group.rollouts if r.result.is_infra_error)
-        self._buffer.drop(group.draw_id)
-        self.replace(1)
+        self._buffer.release(group.draw_id, DrawState.FAILED)
+        self._replace_one()
         if self._num_failed_in_row >= MAX_FAILED_GROUPS:
             raise StageError(
                 f"{MAX_FAILED_GROUPS} groups in a row could not be scored; the last reason: {detail}"
             )
-
-
-def num_extra_groups(config: Config) -> int:
-    """Groups that a step starts beyond those it trains on (``acceleration.long_tails.over_issue``)."""
-    return math.ceil(config.prompts_per_step * config.acceleration.long_tails.over_issue)
 
 
 def _slot_deadline_s(runtime: RuntimeConfig) -> float:

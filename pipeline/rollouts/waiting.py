@@ -1,11 +1,7 @@
-"""How many groups are where, and, when a wait was in vain, who held it up.
+"""Waiting in the event loop until the buffer allows something, with a deadline that names who held it up.
 
-Pure.
-
-Waiting until a state in this event loop allows something, with a deadline that names who held it up.
-
-The state's owner calls ``changed`` after each change; who waits looks again then, in the order they came. It
-starts no task.
+The buffer calls ``changed`` after each change; who waits looks again then, in the order they came. The texts
+say, from the counts of groups in each state, which stage owes what. Starts no task.
 """
 
 from __future__ import annotations
@@ -49,7 +45,7 @@ def not_delivered(
     if not owed:
         owed = [f"nothing is at work: the sampler issued none ({counts.reserved} slots reserved)"]
     if too_old:
-        owed.append(f"draws {_some(too_old)} came too old and are made again: a generator has old weights")
+        owed.append(f"draws {_some(too_old)} came too old and were requeued: a generator has old weights")
     num_issued = counts.generating + counts.scoring + counts.ready
     return (
         f"waited {waited_s:g} s for {num_missing} more rollout groups of step {step}: "

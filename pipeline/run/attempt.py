@@ -24,7 +24,7 @@ from pipeline.record.context import Context
 from pipeline.rollouts.buffer import RolloutBuffer
 from pipeline.rollouts.draws import DrawAccount
 from pipeline.rollouts.gate import SignalGate, max_gated
-from pipeline.rollouts.producer import RolloutProducer, num_extra_groups
+from pipeline.rollouts.producer import RolloutProducer
 from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import GroupBasis
 from pipeline.run.stages import Job, Stages
@@ -61,7 +61,6 @@ class Attempt:
             groups_per_step=config.prompts_per_step,
             max_staleness=config.acceleration.max_staleness,
             version=step,
-            num_extra=num_extra_groups(config),
         )
         form = chat_form(config.generation, stages.tokenizer)
         basis = GroupBasis(config).digest

@@ -69,9 +69,7 @@ class OverlapTrial:
         is_long = config.training.max_steps >= _LEAST_STEPS
         is_auto = config.runtime.placement == "auto"
         is_wanted = is_auto and has_choice and is_long and is_shared(config, device, num_gpus)
-        has_blocks = config.acceleration.long_tails.over_issue == 0
-        block = config.acceleration.max_staleness + 1 if has_blocks else 1
-        return OverlapTrial(block=block) if is_wanted else None
+        return OverlapTrial(block=config.acceleration.max_staleness + 1) if is_wanted else None
 
     def record(self, step_s: float, num_tokens: int) -> Verdict | None:
         """Count a step of ``num_tokens`` that has ended, its prompts once a group; the verdict, once.

@@ -28,6 +28,7 @@ from curriculum.task import Task
 from pipeline.evaluation.heldout import earlier_measurement
 from pipeline.models.prompts import training_sampling
 from pipeline.record.checkpoints import find_faults, latest_checkpoint
+from pipeline.record.draw_states import DrawState
 from pipeline.record.ledger import Ledger, Terms
 from pipeline.record.ledger_tables import check_database
 from pipeline.record.metrics import read_metrics
@@ -119,20 +120,20 @@ def restore(
     known = {task.task_id: task for task in tasks}
     for draw in ledger.unfinished_draws():
         task = known.get(draw.task_id)
-        if draw.status == "scored" and (task is None or draw.basis != basis(task, prompt_ids(task))):
-            ledger.make_again(draw.draw_id, "prompt, task, sampling or rewards are others than they were")
+        if draw.state is DrawState.SCORED and (task is None or draw.basis != basis(task, prompt_ids(task))):
+            ledger.requeue_draw(draw.draw_id, "prompt, task, sampling or rewards are others than they were")
     state = ledger.load_state(step)
     if state:
         sampler.load_state_dict(state["sampler"])
     for call in ledger.sampler_calls(step):
         if call.kind == "draw":
             sampler.repeat(call.task_id, call.step, call.skipped)
-        elif call.kind == "put_back":
-            sampler.put_back(call.task_id)
+        elif call.kind == "release":
+            sampler.release(call.task_id)
         elif call.task_id in known and call.max_policy_version <= step:
             sampler.record(call.task_id, call.num_passed, call.num_samples, call.has_signal, call.step)
     draws = ledger.unfinished_draws()
-    num_reused = sum(draw.status == "scored" for draw in draws)
+    num_reused = sum(draw.state is DrawState.SCORED for draw in draws)
     return Resumed(step=step, num_reused=num_reused, num_again=len(draws) - num_reused)
 
 

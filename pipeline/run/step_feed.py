@@ -22,7 +22,6 @@ from configs.conditions import why_not_streamed
 from pipeline.host.spans import TRAINER, WAITING
 from pipeline.messages import RolloutGroup, StepResult, TrainBatch
 from pipeline.record.context import Context
-from pipeline.rollouts.advantages import kept_generations
 from pipeline.rollouts.batch import BatchReport, make_batch
 from pipeline.rollouts.buffer import RolloutBuffer, Taken
 from pipeline.rollouts.producer import RolloutProducer
@@ -39,16 +38,15 @@ T = TypeVar("T")
 class FedStep:
     """A step that was trained: its groups in the order of training, and what the trainer made of them.
 
-    ``waited_s`` is how long the trainer had nothing to do. ``num_dropped`` groups were found too old since
-    the last step, ``num_cancelled`` were started in excess and given up.
+    ``waited_s`` is how long the trainer had nothing to do. ``num_too_old`` groups were found too old since
+    the last step.
     """
 
     result: StepResult
     groups: tuple[RolloutGroup, ...]
     report: BatchReport
     waited_s: float
-    num_dropped: int
-    num_cancelled: int
+    num_too_old: int
 
 
 class StepFeed:
@@ -82,7 +80,7 @@ class StepFeed:
         """
         num_groups = self._config.prompts_per_step
         groups: list[RolloutGroup] = []
-        num_parts, num_dropped, num_cancelled, waited_s = 0, 0, 0, 0.0
+        num_parts, num_too_old, waited_s = 0, 0, 0.0
         while True:
             started = time.perf_counter()
             self._progress.activity(
@@ -92,8 +90,7 @@ class StepFeed:
                 taken = await self._stop.guard(self._take(step, num_groups - len(groups)))
             waited_s += time.perf_counter() - started
             groups += taken.groups
-            num_dropped += len(taken.dropped)
-            num_cancelled += len(taken.cancelled) + len(taken.surplus)
+            num_too_old += len(taken.too_old)
             self._progress.activity(f"step {step}: training ({len(groups)} of {num_groups} groups)")
             batch, report = self._batch(step, taken.groups)
             batch = replace(batch, part=num_parts)
@@ -115,8 +112,7 @@ class StepFeed:
             groups=tuple(groups),
             report=report if num_parts == 1 else self._batch(step, groups)[1],
             waited_s=waited_s,
-            num_dropped=num_dropped,
-            num_cancelled=num_cancelled,
+            num_too_old=num_too_old,
         )
 
     async def _accumulate(self, batch: TrainBatch) -> None:
@@ -125,10 +121,7 @@ class StepFeed:
             await self._trained(self._trainer.accumulate(batch))
 
     async def _take(self, step: int, num_left: int) -> Taken:
-        """Wait for a group, or where steps are not streamed for all; with it comes what else is ready.
-
-        What was started in excess is withdrawn when the last group is there.
-        """
+        """Wait for a group, or where steps are not streamed for all; with it comes what else is ready."""
         runtime = self._config.runtime
         scoring_s = scoring_deadline_s(runtime.reward_timeout_s, self._config.rewards, self._config.execution)
         # Time for a generator to fall silent, to be started again, and to write it all once more.
@@ -142,11 +135,8 @@ class StepFeed:
             parts.append(more)
         taken = Taken(
             groups=tuple(group for part in parts for group in part.groups),
-            dropped=tuple(group for part in parts for group in part.dropped),
-            surplus=tuple(group for part in parts for group in part.surplus),
-            cancelled=tuple(draw_id for part in parts for draw_id in part.cancelled),
+            too_old=tuple(group for part in parts for group in part.too_old),
         )
-        self._producer.withdraw(taken.cancelled, taken.surplus, f"over-issued: step {step} had its groups")
         if step == self._config.training.max_steps and len(taken.groups) == num_left:
             self._producer.finish()
         return taken
@@ -157,5 +147,4 @@ class StepFeed:
         return await (training if has_ranks else self._stop.guard(training))
 
     def _batch(self, step: int, groups: Sequence[RolloutGroup]) -> tuple[TrainBatch, BatchReport]:
-        num_kept = kept_generations(self._config)
-        return make_batch(step, groups, self._config.grpo, policy_version=step - 1, num_kept=num_kept)
+        return make_batch(step, groups, self._config.grpo, policy_version=step - 1)

@@ -58,13 +58,13 @@ def test_a_technique_that_does_nothing_says_why() -> None:
     assert "grpo.beta" in (found["zero_skip"].idle or "")
     assert "transformers" in (found["speculative"].idle or "")
     assert found["packing"].idle is None
-    assert found["downsampling"].idle is None, "what is off is not idle"
+    assert found["early_abort"].idle is None, "what is off is not idle"
 
 
 def test_an_explanation_names_settings_origins_classes_and_tests() -> None:
     resolved = resolve(
         mode="conservative",
-        overrides=["acceleration.long_tails.over_issue=0.5"],
+        overrides=["acceleration.early_abort.enabled=true"],
         profile="quick",
         flags={"training.max_steps": 9},
     )
@@ -75,9 +75,9 @@ def test_an_explanation_names_settings_origins_classes_and_tests() -> None:
         "warmup_steps: 1 # profile quick",
         "max_staleness: 0 # mode conservative",
         "top_p: 1.0 # default",
-        "on approximate groups started in excess",
+        "on approximate early abort",
         "note: beyond what the mode promises",
-        "why: acceleration.long_tails.over_issue: 0.5 (--set acceleration.long_tails.over_issue=0.5)",
+        "why: acceleration.early_abort.enabled: true (--set acceleration.early_abort.enabled=true)",
         "off corrected asynchrony (bounded staleness)",
         "why: acceleration.max_staleness: 0 (mode conservative)",
     ):

@@ -54,10 +54,6 @@ WRONG_FILES = {
         "acceleration: {refill: {max_draws: 1}}",
         ["acceleration.refill.max_draws", "1", "a number > 1"],
     ),
-    "all of a group kept": (
-        "acceleration: {rollout_downsampling: {keep: 1.0}}",
-        ["acceleration.rollout_downsampling.keep", "1.0", "a number > 0 and < 1"],
-    ),
     "a floor above the base": (
         "acceleration: {curriculum: {skip_ahead: {base: 0.1, floor: 0.2}}}",
         ["acceleration.curriculum.skip_ahead.floor", "0.2", "at most base, which is 0.1"],

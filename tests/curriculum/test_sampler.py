@@ -89,7 +89,7 @@ def test_a_sampler_that_is_told_of_its_draws_is_as_the_one_that_made_them(
             drawn.append(first.draw(step).task_id)
             second.repeat(drawn[-1], step, first.last_skipped)
         for sampler in (first, second):
-            sampler.put_back(drawn[0])
+            sampler.release(drawn[0])
             sampler.record(drawn[1], 1, 2)
             sampler.record(drawn[2], 2, 2)
             sampler.record(drawn[3], 0, 2)

@@ -14,6 +14,7 @@ import pytest
 
 from curriculum.task import Task
 from pipeline.messages import Completion, Rollout, RolloutGroup, StepResult, VersionRun
+from pipeline.record.draw_states import DrawStateError
 from pipeline.record.ledger import Ledger
 from pipeline.record.ledger_tables import SCHEMA_VERSION, LedgerError
 from rewards.result import RewardResult
@@ -63,7 +64,7 @@ def score(ledger: Ledger, *versions: tuple[int, int]) -> list[int]:
 def train(ledger: Ledger, number: int, *draw_ids: int, is_saved: bool = True) -> None:
     """Commit a step, after scoring what was not scored yet."""
     for draw in ledger.unfinished_draws():
-        if draw.draw_id in draw_ids and draw.status == "issued":
+        if draw.draw_id in draw_ids and draw.state == "issued":
             ledger.record_group(group(draw.draw_id), BASIS)
     checkpoint = f"step-{number:06d}" if is_saved else None
     ledger.commit_step(step(number), draw_ids, {"sampler": number}, checkpoint)
@@ -75,7 +76,7 @@ def kept(path: Path) -> list[int]:
 
 
 def states(ledger: Ledger) -> list[tuple[int, int, str]]:
-    return [(draw.draw_id, draw.attempt, draw.status) for draw in ledger.unfinished_draws()]
+    return [(draw.draw_id, draw.attempt, draw.state) for draw in ledger.unfinished_draws()]
 
 
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:
@@ -87,9 +88,9 @@ def test_a_draw_is_followed_from_issue_to_training(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     ledger = Ledger(path)
     draw_id = ledger.record_draw("t", 1, 0)
-    assert [draw.status for draw in ledger.unfinished_draws()] == ["issued"]
+    assert [draw.state for draw in ledger.unfinished_draws()] == ["issued"]
     ledger.record_group(group(draw_id, reward=0.5))
-    assert [draw.status for draw in ledger.unfinished_draws()] == ["scored"]
+    assert [draw.state for draw in ledger.unfinished_draws()] == ["scored"]
     ledger.commit_step(step(1, {"train/loss": math.nan}), [draw_id], {"sampler": [1, 2]})
     assert ledger.unfinished_draws() == []
     assert ledger.last_step() == 1
@@ -112,7 +113,7 @@ def test_dropped_and_failed_draws_keep_their_reason(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "run.db")
     first, second = ledger.record_draw("a", 1, 0), ledger.record_draw("b", 1, 0)
     ledger.drop_draw(first, "too stale")
-    ledger.fail_draw(second, "engine died")
+    ledger.fail_group(group(second, "b", reward=math.nan), "engine died")
     assert ledger.unfinished_draws() == []
     expected = [("dropped", "too stale"), ("failed", "engine died")]
     assert rows(tmp_path / "run.db", "SELECT status, reason FROM draws ORDER BY draw_id") == expected
@@ -123,17 +124,17 @@ def test_no_draw_is_trained_twice_and_a_refused_step_leaves_nothing(tmp_path: Pa
     first, second = ledger.record_draw("t", 1, 0), ledger.record_draw("t", 1, 0)
     train(ledger, 1, first)
     ledger.record_group(group(second))
-    with pytest.raises(AssertionError, match="cannot be trained"):
+    with pytest.raises(DrawStateError, match="cannot become trained: it is trained"):
         ledger.commit_step(step(2), [second, first], {})
     assert ledger.last_step() == 1
     assert [draw.draw_id for draw in ledger.unfinished_draws()] == [second]
     with pytest.raises(AssertionError, match="does not follow"):
         ledger.commit_step(step(3), [second], {})
-    with pytest.raises(AssertionError, match="cannot become scored"):
+    with pytest.raises(DrawStateError, match="cannot become scored"):
         ledger.record_group(group(first))
-    with pytest.raises(AssertionError, match="cannot become dropped"):
+    with pytest.raises(DrawStateError, match="cannot become dropped"):
         ledger.drop_draw(first, "late")
-    with pytest.raises(AssertionError, match="cannot become scored"):
+    with pytest.raises(ValueError, match="no such draw"):
         ledger.record_group(group(99))
 
 
@@ -148,7 +149,7 @@ def test_a_rewind_opens_all_that_no_step_up_to_the_checkpoint_trained_on(tmp_pat
     train(ledger, 3, two, is_saved=False)
     five = ledger.record_draw("t", 4, 3)
     ended = ledger.record_draw("t", 4, 3)
-    ledger.drop_draw(ended, "over-issued")
+    ledger.drop_draw(ended, "not wanted")
     ledger.close()
 
     ledger = Ledger(path)
@@ -165,7 +166,7 @@ def test_a_rewind_opens_all_that_no_step_up_to_the_checkpoint_trained_on(tmp_pat
         (two, 0),
         (two, 1),
     ]
-    assert rows(path, "SELECT status, reason FROM draws WHERE draw_id = 6") == [("dropped", "over-issued")]
+    assert rows(path, "SELECT status, reason FROM draws WHERE draw_id = 6") == [("dropped", "not wanted")]
 
 
 def test_a_rewind_to_the_start_and_one_to_an_unknown_step(tmp_path: Path) -> None:
@@ -192,10 +193,10 @@ def test_rollouts_come_back_as_they_were(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "run.db")
     ledger.rewind(1, max_staleness=1)
     (draw,) = ledger.unfinished_draws()
-    assert (draw.status, draw.basis, draw.attempt) == ("scored", BASIS, 0)
+    assert (draw.state, draw.basis, draw.attempt) == ("scored", BASIS, 0)
     again = ledger.load_rollouts(draw, prompt_ids=(1,))
     assert repr(again) == repr((first, second)), "NaN is not equal to itself, but looks the same"
-    ledger.make_again(draw.draw_id, "too old")
+    ledger.requeue_draw(draw.draw_id, "too old")
     ledger.record_group(plain, BASIS)
     (draw,) = ledger.unfinished_draws()
     assert ledger.load_rollouts(draw, prompt_ids=(1,)) == (first,), "those of the latest attempt"
@@ -243,10 +244,11 @@ def test_numbers_of_lost_weights_that_come_again_are_not_taken_for_each_other(tm
 def test_tokens_are_kept_no_longer_than_a_resume_could_use_them(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     ledger = Ledger(path)
-    dropped, failed, again, first, second, third = score(ledger, *[(0, 0)] * 6)
-    ledger.drop_draw(dropped, "over-issued")
-    ledger.fail_draw(failed, "broken")
-    ledger.make_again(again, "too old")
+    dropped, again, first, second, third = score(ledger, *[(0, 0)] * 5)
+    failed = ledger.record_draw("t", 1, 0)
+    ledger.fail_group(group(failed, reward=math.nan), "broken")
+    ledger.drop_draw(dropped, "not wanted")
+    ledger.requeue_draw(again, "too old")
     assert kept(path) == [first, second, third]
     train(ledger, 1, first, is_saved=False)
     assert kept(path) == [first, second, third], "a resume goes back to the start and trains on it"
@@ -266,14 +268,14 @@ def test_what_the_sampler_was_asked_and_told_since_a_step_is_known(tmp_path: Pat
     train(ledger, 1, *score(ledger, (0, 0)))
     first, second = ledger.record_draw("a", 2, 1), ledger.record_draw("b", 2, 1)
     ledger.record_group(group(first, "a", versions=(1, 1)), BASIS)
-    ledger.drop_draw(second, "over-issued", is_put_back=True)
+    ledger.drop_draw(second, "not wanted", is_released=True)
     ledger.drop_draw(ledger.record_draw("c", 2, 1), "its task is gone")
     calls = [(call.kind, call.task_id, call.num_passed, call.num_samples) for call in ledger.sampler_calls(1)]
     assert calls == [
         ("draw", "a", 0, 0),
         ("draw", "b", 0, 0),
         ("record", "a", 1, 1),
-        ("put_back", "b", 0, 0),
+        ("release", "b", 0, 0),
         ("draw", "c", 0, 0),
     ]
     assert len(ledger.sampler_calls(0)) == 2 + len(calls)

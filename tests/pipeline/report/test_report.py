@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from pipeline.host.spans import GENERATION, GIVEN_UP, REWARDS, STAGES, TRAINER, WAITING, Timeline
-from pipeline.record.ledger_tables import SCHEMA_VERSION, open_ledger, schema_version
 from pipeline.record.run_folder import RunFolder
 from pipeline.report.__main__ import main
 from pipeline.report.data import growing_data, run_data, series
@@ -216,25 +215,6 @@ def test_completions_of_old_steps_are_dropped_where_that_is_asked_for(tmp_path: 
     assert [(row["step"], row["is_gone"]) for row in texts] == [(1, 1), (2, 1), (3, 1), (4, 0), (5, 0)]
 
 
-def test_a_ledger_of_the_version_before_is_read_and_gets_the_tables_when_it_is_written(
-    tmp_path: Path,
-) -> None:
-    path = make_run(tmp_path / "old", 2)
-    with sqlite3.connect(path / "run.db") as database:
-        database.executescript(
-            "DROP TABLE tasks; DROP TABLE spans; DROP TABLE gated; ALTER TABLE runs DROP COLUMN max_gated;"
-            "ALTER TABLE sampler_calls DROP COLUMN has_signal; ALTER TABLE sampler_calls DROP COLUMN skipped;"
-            "PRAGMA user_version = 2"
-        )
-    database.close()
-    data = run_data(RunReader(path), num_samples=10)
-    assert data["spans"] == [] and data["tasks"] == {} and data["series"]["step"] == [1, 2]
-    database = open_ledger(path / "run.db")
-    assert schema_version(database) == SCHEMA_VERSION
-    database.close()
-    assert RunReader(path).spans() == []
-
-
 def damaged(path: Path) -> None:
     (path / "run.db").write_bytes(b"no database at all" * 100)
 
@@ -255,7 +235,7 @@ def older(path: Path) -> None:
         (lambda path: (path / "summary.json").write_text("{"), "summary.json is damaged"),
         (lambda path: (path / "evaluation_after.json").write_text("[]"), "evaluation_after.json is damaged"),
         (damaged, "run.db is not a run database, or is damaged"),
-        (older, "run.db has schema version 1, this program reads 2 and 3"),
+        (older, "run.db has schema version 1, this program reads 4"),
     ],
 )
 def test_a_folder_that_cannot_be_reported_is_refused_and_left_as_it_is(

@@ -8,6 +8,7 @@ import random
 import pytest
 
 from pipeline.messages import RolloutGroup
+from pipeline.record.draw_states import DrawState
 from pipeline.rollouts.admission import Admission
 from pipeline.rollouts.buffer import RolloutBuffer
 from tests.pipeline.rollouts.test_buffer import group
@@ -24,19 +25,16 @@ class Play:
 
     def __init__(self, rng: random.Random, *, max_staleness: int, old_weights: bool) -> None:
         self.rng = rng
-        self.per_step, self.extra = rng.randint(1, 4), rng.choice((0, 0, 1, 3))
+        self.per_step = rng.randint(1, 4)
         self.max_staleness = max_staleness
         self.old_weights = old_weights
-        self.buffer = RolloutBuffer(
-            groups_per_step=self.per_step, max_staleness=max_staleness, num_extra=self.extra
-        )
+        self.buffer = RolloutBuffer(groups_per_step=self.per_step, max_staleness=max_staleness)
         self.buffer.when_too_old(lambda one: self.again.append(one.draw_id))
         self.version = 0  # of the generators
         self.next_draw = 0
         self.at_work: dict[int, int] = {}  # draw_id -> version of its oldest token
         self.again: list[int] = []
         self.num_made_again = 0
-        self.num_given_up = 0
         self.trained: list[int] = []
         self.ages: set[int] = set()
 
@@ -61,10 +59,7 @@ class Play:
             if taken is None:
                 self.event()
                 continue
-            for draw_id in taken.cancelled:
-                del self.at_work[draw_id]
-            self.num_given_up += len(taken.cancelled) + len(taken.surplus)
-            self.num_made_again += len(taken.dropped)
+            self.num_made_again += len(taken.too_old)
             return taken.groups
         raise AssertionError(f"nothing moves: {self.buffer.counts}")
 
@@ -75,7 +70,7 @@ class Play:
     def event(self) -> None:
         """A slot is used, a group finishes, or a draw fails."""
         slot = self.buffer.take_slot() if self.rng.random() < 0.5 else None
-        assert self.buffer.counts.in_use <= self.per_step * (self.max_staleness + 1) + self.extra
+        assert self.buffer.counts.in_use <= self.per_step * (self.max_staleness + 1)
         if slot is not None:
             draw_id = self.again.pop(0) if self.again else self.next_draw
             self.next_draw += draw_id == self.next_draw
@@ -86,8 +81,9 @@ class Play:
             draw_id = self.rng.choice(sorted(self.at_work))
             version = self.at_work.pop(draw_id)
             if self.rng.random() < 0.05:
-                self.buffer.drop(draw_id)
+                self.buffer.release(draw_id, DrawState.DROPPED)
             else:
+                self.buffer.generated(draw_id)
                 self.buffer.put(group(draw_id, version))
 
 
@@ -105,7 +101,6 @@ def test_no_group_that_is_trained_on_is_too_old_and_none_is_thrown_away(
         asyncio.run(play.run())
         assert max(play.ages) <= max_staleness
         assert len(play.trained) == len(set(play.trained)) == NUM_STEPS * play.per_step
-        assert play.num_given_up <= play.extra * NUM_STEPS
         ages |= play.ages
         num_made_again += play.num_made_again
     assert max(ages) == max_staleness, "the search reaches the bound"
@@ -116,13 +111,8 @@ def test_a_rule_that_gives_one_slot_more_is_found_out(monkeypatch: pytest.Monkey
     """The search above would see a bound that is wrong by one."""
     right = Admission.num_slots
 
-    def one_more(rule: Admission, *, trainer_version: int, policy_version: int, num_training: int) -> int:
-        return 1 + right(
-            rule,
-            trainer_version=trainer_version,
-            policy_version=policy_version,
-            num_training=num_training,
-        )
+    def one_more(rule: Admission, *, trainer_version: int, policy_version: int) -> int:
+        return 1 + right(rule, trainer_version=trainer_version, policy_version=policy_version)
 
     monkeypatch.setattr(Admission, "num_slots", one_more)
     num_made_again = 0

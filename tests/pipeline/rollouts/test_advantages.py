@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pipeline.rollouts.advantages import group_advantages, has_signal
+from pipeline.rollouts.advantages import group_advantages
 
 
 def test_a_group_is_centred_and_scaled_by_its_unbiased_deviation() -> None:
@@ -22,14 +22,12 @@ def test_an_infrastructure_error_leaves_the_statistics() -> None:
 def test_equal_rewards_give_exact_zeros_whatever_their_rounding() -> None:
     (advantages,) = group_advantages([[0.1 + 0.2] * 7], "group")
     assert advantages == [0.0] * 7
-    assert not has_signal(advantages)
 
 
 def test_a_single_valid_reward_and_an_empty_group_have_no_signal() -> None:
     one, none = group_advantages([[math.nan, 0.7], [math.nan, math.nan]], "group")
-    assert one[1] == 0.0
-    assert not has_signal(one)
-    assert not has_signal(none)
+    assert math.isnan(one[0]) and one[1] == 0.0
+    assert all(math.isnan(value) for value in none)
 
 
 def test_batch_scaling_shares_one_deviation_and_none_keeps_the_difference() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from curriculum.task import Task
 from pipeline.messages import Completion, Rollout, RolloutGroup
+from pipeline.record.draw_states import DrawState, DrawStateError
 from pipeline.rollouts.buffer import RolloutBuffer, Slot
 from rewards.result import RewardResult
 from sandbox.result import Outcome
@@ -45,6 +46,13 @@ async def slots(buffer: RolloutBuffer) -> list[Slot]:
     return taken
 
 
+def put(buffer: RolloutBuffer, one: RolloutGroup) -> None:
+    """Hand a group in, whose completions may be all there by now."""
+    if buffer.states.get(one.draw_id) is DrawState.GENERATING:
+        buffer.generated(one.draw_id)
+    buffer.put(one)
+
+
 async def issue(buffer: RolloutBuffer, *draw_ids: int) -> None:
     for draw_id in draw_ids:
         buffer.issue(await buffer.acquire_slot(1), draw_id)
@@ -65,8 +73,8 @@ def test_on_policy_gives_no_slot_while_a_step_or_its_weights_are_on_the_way() ->
     async def body() -> None:
         buffer = RolloutBuffer(groups_per_step=2, max_staleness=0)
         await issue(buffer, 1, 2)
-        buffer.put(group(2))
-        buffer.put(group(1))
+        put(buffer, group(2))
+        put(buffer, group(1))
         taken = await buffer.take(2, 0, 1)
         assert [g.draw_id for g in taken.groups] == [1, 2]
         with pytest.raises(TimeoutError, match="the trainer holds 2 groups"):
@@ -90,7 +98,7 @@ def test_a_missing_group_times_out_and_names_who_owes_it() -> None:
         for draw_id in range(7):
             buffer.generated(draw_id)
         for draw_id in range(5):
-            buffer.put(group(draw_id, 6))
+            put(buffer, group(draw_id, 6))
         with pytest.raises(TimeoutError) as caught:
             await buffer.take(8, 6, 0.01)
         assert str(caught.value) == (
@@ -121,64 +129,68 @@ def test_a_slow_group_is_passed_over_only_while_it_can_still_be_trained_in_time(
         buffer = RolloutBuffer(groups_per_step=2, max_staleness=1)
         await issue(buffer, 1, 2, 3, 4)
         for draw_id in (2, 3):
-            buffer.put(group(draw_id))
+            put(buffer, group(draw_id))
         # 1 is slow, and may wait: the next step still takes version 0.
         assert [g.draw_id for g in (await buffer.take(2, 0, 1)).groups] == [2, 3]
         buffer.trained(1)
         buffer.weights_loaded(1)
         await issue(buffer, 5, 6)
         for draw_id in (4, 5, 6):
-            buffer.put(group(draw_id, 0 if draw_id == 4 else 1))
+            put(buffer, group(draw_id, 0 if draw_id == 4 else 1))
         # Now it may not, though two newer groups are ready.
         with pytest.raises(TimeoutError, match="generation owes draws 1"):
             await buffer.take(2, 1, 0.01)
-        buffer.put(group(1))
+        put(buffer, group(1))
         assert [g.draw_id for g in (await buffer.take(2, 1, 1)).groups] == [1, 4]
 
     run(body())
 
 
-def test_a_group_that_is_too_old_is_returned_as_dropped_and_its_slot_is_free() -> None:
+def test_a_group_that_is_too_old_is_returned_as_such_and_its_slot_is_free() -> None:
     async def body() -> None:
         buffer = RolloutBuffer(groups_per_step=1, max_staleness=0, version=5)
         await issue(buffer, 1)
-        buffer.put(group(1, version=3))  # a generator that came back with old weights
+        put(buffer, group(1, version=3))  # a generator that came back with old weights
         take = asyncio.create_task(buffer.take(1, 5, 5))
         await issue(buffer, 2)
-        buffer.put(group(2, version=5))
+        put(buffer, group(2, version=5))
         taken = await take
         assert [g.draw_id for g in taken.groups] == [2]
-        assert [g.draw_id for g in taken.dropped] == [1]
+        assert [g.draw_id for g in taken.too_old] == [1]
 
     run(body())
 
 
-def test_dropped_groups_are_not_lost_when_the_wait_times_out() -> None:
+def test_groups_too_old_are_not_lost_when_the_wait_times_out() -> None:
     async def body() -> None:
         buffer = RolloutBuffer(groups_per_step=1, max_staleness=0, version=5)
         await issue(buffer, 1)
-        buffer.put(group(1, version=3))
+        put(buffer, group(1, version=3))
         with pytest.raises(TimeoutError, match="nothing is at work"):
             await buffer.take(1, 5, 0.01)
         await issue(buffer, 2)
-        buffer.put(group(2, version=5))
-        assert [g.draw_id for g in (await buffer.take(1, 5, 1)).dropped] == [1]
+        put(buffer, group(2, version=5))
+        assert [g.draw_id for g in (await buffer.take(1, 5, 1)).too_old] == [1]
 
     run(body())
 
 
-def test_dropping_a_draw_frees_its_slot_in_every_state() -> None:
+def test_dropping_a_draw_frees_its_slot_while_it_is_not_trained_on() -> None:
     async def body() -> None:
         buffer = RolloutBuffer(groups_per_step=4, max_staleness=0)
         await issue(buffer, 1, 2, 3, 4)
         buffer.generated(2)
-        buffer.put(group(3))
-        buffer.put(group(4))
-        await buffer.take(1, 0, 1)  # 3 is being trained on
-        for draw_id in (1, 2, 3, 4):
-            buffer.drop(draw_id)
-        assert buffer.counts.in_use == 0
-        with pytest.raises(AssertionError, match="has no slot"):
+        put(buffer, group(3))
+        put(buffer, group(4))
+        await buffer.take(1, 0, 1)
+        waiting = asyncio.create_task(buffer.acquire_slot(5))
+        for draw_id in (1, 2, 4):
+            buffer.release(draw_id, DrawState.DROPPED)
+        await waiting
+        assert buffer.states == {3: DrawState.TRAINING}
+        with pytest.raises(DrawStateError, match="draw 3 cannot become dropped: it is training, and may bec"):
+            buffer.release(3, DrawState.DROPPED)
+        with pytest.raises(DrawStateError, match="draw 1 cannot become scored: it is without a slot"):
             buffer.put(group(1))
 
     run(body())
@@ -189,7 +201,7 @@ def test_a_step_cut_short_does_not_wait_for_ever() -> None:
         buffer = RolloutBuffer(groups_per_step=2, max_staleness=1)
         await issue(buffer, 1, 2, 3, 4)
         for draw_id in (1, 2, 3, 4):
-            buffer.put(group(draw_id))
+            put(buffer, group(draw_id))
         await buffer.take(1, 0, 1)
         buffer.trained(1)
         assert len((await buffer.take(2, 1, 1)).groups) == 2
@@ -197,48 +209,36 @@ def test_a_step_cut_short_does_not_wait_for_ever() -> None:
     run(body())
 
 
-def test_a_released_slot_can_be_taken_again() -> None:
-    async def body() -> None:
-        buffer = RolloutBuffer(groups_per_step=1, max_staleness=0)
-        slot = await buffer.acquire_slot(1)
-        waiting = asyncio.create_task(buffer.acquire_slot(5))
-        await asyncio.sleep(0)
-        buffer.release_slot(slot)
-        await waiting
-
-    run(body())
-
-
-def test_groups_of_before_a_resume_are_taken_back_while_all_can_be_trained_in_time() -> None:
+def test_groups_of_before_a_resume_are_restored_while_all_can_be_trained_in_time() -> None:
     async def body() -> None:
         buffer = RolloutBuffer(groups_per_step=2, max_staleness=1, version=5)
-        assert not buffer.take_back(group(1, version=3)), "too old for step 6"
-        assert buffer.take_back(group(2, version=4)) and buffer.take_back(group(3, version=4))
-        assert not buffer.take_back(group(4, version=4)), "step 6 takes two, and step 7 takes none of 4"
-        assert buffer.take_back(group(5, version=5)) and buffer.take_back(group(6, version=5))
-        assert not buffer.take_back(group(7, version=5)), "there are no more slots"
+        assert not buffer.restore(group(1, version=3)), "too old for step 6"
+        assert buffer.restore(group(2, version=4)) and buffer.restore(group(3, version=4))
+        assert not buffer.restore(group(4, version=4)), "step 6 takes two, and step 7 takes none of 4"
+        assert buffer.restore(group(5, version=5)) and buffer.restore(group(6, version=5))
+        assert not buffer.restore(group(7, version=5)), "there are no more slots"
         assert buffer.counts.in_use == buffer.num_slots == 4
         assert [g.draw_id for g in (await buffer.take(2, 5, 1)).groups] == [2, 3]
 
     run(body())
 
 
-def test_who_makes_draws_again_hears_of_a_group_at_once() -> None:
+def test_who_requeues_draws_hears_of_a_group_at_once() -> None:
     async def body() -> None:
         buffer = RolloutBuffer(groups_per_step=2, max_staleness=1, version=5)
         heard: list[int] = []
         buffer.when_too_old(lambda one: heard.append(one.draw_id))
         await issue(buffer, 1, 2, 3, 4)
-        buffer.put(group(1, version=3))
+        put(buffer, group(1, version=3))
         assert heard == [1] and buffer.counts.in_use == 3
-        buffer.put(group(2, version=5))
-        buffer.put(group(3, version=5))
-        buffer.put(group(4, version=4))  # older than its slot: it is not first in line
+        put(buffer, group(2, version=5))
+        put(buffer, group(3, version=5))
+        put(buffer, group(4, version=4))  # older than its slot: it is not first in line
         assert [g.draw_id for g in (await buffer.take(2, 5, 1)).groups] == [2, 3]
         assert heard == [1], "step 6 could take it"
         buffer.trained(6)
         assert heard == [1, 4]
-        with pytest.raises(TimeoutError, match="draws 4 came too old and are made again"):
+        with pytest.raises(TimeoutError, match="draws 4 came too old and were requeued"):
             await buffer.take(1, 6, 0.01)
 
     run(body())
@@ -271,11 +271,11 @@ def test_in_turn_or_not_every_step_gets_its_groups_and_none_is_too_old(seed: int
                     assert at_work, "nothing is at work and the step has not got its groups"
                     finished = rng.choice(sorted(at_work))
                     if rng.random() < 0.1:
-                        buffer.drop(finished)
+                        buffer.release(finished, DrawState.DROPPED)
                         del at_work[finished]
                     else:
-                        buffer.put(group(finished, at_work.pop(finished)))
-            assert not taken.dropped
+                        put(buffer, group(finished, at_work.pop(finished)))
+            assert not taken.too_old
             assert all(
                 version - rollout.completion.min_policy_version <= staleness
                 for one in taken.groups

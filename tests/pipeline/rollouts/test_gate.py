@@ -16,6 +16,7 @@ from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.messages import Gated, GenerationRequest, RolloutGroup, is_flat
 from pipeline.record.audit import audit
+from pipeline.record.draw_states import DrawState
 from pipeline.record.metrics import read_metrics
 from pipeline.rollouts.advantages import group_advantages
 from pipeline.rollouts.buffer import RolloutBuffer
@@ -160,12 +161,10 @@ def test_the_gate_counts_by_step_and_goes_on_from_what_a_resume_found() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_a_run_that_ends_again_and_again_adds_up_with_refills(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
-    long_tails = {"over_issue": rng.choice((0.0, 0.5))}
     config = config_of(
         rng.choice((0, 1, 2, 4)),
         max_draws=rng.choice((1.5, 2.0, 5.0)),
         curriculum=rng.random() < 0.5,
-        long_tails=long_tails,
     )
     num_lives, is_done = 0, False
     while not is_done:
@@ -231,9 +230,18 @@ def test_a_draw_replaced_for_what_lost_weights_wrote_is_made_again(tmp_path: Pat
 
 def test_who_waits_for_groups_waits_as_long_again_when_one_is_replaced() -> None:
     """Whatever the budget, the deadline is for the next group, not for all that are replaced."""
-    asyncio.run(asyncio.wait_for(wait_through_replacements(replace=RolloutBuffer.pass_over), 10))
+    asyncio.run(asyncio.wait_for(wait_through_replacements(replace=replace_for_want_of_signal), 10))
     with pytest.raises(TimeoutError, match=r"waited 0\.5 s"):
-        asyncio.run(asyncio.wait_for(wait_through_replacements(replace=RolloutBuffer.drop), 10))
+        asyncio.run(asyncio.wait_for(wait_through_replacements(replace=drop), 10))
+
+
+def drop(buffer: RolloutBuffer, draw_id: int) -> None:
+    buffer.release(draw_id, DrawState.DROPPED)
+
+
+def replace_for_want_of_signal(buffer: RolloutBuffer, draw_id: int) -> None:
+    buffer.renew_deadlines()
+    drop(buffer, draw_id)
 
 
 async def wait_through_replacements(*, replace: Callable[[RolloutBuffer, int], None]) -> None:
@@ -245,6 +253,7 @@ async def wait_through_replacements(*, replace: Callable[[RolloutBuffer, int], N
         await asyncio.sleep(0.15)
         replace(buffer, draw_id)
     buffer.issue(await buffer.acquire_slot(1), 6)
+    buffer.generated(6)
     buffer.put(of_draw(6))
     assert [one.draw_id for one in (await waiting).groups] == [6]
 

@@ -27,16 +27,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def config_of(
-    max_staleness: int, *, save_steps: int = 1, over_issue: float = 0.0, curriculum: bool = False
-) -> Config:
+def config_of(max_staleness: int, *, save_steps: int = 1, curriculum: bool = False) -> Config:
     return make_config(
         training={"max_steps": NUM_STEPS},
         output={"save_steps": save_steps},
         generation={"seed_requests": True},
         acceleration={
             "max_staleness": max_staleness,
-            "long_tails": {"over_issue": over_issue},
             "curriculum": {"enabled": curriculum},
         },
     )
@@ -96,9 +93,7 @@ def trained(run: FakeRun) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("seed", range(24))
 def test_a_run_that_ends_again_and_again_adds_up(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
-    config = config_of(
-        rng.choice((0, 1, 2, 4)), save_steps=rng.choice((1, 2, 3)), over_issue=rng.choice((0.0, 0.5))
-    )
+    config = config_of(rng.choice((0, 1, 2, 4)), save_steps=rng.choice((1, 2, 3)))
     num_lives = 0
     while True:
         run = FakeRun(tmp_path, config, done_steps=last_saved(tmp_path) if num_lives else 0)
@@ -152,7 +147,7 @@ def test_the_sampler_knows_all_that_it_knew(tmp_path: Path) -> None:
         run.train()
     resumed = FakeRun(tmp_path, config, done_steps=4)
     assert resumed.sampler.state_dict() == run.sampler.state_dict()
-    assert [draw.status for draw in resumed.ledger.unfinished_draws()] == ["scored"] * GROUPS_PER_STEP
+    assert [draw.state for draw in resumed.ledger.unfinished_draws()] == ["scored"] * GROUPS_PER_STEP
     resumed.close()
 
 
@@ -188,7 +183,7 @@ def test_scored_groups_are_trained_on_without_being_generated_again(tmp_path: Pa
     with pytest.raises(StageError):
         run.train()
     resumed = FakeRun(tmp_path, config, done_steps=4)
-    reused = [draw.draw_id for draw in resumed.ledger.unfinished_draws() if draw.status == "scored"]
+    reused = [draw.draw_id for draw in resumed.ledger.unfinished_draws() if draw.state == "scored"]
     assert len(reused) >= GROUPS_PER_STEP
     resumed.train()
     asked = {line.split()[1].split(".")[0] for line in resumed.log if line.startswith("generate ")}
@@ -213,8 +208,8 @@ def test_groups_scored_by_other_rewards_are_made_again(tmp_path: Path) -> None:
     )
     resumed = FakeRun(tmp_path, changed, done_steps=4)
     draws = resumed.ledger.unfinished_draws()
-    assert draws and {draw.status for draw in draws} == {"issued"}
-    reasons = [text for (text,) in resumed.rows("SELECT text FROM events WHERE kind = 'made again'")]
+    assert draws and {draw.state for draw in draws} == {"issued"}
+    reasons = [text for (text,) in resumed.rows("SELECT text FROM events WHERE kind = 'requeued'")]
     assert any("prompt, task, sampling or rewards are others than they were" in str(text) for text in reasons)
     resumed.train()
     assert audit(resumed.folder.path).violations == ()
@@ -228,10 +223,10 @@ def test_groups_that_smaller_steps_cannot_take_in_time_are_made_again(tmp_path: 
     smaller = {"training": {"max_steps": NUM_STEPS, "gradient_accumulation_steps": 1}}
     config = make_config(**smaller, acceleration={"max_staleness": 1}, output={"save_steps": 1})
     resumed = FakeRun(tmp_path, config, done_steps=4)
-    num_scored = sum(draw.status == "scored" for draw in resumed.ledger.unfinished_draws())
+    num_scored = sum(draw.state == "scored" for draw in resumed.ledger.unfinished_draws())
     assert num_scored > 2, "more than two steps of one group can take"
     resumed.train()
-    reasons = resumed.rows("SELECT text FROM events WHERE kind = 'made again'")
+    reasons = resumed.rows("SELECT text FROM events WHERE kind = 'requeued'")
     assert len(reasons) >= num_scored - 2
     assert {str(text).split(": ")[1] for (text,) in reasons} == {"no step is left that could take it in time"}
     assert max(resumed.trainer.staleness) <= 1
@@ -239,10 +234,15 @@ def test_groups_that_smaller_steps_cannot_take_in_time_are_made_again(tmp_path: 
 
 
 def test_a_run_that_is_made_longer_goes_on_in_its_epoch(tmp_path: Path) -> None:
-    """What was given up because the last step had its groups is still to come: six tasks, six groups."""
-    over_issue = {"max_staleness": 1, "long_tails": {"over_issue": 1.0}}
-    for max_steps, done_steps in ((2, 0), (3, 2)):
-        config = make_config(training={"max_steps": max_steps}, acceleration=over_issue)
+    """What was dropped because the last step had its groups is still to come: six tasks, six groups."""
+    acceleration = {"max_staleness": 2}
+    output = {"save_steps": 1}
+    run = FakeRun(tmp_path, make_config(acceleration=acceleration, output=output))
+    run.trainer.dies_in_step = 2
+    with pytest.raises(StageError):
+        run.train()
+    for max_steps, done_steps in ((2, 1), (3, 2)):
+        config = make_config(training={"max_steps": max_steps}, acceleration=acceleration, output=output)
         run = FakeRun(tmp_path, config, done_steps=done_steps)
         run.train()
     assert run.rows("SELECT COUNT(*) FROM draws WHERE status = 'dropped'") > [(0,)]

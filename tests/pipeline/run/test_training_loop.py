@@ -94,7 +94,7 @@ def test_a_group_that_is_too_old_is_made_again_with_the_same_task(tmp_path: Path
     # As of a generator that went on with the weights before.
     run.generator.version_lag |= {"draw-3": 1, "draw-6": 1}
     run.train()
-    assert run.rows("SELECT text FROM events WHERE kind = 'made again' ORDER BY text") == [
+    assert run.rows("SELECT text FROM events WHERE kind = 'requeued' ORDER BY text") == [
         ("draw 3: its tokens are older than max_staleness allows",),
         ("draw 6: its tokens are older than max_staleness allows",),
     ]
@@ -203,7 +203,7 @@ def test_a_resume_issues_open_draws_first_and_trains_each_draw_once(tmp_path: Pa
 
     resumed = FakeRun(tmp_path, config, done_steps=last_step)
     draws = resumed.ledger.unfinished_draws()
-    opened = [f"generate draw-{draw.draw_id}.1" for draw in draws if draw.status == "issued"]
+    opened = [f"generate draw-{draw.draw_id}.1" for draw in draws if draw.state == "issued"]
     assert opened
     resumed.train()
     issued = [line for line in resumed.log if line.startswith("generate ")]
