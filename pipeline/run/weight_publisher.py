@@ -27,7 +27,7 @@ class WeightPublisher:
     """Weights by way of ``folder``; a version's file stays until the next one is loaded."""
 
     def __init__(self, context: Context, trainer: TrainerHandle, generator: Generator, folder: Path) -> None:
-        self._settings = context.config.generation
+        self._config = context.config
         self._timeline = context.timeline
         self._trainer = trainer
         self._generator = generator
@@ -40,10 +40,11 @@ class WeightPublisher:
             update = await self._trainer.publish(str(self._folder))
         written = update.policy_version
         assert written == version, f"the trainer published {written}, not {version}"
+        generation = self._config.generation
         return replace(
             update,
-            mode=self._settings.weight_update_mode,
-            recompute_kv_cache=self._settings.recompute_kv_cache,
+            mode=generation.weight_update_mode,
+            recompute_kv_cache=generation.recompute_kv_cache,
         )
 
     async def load(self, update: WeightUpdate) -> float:
