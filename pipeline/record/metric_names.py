@@ -28,7 +28,9 @@ METRICS = (
     Metric("rollout/zero_signal_share", "", "share of groups whose rewards are all equal"),
     Metric("rollout/syntax_failure_share", "", "share of completions that do not compile"),
     Metric("rollout/infra_error_share", "", "share of rollouts that could not be scored"),
-    Metric("rollout/dropped_groups", "groups", "groups dropped for staleness since the last step"),
+    Metric(
+        "rollout/requeued_groups", "groups", "groups too old to train on, since the last step; made again"
+    ),
     Metric("rollout/gated_groups", "groups", "groups without signal that were replaced in the step (refill)"),
     Metric("rollout/gated_solved_groups", "groups", "those of them in which every completion passed"),
     Metric("rollout/gated_tokens", "tokens", "completion tokens that were spent on them"),

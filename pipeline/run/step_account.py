@@ -173,7 +173,7 @@ class StepAccount:
             **fed.report.metrics,
             **await self._stages.since_last(fed.result),
             **fed.result.metrics,
-            "rollout/dropped_groups": float(fed.num_too_old),
+            "rollout/requeued_groups": float(fed.num_too_old),
             "rollout/wait_s": fed.waited_s,
             **self._gate.metrics(step),
             **self._sampler.counts_by_level(),

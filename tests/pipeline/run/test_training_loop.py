@@ -103,7 +103,7 @@ def test_a_group_that_is_too_old_is_made_again_with_the_same_task(tmp_path: Path
     assert run.sampler.state_dict()["num_draws"] == 3 * GROUPS_PER_STEP
     assert run.rows("SELECT COUNT(DISTINCT task_id) FROM draws WHERE status = 'trained'") == [(6,)]
     assert set(run.trainer.staleness) == {0}
-    assert [line["rollout/dropped_groups"] for line in read_metrics(run.folder.metrics)] == [0, 1, 1]
+    assert [line["rollout/requeued_groups"] for line in read_metrics(run.folder.metrics)] == [0, 1, 1]
     assert len(run.trainer.batches[1].samples) == GROUPS_PER_STEP * NUM_GENERATIONS
 
 
