@@ -52,8 +52,8 @@ class RolloutProducer:
     Issues the groups of the steps after ``first_step``, which is done, up to ``training.max_steps``.
     ``prompt_ids`` maps a task to its encoded prompt. With ``async_rewards`` a completion is scored as soon as
     it is finished, otherwise when its whole group is. With ``early_abort`` completions that can no longer
-    compile are ended, as long as that pays (pipeline.rollouts.lengths). Groups that
-    ``gate`` holds are replaced.
+    compile are ended, as long as that pays (pipeline.rollouts.lengths).
+    Groups that ``gate`` holds are replaced.
     """
 
     def __init__(
@@ -89,7 +89,8 @@ class RolloutProducer:
         self._last_step = config.training.max_steps - 1
         self._num_issued = 0
         self._num_lost = 0
-        self._num_wanted = (config.training.max_steps - first_step) * self._groups_per_step
+        num_steps = config.training.max_steps - first_step
+        self._num_wanted = num_steps * self._groups_per_step
         self._more_wanted = asyncio.Event()
         self._num_failed_in_row = 0
         self._gate = gate
