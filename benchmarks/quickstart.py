@@ -1,4 +1,4 @@
-"""What `make train` achieves: gathers finished runs into result files and prints the tables of docs/results.md.
+"""What `make train` achieves: gathers finished runs into result files and prints their tables.
 
     for seed in 0 1 2; do make train ARGS="--run-name seed$seed --seed $seed"; done
     python -m benchmarks.quickstart runs/seed0 runs/seed1 runs/seed2
@@ -10,7 +10,7 @@
 
 Reads summary.json, metrics.jsonl and evaluation_before.json and evaluation_after.json of each run, or the
 report of HumanEval and the summary of its run; writes benchmarks/results/quickstart_cpu.json or
-humaneval_cpu.json. Trains, generates and scores nothing. Tests hold that page and the README against these.
+humaneval_cpu.json. Trains, generates and scores nothing. Tests hold README and docs/results.md against these.
 """
 
 from __future__ import annotations

@@ -288,7 +288,7 @@ def test_files_and_modules_that_the_documents_name_exist() -> None:
     for page in documents():
         text = page.read_text(encoding="utf-8")
         for file in re.findall(
-            r"(?<![\w/])((?:pipeline|configs|rewards|curriculum|sandbox)/[\w/.*]*\w)", text
+            r"(?<![\w/])((?:pipeline|configs|rewards|curriculum|sandbox)/[\w/*]*(?:\.\w+|/))", text
         ):
             assert list(ROOT.glob(file)), f"{page.name}: {file}"
         for module in re.findall(r"(?:python -m |`)((?:pipeline|benchmarks)[\w.]*\w)", text):
