@@ -1,4 +1,4 @@
-"""What `make train` achieves: gathers finished runs into result files and prints the README's tables.
+"""What `make train` achieves: gathers finished runs into result files and prints their tables.
 
     for seed in 0 1 2; do make train ARGS="--run-name seed$seed --seed $seed"; done
     python -m benchmarks.quickstart runs/seed0 runs/seed1 runs/seed2
@@ -10,7 +10,7 @@
 
 Reads summary.json, metrics.jsonl and evaluation_before.json and evaluation_after.json of each run, or the
 report of HumanEval and the summary of its run; writes benchmarks/results/quickstart_cpu.json or
-humaneval_cpu.json. Trains, generates and scores nothing. A test holds the README's tables against these.
+humaneval_cpu.json. Trains, generates and scores nothing. Tests hold README and docs/results.md against these.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def count_answers(samples: Sequence[EvaluatedSample], levels: Mapping[str, int])
 
 
 def answers_table(result: Mapping[str, Any]) -> str:
-    """The README's second table: what became of the answers, over all runs, in Markdown."""
+    """What became of the answers, over all runs, in Markdown: docs/results.md."""
     sums = [_sum([run["answers"][when] for run in result["runs"]]) for when in _WHEN]
     num_judged = [sum(one["judged"].values()) for one in sums]
     rows = {
@@ -115,7 +115,7 @@ def _sum(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """The README's table, in Markdown."""
+    """Every seed before and after, in Markdown: README and docs/results.md."""
     rows = []
     for run in result["runs"]:
         shares = [percent(run["before"]), percent(run["after"]), percent(run["difference"], "+")]
@@ -166,7 +166,7 @@ def _side(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def humaneval_table(result: dict[str, Any]) -> str:
-    """The README's third table: HumanEval before and after a run, in Markdown."""
+    """HumanEval before and after a run, in Markdown: docs/results.md."""
     run, settings = result["run"], result["settings"]
     head = (
         f"{result['tasks']}: samples a task {settings['num samples']}, temperature "

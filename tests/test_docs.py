@@ -1,8 +1,9 @@
-"""What the pages under docs/ tell people to type: each command is run, or is in a list of what needs more.
+"""What the documents tell people to type: each command is run, or is in a list of what needs more.
 
     ```sh              run here, in a folder with the files that the pages show and a small run in runs/NAME
     ```hardware WHY    not run: a GPU, the hub, a server; flags and settings of ours are checked
     ```json FILE       a file that the page asks for, likewise ```python and ```yaml
+    indented           run here as ```sh is, in a folder of its own; remarks may follow
 
 What trains or samples is run up to where it would start: all before that is real. docs/cluster.md needs a
 cluster as a whole, so that only its settings are checked.
@@ -39,6 +40,8 @@ AT_THE_TOP = ("README.md", "SPEEDUP_GUIDE.md", "CONTRIBUTING.md", "SECURITY.md")
 PAGES = sorted(path for path in DOCS.glob("*.md") if path.name != "cluster.md")
 _BLOCK = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
+# What stands behind a dot and is a file, not a setting.
+_ENDINGS = frozenset({"json", "jsonl", "md", "py", "yaml"})
 _COMMAND = re.compile(r"(make|train_\w+|evaluate_humaneval|python -m) ")
 
 # Run by another test, which is quick because it leaves out what takes long: command -> file and function.
@@ -163,15 +166,17 @@ def test_a_command_in_the_documents_does_what_it_should(
         run(command, place, trained, monkeypatch)
 
 
-def commands_at_the_top() -> list[str]:
-    """Lines of README and its neighbours that are set off and begin with a command, without remarks."""
-    text = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in AT_THE_TOP)
+def commands_set_off() -> list[str]:
+    """Lines of all documents that are set off and begin with a command, each once, without remarks."""
+    pages = [*(ROOT / name for name in AT_THE_TOP), *PAGES]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     lines = re.findall(r"^    (\S.*)$", text.replace("\\\n", " "), re.MULTILINE)
-    return [shlex.join(shlex.split(line, comments=True)) for line in lines if _COMMAND.match(line)]
+    commands = [shlex.join(shlex.split(line, comments=True)) for line in lines if _COMMAND.match(line)]
+    return list(dict.fromkeys(commands))
 
 
-@pytest.mark.parametrize("command", commands_at_the_top())
-def test_a_command_in_the_readme_does_what_it_should(
+@pytest.mark.parametrize("command", commands_set_off())
+def test_a_command_that_is_set_off_does_what_it_should(
     command: str, place: Path, trained: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There samples.jsonl is one of HumanEval's; what sandbox and benchmarks do has tests of its own."""
@@ -237,10 +242,58 @@ def test_the_settings_of_the_cluster_page_exist() -> None:
         load_config(ROOT / "configs" / "cluster.yaml", overrides=[setting])
 
 
+def documents() -> list[Path]:
+    return [*sorted(DOCS.glob("*.md")), *(ROOT / name for name in AT_THE_TOP)]
+
+
+def links(page: Path) -> list[tuple[Path, str]]:
+    """The files that ``page`` links to (itself for ""), each with the heading as it stands in the link."""
+    found = re.findall(r"\]\(([^)#:]*)(?:#([^):]*))?\)", page.read_text(encoding="utf-8"))
+    return [((page.parent / file).resolve() if file else page, heading) for file, heading in found]
+
+
+def headings(page: Path) -> set[str]:
+    lines = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
 def test_links_between_the_documents_lead_somewhere() -> None:
-    for page in [*DOCS.glob("*.md"), *(ROOT / name for name in AT_THE_TOP)]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+    for page in documents():
+        for target, heading in links(page):
+            assert target.exists(), f"{page.name}: {target}"
+            assert not heading or heading in headings(target), f"{page.name}: {target.name}#{heading}"
+
+
+def test_every_page_can_be_reached_from_the_readme_and_stands_in_the_contents() -> None:
+    reached, waiting = set[Path](), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page.suffix == ".md" and page not in reached:
+            reached.add(page)
+            waiting += [target for target, _ in links(page)]
+    assert set(documents()) <= reached
+    contents = {target for target, _ in links(DOCS / "README.md")}
+    assert set(DOCS.glob("*.md")) - {DOCS / "README.md"} <= contents
+
+
+def test_files_and_modules_that_the_documents_name_exist() -> None:
+    for page in documents():
+        text = page.read_text(encoding="utf-8")
+        for file in re.findall(
+            r"(?<![\w/])((?:pipeline|configs|rewards|curriculum|sandbox)/[\w/*]*(?:\.\w+|/))", text
+        ):
+            assert list(ROOT.glob(file)), f"{page.name}: {file}"
+        for module in re.findall(r"(?:python -m |`)((?:pipeline|benchmarks)[\w.]*\w)", text):
+            assert importlib.util.find_spec(module) is not None, f"{page.name}: {module}"
+
+
+def test_settings_that_the_documents_name_exist() -> None:
+    sections = "|".join(Config.model_fields)
+    for page in documents():
+        named = re.findall(rf"`((?:{sections})\.[a-z0-9_.]*[a-z0-9_])", page.read_text(encoding="utf-8"))
+        for setting in named:
+            if setting.rpartition(".")[2] not in _ENDINGS:
+                value_at(Config(), setting)
 
 
 def settings_from_trl() -> list[tuple[str, str, str]]:

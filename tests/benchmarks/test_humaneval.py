@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.quickstart import HUMANEVAL_RESULT, gather_humaneval, humaneval_table
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "results.md"
 
 
 def written(folder: Path, **changes: Any) -> tuple[Path, Path]:
@@ -60,7 +60,7 @@ def test_a_report_of_another_run_or_of_one_model_is_refused(tmp_path: Path) -> N
         gather_humaneval(report, tmp_path / "other")
 
 
-def test_the_table_in_the_readme_is_the_measured_one() -> None:
-    assert humaneval_table(json.loads(HUMANEVAL_RESULT.read_text(encoding="utf-8"))) in README.read_text(
+def test_the_table_in_the_documents_is_the_measured_one() -> None:
+    assert humaneval_table(json.loads(HUMANEVAL_RESULT.read_text(encoding="utf-8"))) in PAGE.read_text(
         encoding="utf-8"
     )
