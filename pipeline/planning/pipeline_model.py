@@ -142,6 +142,7 @@ class _Model:
         yield self._env.all_of(
             [self._env.process(self._completion(draw_id)) for _ in range(self._shape.num_generations)]
         )
+        self._buffer.generated(draw_id)
         self._buffer.put(_group_of(draw_id, slot.policy_version))
         self._wake()
 
