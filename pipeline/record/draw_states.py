@@ -91,6 +91,10 @@ class DrawStateError(Exception):
     def __init__(self, draw_id: int, state: str, following: frozenset[DrawState], target: DrawState) -> None:
         legal = f"may become {' or '.join(sorted(following))}" if following else "stays that"
         super().__init__(f"draw {draw_id} cannot become {target}: it is {state}, and {legal}")
+        self._given = (draw_id, state, following, target)
+
+    def __reduce__(self) -> tuple[type[DrawStateError], tuple[object, ...]]:
+        return type(self), self._given
 
 
 def check_move(draw_id: int, state: DrawState, target: DrawState) -> None:
