@@ -10,11 +10,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from configs.errors import ConfigError, Problem, wrong_value
-from configs.evaluation_options import EvaluationOptions
-from configs.yaml_text import parse_value
+if TYPE_CHECKING:
+    from configs.evaluation_options import EvaluationOptions
 
 LATEST = "latest"
 RECORDED = "recorded"
@@ -238,6 +237,11 @@ _SAMPLING_FLAGS = (
 
 def evaluation_options(arguments: argparse.Namespace) -> EvaluationOptions:
     """What to evaluate, and how; raises ConfigError for flags that do not go together or are no numbers."""
+    # Imported here: --help need not wait for the library that checks values.
+    from configs.errors import ConfigError, Problem, wrong_value
+    from configs.evaluation_options import EvaluationOptions
+    from configs.yaml_text import parse_value
+
     given: Mapping[str, Any] = {flag: value for flag, value in vars(arguments).items() if value is not None}
     useless = [spelt(flag) for flag in _SAMPLING_FLAGS if flag in given and "samples" in given]
     if useless:

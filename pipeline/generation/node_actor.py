@@ -29,7 +29,7 @@ from pipeline.generation.ray_actor import ActorLink, fault_of
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.models.prompt_tokenizer import find_model
-from pipeline.weights.files import remove_weights, shared_folder
+from pipeline.weights.folder import remove_weights, shared_folder
 
 
 class Arrival(NamedTuple):

@@ -58,8 +58,8 @@ CREATE TABLE rollouts (      -- reward is NULL after an infrastructure error
     reward REAL, breakdown TEXT NOT NULL, outcome TEXT NOT NULL, detail TEXT NOT NULL,
     passed INTEGER NOT NULL, cached INTEGER NOT NULL, seconds REAL NOT NULL,
     PRIMARY KEY (draw_id, attempt, place)
-); CREATE TABLE tokens (        -- of the latest attempt, while a resume could use them: see
-pipeline.record.ledger
+);
+CREATE TABLE tokens (        -- of the latest attempt, while a resume could use them: see the ledger
     draw_id INTEGER NOT NULL REFERENCES draws (draw_id), place INTEGER NOT NULL,
     token_ids BLOB NOT NULL, logprobs BLOB NOT NULL, version_runs TEXT NOT NULL,
     PRIMARY KEY (draw_id, place)

@@ -50,7 +50,7 @@ from pipeline.run.attempt import Training
 from pipeline.run.early_start import Launched
 from pipeline.run.resume import GroupBasis, find_checkpoint, refuse_damaged_run, restore, terms_of
 from pipeline.run.stages import Stages, prepare, running_stages
-from pipeline.weights.files import shared_folder
+from pipeline.weights.folder import shared_folder
 from rewards.breaker import RewardsBrokenError
 from rewards.pool import RewardPool
 

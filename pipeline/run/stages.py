@@ -37,7 +37,7 @@ from pipeline.host.shares import check_tensor_parallel, choose_device
 from pipeline.models.check import refuse_damaged_model
 from pipeline.models.prompt_tokenizer import PromptTokenizer, find_model
 from pipeline.run.early_start import Launched
-from pipeline.training.adapter_checks import refuse_unusable_loaders
+from pipeline.training.loader_checks import refuse_unusable_loaders
 from rewards.custom import load_custom
 from rewards.local_worker import LocalWorker
 from rewards.pool import RewardPool

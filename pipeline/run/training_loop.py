@@ -36,7 +36,7 @@ from pipeline.rollouts.producer import RolloutProducer
 from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.stage_metrics import MismatchWatch, StageMetrics
 from pipeline.run.step_feed import FedStep, StepFeed
-from pipeline.weights.files import remove_weights
+from pipeline.weights.folder import remove_weights
 from rewards.pool import RewardPool
 
 if TYPE_CHECKING:

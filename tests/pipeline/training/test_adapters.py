@@ -18,9 +18,10 @@ from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.models.merging import merge_adapter, read_adapter
 from pipeline.record.checkpoints import find_fault
 from pipeline.run.stages import prepare
-from pipeline.training.adapter_checks import refuse_unknown_layers, refuse_unusable_loaders
+from pipeline.training.adapter_checks import refuse_unknown_layers
 from pipeline.training.adapters import add_adapters, full_weights, published_weights
 from pipeline.training.forward import adapters_off
+from pipeline.training.loader_checks import refuse_unusable_loaders
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_model, make_samples, save_model
 

@@ -22,7 +22,8 @@ from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generat
 from pipeline.messages import GenerationRequest, SamplingSettings, TrainBatch, TrainingSample
 from pipeline.training.draft_learning import DraftLearner, DraftModel, spread_texts
 from pipeline.training.rank import TrainerActor
-from pipeline.weights.files import remove_weights, write_weights
+from pipeline.weights.files import write_weights
+from pipeline.weights.folder import remove_weights
 from tests.pipeline.generation.test_vllm_speculation import pointed_model
 from tests.pipeline.tiny_model import make_byte_tokenizer, make_config, make_model, make_samples, save_model
 

@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 from pipeline.models.merging import read_adapter
-from pipeline.weights.files import remove_weights, shared_folder, write_adapter, write_weights
+from pipeline.weights.files import write_adapter, write_weights
+from pipeline.weights.folder import remove_weights, shared_folder
 
 
 @contextmanager

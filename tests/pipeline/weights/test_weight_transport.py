@@ -28,7 +28,7 @@ from pipeline.weights.exchange import (
     call_key,
     host_and_port,
 )
-from pipeline.weights.files import remove_weights
+from pipeline.weights.folder import remove_weights
 from pipeline.weights.group import find_store
 
 CPU = torch.device("cpu")
