@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from benchmarks.sleeping_stages import REWARD, SleepingGenerator, SleepingTrainer, SynchronousScorer
-from configs.schema import Config, OutputConfig
+from configs.schema import ClusterConfig, Config, OutputConfig
 from curriculum.sampler import Sampler
 from curriculum.task import Task
+from pipeline.evaluation.scorers import reward_worker_starter
 from pipeline.host.stopping import StopRequest
 from pipeline.models.prompts import training_sampling
 from pipeline.planning.pipeline_model import PipelineShape, StageCosts
@@ -30,7 +31,6 @@ from pipeline.run.resume import GroupBasis, terms_of
 from pipeline.run.training_loop import TrainingLoop
 from pipeline.training.handle import TrainerHandle
 from rewards.pool import RewardPool
-from rewards.ray_worker import RayWorker
 
 Order = Literal["synchronous", "on-policy overlap", "asynchronous"]
 _TASKS = tuple(
@@ -93,7 +93,7 @@ def start_rewards(config: Config) -> RewardPool:
         config.execution,
         config.acceleration.reward_cache,
         config.acceleration.async_rewards.workers,
-        start_worker=RayWorker,
+        start_worker=reward_worker_starter(ClusterConfig(address="local")),
         timeout_s=600.0,
     )
 

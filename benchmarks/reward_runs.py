@@ -16,6 +16,7 @@ from benchmarks.completions import RealCompletion
 from benchmarks.reward_reference import reference_score
 from configs.schema import ExecutionConfig, RewardCacheConfig, RewardsConfig
 from curriculum.task import Task
+from pipeline.evaluation.scorers import local_reward_worker
 from rewards.cache import RewardCache
 from rewards.execution import start_sandbox
 from rewards.pool import RewardPool
@@ -32,10 +33,10 @@ _EXECUTION = ExecutionConfig()
 def throughput(completions: Sequence[RealCompletion], num_rounds: int, num_workers: int) -> dict[str, Any]:
     """Completions a second of the pool (no cache) and of a loop in one process, on the same programs.
 
-    The rounds alternate, so that what else the machine does falls on both. Needs a running Ray.
+    The rounds alternate, so that what else the machine does falls on both.
     """
     rates: dict[str, list[float]] = {"pool": [], "serial": []}
-    pool = RewardPool(_REWARDS, _EXECUTION, _NO_CACHE, num_workers)
+    pool = RewardPool(_REWARDS, _EXECUTION, _NO_CACHE, num_workers, start_worker=local_reward_worker)
     try:
         with start_sandbox(_EXECUTION) as sandbox, Scorer(_REWARDS, _EXECUTION, None, sandbox) as scorer:
             for _ in range(num_rounds):
@@ -100,12 +101,17 @@ def batches_of_64(
     after another, no cache. ``plain``: the same, with a fresh ruff process each, as a first version would
     have it. ``pool``: all 64 handed to the workers at once, with the cache and what it holds from the
     batches before. ``left``: what the pool still has to do when the last completion is there, if they
-    come one by one over ``generation_s``; of TRL's seconds, all are left then. Needs a running Ray.
+    come one by one over ``generation_s``; of TRL's seconds, all are left then.
     """
     walls_s: dict[str, list[float]] = {"trl": [], "plain": [], "pool": [], "left": []}
     with contextlib.ExitStack() as stack:
         # Each has a cache of its own: the second may not find what the first has scored.
-        pool, beside = (RewardPool(_REWARDS, _EXECUTION, RewardCacheConfig(), num_workers) for _ in range(2))
+        pool, beside = (
+            RewardPool(
+                _REWARDS, _EXECUTION, RewardCacheConfig(), num_workers, start_worker=local_reward_worker
+            )
+            for _ in range(2)
+        )
         stack.callback(pool.close)
         stack.callback(beside.close)
         sandbox = stack.enter_context(start_sandbox(_EXECUTION))

@@ -20,7 +20,6 @@ from benchmarks.report import add_output_options, publish
 from benchmarks.reward_runs import batches_of_64, replay, throughput
 from benchmarks.reward_stages import cache_times, distinct, fast_tier, type_checks
 from configs.schema import ExecutionConfig
-from pipeline.cluster.ray_start import start_ray
 from rewards.execution import start_sandbox
 
 _BATCH = 64
@@ -46,7 +45,6 @@ def measure(num_rounds: int, num_workers: int, limit: int | None) -> dict[str, A
             "humaneval_4_samples": replay(humaneval),
         },
     }
-    start_ray()
     figures["throughput"] = throughput(distinct(untrained)[:_NUM_FOR_POOL], num_rounds, num_workers)
     figures["batch_of_64"] = batches_of_64(batches[:limit], num_workers, _GENERATION_S)
     return {

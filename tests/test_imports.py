@@ -18,6 +18,7 @@ ARROWS = ("configs", "sandbox", "curriculum", "rewards", "pipeline")
 LADDER = (
     ("errors", "messages", "command_line"),
     ("host",),
+    ("processes",),
     ("cluster",),
     ("models",),
     ("weights",),
@@ -57,9 +58,8 @@ ALLOWED_IN = {
         "pipeline/generation/node_actor.py",
         "pipeline/cluster/ray_start.py",
         "pipeline/training/rank.py",
-        "pipeline/training/handle.py",
         "pipeline/cluster/courier.py",
-        "rewards/ray_worker.py",
+        "pipeline/processes/ray_remote.py",
     },
     "trl": {"pipeline/baseline/baseline.py", "pipeline/baseline/trl_setup.py"},
 }

@@ -146,11 +146,6 @@ class ActorLink:
             raise fault_of(error) from error
 
 
-def num_ray_gpus() -> int:
-    """The GPUs that Ray gives out."""
-    return int(ray.cluster_resources().get("GPU", 0))
-
-
 async def start_actor(settings: EngineSettings, environment: Mapping[str, str], num_gpus: float) -> ActorLink:
     """Start an actor with its share of a GPU and load the engine there; raises StageError when that fails."""
     # Ray's decorator makes a class of its own, which type checkers do not see.

@@ -1,9 +1,8 @@
 """The driver's handle to a vLLM engine, and where the engine runs.
 
-On a CPU, and wherever it shall be resident, the engine is a process of this machine that the driver starts
-itself (pipeline.generation.host): no Ray stands between process start and first token. On GPUs it is a Ray
-actor, so that Ray gives it its share of a device. Either dies with the driver, unless ``runtime.keep_alive``.
-``start_vllm_generator`` is called by pipeline.generation.start.
+The engine is a process of this machine that the driver starts itself (pipeline.generation.host), or where a
+run uses Ray an actor, which gets its share of a GPU. Either dies with the driver, unless
+``runtime.keep_alive``: what shall be resident is never Ray's.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from pipeline.generation.settings import (
 )
 from pipeline.generation.wire import Start
 from pipeline.host import spans as startup
-from pipeline.host.shares import gpu_shares
+from pipeline.host.shares import gpu_shares, num_gpus, uses_ray
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 
 T = TypeVar("T")
@@ -149,8 +148,8 @@ async def start_vllm_generator(
         launched = None
     try:
         async with asyncio.timeout(runtime.startup_timeout_s):
-            if device == "cuda" and not (runtime.keep_alive or runtime.attach or has_place):
-                link = await _in_actor(config, settings, environment)
+            if uses_ray(config, device) and not (runtime.keep_alive or runtime.attach or has_place):
+                link = await _in_actor(config, settings, environment, num_gpus(device))
             else:
                 client = await _attached(settings, environment, index) if runtime.attach else None
                 if client is None:
@@ -176,11 +175,13 @@ async def start_vllm_generator(
     return VllmGenerator(link, config)
 
 
-async def _in_actor(config: Config, settings: EngineSettings, environment: dict[str, str]) -> EngineLink:
-    # Imported here: a start on a CPU does without Ray at first.
-    from pipeline.generation.ray_actor import num_ray_gpus, start_actor
+async def _in_actor(
+    config: Config, settings: EngineSettings, environment: dict[str, str], num_there: int
+) -> EngineLink:
+    # Imported here: most runs do without Ray.
+    from pipeline.generation.ray_actor import start_actor
 
-    share = gpu_shares(config, num_ray_gpus()).generator
+    share = 0.0 if settings.on_cpu else gpu_shares(config, num_there).generator
     return await start_actor(settings, environment, share)
 
 

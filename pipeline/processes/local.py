@@ -37,12 +37,10 @@ _LAST_BYTES, _LAST_LINES = 4000, 12
 class LocalProcess:
     """See pipeline.processes.remote.Remote.
 
-    ``target`` is MODULE:CLASS, ``arguments`` are its constructor's; ``environment`` is added to this process's.
+    ``target`` is MODULE:CLASS, ``arguments`` are its constructor's; ``environment`` is added to ours.
     """
 
-    def __init__(
-        self, target: str, *arguments: object, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, target: str, *arguments: object, environment: Mapping[str, str] | None = None) -> None:
         self._connection, theirs = socket.socketpair()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (as long as the process)
         self._num_oom_kills = num_oom_kills()

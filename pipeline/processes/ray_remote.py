@@ -32,12 +32,14 @@ class RayServant:
 
     async def answer(self, call: Call) -> Answer:
         """See Servant."""
+        self._servant.expect(call)
         # In a task of its own, which can be cancelled without Ray's knowing.
         return await asyncio.create_task(self._servant.answer(call))
 
     @ray.method(num_returns="streaming")  # type: ignore[untyped-decorator]
     async def answers(self, call: Call) -> AsyncIterator[Answer]:
         """See Servant."""
+        self._servant.expect(call)
         async for answer in self._servant.answers(call):
             yield answer
 
@@ -60,10 +62,11 @@ class RayProcess:
         environment: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        actor_class: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(RayServant)
+        # The name of the class is what Ray shows of it, in its lists and those of processes.
+        named = type(target.partition(":")[2], (RayServant,), {})
+        actor_class: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(named)
         settings = {
             "max_concurrency": _MAX_CALLS,
-            # What a user sees of it in Ray's lists.
             "runtime_env": {"env_vars": dict(environment or {})},
             **(options or {}),
         }
@@ -129,7 +132,7 @@ class RayProcess:
         return answer
 
     def _obituary(self, error: ray.exceptions.RayError) -> ProcessGoneError:
-        """What happened to the actor or its node. Ray knows its own memory monitor's doing, and little else."""
+        """What happened to the actor or its node. Ray knows what its memory monitor did, and little else."""
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         if isinstance(error, ray.exceptions.OutOfMemoryError):
             return ProcessGoneError(f"Ray has ended its process for want of memory: {lines[0]}")

@@ -17,8 +17,9 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import AsyncIterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import AsyncGenerator, AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from typing import Any
 
 from pipeline.processes.wire import Answer, Call, Cancel, Cancelled, Done, Failed, Item, receive, send
@@ -36,25 +37,30 @@ class Servant:
         self._object: asyncio.Task[Any] | None = None
         self._thread = ThreadPoolExecutor(1, "calls")
         self._beside = ThreadPoolExecutor(1, "calls beside")
-        self._calls: dict[int, asyncio.Task[Any]] = {}
+        self._calls: dict[int, asyncio.Task[Any] | None] = {}  # None until it begins
+        self._cancelled: set[int] = set()  # before they began
+
+    def expect(self, call: Call) -> None:
+        """Note that ``call`` has come, so that from now on it can be cancelled."""
+        self._calls[call.call_id] = None
 
     async def answer(self, call: Call) -> Answer:
         """What came of a ``call`` that is no stream."""
-        self._note(call)
         try:
+            self._begin(call)
             return Done(call_id=call.call_id, value=await self._value(call))
         except asyncio.CancelledError:
             return Cancelled(call_id=call.call_id)
         except Exception as error:
             return _failed(call, error)
         finally:
-            self._calls.pop(call.call_id, None)
+            self._forget(call)
 
-    async def answers(self, call: Call) -> AsyncIterator[Answer]:
+    async def answers(self, call: Call) -> AsyncGenerator[Answer]:
         """The items of a stream, and then its end."""
-        self._note(call)
         end: Answer = Done(call_id=call.call_id)
         try:
+            self._begin(call)
             items: AsyncIterator[Any] = getattr(await self.made(), call.method)(*call.arguments)
             try:
                 async for item in items:
@@ -66,13 +72,17 @@ class Servant:
         except Exception as error:
             end = _failed(call, error)
         finally:
-            self._calls.pop(call.call_id, None)
+            self._forget(call)
         yield end
 
     def cancel(self, call_id: int) -> None:
-        """End that call, if it runs; a plain method that has begun goes on."""
-        if (call := self._calls.get(call_id)) is not None:
-            call.cancel()
+        """End that call, if it is not over; a plain method that has begun goes on."""
+        if call_id in self._calls:
+            task = self._calls[call_id]
+            if task is None:
+                self._cancelled.add(call_id)
+            else:
+                task.cancel()
 
     async def made(self) -> Any:
         """The object; raises what its constructor raised."""
@@ -80,10 +90,15 @@ class Servant:
             self._object = asyncio.create_task(self._make())
         return await asyncio.shield(self._object)
 
-    def _note(self, call: Call) -> None:
-        task = asyncio.current_task()
-        assert task is not None and not call.method.startswith("_")
-        self._calls[call.call_id] = task
+    def _begin(self, call: Call) -> None:
+        assert not call.method.startswith("_")
+        if call.call_id in self._cancelled:
+            raise asyncio.CancelledError
+        self._calls[call.call_id] = asyncio.current_task()
+
+    def _forget(self, call: Call) -> None:
+        self._calls.pop(call.call_id, None)
+        self._cancelled.discard(call.call_id)
 
     async def _make(self) -> Any:
         kind = find_class(self._target)
@@ -114,7 +129,10 @@ def find_class(target: str) -> Any:
 
 def _failed(call: Call, error: Exception) -> Failed:
     return Failed(
-        call_id=call.call_id, kind=type(error).__name__, text=str(error), trace="".join(traceback.format_exception(error))
+        call_id=call.call_id,
+        kind=type(error).__name__,
+        text=str(error),
+        trace="".join(traceback.format_exception(error)),
     )
 
 
@@ -125,9 +143,10 @@ async def serve(servant: Servant, reader: asyncio.StreamReader, writer: asyncio.
     async def answer(call: Call) -> None:
         try:
             if call.is_stream:
-                async for item in servant.answers(call):
-                    send(writer, item)
-                    await writer.drain()
+                async with aclosing(servant.answers(call)) as answers:
+                    async for item in answers:
+                        send(writer, item)
+                        await writer.drain()
             else:
                 send(writer, await servant.answer(call))
                 await writer.drain()
@@ -140,6 +159,7 @@ async def serve(servant: Servant, reader: asyncio.StreamReader, writer: asyncio.
             if isinstance(message, Cancel):
                 servant.cancel(message.call_id)
                 continue
+            servant.expect(message)
             jobs.add(job := asyncio.create_task(answer(message)))
             job.add_done_callback(jobs.discard)
     except EOFError:
