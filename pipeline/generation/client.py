@@ -25,12 +25,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline.errors import StageError
 from pipeline.generation.settings import IDLE_DEADLINE_S
-from pipeline.generation.wire import Call, Cancel, Done, Failed, Hello, Item, Start, Welcome, receive, send
+from pipeline.generation.wire import Hello, Start, Welcome
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.orphan_guard import MARK
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+from pipeline.processes.local import value_of
+from pipeline.processes.remote import ProcessGoneError, ProcessKilledError
+from pipeline.processes.wire import Answer, Call, Cancel, Item, receive, send
 
 HOST_MODULE = "pipeline.generation.host"
 _CLOSE_TIMEOUT_S = 15.0
@@ -38,14 +40,6 @@ _CONNECT_TIMEOUT_S = 5.0
 # From the end of the connection to the end of the process.
 _END_TIMEOUT_S = 2.0
 _LAST_LINES = 12
-
-
-class EngineGoneError(StageError):
-    """The engine's process is gone, or refused; the message says why."""
-
-
-class EngineKilledError(EngineGoneError):
-    """The engine's process got a SIGKILL that this run did not send; another try may well succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +74,7 @@ class LaunchedHost:
             return ""
         return "\n".join(lines[-_LAST_LINES:])
 
-    def obituary(self, num_oom_kills_before: int) -> EngineGoneError:
+    def obituary(self, num_oom_kills_before: int) -> ProcessGoneError:
         """How the host, which has closed its connection, ended, and its last words."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(_END_TIMEOUT_S)
@@ -91,7 +85,7 @@ class LaunchedHost:
             how = f"ended (status {status})" if status is not None else "closed its connection"
         words = self.last_words()
         text = f"the engine's process {self.process.pid} {how}" + (f":\n{words}" if words else "")
-        return EngineKilledError(text) if status == -signal.SIGKILL else EngineGoneError(text)
+        return ProcessKilledError(text) if status == -signal.SIGKILL else ProcessGoneError(text)
 
 
 def launch(
@@ -138,9 +132,9 @@ class EngineClient:
         self._writer = writer
         self._host = host
         self._numbers = itertools.count()
-        self._waiting: dict[int, asyncio.Queue[Item | Done | Failed]] = {}
+        self._waiting: dict[int, asyncio.Queue[Answer | ProcessGoneError]] = {}
         self._listening: asyncio.Task[None] | None = None
-        self._gone: str | None = None
+        self._gone: ProcessGoneError | None = None
         self._num_oom_kills = num_oom_kills()
         self.pid = 0
         self.is_kept = False
@@ -149,7 +143,7 @@ class EngineClient:
     async def start(cls, host: LaunchedHost, start: Start) -> EngineClient:
         """Have a launched host load its engine; with a deadline of the caller's.
 
-        Raises EngineGoneError, with the end of the host's log, when it dies instead.
+        Raises ProcessGoneError, with the end of the host's log, when it dies instead.
         """
         reader, writer = await asyncio.open_unix_connection(sock=host.connection)
         client = cls(reader, writer, host)
@@ -165,7 +159,7 @@ class EngineClient:
     async def connect(cls, path: Path) -> EngineClient:
         """Take the lease of a host found at ``path``; its engine is at its base weights then.
 
-        Raises EngineGoneError where nobody listens there or the host refuses.
+        Raises ProcessGoneError where nobody listens there or the host refuses.
         """
         reader, writer = await _open(path)
         client = cls(reader, writer, None)
@@ -173,7 +167,7 @@ class EngineClient:
         try:
             await client._be_welcomed()
         except EOFError as error:
-            raise EngineGoneError("the resident engine's process ended") from error
+            raise ProcessGoneError("the resident engine's process ended") from error
         client.is_kept = True
         return client
 
@@ -182,26 +176,25 @@ class EngineClient:
         assert isinstance(welcome, Welcome)
         if welcome.refusal is not None:
             self._writer.close()
-            raise EngineGoneError(welcome.refusal)
+            raise ProcessGoneError(welcome.refusal)
         self.pid = welcome.pid
         self._listening = asyncio.create_task(self._listen())
 
     async def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
         """The items that ``method`` of the engine yields; to leave the loop early cancels it there.
 
-        Raises EngineGoneError when the engine's process is gone, StageError when the method raised.
+        Raises ProcessGoneError when the engine's process is gone, StageError when the method raised.
         """
         call_id, answers = self._send_call(method, arguments, is_stream=True)
         is_done = False
         try:
             while True:
                 answer = await answers.get()
-                if isinstance(answer, Item):
-                    yield answer.value
-                    continue
-                is_done = True
-                self._raise_failure(answer)
-                return
+                is_done = not isinstance(answer, Item)
+                value = value_of(answer)
+                if is_done:
+                    return
+                yield value
         finally:
             del self._waiting[call_id]
             if not is_done and self._gone is None:
@@ -211,12 +204,9 @@ class EngineClient:
         """What ``method`` of the engine returns. Raises as ``stream``."""
         call_id, answers = self._send_call(method, arguments, is_stream=False)
         try:
-            answer = await answers.get()
+            return value_of(await answers.get())
         finally:
             del self._waiting[call_id]
-        self._raise_failure(answer)
-        assert isinstance(answer, Done)
-        return answer.value
 
     async def close(self) -> None:
         """Give the lease back; the host ends unless it is kept."""
@@ -239,17 +229,13 @@ class EngineClient:
 
     def _send_call(
         self, method: str, arguments: tuple[object, ...], *, is_stream: bool
-    ) -> tuple[int, asyncio.Queue[Item | Done | Failed]]:
+    ) -> tuple[int, asyncio.Queue[Answer | ProcessGoneError]]:
         if self._gone is not None:
-            raise EngineGoneError(self._gone)
+            raise self._gone
         call_id = next(self._numbers)
         answers = self._waiting[call_id] = asyncio.Queue()
         send(self._writer, Call(call_id=call_id, method=method, arguments=arguments, is_stream=is_stream))
         return call_id, answers
-
-    def _raise_failure(self, answer: Item | Done | Failed) -> None:
-        if isinstance(answer, Failed):
-            raise EngineGoneError(answer.reason) if self._gone is not None else StageError(answer.reason)
 
     async def _listen(self) -> None:
         try:
@@ -260,21 +246,21 @@ class EngineClient:
                     answers.put_nowait(message)
         except EOFError:
             if self._host is None:
-                self._gone = f"the engine's process {self.pid} died"
+                self._gone = ProcessGoneError(f"the engine's process {self.pid} died")
             else:
-                self._gone = str(await asyncio.to_thread(self._host.obituary, self._num_oom_kills))
-            for call_id, answers in self._waiting.items():
-                answers.put_nowait(Failed(call_id=call_id, reason=self._gone))
+                self._gone = await asyncio.to_thread(self._host.obituary, self._num_oom_kills)
+            for answers in self._waiting.values():
+                answers.put_nowait(self._gone)
 
 
 async def ask(path: Path, wants: str) -> Welcome:
-    """Ask the host at ``path`` for its "identity", or to "stop"; EngineGoneError where none listens."""
+    """Ask the host at ``path`` for its "identity", or to "stop"; ProcessGoneError where none listens."""
     reader, writer = await _open(path)
     try:
         send(writer, Hello(wants=wants, client_pid=os.getpid()))
         welcome = await asyncio.wait_for(receive(reader), _CONNECT_TIMEOUT_S)
     except (EOFError, TimeoutError) as error:
-        raise EngineGoneError(f"nobody answers at {path}") from error
+        raise ProcessGoneError(f"nobody answers at {path}") from error
     finally:
         writer.close()
     assert isinstance(welcome, Welcome)
@@ -285,11 +271,11 @@ async def _open(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
     try:
         return await asyncio.wait_for(asyncio.open_unix_connection(path), _CONNECT_TIMEOUT_S)
     except (OSError, TimeoutError) as error:
-        raise EngineGoneError(f"nobody listens at {path}") from error
+        raise ProcessGoneError(f"nobody listens at {path}") from error
 
 
 class EngineLink(Protocol):
-    """A way to an engine; a method raises StageError when it failed, EngineGoneError when the engine did."""
+    """A way to an engine; a method raises StageError when it failed, ProcessGoneError when the engine did."""
 
     pid: int
 

@@ -28,8 +28,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.generation.settings import EngineSettings
-from pipeline.generation.wire import Call, Cancel, Done, Failed, Hello, Item, Start, Welcome, receive, send
+from pipeline.generation.wire import Hello, Start, Welcome
 from pipeline.host import spans as startup
+from pipeline.processes.serve import failed
+from pipeline.processes.wire import Call, Cancel, Done, Item, receive, send
 
 PROCESS = "engine"
 _PR_SET_PDEATHSIG = 1
@@ -191,7 +193,9 @@ class EngineHost:
             # An engine in an unknown state serves nobody.
             self._end.set()
             self._client_pid = None
-            self._welcome(writer, f"its base weights could not be loaded again: {_reason(error)}")
+            self._welcome(
+                writer, f"its base weights could not be loaded again: {type(error).__name__}: {error}"
+            )
             await writer.drain()
             return
         self._welcome(writer)
@@ -244,7 +248,7 @@ class EngineHost:
             # A call may learn of the engine's end before the watch does, which ends this process: the client
             # must not take it for a failure of the call alone.
             if not await is_gone(self._engine):
-                send(writer, Failed(call_id=call.call_id, reason=_reason(error)))
+                send(writer, failed(call, error))
         finally:
             del self._calls[call.call_id]
 
@@ -265,10 +269,6 @@ def serve(descriptor: int, make_engine: Callable[[EngineSettings], Engine]) -> N
             await EngineHost(make_engine).run(socket.socket(fileno=descriptor))
 
     asyncio.run(main())
-
-
-def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def main() -> None:

@@ -17,10 +17,10 @@ from typing import Any
 import ray
 
 from pipeline.errors import StageError
-from pipeline.generation.client import EngineGoneError
 from pipeline.generation.host import is_gone
 from pipeline.generation.settings import EngineSettings
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+from pipeline.processes.remote import ProcessGoneError
 
 _CLOSE_TIMEOUT_S = 15.0
 _CAUSE_LINES, _CAUSE_LENGTH = 8, 500
@@ -167,4 +167,4 @@ def fault_of(error: ray.exceptions.RayError) -> StageError:
         return StageError(f"{type(error.cause).__name__}: {error.cause}")
     # What follows the first lines is the log of the node.
     lines = [line.strip() for line in str(error).splitlines() if line.strip()][:_CAUSE_LINES]
-    return EngineGoneError(f"{type(error).__name__}: {'; '.join(lines)}"[:_CAUSE_LENGTH])
+    return ProcessGoneError(f"{type(error).__name__}: {'; '.join(lines)}"[:_CAUSE_LENGTH])

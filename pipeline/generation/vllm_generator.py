@@ -15,15 +15,7 @@ from typing import TypeVar
 from configs.schema import Config
 from pipeline.errors import StageError
 from pipeline.generation import resident
-from pipeline.generation.client import (
-    EngineClient,
-    EngineGoneError,
-    EngineKilledError,
-    EngineLink,
-    HostLink,
-    LaunchedHost,
-    launch,
-)
+from pipeline.generation.client import EngineClient, EngineLink, HostLink, LaunchedHost, launch
 from pipeline.generation.generator import GeneratorError, GeneratorLostError, require_version
 from pipeline.generation.settings import (
     IDLE_DEADLINE_S,
@@ -37,6 +29,7 @@ from pipeline.generation.wire import Start
 from pipeline.host import spans as startup
 from pipeline.host.shares import gpu_shares, num_gpus, uses_ray
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+from pipeline.processes.remote import ProcessGoneError, ProcessKilledError
 
 T = TypeVar("T")
 
@@ -121,7 +114,7 @@ class VllmGenerator:
         await self._link.kill()
 
     def _fault(self, what: str, error: StageError) -> GeneratorError:
-        kind = GeneratorLostError if isinstance(error, EngineGoneError) else GeneratorError
+        kind = GeneratorLostError if isinstance(error, ProcessGoneError) else GeneratorError
         return kind(f"{self._name} {what}: {error}")
 
 
@@ -168,7 +161,7 @@ async def start_vllm_generator(
         raise GeneratorError(
             f"vLLM did not start within {runtime.startup_timeout_s:.0f} s (runtime.startup_timeout_s)"
         ) from error
-    except EngineKilledError as error:
+    except ProcessKilledError as error:
         raise GeneratorLostError(f"vLLM did not start: {error}") from error
     except StageError as error:
         raise GeneratorError(f"vLLM failed to start: {error}") from error
@@ -198,7 +191,7 @@ async def _attached(settings: EngineSettings, environment: dict[str, str], index
                 with startup.span("driver", "attach to the resident engine"):
                     return await EngineClient.connect(resident.socket_path(index))
             reason = f"process {found.pid} is another engine ({'; '.join(differing)})"
-        except EngineGoneError as error:
+        except ProcessGoneError as error:
             reason = f"process {found.pid}: {error}"
     print(f"note: no resident engine to attach to: {reason}; starting one", file=sys.stderr)
     return None

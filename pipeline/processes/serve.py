@@ -52,7 +52,7 @@ class Servant:
         except asyncio.CancelledError:
             return Cancelled(call_id=call.call_id)
         except Exception as error:
-            return _failed(call, error)
+            return failed(call, error)
         finally:
             self._forget(call)
 
@@ -70,7 +70,7 @@ class Servant:
         except asyncio.CancelledError:
             end = Cancelled(call_id=call.call_id)
         except Exception as error:
-            end = _failed(call, error)
+            end = failed(call, error)
         finally:
             self._forget(call)
         yield end
@@ -127,7 +127,8 @@ def find_class(target: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _failed(call: Call, error: Exception) -> Failed:
+def failed(call: Call, error: Exception) -> Failed:
+    """The answer to a ``call`` that raised ``error``."""
     return Failed(
         call_id=call.call_id,
         kind=type(error).__name__,

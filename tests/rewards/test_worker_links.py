@@ -61,7 +61,7 @@ def test_calls_are_answered_in_their_order_from_another_process(worker: WorkerLi
 
 
 def test_a_call_that_raises_fails_alone(worker: WorkerLink) -> None:
-    wrong = worker.call("score", TASK, None)  # type: ignore[arg-type]
+    wrong = worker.call("score", TASK, None)
     with pytest.raises(WorkerCallError, match="Error: "):
         wrong.result(WAIT_S)
     assert worker.call("score", TASK, answer("a + b")).result(WAIT_S).result.passed

@@ -130,7 +130,7 @@ def test_streams_overlap_and_one_that_is_left_is_cancelled_there(async_worker: R
         async def numbers(delay_s: float) -> list[int]:
             return [item async for item in async_worker.stream("count", 3, delay_s)]
 
-        assert await asyncio.gather(numbers(0.05), numbers(0.0)) == [[0, 1, 2], [0, 1, 2]]
+        assert tuple(await asyncio.gather(numbers(0.05), numbers(0.0))) == ([0, 1, 2], [0, 1, 2])
         stream = async_worker.stream("count", 100_000, 0.01)
         assert await anext(stream) == 0
         await stream.aclose()  # type: ignore[attr-defined]

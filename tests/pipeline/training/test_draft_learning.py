@@ -245,10 +245,13 @@ def test_the_trainers_first_rank_learns_from_each_step_and_publishes_what_it_lea
     first, second = BATCH.samples[:2], BATCH.samples[2:]
     rank.accumulate(TrainBatch(step=1, samples=first, num_tokens=25))
     assert rank.step(TrainBatch(step=1, samples=second, num_tokens=23, part=1)).policy_version == 1
-    assert rank.publish(str(tmp_path)).draft_path is None
+    update = rank.publish(str(tmp_path))
+    assert update is not None and update.draft_path is None
+    assert rank._draft is not None
     settled(rank._draft)
     rank.step(replace(BATCH, step=2))
     update = rank.publish(str(tmp_path))
+    assert update is not None and update.draft_path is not None
     assert (update.policy_version, Path(update.draft_path).name) == (2, "draft-000001.safetensors")
     metrics = rank.step(replace(BATCH, step=3)).metrics
     assert metrics["draft/loss"] == pytest.approx(make_draft(folder).learn(BATCH.samples), rel=1e-4)
