@@ -54,7 +54,6 @@ ALLOWED_IN = {
         "benchmarks/sleeping_stages.py",
         "pipeline/baseline/baseline.py",
         "pipeline/cluster/places.py",
-        "pipeline/generation/ray_actor.py",
         "pipeline/generation/node_actor.py",
         "pipeline/cluster/ray_start.py",
         "pipeline/training/rank.py",

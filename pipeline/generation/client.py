@@ -1,12 +1,9 @@
 """Start an engine host, or connect to one, and call its engine. Light: imports no model library.
 
 ``launch`` starts the process and returns at once, so that it imports vLLM while the caller goes on;
-``EngineClient`` is the connection in an event loop.
-
-The way from the driver to a vLLM engine, and the one to a process of this machine.
-
-It carries requests and weight updates and knows no deadlines (pipeline.generation.vllm_generator has those).
-The way to a Ray actor is in pipeline.generation.ray_actor.
+``EngineClient`` is the connection in an event loop; ``EngineLink`` is an engine at the other end of that or
+of a Ray actor (pipeline.generation.ray_actor). None of it knows a deadline: pipeline.generation.vllm_generator
+has those.
 """
 
 from __future__ import annotations
@@ -210,6 +207,12 @@ class EngineClient:
 
     async def close(self) -> None:
         """Give the lease back; the host ends unless it is kept."""
+        if self.is_kept:
+            print(
+                f"the engine (process {self.pid}) stays for {IDLE_DEADLINE_S / 60:.0f} minutes: "
+                "--attach uses it, --stop-resident ends it",
+                file=sys.stderr,
+            )
         if self._listening is not None:
             self._listening.cancel()
         self._writer.close()
@@ -274,29 +277,20 @@ async def _open(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
         raise ProcessGoneError(f"nobody listens at {path}") from error
 
 
-class EngineLink(Protocol):
-    """A way to an engine; a method raises StageError when it failed, ProcessGoneError when the engine did."""
+class EngineEnd(Protocol):
+    """This end of a connection to the process of an engine."""
 
     pid: int
 
-    def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
-        """See VllmEngine.generate."""
+    async def call(self, method: str, *arguments: object) -> Any:
+        """What ``method`` of the engine returns.
+
+        Raises ProcessGoneError when the engine's process is gone, StageError when the method raised.
+        """
         ...
 
-    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
-        """See VllmEngine.update_weights."""
-        ...
-
-    async def prepare(self) -> str:
-        """See VllmEngine.prepare."""
-        ...
-
-    async def stats(self) -> dict[str, float]:
-        """See VllmEngine.stats."""
-        ...
-
-    async def reset(self) -> None:
-        """See VllmEngine.reset."""
+    def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
+        """The items that ``method`` yields; to leave the loop early cancels it there. Raises as ``call``."""
         ...
 
     async def close(self) -> None:
@@ -308,44 +302,38 @@ class EngineLink(Protocol):
         ...
 
 
-class HostLink:
-    """An engine in an engine host."""
+class EngineLink:
+    """An engine in another process: the methods of VllmEngine. They raise as those of EngineEnd."""
 
-    def __init__(self, client: EngineClient) -> None:
-        self._client = client
-        self.pid = client.pid
+    def __init__(self, end: EngineEnd) -> None:
+        self._end = end
+        self.pid = end.pid
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
-        """See EngineLink."""
-        return self._client.stream("generate", request)
+        """See VllmEngine.generate."""
+        return self._end.stream("generate", request)
 
     async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
-        """See EngineLink."""
-        loaded: WeightsLoaded = await self._client.call("update_weights", update)
+        """See VllmEngine.update_weights."""
+        loaded: WeightsLoaded = await self._end.call("update_weights", update)
         return loaded
 
     async def prepare(self) -> str:
-        """See EngineLink."""
-        return str(await self._client.call("prepare"))
+        """See VllmEngine.prepare."""
+        return str(await self._end.call("prepare"))
 
     async def stats(self) -> dict[str, float]:
-        """See EngineLink."""
-        return dict(await self._client.call("stats"))
+        """See VllmEngine.stats."""
+        return dict(await self._end.call("stats"))
 
     async def reset(self) -> None:
-        """See EngineLink."""
-        await self._client.call("reset")
+        """See VllmEngine.reset."""
+        await self._end.call("reset")
 
     async def close(self) -> None:
-        """See EngineLink."""
-        if self._client.is_kept:
-            print(
-                f"the engine (process {self.pid}) stays for {IDLE_DEADLINE_S / 60:.0f} minutes: "
-                "--attach uses it, --stop-resident ends it",
-                file=sys.stderr,
-            )
-        await self._client.close()
+        """End the engine, or leave it to a later run."""
+        await self._end.close()
 
     async def kill(self) -> None:
-        """See EngineLink."""
-        await self._client.kill()
+        """End the engine at once, without its help."""
+        await self._end.kill()

@@ -15,7 +15,7 @@ from typing import TypeVar
 from configs.schema import Config
 from pipeline.errors import StageError
 from pipeline.generation import resident
-from pipeline.generation.client import EngineClient, EngineLink, HostLink, LaunchedHost, launch
+from pipeline.generation.client import EngineClient, EngineLink, LaunchedHost, launch
 from pipeline.generation.generator import GeneratorError, GeneratorLostError, require_version
 from pipeline.generation.settings import (
     IDLE_DEADLINE_S,
@@ -149,7 +149,7 @@ async def start_vllm_generator(
                     client = await _started(settings, environment, index, runtime.keep_alive, launched)
                 elif launched is not None:
                     launched.kill()
-                link = HostLink(client)
+                link = EngineLink(client)
             try:
                 note = await link.prepare()
             except BaseException:

@@ -65,11 +65,12 @@ class RayProcess:
         # The name of the class is what Ray shows of it, in its lists and those of processes.
         named = type(target.partition(":")[2], (RayServant,), {})
         actor_class: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(named)
-        settings = {
+        settings: dict[str, Any] = {
             "max_concurrency": _MAX_CALLS,
-            "runtime_env": {"env_vars": dict(environment or {})},
             **(options or {}),
         }
+        if environment:
+            settings["runtime_env"] = {"env_vars": dict(environment)}
         self._num_oom_kills = num_oom_kills()
         self._actor = actor_class.options(**settings).remote(target, arguments)
         self._numbers = itertools.count()
