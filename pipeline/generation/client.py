@@ -1,16 +1,14 @@
 """Start an engine host, or connect to one, and call its engine. Light: imports no model library.
 
 ``launch`` starts the process and returns at once, so that it imports vLLM while the caller goes on;
-``EngineClient`` is the connection in an event loop; ``EngineLink`` is an engine at the other end of that or
-of a Ray actor (pipeline.generation.ray_actor). None of it knows a deadline: pipeline.generation.vllm_generator
-has those.
+``EngineClient`` is the connection; ``EngineLink`` is an engine at the other end of that or of a Ray actor
+(pipeline.generation.ray_actor). None of it knows a deadline; pipeline.generation.vllm_generator has those.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import os
 import signal
 import socket
@@ -27,9 +25,9 @@ from pipeline.generation.wire import Hello, Start, Welcome
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.orphan_guard import MARK
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
-from pipeline.processes.local import value_of
+from pipeline.processes.connection import Connection
 from pipeline.processes.remote import ProcessGoneError, ProcessKilledError
-from pipeline.processes.wire import Answer, Call, Cancel, Item, receive, send
+from pipeline.processes.wire import frame, receive, receive_from, send
 
 HOST_MODULE = "pipeline.generation.host"
 _CLOSE_TIMEOUT_S = 15.0
@@ -120,21 +118,16 @@ def _delete_old_logs(folder: Path) -> None:
 
 
 class EngineClient:
-    """A connection to a host, with the lease of its engine. Belongs to one event loop."""
+    """A connection to a host, with the lease of its engine; see EngineEnd."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: LaunchedHost | None
+        self, connection: socket.socket, pid: int, host: LaunchedHost | None, *, is_kept: bool
     ) -> None:
-        self._reader = reader
-        self._writer = writer
+        self.pid = pid
+        self.is_kept = is_kept
         self._host = host
-        self._numbers = itertools.count()
-        self._waiting: dict[int, asyncio.Queue[Answer | ProcessGoneError]] = {}
-        self._listening: asyncio.Task[None] | None = None
-        self._gone: ProcessGoneError | None = None
         self._num_oom_kills = num_oom_kills()
-        self.pid = 0
-        self.is_kept = False
+        self._connection = Connection(connection, self._obituary)
 
     @classmethod
     async def start(cls, host: LaunchedHost, start: Start) -> EngineClient:
@@ -142,15 +135,12 @@ class EngineClient:
 
         Raises ProcessGoneError, with the end of the host's log, when it dies instead.
         """
-        reader, writer = await asyncio.open_unix_connection(sock=host.connection)
-        client = cls(reader, writer, host)
-        send(writer, start)
+        num_before = num_oom_kills()
         try:
-            await client._be_welcomed()
+            pid = await _welcomed(host.connection, start)
         except EOFError as error:
-            raise await asyncio.to_thread(host.obituary, client._num_oom_kills) from error
-        client.is_kept = start.socket_path is not None
-        return client
+            raise await asyncio.to_thread(host.obituary, num_before) from error
+        return cls(host.connection, pid, host, is_kept=start.socket_path is not None)
 
     @classmethod
     async def connect(cls, path: Path) -> EngineClient:
@@ -158,52 +148,25 @@ class EngineClient:
 
         Raises ProcessGoneError where nobody listens there or the host refuses.
         """
-        reader, writer = await _open(path)
-        client = cls(reader, writer, None)
-        send(writer, Hello(wants="lease", client_pid=os.getpid()))
+        connection = socket.socket(socket.AF_UNIX)
         try:
-            await client._be_welcomed()
+            connection.settimeout(_CONNECT_TIMEOUT_S)
+            connection.connect(str(path))
+            connection.settimeout(None)
+            pid = await _welcomed(connection, Hello(wants="lease", client_pid=os.getpid()))
+        except OSError as error:
+            raise ProcessGoneError(f"nobody listens at {path}") from error
         except EOFError as error:
             raise ProcessGoneError("the resident engine's process ended") from error
-        client.is_kept = True
-        return client
+        return cls(connection, pid, None, is_kept=True)
 
-    async def _be_welcomed(self) -> None:
-        welcome = await receive(self._reader)
-        assert isinstance(welcome, Welcome)
-        if welcome.refusal is not None:
-            self._writer.close()
-            raise ProcessGoneError(welcome.refusal)
-        self.pid = welcome.pid
-        self._listening = asyncio.create_task(self._listen())
-
-    async def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
-        """The items that ``method`` of the engine yields; to leave the loop early cancels it there.
-
-        Raises ProcessGoneError when the engine's process is gone, StageError when the method raised.
-        """
-        call_id, answers = self._send_call(method, arguments, is_stream=True)
-        is_done = False
-        try:
-            while True:
-                answer = await answers.get()
-                is_done = not isinstance(answer, Item)
-                value = value_of(answer)
-                if is_done:
-                    return
-                yield value
-        finally:
-            del self._waiting[call_id]
-            if not is_done and self._gone is None:
-                send(self._writer, Cancel(call_id=call_id))
+    def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
+        """See EngineEnd."""
+        return self._connection.stream(method, *arguments)
 
     async def call(self, method: str, *arguments: object) -> Any:
-        """What ``method`` of the engine returns. Raises as ``stream``."""
-        call_id, answers = self._send_call(method, arguments, is_stream=False)
-        try:
-            return value_of(await answers.get())
-        finally:
-            del self._waiting[call_id]
+        """See EngineEnd."""
+        return await asyncio.wrap_future(self._connection.call(method, *arguments))
 
     async def close(self) -> None:
         """Give the lease back; the host ends unless it is kept."""
@@ -213,47 +176,43 @@ class EngineClient:
                 "--attach uses it, --stop-resident ends it",
                 file=sys.stderr,
             )
-        if self._listening is not None:
-            self._listening.cancel()
-        self._writer.close()
+        self._connection.close()
         if self._host is not None and not self.is_kept:
             await asyncio.to_thread(self._host.end)
 
     async def kill(self) -> None:
         """End the host, whatever it is doing; a resident one too, whose lease this is."""
-        if self._listening is not None:
-            self._listening.cancel()
-        self._writer.close()
+        self._connection.close()
         if self._host is not None:
             await asyncio.to_thread(self._host.kill)
-        elif self._gone is None:
+        else:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    def _send_call(
-        self, method: str, arguments: tuple[object, ...], *, is_stream: bool
-    ) -> tuple[int, asyncio.Queue[Answer | ProcessGoneError]]:
-        if self._gone is not None:
-            raise self._gone
-        call_id = next(self._numbers)
-        answers = self._waiting[call_id] = asyncio.Queue()
-        send(self._writer, Call(call_id=call_id, method=method, arguments=arguments, is_stream=is_stream))
-        return call_id, answers
+    def _obituary(self) -> ProcessGoneError:
+        if self._host is None:
+            return ProcessGoneError(f"the engine's process {self.pid} died")
+        return self._host.obituary(self._num_oom_kills)
 
-    async def _listen(self) -> None:
-        try:
-            while True:
-                message = await receive(self._reader)
-                # What comes for a call that was cancelled is let go.
-                if (answers := self._waiting.get(message.call_id)) is not None:
-                    answers.put_nowait(message)
-        except EOFError:
-            if self._host is None:
-                self._gone = ProcessGoneError(f"the engine's process {self.pid} died")
-            else:
-                self._gone = await asyncio.to_thread(self._host.obituary, self._num_oom_kills)
-            for answers in self._waiting.values():
-                answers.put_nowait(self._gone)
+
+async def _welcomed(connection: socket.socket, greeting: Start | Hello) -> int:
+    """Send ``greeting``; the host's process id. EOFError when it ends, ProcessGoneError when it refuses."""
+
+    def greet() -> Welcome:
+        connection.sendall(frame(greeting))
+        welcome: Welcome = receive_from(connection)
+        return welcome
+
+    try:
+        welcome = await asyncio.to_thread(greet)
+    except asyncio.CancelledError:
+        # The thread waits no longer, then.
+        connection.shutdown(socket.SHUT_RDWR)
+        raise
+    if welcome.refusal is not None:
+        connection.close()
+        raise ProcessGoneError(welcome.refusal)
+    return welcome.pid
 
 
 async def ask(path: Path, wants: str) -> Welcome:

@@ -80,7 +80,7 @@ class NodeActor:
             _end(error)
 
     async def update_weights(self, update: WeightUpdate, reference: Any) -> WeightsLoaded:
-        """Load ``update``: from its path, or from the Files of ``reference`` on another node than the driver's."""
+        """Load ``update``: from its path, or on another node from the Files of ``reference``."""
         try:
             loaded: WeightsLoaded
             if reference is None:

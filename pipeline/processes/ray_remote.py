@@ -15,7 +15,7 @@ from typing import Any
 import ray
 
 from pipeline.host.limits import num_oom_kills, why_killed
-from pipeline.processes.local import settle, value_of
+from pipeline.processes.connection import settle, value_of
 from pipeline.processes.remote import ProcessGoneError
 from pipeline.processes.serve import Servant
 from pipeline.processes.wire import Answer, Call, Item

@@ -52,7 +52,7 @@ class Servant:
         except asyncio.CancelledError:
             return Cancelled(call_id=call.call_id)
         except Exception as error:
-            return failed(call, error)
+            return await self.failed(call, error)
         finally:
             self._forget(call)
 
@@ -70,7 +70,7 @@ class Servant:
         except asyncio.CancelledError:
             end = Cancelled(call_id=call.call_id)
         except Exception as error:
-            end = failed(call, error)
+            end = await self.failed(call, error)
         finally:
             self._forget(call)
         yield end
@@ -89,6 +89,15 @@ class Servant:
         if self._object is None:
             self._object = asyncio.create_task(self._make())
         return await asyncio.shield(self._object)
+
+    async def failed(self, call: Call, error: Exception) -> Failed:
+        """The answer to a ``call`` that raised ``error``."""
+        return Failed(
+            call_id=call.call_id,
+            kind=type(error).__name__,
+            text=str(error),
+            trace="".join(traceback.format_exception(error)),
+        )
 
     def _begin(self, call: Call) -> None:
         assert not call.method.startswith("_")
@@ -127,16 +136,6 @@ def find_class(target: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def failed(call: Call, error: Exception) -> Failed:
-    """The answer to a ``call`` that raised ``error``."""
-    return Failed(
-        call_id=call.call_id,
-        kind=type(error).__name__,
-        text=str(error),
-        trace="".join(traceback.format_exception(error)),
-    )
-
-
 async def serve(servant: Servant, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answer the calls that come, until the other end is gone; those that run then are cancelled."""
     jobs: set[asyncio.Task[None]] = set()
@@ -166,8 +165,9 @@ async def serve(servant: Servant, reader: asyncio.StreamReader, writer: asyncio.
     except EOFError:
         pass
     finally:
-        for job in jobs:
+        for job in (left := list(jobs)):
             job.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
 
 async def _serve_owner(target: str, connection: socket.socket) -> None:
