@@ -203,9 +203,11 @@ class EngineHost:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the client's calls until it leaves; then nothing of it is left running."""
         assert self._engine is not None
+        servant = _EngineServant(self._engine)
         try:
-            await serve(_EngineServant(self._engine), reader, writer)
+            await serve(servant, reader, writer)
         finally:
+            await servant.clear()
             writer.close()
             self._client_pid = None
             self._idle_since_s = time.monotonic()

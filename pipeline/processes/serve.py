@@ -84,6 +84,13 @@ class Servant:
             else:
                 task.cancel()
 
+    async def clear(self) -> None:
+        """Cancel all calls, and wait until they have ended."""
+        left = [task for task in self._calls.values() if task is not None]
+        for call_id in list(self._calls):
+            self.cancel(call_id)
+        await asyncio.gather(*left, return_exceptions=True)
+
     async def made(self) -> Any:
         """The object; raises what its constructor raised."""
         if self._object is None:
@@ -137,7 +144,7 @@ def find_class(target: str) -> Any:
 
 
 async def serve(servant: Servant, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer the calls that come, until the other end is gone; those that run then are cancelled."""
+    """Answer the calls that come, until the other end is gone; ``clear`` ends those that run then."""
     jobs: set[asyncio.Task[None]] = set()
 
     async def answer(call: Call) -> None:
@@ -163,11 +170,7 @@ async def serve(servant: Servant, reader: asyncio.StreamReader, writer: asyncio.
             jobs.add(job := asyncio.create_task(answer(message)))
             job.add_done_callback(jobs.discard)
     except EOFError:
-        pass
-    finally:
-        for job in (left := list(jobs)):
-            job.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        return
 
 
 async def _serve_owner(target: str, connection: socket.socket) -> None:
@@ -177,6 +180,14 @@ async def _serve_owner(target: str, connection: socket.socket) -> None:
     # What it raises is told to whoever calls.
     making.add_done_callback(lambda made: made.cancelled() or made.exception())
     await serve(servant, reader, writer)
+    # In the middle of a call, perhaps: what it started ends with this process.
+    _leave(0)
+
+
+def _leave(status: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def main() -> None:
@@ -192,12 +203,10 @@ def main() -> None:
     try:
         asyncio.run(_serve_owner(target, connection))
     except EOFError:
-        pass
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # In the middle of a call, perhaps: what it started ends with this process.
-        os._exit(0)
+        _leave(0)
+    except Exception:
+        traceback.print_exc()
+        _leave(1)
 
 
 if __name__ == "__main__":

@@ -210,8 +210,10 @@ import sys, time
 from pipeline.processes.local import LocalProcess
 
 remote = LocalProcess(sys.argv[1], "a")
-print(remote.call("pid").result(), flush=True)
+pid = remote.call("pid").result()
 remote.call("note", "x", 1000.0)
+remote.call_beside("answer").result()
+print(pid, flush=True)
 time.sleep(1000)
 """
 
