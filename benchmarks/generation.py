@@ -19,19 +19,27 @@ import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from importlib.metadata import distributions
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.machine import hardware
-from benchmarks.report import add_output_options, publish
-from benchmarks.shallow_model import save_shallow
+from torch import nn
+
+from benchmarks.report import (
+    check_at_least_one,
+    check_cores,
+    circumstances,
+    make_parser,
+    own_cores,
+    publish,
+    table_text,
+)
 from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
 from pipeline.generation.settings import engine_environment
 from pipeline.host.orphan_guard import guarded
 from pipeline.models.find import resolve_model
+from pipeline.models.loading import load_model, load_tokenizer
 
 _GENERATIONS_PER_TASK = 8
 _MIN_SEQUENCES = 16
@@ -128,11 +136,6 @@ def contender_environment(name: str, config: Config) -> dict[str, str]:
     return {**quiet, "VLLM_CPU_OMP_THREADS_BIND": cores, "OMP_NUM_THREADS": str(num_threads)}
 
 
-def own_cores(num_threads: int) -> list[int]:
-    """The first ``num_threads`` cores that this process may use."""
-    return sorted(os.sched_getaffinity(0))[:num_threads]
-
-
 def task_slices(batches: Sequence[int], num_repeats: int) -> Iterator[tuple[int, int, list[str]]]:
     """``(repeat, sequences in flight, task ids)`` of every round: no task is in two of them.
 
@@ -190,14 +193,26 @@ async def measure(given: argparse.Namespace) -> dict[str, Any]:
             "model": given.model,
             "draft_model": f"first {given.draft_layers} layers" if given.draft_layers else given.draft_model,
         },
-        "hardware": hardware(),
         # On CPU the distribution is named vllm-cpu.
-        "versions": {
-            one.name: one.version
-            for one in distributions()
-            if one.name in ("torch", "transformers", "vllm", "vllm-cpu")
-        },
+        **circumstances("torch", "transformers", "vllm", "vllm-cpu"),
     }
+
+
+def save_shallow(model_path: Path, num_layers: int, folder: Path) -> None:
+    """Write the model in ``model_path`` with its first ``num_layers`` layers only to ``folder``.
+
+    A draft model where there is no smaller one of the family. It was not trained as one, so what it drafts is
+    seldom kept: a figure with it says what drafting costs, and is a lower bound of what a trained one gains.
+    Raises ValueError where the model has fewer layers.
+    """
+    model = load_model(model_path)
+    layers = model.model.layers
+    if not 0 < num_layers <= len(layers):
+        raise ValueError(f"--draft-layers: value {num_layers}: {model_path} has {len(layers)} layers")
+    model.model.layers = nn.ModuleList(layers[:num_layers])
+    model.config.num_hidden_layers = num_layers
+    model.save_pretrained(folder)
+    load_tokenizer(model_path).save_pretrained(folder)
 
 
 async def _warm_up(processes: Sequence[Process]) -> None:
@@ -240,13 +255,7 @@ def table(result: dict[str, Any]) -> str:
     """What a reader wants to see, in Markdown: one row a contender, tok/s of both passes and the ratio."""
     machine, settings = result["hardware"], result["settings"]
     batches = list(result["in_flight"])
-    lines = [
-        f"{settings['model']}, at most {settings['max_completion_length']} tokens; {machine['cpu']}, "
-        f"{settings['threads']} cores; tok/s first pass, second pass (times plain in the second)",
-        "",
-        f"| sequences in flight | {' | '.join(batches)} | accepted of drafted, by sequences |",
-        f"|---|{'---|' * len(batches)}---|",
-    ]
+    rows = []
     for contender in next(iter(result["in_flight"].values())):
         cells, kept = [], []
         for batch in batches:
@@ -255,15 +264,18 @@ def table(result: dict[str, Any]) -> str:
             cells.append(f"{first['tokens_per_s']:.0f}, {second['tokens_per_s']:.0f}{ratio}")
             if "acceptance" in second:
                 kept.append(f"{100 * second['acceptance']:.0f} % ({second['accepted_length']:.1f} a draft)")
-        lines.append(f"| {' | '.join([contender, *cells, ', '.join(kept)])} |")
-    return "\n".join(lines)
+        rows.append([contender, *cells, ", ".join(kept)])
+    above = (
+        f"{settings['model']}, at most {settings['max_completion_length']} tokens; {machine['cpu']}, "
+        f"{settings['threads']} cores; tok/s first pass, second pass (times plain in the second)"
+    )
+    head = ["sequences in flight", *batches, "accepted of drafted, by sequences"]
+    return table_text(head, rows, above=above)
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; what cannot be is refused before anything starts."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = make_parser(__doc__)
     names = [*_OWN, *_RIVALS]
     parser.add_argument("--threads", type=int, default=2, help="cores, the first that this process may use")
     parser.add_argument("--batch", type=_numbers, default=[1, 4, 16, 64], help="sequences in flight: 1,4")
@@ -273,7 +285,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--draft-model", help="folder of a smaller model; without one draft is left out")
     parser.add_argument("--draft-layers", type=int, help="draft with the model's own first layers")
     parser.add_argument("--contenders", type=lambda text: text.split(","), help=f"of {','.join(names)}")
-    add_output_options(parser)
     parser.add_argument("--json", dest="output", type=Path, help="the same as --output")
     given = parser.parse_args(arguments)
     if given.contenders is None:
@@ -283,11 +294,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         parser.error(f"--contenders: {', '.join(unknown)}: choose from {', '.join(names)}")
     if "draft" in given.contenders and not _has_draft(given):
         parser.error("--contenders: draft needs --draft-model or --draft-layers")
-    if min(given.threads, given.repeats, given.length, *given.batch) < 1:
-        parser.error("--threads, --repeats, --length and --batch must be at least 1")
-    num_cores = len(os.sched_getaffinity(0))
-    if given.threads > num_cores:
-        parser.error(f"--threads {given.threads}: this process may use {num_cores} cores")
+    check_at_least_one(parser, given, ("threads", "repeats", "length", "batch"))
+    check_cores(parser, given.threads, "--threads")
     return given
 
 

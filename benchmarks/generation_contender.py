@@ -1,9 +1,9 @@
 """One contender of benchmarks.generation in a process of its own: passes over tasks in, figures out.
 
-Reads lines of JSON on stdin: first what to start, then one pass a line; answers each with one line of JSON.
-The pipeline's own engine runs as the pipeline runs it (pipeline.generation.vllm.engine with the settings that
-pipeline.generation.vllm_generator makes of a configuration). Its rivals are vLLM with its own defaults, and
-Transformers' ``generate`` on left-padded batches. Started by benchmarks.generation.
+Reads lines of JSON on stdin: first what to start, then one pass a line; answers each with one line of
+JSON. The pipeline's own engine runs as the pipeline runs it (pipeline.generation.vllm.engine with the
+settings that a configuration makes). Its rivals are vLLM with its own defaults, and Transformers'
+``generate`` on left-padded batches. Started by benchmarks.generation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 import torch
 from transformers import GenerationConfig
@@ -34,40 +34,42 @@ from pipeline.models.prompts import encode_prompt, training_sampling
 Prompts = Sequence[tuple[int, ...]]
 
 
-class Contender(Protocol):
+class Contender:
     """Writes one completion for each prompt, ``num_in_flight`` at once, in the order given."""
 
     async def run(self, name: str, prompts: Prompts, num_in_flight: int) -> int:
         """Returns the tokens written; ``name`` is unique to the pass."""
-        ...
+        left = iter(range(len(prompts)))
+
+        async def work() -> int:
+            return sum([await self.write(f"{name}-{index}", prompts[index]) for index in left])
+
+        return sum(await asyncio.gather(*(work() for _ in range(num_in_flight))))
+
+    async def write(self, name: str, prompt: tuple[int, ...]) -> int:
+        """The tokens of one completion."""
+        raise NotImplementedError
 
     async def stats(self) -> dict[str, float]:
         """Counts of speculation since the start (see VllmEngine.stats); empty where nothing is drafted."""
-        ...
+        return {}
 
     async def close(self) -> None:
         """End what was started."""
-        ...
 
 
-class OwnEngine:
+class OwnEngine(Contender):
     """The engine of the pipeline, as ``config`` says."""
 
     def __init__(self, config: Config, model_path: str) -> None:
         self._engine = VllmEngine(engine_settings(config, model_path, "cpu"))
         self._sampling = training_sampling(config)
 
-    async def run(self, name: str, prompts: Prompts, num_in_flight: int) -> int:
-        async def write(index: int) -> int:
-            request = GenerationRequest(
-                request_id=f"{name}-{index}",
-                prompt_ids=prompts[index],
-                num_generations=1,
-                sampling=self._sampling,
-            )
-            return sum([len(completion.token_ids) async for completion in self._engine.generate(request)])
-
-        return await _at_once(write, len(prompts), num_in_flight)
+    async def write(self, name: str, prompt: tuple[int, ...]) -> int:
+        request = GenerationRequest(
+            request_id=name, prompt_ids=prompt, num_generations=1, sampling=self._sampling
+        )
+        return sum([len(completion.token_ids) async for completion in self._engine.generate(request)])
 
     async def stats(self) -> dict[str, float]:
         return await self._engine.stats()
@@ -76,7 +78,7 @@ class OwnEngine:
         await self._engine.close()
 
 
-class VllmDefaults:
+class VllmDefaults(Contender):
     """vLLM as it comes, asked the same requests; only the room for keys and values is ours.
 
     Its own default is 92 % of the machine's memory, which it does not get while others are there.
@@ -98,25 +100,18 @@ class VllmDefaults:
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
-    async def run(self, name: str, prompts: Prompts, num_in_flight: int) -> int:
-        async def write(index: int) -> int:
-            num_tokens = 0
-            async for answer in self._engine.generate(
-                {"prompt_token_ids": list(prompts[index])}, self._parameters, f"{name}-{index}"
-            ):
-                num_tokens = len(answer.outputs[0].token_ids)
-            return num_tokens
-
-        return await _at_once(write, len(prompts), num_in_flight)
-
-    async def stats(self) -> dict[str, float]:
-        return {}
+    async def write(self, name: str, prompt: tuple[int, ...]) -> int:
+        num_tokens = 0
+        asked = {"prompt_token_ids": list(prompt)}
+        async for answer in self._engine.generate(asked, self._parameters, name):
+            num_tokens = len(answer.outputs[0].token_ids)
+        return num_tokens
 
     async def close(self) -> None:
         self._engine.shutdown()
 
 
-class TransformersGenerate:
+class TransformersGenerate(Contender):
     """Transformers' ``generate`` in bf16, one batch of ``num_in_flight`` prompts after another."""
 
     def __init__(self, config: Config, model_path: str) -> None:
@@ -156,22 +151,6 @@ class TransformersGenerate:
         length = next((index for index, token in enumerate(row) if token in ends), len(row))
         has_stop = any(stop in self._tokenizer.decode(row[:length]) for stop in self._sampling.stop)
         return min(len(row), length if has_stop else length + 1)
-
-    async def stats(self) -> dict[str, float]:
-        return {}
-
-    async def close(self) -> None:
-        pass
-
-
-async def _at_once(write: Any, num_prompts: int, num_in_flight: int) -> int:
-    """Sum of ``write(index)`` over all indices in order, at most ``num_in_flight`` of them at work."""
-    left = iter(range(num_prompts))
-
-    async def worker() -> int:
-        return sum([await write(index) for index in left])
-
-    return sum(await asyncio.gather(*(worker() for _ in range(num_in_flight))))
 
 
 def start(spec: Mapping[str, Any]) -> tuple[Contender, dict[str, tuple[int, ...]]]:

@@ -1,125 +1,82 @@
-"""Writes the tables of SPEEDUP_GUIDE.md from benchmarks/results/*.json, between the markers that name them.
+"""Writes the tables of the documents, each between the markers that name it.
 
     python -m benchmarks.guide                 # write
-    python -m benchmarks.guide --check         # exit 1 where a table is not the one in the data
+    python -m benchmarks.guide --check         # exit 1 where a table is not what it should be
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``; what is between them is written
-by this program alone. A benchmark without a result has one line there that says so. Measures nothing.
+by this program alone: what a benchmark measured, from benchmarks/results/NAME_cpu.json (without a result one
+line that says so), or what follows from the code. Measures nothing.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import (
-    ablation,
-    async_overlap,
-    chaos,
-    curriculum,
-    generation,
-    modes,
-    quality,
-    rewards,
-    sandbox,
-    speculation_exactness,
-    startup,
-    step_table,
-)
+from benchmarks import ablation, curriculum, generation, modes, quality, speculation_exactness, startup
+from benchmarks.async_overlap import __main__ as async_overlap
+from benchmarks.chaos import __main__ as chaos
+from benchmarks.report import RESULTS, make_parser, table_text
+from benchmarks.rewards import __main__ as rewards
+from benchmarks.sandbox import __main__ as sandbox
+from benchmarks.train_step import __main__ as train_step
 from configs.techniques import TECHNIQUES
 
-GUIDE: Final = Path(__file__).parents[1] / "SPEEDUP_GUIDE.md"
-RESULTS: Final = Path(__file__).parent / "results"
+_ROOT: Final = Path(__file__).parents[1]
+GUIDE: Final = _ROOT / "SPEEDUP_GUIDE.md"
+DOCUMENTS: Final = (GUIDE, _ROOT / "docs" / "techniques.md")
 END: Final = "<!-- end of table -->"
 _MARKED: Final = re.compile(rf"<!-- table: (?P<name>[a-z_]+) -->\n(?P<body>.*?){re.escape(END)}", re.DOTALL)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuideTable:
-    """A table of the guide: its result file, who prints it, and the command that measures it."""
-
-    file: str
-    print: Callable[[dict[str, Any]], str]
-    command: str
-
-
-TABLES: Final[Mapping[str, GuideTable]] = {
-    "modes": GuideTable(file="modes_cpu.json", print=modes.table, command="python -m benchmarks.modes"),
-    "quality": GuideTable(
-        file="quality_cpu.json", print=quality.table, command="python -m benchmarks.quality"
-    ),
-    "ablation": GuideTable(
-        file="ablation_cpu.json", print=ablation.table, command="python -m benchmarks.ablation"
-    ),
-    "curriculum": GuideTable(
-        file="curriculum_cpu.json", print=curriculum.table, command="python -m benchmarks.curriculum"
-    ),
-    "train_step": GuideTable(
-        file="train_step_cpu.json", print=step_table.table, command="python -m benchmarks.train_step"
-    ),
-    "train_step_profile": GuideTable(
-        file="train_step_profile_cpu.json",
-        print=step_table.profile_table,
-        command="python -m benchmarks.train_step --profile",
-    ),
-    "generation": GuideTable(
-        file="generation_cpu.json", print=generation.table, command="python -m benchmarks.generation"
-    ),
-    "generation_transformers": GuideTable(
-        file="generation_transformers_cpu.json",
-        print=generation.table,
-        command="python -m benchmarks.generation --contenders plain,transformers",
-    ),
-    "generation_draft": GuideTable(
-        file="generation_draft_cpu.json",
-        print=generation.table,
-        command="python -m benchmarks.generation --draft-layers 6 --contenders plain,draft",
-    ),
-    "speculation_exactness": GuideTable(
-        file="speculation_exactness_cpu.json",
-        print=speculation_exactness.table,
-        command="python -m benchmarks.speculation_exactness",
-    ),
-    "startup": GuideTable(
-        file="startup_cpu.json", print=startup.table, command="python -m benchmarks.startup"
-    ),
-    "async_overlap": GuideTable(
-        file="async_overlap_cpu.json", print=async_overlap.table, command="python -m benchmarks.async_overlap"
-    ),
-    "chaos": GuideTable(file="chaos_cpu.json", print=chaos.table, command="python -m benchmarks.chaos"),
-    "sandbox": GuideTable(
-        file="sandbox_cpu.json", print=sandbox.table, command="python -m benchmarks.sandbox"
-    ),
-    "rewards": GuideTable(
-        file="rewards_cpu.json", print=rewards.table, command="python -m benchmarks.rewards"
-    ),
+# Who prints a benchmark's result, and what measures it.
+MEASURED: Final[Mapping[str, tuple[Callable[[dict[str, Any]], str], str]]] = {
+    "modes": (modes.table, "modes"),
+    "quality": (quality.table, "quality"),
+    "ablation": (ablation.table, "ablation"),
+    "curriculum": (curriculum.table, "curriculum"),
+    "train_step": (train_step.table, "train_step"),
+    "train_step_profile": (train_step.profile_table, "train_step --profile"),
+    "generation": (generation.table, "generation"),
+    "generation_transformers": (generation.table, "generation --contenders plain,transformers"),
+    "generation_draft": (generation.table, "generation --draft-layers 6 --contenders plain,draft"),
+    "speculation_exactness": (speculation_exactness.table, "speculation_exactness"),
+    "startup": (startup.table, "startup"),
+    "async_overlap": (async_overlap.table, "async_overlap"),
+    "chaos": (chaos.table, "chaos"),
+    "sandbox": (sandbox.table, "sandbox"),
+    "rewards": (rewards.table, "rewards"),
 }
+
+
+def proofs_table() -> str:
+    """Every technique: its class, its switch, its test."""
+    rows = []
+    for one in TECHNIQUES:
+        switch, *_ = one.off
+        file, _, function = one.proof.partition("::")
+        rows.append([one.name, one.exactness, f"`{switch}`", one.gain, f"[{function}](../{file})"])
+    head = ["technique", "class", "switch", "what it gains", "test against the plain version"]
+    return table_text(head, rows)
 
 
 def techniques_table() -> str:
     """Every technique: class, source of the gain, and what it measured alone and left out."""
-    result = _result(TABLES["ablation"].file)
+    result = _result("ablation")
     mode = result["settings"]["mode"] if result is not None else "aggressive"
     # Of the mode as it comes: what the benchmark ran with other settings shows its figures all the same.
     pending = {row.name for row in ablation.rows(mode, (), None)}
-    lines = [
-        "| technique (setting) | exact? | where the gain comes from | alone | left out | guard |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for technique in TECHNIQUES:
-        first, *_ = technique.off
+        switch, *_ = technique.off
         measured = [_ratio(result, f"{row}-{technique.key}", pending) for row in ("only", "no")]
-        name = f"{technique.name} (`{first}`)"
-        lines.append(
-            f"| {' | '.join([name, technique.exactness, technique.gain, *measured, technique.guard])} |"
-        )
-    return "\n".join(lines)
+        name = f"{technique.name} (`{switch}`)"
+        rows.append([name, technique.exactness, technique.gain, *measured, technique.guard])
+    head = ["technique (setting)", "exact?", "where the gain comes from", "alone", "left out", "guard"]
+    return table_text(head, rows)
 
 
 def _ratio(result: dict[str, Any] | None, row: str, pending: Set[str]) -> str:
@@ -127,17 +84,30 @@ def _ratio(result: dict[str, Any] | None, row: str, pending: Set[str]) -> str:
     return ", ".join(f"{value:.2f}" for value in values) or ("not measured yet" if row in pending else "")
 
 
+def dropped_table() -> str:
+    """What was measured of techniques that are no longer there."""
+    result = _result("ablation")
+    return "Not measured yet." if result is None else ablation.dropped_table(result)
+
+
+DERIVED: Final[Mapping[str, Callable[[], str]]] = {
+    "proofs": proofs_table,
+    "techniques": techniques_table,
+    "dropped": dropped_table,
+}
+
+
 def printed(name: str) -> str:
     """The table ``name``, or a line that says that there is none. Raises KeyError for a name that is none."""
-    if name == "techniques":
-        return techniques_table()
-    table = TABLES[name]
-    result = _result(table.file)
-    return f"Not measured yet: `{table.command}`." if result is None else table.print(result)
+    if name in DERIVED:
+        return DERIVED[name]()
+    table, command = MEASURED[name]
+    result = _result(name)
+    return f"Not measured yet: `python -m benchmarks.{command}`." if result is None else table(result)
 
 
-def _result(file: str) -> dict[str, Any] | None:
-    path = RESULTS / file
+def _result(name: str) -> dict[str, Any] | None:
+    path = RESULTS / f"{name}_cpu.json"
     if not path.is_file():
         return None
     result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -145,11 +115,11 @@ def _result(file: str) -> dict[str, Any] | None:
 
 
 def written(text: str) -> str:
-    """``text`` with every marked table as the data have it. Raises ValueError for a marker that is wrong."""
+    """``text`` with every marked table as it should be. Raises ValueError for a marker that is wrong."""
     names = [match["name"] for match in _MARKED.finditer(text)]
-    unknown = sorted(set(names) - {*TABLES, "techniques"})
-    if unknown:
-        raise ValueError(f"no such table: {', '.join(unknown)}; known: techniques, {', '.join(TABLES)}")
+    known = sorted({*MEASURED, *DERIVED})
+    if unknown := sorted({*names} - {*known}):
+        raise ValueError(f"no such table: {', '.join(unknown)}; known: {', '.join(known)}")
     if text.count("<!-- table:") != len(names) or text.count(END) != len(names):
         raise ValueError(f"a marker without its {END}, or the other way round")
     return _MARKED.sub(
@@ -158,23 +128,24 @@ def written(text: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the guide, or check it; 2 for a guide whose markers are wrong."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Write the documents, or check them; 2 for one whose markers are wrong."""
+    parser = make_parser(__doc__, prints_result=False)
     parser.add_argument("--check", action="store_true", help="write nothing")
-    given = parser.parse_args(arguments)
-    before = GUIDE.read_text(encoding="utf-8")
-    try:
-        after = written(before)
-    except ValueError as error:
-        print(f"error: {GUIDE.name}: {error}", file=sys.stderr)
-        return 2
-    if given.check:
-        print(f"{GUIDE.name}: {'up to date' if before == after else 'not what the data say'}")
-        return int(before != after)
-    GUIDE.write_text(after, encoding="utf-8")
-    return 0
+    is_checked = parser.parse_args(arguments).check
+    is_stale = False
+    for document in DOCUMENTS:
+        before = document.read_text(encoding="utf-8")
+        try:
+            after = written(before)
+        except ValueError as error:
+            print(f"error: {document.name}: {error}", file=sys.stderr)
+            return 2
+        if is_checked:
+            print(f"{document.name}: {'up to date' if before == after else 'not what it should be'}")
+            is_stale |= before != after
+        else:
+            document.write_text(after, encoding="utf-8")
+    return int(is_stale)
 
 
 if __name__ == "__main__":

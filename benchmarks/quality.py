@@ -6,15 +6,13 @@ Every run is the command that users type, with the settings that they get and th
 completions; one process does all the measuring afterwards, with the same tasks, samples and seed for all. The
 base model is measured once. Differences are to the baseline, paired by task: each side's pass rate of a task
 is its mean over the seeds. Their 95 % intervals are percentile bootstraps over tasks and seeds together (of
-each side's seeds apart: a seed does not make two trainers alike). What is done is on disk, in --output, and
-is not done again, and runs that benchmarks.modes left with --keep are taken as they are: start the same
-command again after an interruption, as often as it takes; --limit stops after so many runs.
+each side's seeds apart: a seed does not make two trainers alike). Runs that benchmarks.modes left with --keep
+are taken as they are; benchmarks.whole_runs.contest says how a contest is interrupted and gone on with.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,27 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.modes import add_run_options, add_whole_run_options, measurement_of, terms_of
-from benchmarks.report import percent, run_to_the_end
-from benchmarks.result_store import ResultStore
-from benchmarks.training_run import (
-    BASELINE,
-    CONTENDERS,
-    Contender,
-    Measurement,
-    Terms,
-    checkpoints,
-    drop_optimiser_states,
-    pass_at_1,
-    pass_rates,
-    train_whole,
-    watched_of,
-)
+from benchmarks.modes import BASELINE, CONTENDERS, whole_run
+from benchmarks.report import RESULTS, percent, table_text
+from benchmarks.whole_runs import contest
+from benchmarks.whole_runs.training_run import checkpoints, pass_at_1, pass_rates
 from configs.load import load_config
 from pipeline.evaluation.passk import Estimate
 
-RESULT = Path(__file__).parent / "results" / "quality_cpu.json"
-BASE = "base"
+RESULT = RESULTS / "quality_cpu.json"
 _NUM_RESAMPLES = 10_000
 _TAIL = 0.025
 Counts = Mapping[str, Sequence[int]]
@@ -52,45 +37,25 @@ Counts = Mapping[str, Sequence[int]]
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet, a seed of all contenders after the other."""
-    command = " ".join(["python -m benchmarks.quality", *sys.argv[1:]])
-    store = ResultStore(given.output, _settings(given), command)
-    terms = terms_of(given, save_steps=given.save_every)
-    config = load_config(_file(given), None, given.set)
-    measurement = measurement_of(given, config)
-    if BASE not in store:
-        counts = pass_rates(config.model.name, measurement, terms, name=BASE)
-        store.add(BASE, {"contender": BASE, "pass_at_1": pass_at_1(counts), "tasks": counts})
-    by_name = {contender.name: contender for contender in CONTENDERS}
-    num_done = 0
-    for seed in given.seeds:
-        for name in given.only:
-            if (key := f"{name}/{seed}") in store:
-                continue
-            if given.limit is not None and num_done >= given.limit:
-                return store.result()
-            record = _measure_one(by_name[name], seed, measurement, terms, given)
-            store.add(key, {"contender": name, "seed": seed, **record})
-            num_done += 1
-            print(f"{key}: pass@1 {record['pass_at_1']['mean']:.3f}", file=sys.stderr, flush=True)
-    return store.result()
+    terms = contest.terms_of(given)
+    model = load_config(contest.config_file(given), None, given.set).model.name
+    measurement = contest.measurement_of(given)
+    store = contest.open_store(given, "quality")
+    if contest.BASE not in store:
+        counts = pass_rates(model, measurement, terms, name=contest.BASE)
+        store.add(contest.BASE, {"contender": contest.BASE, "pass_at_1": pass_at_1(counts), "tasks": counts})
 
+    def record(entry: contest.Entry, folder: Path) -> dict[str, Any]:
+        trained = checkpoints(folder)[given.steps]
+        counts = pass_rates(str(trained), measurement, terms, name=f"{folder.name}-{given.steps}")
+        return {
+            "pass_at_1": pass_at_1(counts),
+            "tasks": counts,
+            "num_completions": given.steps * load_config(folder / "config.yaml").completions_per_step,
+        }
 
-def _measure_one(
-    contender: Contender, seed: int, measurement: Measurement, terms: Terms, given: argparse.Namespace
-) -> dict[str, Any]:
-    folder = train_whole(contender, terms, num_steps=given.steps, seed=seed)
-    drop_optimiser_states(folder)
-    trained = checkpoints(folder)[given.steps]
-    counts = pass_rates(str(trained), measurement, terms, name=f"{folder.name}-{given.steps}")
-    record = {
-        "pass_at_1": pass_at_1(counts),
-        "tasks": counts,
-        "command_s": watched_of(folder).seconds,
-        "num_completions": given.steps * load_config(folder / "config.yaml").completions_per_step,
-    }
-    if not given.keep:
-        shutil.rmtree(folder, ignore_errors=True)
-    return record
+    entries = [whole_run(name, seed, seed, given) for seed in given.seeds for name in given.only]
+    return contest.hold(store, terms, entries, record, given)
 
 
 def difference(left: Sequence[Counts], right: Sequence[Counts]) -> Estimate:
@@ -122,81 +87,50 @@ def _rates(seeds: Sequence[Counts], tasks: Sequence[str]) -> np.ndarray[Any, np.
     return np.array([[counts[task][0] / counts[task][1] for task in tasks] for counts in seeds])
 
 
-def by_contender(result: Mapping[str, Any], name: str) -> list[Counts]:
-    """The counts of a contender's seeds."""
-    return [run["tasks"] for run in result["runs"].values() if run["contender"] == name]
-
-
-def compared(result: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+def compared(runs: contest.Runs) -> dict[str, dict[str, float]]:
     """Each mode's difference to the baseline, where both were measured."""
-    baseline = by_contender(result, BASELINE)
+    tasks = {name: [run["tasks"] for run in contest.runs_of(runs, name).values()] for name in CONTENDERS}
     return {
-        contender.name: asdict(difference(baseline, own))
-        for contender in CONTENDERS
-        if contender.name != BASELINE and baseline and (own := by_contender(result, contender.name))
+        name: asdict(difference(tasks[BASELINE], own))
+        for name, own in tasks.items()
+        if name != BASELINE and own and tasks[BASELINE]
     }
 
 
 def table(result: Mapping[str, Any]) -> str:
     """The figures in Markdown."""
-    settings, differences = result["settings"], compared(result)
-    base = result["runs"][BASE]["pass_at_1"]
-    lines = [
-        f"{settings['model']}, {settings['steps']} steps; {settings['tasks']}, {settings['samples']} samples "
-        f"a task at temperature 1; before training {percent(base)}.",
-        "",
-        "| | pass@1 of each seed | mean | above the baseline (95 %) | share of the baseline's |",
-        "|---|---|---|---|---|",
-    ]
-    means = {}
-    for contender in CONTENDERS:
-        own = [run for run in result["runs"].values() if run["contender"] == contender.name]
-        if not own:
+    settings, runs = result["settings"], result["runs"]
+    differences = compared(runs)
+    rows, means = [], {}
+    for name in CONTENDERS:
+        rates = [run["pass_at_1"]["mean"] for run in contest.runs_of(runs, name).values()]
+        if not rates:
             continue
-        means[contender.name] = statistics.fmean(run["pass_at_1"]["mean"] for run in own)
-        each = ", ".join(
-            f"{100 * run['pass_at_1']['mean']:.1f}" for run in sorted(own, key=lambda run: run["seed"])
-        )
-        cells = [f"`{contender.name}`", each, f"{100 * means[contender.name]:.1f} %", "", ""]
-        if contender.name in differences:
-            cells[3] = percent(differences[contender.name], "+")
-            cells[4] = f"{means[contender.name] / means[BASELINE]:.2f}" if means[BASELINE] else ""
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _file(given: argparse.Namespace) -> Path | None:
-    return Path(given.config) if given.config else None
-
-
-def _settings(given: argparse.Namespace) -> dict[str, Any]:
-    names = ("cores", "steps", "save_every", "tasks", "samples", "seed", "set", "config")
-    model = load_config(_file(given), None, given.set).model.name
-    return {"model": model, **{name: getattr(given, name) for name in names}}
+        means[name] = statistics.fmean(rates)
+        each = ", ".join(f"{100 * rate:.1f}" for rate in rates)
+        cells = [f"`{name}`", each, f"{100 * means[name]:.1f} %", "", ""]
+        if name in differences:
+            cells[3] = percent(differences[name], "+")
+            cells[4] = f"{means[name] / means[BASELINE]:.2f}" if means[BASELINE] else ""
+        rows.append(cells)
+    head = ["", "pass@1 of each seed", "mean", "above the baseline (95 %)", "share of the baseline's"]
+    above = (
+        f"{settings['model']}, {settings['steps']} steps; {settings['tasks']}, {settings['samples']} "
+        f"samples a task at temperature 1; before training {percent(runs[contest.BASE]['pass_at_1'])}."
+    )
+    return table_text(head, rows, above=above)
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = contest.options(__doc__, RESULT)
+    parser.add_argument(
+        "--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), help="default: all"
     )
-    names = tuple(contender.name for contender in CONTENDERS)
-    parser.add_argument("--only", nargs="+", choices=names, default=list(names), help="default: all")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="of the runs")
-    parser.add_argument("--limit", type=int, help="stop after so many runs; later ones go on")
-    add_whole_run_options(parser)
-    add_run_options(parser, RESULT)
-    given = parser.parse_args(arguments)
-    for name in ("steps", "save_every", "samples"):
-        if getattr(given, name) < 1:
-            parser.error(f"--{name}: value {getattr(given, name)}: at least 1")
-    return given
-
-
-def main() -> int:
-    """Measure what the command line says; 2 for one that cannot be run, 1 for a run that failed."""
-    return run_to_the_end(lambda: measure(parse()), table)
+    contest.add_measured_options(parser)
+    return contest.parsed(parser, arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(contest.run_to_the_end(lambda: measure(parse()), table))

@@ -1,29 +1,36 @@
-"""What `make train` achieves: gathers finished runs into one result file and prints the README's tables.
+"""What `make train` achieves: gathers finished runs into result files and prints the README's tables.
 
     for seed in 0 1 2; do make train ARGS="--run-name seed$seed --seed $seed"; done
     python -m benchmarks.quickstart runs/seed0 runs/seed1 runs/seed2
 
-Reads summary.json, metrics.jsonl and evaluation_before.json and evaluation_after.json of each, writes
-benchmarks/results/quickstart_cpu.json, trains nothing. A test holds the README's tables against that file.
+    train_accelerated --run-name default
+    evaluate_humaneval --model smollm2-135m-instruct --against runs/default/checkpoints/step-000036 \\
+        --greedy --output humaneval.jsonl
+    python -m benchmarks.quickstart runs/default --humaneval humaneval.jsonl_report.json
+
+Reads summary.json, metrics.jsonl and evaluation_before.json and evaluation_after.json of each run, or the
+report of HumanEval and the summary of its run; writes benchmarks/results/quickstart_cpu.json or
+humaneval_cpu.json. Trains, generates and scores nothing. A test holds the README's tables against these.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import percent
+from benchmarks.report import RESULTS, make_parser, percent, table_lines, table_text
 from curriculum.sources import load_named_tasks
 from pipeline.evaluation.evaluate import EvaluatedSample
 from pipeline.evaluation.heldout import earlier_measurement
 from pipeline.record.metrics import read_metrics
 
-RESULT = Path(__file__).parent / "results" / "quickstart_cpu.json"
+RESULT = RESULTS / "quickstart_cpu.json"
+HUMANEVAL_RESULT = RESULTS / "humaneval_cpu.json"
 _WHEN = ("before", "after")
 _CURVE = ("rollout/reward_mean", "rollout/pass_rate", "rollout/completion_length", "step/seconds")
 
@@ -31,9 +38,7 @@ _CURVE = ("rollout/reward_mean", "rollout/pass_rate", "rollout/completion_length
 def gather(run: Path) -> dict[str, Any]:
     """The figures of one run; raises ValueError when it is not a finished, measured one."""
     path = run / "summary.json"
-    if not path.is_file():
-        raise ValueError(f"{path} is missing: give the folder of a finished run")
-    summary = json.loads(path.read_text(encoding="utf-8"))
+    summary = _read(path)
     evaluation = summary["evaluation"]
     if "difference" not in evaluation:
         raise ValueError(
@@ -95,8 +100,8 @@ def answers_table(result: Mapping[str, Any]) -> str:
     rows["characters of an answer, mean"] = [
         f"{one['characters'] / num:.0f}" for one, num in zip(sums, num_judged, strict=True)
     ]
-    lines = [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()]
-    return "\n".join(["| all runs together | before | after |", "|---|---|---|", *lines])
+    head = ["all runs together", "before", "after"]
+    return table_text(head, [[name, *cells] for name, cells in rows.items()])
 
 
 def _sum(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -111,31 +116,101 @@ def _sum(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def table(result: Mapping[str, Any]) -> str:
     """The README's table, in Markdown."""
-    lines = [
-        "| seed | pass@1 before | after | difference | minutes |",
-        "|---|---|---|---|---|",
-    ]
+    rows = []
     for run in result["runs"]:
-        cells = [percent(run["before"]), percent(run["after"]), percent(run["difference"], "+")]
-        lines.append(f"| {run['seed']} | {' | '.join(cells)} | {run['seconds']['total'] / 60:.1f} |")
+        shares = [percent(run["before"]), percent(run["after"]), percent(run["difference"], "+")]
+        rows.append([str(run["seed"]), *shares, f"{run['seconds']['total'] / 60:.1f}"])
+    head = ["seed", "pass@1 before", "after", "difference", "minutes"]
     median = statistics.median(run["difference"]["mean"] for run in result["runs"])
-    lines.append(f"| median | | | {100 * median:+.1f} | |")
-    return "\n".join(lines)
+    return "\n".join([*table_lines(head, rows), f"| median | | | {100 * median:+.1f} | |"])
 
 
-def main() -> None:
-    """Gather the runs named on the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def gather_humaneval(report: Path, run: Path) -> dict[str, Any]:
+    """The comparison in ``report`` with what the run was. Raises ValueError for files that are not these."""
+    found, summary = _read(report), _read(run / "summary.json")
+    if "comparison" not in found:
+        raise ValueError(f"{report}: compares no two models; make it with --model BASE --against TRAINED")
+    (base, before), (trained, after) = found["reports"].items()
+    if Path(trained).resolve().parent.parent != run.resolve():
+        raise ValueError(f"{report}: its second model is {trained}, which is no checkpoint of {run}")
+    comparison = found["comparison"]
+    return {
+        "tasks": found["tasks"],
+        "settings": found["settings"],
+        "model": base,
+        "checkpoint": Path(trained).name,
+        "run": {
+            key: summary[key]
+            for key in ("mode", "seed", "num_steps", "num_completions", "hardware", "versions")
+        },
+        "before": _side(before),
+        "after": _side(after),
+        "difference": comparison["difference"],
+        "test": comparison["test"],
+        "p_value": comparison["p_value"],
+        "num_lost": len(comparison["first_better"]),
+        "num_won": len(comparison["second_better"]),
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: cannot be read: {error}") from error
+    return found
+
+
+def _side(report: dict[str, Any]) -> dict[str, Any]:
+    return {"pass_at_1": report["pass_at_k"]["1"], "outcomes": report["outcomes"]}
+
+
+def humaneval_table(result: dict[str, Any]) -> str:
+    """The README's third table: HumanEval before and after a run, in Markdown."""
+    run, settings = result["run"], result["settings"]
+    head = (
+        f"{result['tasks']}: samples a task {settings['num samples']}, temperature "
+        f"{settings['temperature']}, at most {settings['max completion length']} tokens"
     )
+    trained = f"after {run['num_steps']} steps, mode {run['mode']}, seed {run['seed']}"
+    counts = (
+        f"difference ({result['num_won']} tasks won, {result['num_lost']} lost; {result['test']}, "
+        f"p = {result['p_value']:.2f})"
+    )
+    rows = [
+        [f"`{result['model']}`", percent(result["before"]["pass_at_1"])],
+        [trained, percent(result["after"]["pass_at_1"])],
+        [counts, percent(result["difference"], "+")],
+    ]
+    return table_text([head, "pass@1 (95 %)"], rows)
+
+
+def _write(path: Path, result: Mapping[str, Any]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> int:
+    """Gather what the command line names; 2 for what cannot be used."""
+    parser = make_parser(__doc__, prints_result=False)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
-    runs = [gather(run) for run in parser.parse_args().runs]
-    command = 'make train ARGS="--run-name seedN --seed N"'
-    result = {"command": command, "runs": sorted(runs, key=lambda run: int(run["seed"]))}
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    parser.add_argument("--humaneval", type=Path, help="STEM_report.json of evaluate_humaneval --against")
+    given = parser.parse_args()
+    try:
+        if given.humaneval is not None:
+            compared = gather_humaneval(given.humaneval, given.runs[0])
+            _write(HUMANEVAL_RESULT, compared)
+            print(humaneval_table(compared))
+            return 0
+        runs = sorted((gather(run) for run in given.runs), key=lambda run: int(run["seed"]))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    result = {"command": 'make train ARGS="--run-name seedN --seed N"', "runs": runs}
+    _write(RESULT, result)
     print(f"{table(result)}\n\n{answers_table(result)}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

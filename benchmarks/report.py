@@ -1,27 +1,107 @@
-"""How a benchmark gives its result: a table, a file, and last one line of JSON. Called by the benchmarks."""
+"""What benchmarks have in common: the command line, what they ran on, and how they give their result.
+
+A result is a table in Markdown, a file, and last one line of JSON. Measures nothing.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import platform
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+RESULTS: Final = Path(__file__).parent / "results"
 
 
-def add_output_options(parser: argparse.ArgumentParser) -> None:
-    """The options that ``publish`` reads."""
-    parser.add_argument("--json-only", action="store_true", help="no table")
-    parser.add_argument("--output", type=Path, help="where to write the JSON too")
+def make_parser(description: str | None, *, prints_result: bool = True) -> argparse.ArgumentParser:
+    """A parser that shows ``description`` as it is, with the options that ``publish`` reads."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    if prints_result:
+        parser.add_argument("--json-only", action="store_true", help="no table")
+        parser.add_argument("--output", type=Path, help="where to write the JSON too")
+    return parser
+
+
+def check_at_least_one(
+    parser: argparse.ArgumentParser, given: argparse.Namespace, names: Iterable[str]
+) -> None:
+    """End the process with a message where one of these options is below 1."""
+    for name in names:
+        value = getattr(given, name)
+        if min(value if isinstance(value, list) else [value]) < 1:
+            parser.error(f"--{name.replace('_', '-')}: value {value}: at least 1")
+
+
+def own_cores(num_cores: int, option: str = "--cores") -> tuple[int, ...]:
+    """The first ``num_cores`` that this process may use. Raises ValueError where there are fewer."""
+    available = sorted(os.sched_getaffinity(0))
+    if not 1 <= num_cores <= len(available):
+        raise ValueError(f"{option}: value {num_cores}: this process may use {len(available)} cores")
+    return tuple(available[:num_cores])
+
+
+def check_cores(parser: argparse.ArgumentParser, num_cores: int, option: str) -> None:
+    """End the process with a message where this process may not use so many cores."""
+    try:
+        own_cores(num_cores, option)
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def num_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def circumstances(*packages: str) -> dict[str, Any]:
+    """``hardware``, and the ``versions`` of Python and of those ``packages`` that are installed."""
+    versions = {"python": platform.python_version()}
+    for name in packages:
+        with contextlib.suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return {"hardware": hardware(), "versions": versions}
+
+
+def hardware() -> dict[str, Any]:
+    """The processor, the cores this process may use, the kernel, and how busy the machine was of late."""
+    return {
+        "cpu": cpu_model(),
+        "cores": num_cores(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "load_average_at_end": round(os.getloadavg()[0], 2),
+    }
+
+
+def cpu_model() -> str:
+    """The processor's name, as the kernel tells it."""
+    names = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        if line.startswith("model name")
+    ]
+    return names[0] if names else platform.processor() or "unknown"
+
+
+def command_line(name: str) -> str:
+    """How this process was started: the benchmark ``name`` and its arguments."""
+    return " ".join([f"python -m benchmarks.{name}", *sys.argv[1:]])
 
 
 def publish(
     result: dict[str, Any], name: str, table: Callable[[dict[str, Any]], str], given: argparse.Namespace
 ) -> None:
     """Print ``result`` as ``table`` shows it and as JSON, with the command that made it."""
-    result = {"command": " ".join([f"python -m benchmarks.{name}", *sys.argv[1:]]), **result}
+    result = {"command": command_line(name), **result}
     if not given.json_only:
         print(table(result))
     if given.output is not None:
@@ -29,17 +109,20 @@ def publish(
     print(json.dumps(result))
 
 
-def run_to_the_end(measure: Callable[[], dict[str, Any]], table: Callable[[dict[str, Any]], str]) -> int:
-    """Measure and print; returns 2 for a command line that cannot be run, 1 for a run that failed."""
-    # What it has started is ended on the way out.
+def end_on_sigterm() -> None:
+    """SIGTERM leaves as an exit does from now on, so that what was started is ended on the way out."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    try:
-        result = measure()
-    except (ValueError, RuntimeError, TimeoutError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ValueError) else 1
-    print(table(result))
-    return 0
+
+
+def table_lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table in Markdown."""
+    names = "|".join(f" {name} " if name else " " for name in head)
+    return [f"|{names}|", f"|{'---|' * len(head)}", *(f"| {' | '.join(cells)} |" for cells in rows)]
+
+
+def table_text(head: Sequence[str], rows: Iterable[Sequence[str]], *, above: str = "") -> str:
+    """A table in Markdown, with a paragraph above it."""
+    return "\n".join([*([above, ""] if above else []), *table_lines(head, rows)])
 
 
 def percent(estimate: Mapping[str, float], sign: str = "") -> str:

@@ -15,7 +15,8 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from benchmarks.exactness import two_sample_p_values
-from benchmarks.machine import hardware
-from benchmarks.report import add_output_options, publish
+from benchmarks.report import hardware, make_parser, publish, table_text
 from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
 from pipeline.generation.vllm_generator import start_vllm_generator
@@ -42,6 +41,10 @@ MAX_LOGPROB_DIFFERENCE = 1e-3
 _NUM_LOGPROB_SAMPLES = 64
 _SHAKE = 0.05
 _BLOCK = 32
+# Expected counts below this are pooled.
+_MIN_EXPECTED = 8.0
+_ENDED = -1
+Tokens = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +163,59 @@ async def compare(given: argparse.Namespace) -> dict[str, Any]:
     return {"samples": given.samples, "task": task.task_id, "rows": rows, "hardware": hardware()}
 
 
+def two_sample_p_values(first: Tokens, second: Tokens, length: int) -> list[float]:
+    """Holm's p-values that both come from one distribution: each of ``length`` places, then all jointly.
+
+    Samples are tuples of token ids; one that ended early counts as "ended" at later places.
+    """
+    p_values = [
+        _homogeneity(
+            Counter(sample[place] if len(sample) > place else _ENDED for sample in first),
+            Counter(sample[place] if len(sample) > place else _ENDED for sample in second),
+        )
+        for place in range(length)
+    ]
+    joint = [Counter(tuple(sample[:length]) for sample in samples) for samples in (first, second)]
+    p_values.append(_homogeneity(*joint))
+    return holm(p_values)
+
+
+def _homogeneity(first: Counter[Any], second: Counter[Any]) -> float:
+    """Pearson's chi-square test of two samples; rare values are pooled."""
+    sizes = first.total(), second.total()
+    share = min(sizes) / sum(sizes)
+    rare = [key for key in first | second if (first[key] + second[key]) * share < _MIN_EXPECTED]
+    cells = [(first[key], second[key]) for key in first | second if key not in set(rare)]
+    pooled = (sum(first[key] for key in rare), sum(second[key] for key in rare))
+    if sum(pooled) * share >= _MIN_EXPECTED:
+        cells.append(pooled)
+    if len(cells) < 2:
+        return 1.0
+    statistic = 0.0
+    for cell in cells:
+        for count, size in zip(cell, sizes, strict=True):
+            expected = sum(cell) * size / sum(sizes)
+            statistic += (count - expected) ** 2 / expected
+    return chi_square_tail(statistic, len(cells) - 1)
+
+
+def chi_square_tail(statistic: float, degrees: int) -> float:
+    """Probability that a chi-square variable exceeds ``statistic``."""
+    half = torch.tensor([degrees / 2, statistic / 2], dtype=torch.float64)
+    return float(torch.special.gammaincc(half[0], half[1]))
+
+
+def holm(p_values: Iterable[float]) -> list[float]:
+    """Holm's step-down correction, in the order given."""
+    values = list(p_values)
+    order = sorted(range(len(values)), key=values.__getitem__)
+    corrected, running = [0.0] * len(values), 0.0
+    for rank, index in enumerate(order):
+        running = max(running, min(1.0, (len(values) - rank) * values[index]))
+        corrected[index] = running
+    return corrected
+
+
 def row(method: str, against: str, p_value: float, must_agree: bool) -> dict[str, Any]:
     """One comparison, and whether it came out as it must."""
     is_ok = p_value > ALPHA if must_agree else p_value < ALPHA
@@ -168,19 +224,18 @@ def row(method: str, against: str, p_value: float, must_agree: bool) -> dict[str
 
 def table(result: dict[str, Any]) -> str:
     """The comparisons in Markdown."""
-    lines = [
-        f"First {LENGTH} tokens of {result['samples']} completions of {result['task']}, fp32, "
-        f"{result['hardware']['cpu']}.",
-        "",
-        "| drafts | against | smallest p | | accepted | largest difference of a log-probability |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for entry in result["rows"]:
         cells = [entry["method"], entry["against"], f"{entry['p_value']:.2g}", _verdict(entry), "", ""]
         if "acceptance" in entry:
             cells[4:] = [f"{entry['acceptance']:.1%}", f"{entry['logprob_difference']:.1e}"]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append(cells)
+    head = ["drafts", "against", "smallest p", "", "accepted", "largest difference of a log-probability"]
+    above = (
+        f"First {LENGTH} tokens of {result['samples']} completions of {result['task']}, fp32, "
+        f"{result['hardware']['cpu']}."
+    )
+    return table_text(head, rows, above=above)
 
 
 def _verdict(entry: Mapping[str, Any]) -> str:
@@ -189,13 +244,12 @@ def _verdict(entry: Mapping[str, Any]) -> str:
 
 def main() -> None:
     """Run the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--samples", type=int, default=4096, help="completions a method and set of weights")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--num-tokens", type=int, default=4, help="tokens drafted ahead")
     methods = ("history", "ngram", "draft_model")
     parser.add_argument("--methods", nargs="+", default=methods, choices=methods)
-    add_output_options(parser)
     given = parser.parse_args()
     result = asyncio.run(compare(given))
     publish(result, "speculation_exactness", table, given)

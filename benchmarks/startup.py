@@ -12,7 +12,6 @@ later start finds, bytecode included. Prints a table and, last, one line of JSON
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import statistics
@@ -21,18 +20,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import hardware
-from benchmarks.report import add_output_options, publish
+from benchmarks.report import circumstances, end_on_sigterm, make_parser, own_cores, publish, table_text
 from pipeline.host.spans import FIRST_SCORE, LOG_VARIABLE, Span, process_started_s, read_spans
 
 _DEADLINE_S = 900.0
 _LIMITS_S = {"default": 20.0, "attached": 4.0}
 _TRL_SETTINGS = ("--set", "evaluation.enabled=false", "--max-steps", "1")
-_PACKAGES = ("torch", "transformers", "trl", "ray")
 _NOTES = {
     "default": "train_accelerated, vLLM",
     "attached": "train_accelerated --attach, engine resident",
@@ -42,15 +38,13 @@ _NOTES = {
 
 def measure(cases: Sequence[str], num_rounds: int, num_cores: int) -> dict[str, Any]:
     """``cases`` in turn, ``num_rounds`` counted times."""
-    cores = set(sorted(os.sched_getaffinity(0))[:num_cores])
-    os.sched_setaffinity(0, cores)
+    os.sched_setaffinity(0, cores := own_cores(num_cores))
     figures: dict[str, list[float]] = {name: [] for name in cases}
-    spans: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory(prefix="code-grpo-startup-") as folder:
         environment = _environment(Path(folder))
         for number in range(num_rounds + 1):
             for name in figures:
-                seconds, spans[name] = _case(name, Path(folder), environment)
+                seconds = _case(name, Path(folder), environment)
                 print(f"round {number} of {num_rounds}: {name} {seconds:.1f} s", file=sys.stderr, flush=True)
                 if number > 0:
                     figures[name].append(seconds)
@@ -60,38 +54,33 @@ def measure(cases: Sequence[str], num_rounds: int, num_cores: int) -> dict[str, 
                 "first_scored_rollout_s": round(statistics.median(seconds), 2),
                 "rounds_s": [round(one, 2) for one in seconds],
                 "limit_s": _LIMITS_S.get(name),
-                "spans_of_the_last_round": spans[name],
             }
             for name, seconds in figures.items()
         },
         "settings": {"rounds": num_rounds, "cores": len(cores)},
-        "hardware": hardware(),
-        "versions": {name: version(name) for name in _PACKAGES},
+        **circumstances("torch", "transformers", "trl", "ray"),
     }
 
 
-def _case(name: str, folder: Path, environment: Mapping[str, str]) -> tuple[float, list[dict[str, Any]]]:
-    """One start: seconds to the first score, and its spans after the process's start."""
+def _case(name: str, folder: Path, environment: Mapping[str, str]) -> float:
+    """Seconds of one start to its first score."""
     if name != "attached":
         return _start(name, (), folder, environment)
-    kept = _train("--profile-startup", "--keep-alive")
+    kept = _command("train_accelerated", "--profile-startup", "--keep-alive")
+    ended = _command("train_accelerated", "--stop-resident")
     subprocess.run(kept, cwd=folder, env=environment, check=True, timeout=_DEADLINE_S, capture_output=True)
     try:
         return _start(name, ("--attach",), folder, environment)
     finally:
-        subprocess.run(
-            _train("--stop-resident"), env=environment, check=True, timeout=60, capture_output=True
-        )
+        subprocess.run(ended, env=environment, check=True, timeout=60, capture_output=True)
 
 
-def _start(
-    name: str, flags: tuple[str, ...], folder: Path, environment: Mapping[str, str]
-) -> tuple[float, list[dict[str, Any]]]:
+def _start(name: str, flags: tuple[str, ...], folder: Path, environment: Mapping[str, str]) -> float:
     log, said = folder / f"{name}.jsonl", folder / f"{name}.err"
     log.unlink(missing_ok=True)
-    command = (
-        _command("train_code_grpo", *_TRL_SETTINGS) if name == "trl" else _train("--profile-startup", *flags)
-    )
+    command = _command("train_accelerated", "--profile-startup", *flags)
+    if name == "trl":
+        command = _command("train_code_grpo", *_TRL_SETTINGS)
     with said.open("wb") as errors:
         process = subprocess.Popen(
             command,
@@ -113,7 +102,7 @@ def _start(
     if name == "attached" and "no resident engine" in said.read_text(encoding="utf-8"):
         raise RuntimeError(f"the run was not attached: {said.read_text(encoding='utf-8').strip()}")
     score = min(span.ended_s for span in found if span.name == FIRST_SCORE)
-    return score - origin_s, [_span(span, origin_s) for span in read_spans(log)]
+    return score - origin_s
 
 
 def _wait_for_score(process: subprocess.Popen[bytes], log: Path, said: Path) -> tuple[Span, ...]:
@@ -127,20 +116,6 @@ def _wait_for_score(process: subprocess.Popen[bytes], log: Path, said: Path) -> 
             raise RuntimeError(f"the run ended without a score: {words}")
         time.sleep(0.1)
     raise TimeoutError(f"no score within {_DEADLINE_S:.0f} s")
-
-
-def _span(span: Span, origin_s: float) -> dict[str, Any]:
-    return {
-        "process": span.process,
-        "name": span.name,
-        "start_s": round(span.started_s - origin_s, 2),
-        "end_s": round(span.ended_s - origin_s, 2),
-        "cpu_s": None if span.cpu_s is None else round(span.cpu_s, 2),
-    }
-
-
-def _train(*arguments: str) -> list[str]:
-    return _command("train_accelerated", *arguments)
 
 
 def _command(script: str, *arguments: str) -> list[str]:
@@ -157,34 +132,26 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def table(result: dict[str, Any]) -> str:
     """What a reader wants to see, in Markdown."""
-    lines = [
-        f"{result['hardware']['cpu']}, {result['settings']['cores']} cores, "
-        f"medians of {result['settings']['rounds']} rounds",
-        "",
-        "| | first scored rollout | rounds | note |",
-        "|---|---|---|---|",
-    ]
+    rows = []
     for name, case in result["cases"].items():
         limit = f" (limit {case['limit_s']:g} s)" if case["limit_s"] else ""
         rounds = ", ".join(f"{one:.1f}" for one in case["rounds_s"])
-        lines.append(
-            f"| {name} | {case['first_scored_rollout_s']:.1f} s{limit} | {rounds} | {_NOTES[name]} |"
-        )
-    return "\n".join(lines)
+        rows.append([name, f"{case['first_scored_rollout_s']:.1f} s{limit}", rounds, _NOTES[name]])
+    above = (
+        f"{result['hardware']['cpu']}, {result['settings']['cores']} cores, "
+        f"medians of {result['settings']['rounds']} rounds"
+    )
+    return table_text(["", "first scored rollout", "rounds", "note"], rows, above=above)
 
 
 def main() -> None:
     """Measure and publish."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="counted starts of each case")
     parser.add_argument("--cases", nargs="+", choices=tuple(_NOTES), default=tuple(_NOTES))
     parser.add_argument("--cores", type=int, default=2, help="cores that the commands may use")
-    add_output_options(parser)
     given = parser.parse_args()
-    # What it has started is ended on the way out.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    end_on_sigterm()
     publish(measure(given.cases, given.rounds, given.cores), "startup", table, given)
 
 

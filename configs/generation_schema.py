@@ -51,10 +51,6 @@ class GenerationConfig(Section):
         description="a seed of its own for each training request, from training.seed and the draw: with "
         "max_staleness 0 a run can be repeated, and resumed, sample by sample; costs vLLM its fast sampler",
     )
-    adaptive_concurrency: bool = Field(
-        default=False,
-        description="hold groups back while vLLM's KV cache is full, instead of having it write them twice",
-    )
     num_engines: PositiveInt = Field(default=1, description="generators that run beside each other")
     tensor_parallel_size: PositiveInt = Field(default=1, description="GPUs that one generator is split over")
     tune: bool = Field(
@@ -67,7 +63,4 @@ class GenerationConfig(Section):
         if not self.recompute_kv_cache and self.weight_update_mode != "keep":
             allowed = "true (only keep has completions that could go on over the old KV cache)"
             raise ConfigError([wrong_value("recompute_kv_cache", False, allowed, "weight_update_mode")])
-        if self.adaptive_concurrency and self.engine != "vllm":
-            allowed = "false with this engine, which has no KV cache to run out of"
-            raise ConfigError([wrong_value("adaptive_concurrency", True, allowed, "engine")])
         return self

@@ -232,17 +232,6 @@ TECHNIQUES: Final = (
         idle=why_no_drafts,
     ),
     Technique(
-        key="adaptive_concurrency",
-        name="groups held back while the KV cache is full",
-        exactness="exact",
-        off={"generation.adaptive_concurrency": False},
-        on={"generation.adaptive_concurrency": True},
-        gain="vLLM does not write a completion twice because its cache ran out",
-        proof="tests/pipeline/generation/test_paced.py::test_groups_wait_while_the_cache_is_full_and_all_are_written_in_the_end",
-        guard="it holds nothing back while the cache has room",
-        idle=needs_vllm,
-    ),
-    Technique(
         key="tuning",
         name="engine settings measured here",
         exactness="exact",

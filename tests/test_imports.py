@@ -51,7 +51,7 @@ ALLOWED_IN = {
         "pipeline/generation/vllm/transfer.py",
     },
     "ray": {
-        "benchmarks/sleeping_stages.py",
+        "benchmarks/async_overlap/sleeping_stages.py",
         "pipeline/baseline/baseline.py",
         "pipeline/cluster/places.py",
         "pipeline/generation/node_actor.py",
@@ -216,7 +216,7 @@ def test_the_command_line_imports_only_what_is_light() -> None:
         ("pipeline/x.py", "from tests.pipeline import tiny_model", "pipeline may import"),
         ("sandbox/x.py", "import numpy as np", "standard library alone"),
         ("pipeline/x.py", "async def f():\n    from vllm import LLM", "pipeline/generation/vllm/engine.py"),
-        ("pipeline/run/orchestrator.py", "import ray", "only benchmarks/sleeping_stages.py"),
+        ("pipeline/run/orchestrator.py", "import ray", "only benchmarks/async_overlap/sleeping_stages.py"),
         ("pipeline/x.py", "from . import cli", "imports are absolute"),
         ("pipeline/host/x.py", "from pipeline.record.ledger import Ledger", "pipeline/host stands below"),
         ("pipeline/training/x.py", "def f():\n    from pipeline.generation import start", "or beside it"),

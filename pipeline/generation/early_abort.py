@@ -21,9 +21,7 @@ same as without. Where the weights depend on lengths it is not: with grpo the to
 1/k instead of 1/|y|, with dapo and bnpo the denominator of the step shrinks by the tokens saved. Answers that
 would have hit the length limit also come into the loss under ``mask_truncated_completions``. Hence
 approximate. tests/pipeline/generation/test_early_abort_gradient.py holds all of this against an exact
-enumeration.
-
-It ends nothing itself.
+enumeration. It ends nothing itself.
 """
 
 from __future__ import annotations
@@ -39,6 +37,8 @@ from rewards.syntax import MAX_SOURCE_BYTES, check_syntax
 _FENCE = re.compile(r" {0,3}```[ \t]*([A-Za-z0-9_+-]*)")
 _NAMED_PYTHON = frozenset({"py", "python", "python3"})
 _INCOMPLETE = "incomplete input"
+# The type stubs lack it.
+_ALLOW_INCOMPLETE = codeop.PyCF_ALLOW_INCOMPLETE_INPUT  # type: ignore[attr-defined]
 _UNTERMINATED = ("unterminated string literal", "unterminated f-string literal")
 # Errors of the passes behind the parser that stand whatever follows.
 _FINAL_ERRORS = (
@@ -112,39 +112,21 @@ def is_hopeless(lines: str) -> bool:
         return False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _is_refused_by_parser(lines) or _is_refused_later(lines)
+        parser_error = _syntax_error(lines, ast.PyCF_ONLY_AST | _ALLOW_INCOMPLETE)
+        is_refused = bool(parser_error)
+        if parser_error == _INCOMPLETE:
+            # A string of one quote that was not closed in its line is "incomplete" as well.
+            is_refused = _syntax_error(lines, ast.PyCF_ONLY_AST).startswith(_UNTERMINATED)
+        return is_refused or _syntax_error(lines, 0).startswith(_FINAL_ERRORS)
 
 
-def _is_refused_by_parser(lines: str) -> bool:
-    # The type stubs lack it.
-    allow_incomplete = codeop.PyCF_ALLOW_INCOMPLETE_INPUT  # type: ignore[attr-defined]
-    flags = ast.PyCF_ONLY_AST | allow_incomplete
+def _syntax_error(lines: str, flags: int) -> str:
+    """What the compiler says is wrong with ``lines``, or an empty string."""
     try:
         compile(lines, "<answer>", "exec", flags, dont_inherit=True)
     except SyntaxError as error:
-        # A string of one quote that was not closed in its line is "incomplete" as well.
-        return error.msg != _INCOMPLETE or _has_unterminated_string(lines)
+        return error.msg
     except (ValueError, OverflowError, RecursionError, MemoryError):
         # Such an error need not say that every continuation has it.
-        return False
-    return False
-
-
-def _has_unterminated_string(lines: str) -> bool:
-    try:
-        compile(lines, "<answer>", "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
-    except SyntaxError as error:
-        return error.msg.startswith(_UNTERMINATED)
-    except (ValueError, OverflowError, RecursionError, MemoryError):
-        return False
-    return False
-
-
-def _is_refused_later(lines: str) -> bool:
-    try:
-        compile(lines, "<answer>", "exec", dont_inherit=True)
-    except SyntaxError as error:
-        return error.msg.startswith(_FINAL_ERRORS)
-    except (ValueError, OverflowError, RecursionError, MemoryError):
-        return False
-    return False
+        return ""
+    return ""

@@ -116,8 +116,8 @@ class EngineSettings:
     With ``lora_rank`` adapters of that rank run beside the weights; without, they are merged into them.
     ``on_cpu`` forks the engine's process from the caller's instead of starting an interpreter (its OpenMP
     variables must be set already) and has the model in it too; its threads are bound to ``cores``, one each,
-    unless there are none. ``reports_pressure`` has it say how full its KV cache is. A trainer that sends
-    weights has to answer within ``weight_timeout_s``.
+    unless there are none. A trainer that sends weights has to answer within
+    ``weight_timeout_s``.
     """
 
     model: str
@@ -134,7 +134,6 @@ class EngineSettings:
     lora_rank: int | None = None
     on_cpu: bool = False
     cores: tuple[int, ...] = ()
-    reports_pressure: bool = False
     weight_timeout_s: float = 120.0
     speculation: SpeculationSettings | None = None
 

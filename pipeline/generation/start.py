@@ -11,7 +11,6 @@ from configs.schema import Config
 from pipeline.generation.client import LaunchedHost
 from pipeline.generation.dispatch import Dispatcher
 from pipeline.generation.generator import Generator, GeneratorLostError
-from pipeline.generation.paced import PacedEngine
 from pipeline.generation.supervised import Engine, SupervisedGenerator
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
 from pipeline.host.restarts import RestartLimit
@@ -110,11 +109,7 @@ async def _start_one(
         return start_node_generator(config, model_path, device, index=index, places=places)
 
     async def start(launched: LaunchedHost | None = None) -> Engine:
-        engine = await begin(launched)
-        if not config.generation.adaptive_concurrency:
-            return engine
-        most = config.generation.max_num_seqs
-        return PacedEngine(engine, group_size=config.grpo.num_generations, most=most)
+        return await begin(launched)
 
     if restarts is None:
         return await start(launched)

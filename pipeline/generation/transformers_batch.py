@@ -1,7 +1,7 @@
 """Completions of one prompt that Hugging Face's ``generate`` writes side by side, also across new weights.
 
-A batch can stop between two tokens and go on from there: with what it has written (``go_on``) or, what is not
-finished, from the prompt (``begin_again``). Knows no queue and loads nothing.
+A batch can stop between two tokens and go on from there: with what it has written (``resume``) or, what is
+not finished, from the prompt (``restart``). Knows no queue and loads nothing.
 
 Shapes: n rows that are still writing, P prompt tokens, t tokens that each of them has written.
 """
@@ -134,12 +134,12 @@ class Batch:
                 row.finish_reason = "length"
         self._writing = [row for row in self._writing if not row.finish_reason]
 
-    def go_on(self, version: int) -> None:
+    def resume(self, version: int) -> None:
         """What follows is written by ``version``."""
         for row in self._writing:
             row.marks.changed(self._num_tokens, version)
 
-    def begin_again(self, version: int) -> None:
+    def restart(self, version: int) -> None:
         """Throw away what is not finished and write it anew, by ``version``."""
         again = {row.index: self._new_row(row.index, version) for row in self._writing}
         self._rows = [again.get(row.index, row) for row in self._rows]

@@ -1,13 +1,9 @@
 """The portable generator: Hugging Face ``generate`` where vLLM cannot run.
 
-It speaks the Generator protocol and keeps its promises (log-probabilities, versions, stop strings),
-not vLLM's speed: one request at a time, completions handed over when the longest has ended, no
-paging, no prefix cache. It owns its model.
-
-The Transformers engine's side of a weight update: all weights from a file, or an adapter on the base.
-
-All of an update is loaded or nothing: names and shapes are looked at first. Raises ValueError when they are
-not the model's, OSError or SafetensorError when a file cannot be read.
+It speaks the Generator protocol and keeps its promises (log-probabilities, versions, stop strings), not
+vLLM's speed: one request at a time, completions handed over when the longest has ended, no paging, no prefix
+cache. It owns its model. Of a weight update, all weights from a file or an adapter on the base, everything is
+loaded or nothing: names and shapes are looked at first.
 """
 
 from __future__ import annotations
@@ -17,6 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
@@ -34,12 +31,12 @@ T = TypeVar("T")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-class _Swap:
+@dataclass(frozen=True, slots=True)
+class _PendingUpdate:
     """A weight update on its way into the engine's thread, and what becomes of it."""
 
-    def __init__(self, update: WeightUpdate) -> None:
-        self.update = update
-        self.result: Future[WeightsLoaded] = Future()
+    update: WeightUpdate
+    result: Future[WeightsLoaded] = field(default_factory=Future)
 
 
 class TransformersEngine:
@@ -64,7 +61,7 @@ class TransformersEngine:
         self._timeout_s = config.runtime.generation_timeout_s
         self._update_timeout_s = config.runtime.weight_update_timeout_s
         self._policy_version = 0
-        self._swap: _Swap | None = None
+        self._pending: _PendingUpdate | None = None
         self._updates = asyncio.Lock()
         self._stop = threading.Event()
         self._writer = Writer(
@@ -119,18 +116,18 @@ class TransformersEngine:
                 raise ValueError(
                     f"weight update {update.policy_version} is not newer than {self._policy_version}"
                 )
-            swap = self._swap = _Swap(update)
+            pending = self._pending = _PendingUpdate(update)
             # The batch that runs may come first, and does in other modes than drain.
             self._thread.submit(self._apply)
             try:
-                return await asyncio.wait_for(asyncio.wrap_future(swap.result), self._update_timeout_s)
+                return await asyncio.wait_for(asyncio.wrap_future(pending.result), self._update_timeout_s)
             except TimeoutError as error:
                 raise GeneratorError(
                     f"the Transformers generator did not load weights {update.policy_version} within "
                     f"{self._update_timeout_s:g} s (runtime.weight_update_timeout_s)"
                 ) from error
             finally:
-                self._swap = None
+                self._pending = None
 
     async def stats(self) -> dict[str, float]:
         """Nothing is drafted here."""
@@ -211,19 +208,19 @@ class TransformersEngine:
         batch.write()
         while not batch.is_finished:
             if self._apply() == "abort":
-                batch.begin_again(self._policy_version)
+                batch.restart(self._policy_version)
             else:
-                batch.go_on(self._policy_version)
+                batch.resume(self._policy_version)
             batch.write()
 
     def _stops_here(self, batch: Batch) -> bool:
         """Whether a batch stops after this token for new weights; over an old KV cache it need not."""
-        if self._swap is None or self._swap.update.mode == "drain":
+        if self._pending is None or self._pending.update.mode == "drain":
             return False
-        if self._swap.update.mode == "abort" or self._swap.update.recompute_kv_cache:
+        if self._pending.update.mode == "abort" or self._pending.update.recompute_kv_cache:
             return True
         self._apply()
-        batch.go_on(self._policy_version)
+        batch.resume(self._policy_version)
         return False
 
     def _apply(self) -> str:
@@ -231,21 +228,21 @@ class TransformersEngine:
 
         Returns its mode, or an empty string where nothing was loaded.
         """
-        swap, self._swap = self._swap, None
-        if swap is None or not swap.result.set_running_or_notify_cancel():
+        pending, self._pending = self._pending, None
+        if pending is None or not pending.result.set_running_or_notify_cancel():
             return ""
-        started_s, update = time.perf_counter(), swap.update
+        started_s, update = time.perf_counter(), pending.update
         try:
             if update.kind == "adapter":
                 load_adapter(self._model, self._model_path, update.path)
             else:
                 load_weights(self._model, update.path)
         except Exception as error:
-            swap.result.set_exception(error)
+            pending.result.set_exception(error)
             return ""
         self._policy_version = update.policy_version
         pause_s = time.perf_counter() - started_s
-        swap.result.set_result(WeightsLoaded(policy_version=update.policy_version, pause_s=pause_s))
+        pending.result.set_result(WeightsLoaded(policy_version=update.policy_version, pause_s=pause_s))
         return update.mode
 
 

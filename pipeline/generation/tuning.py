@@ -16,7 +16,6 @@ import json
 import os
 import platform
 import shutil
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
 from pipeline.errors import StageError
 from pipeline.generation.start import running_generator
-from pipeline.host.files import cache_root
+from pipeline.host.files import cache_root, write_text_atomically
 from pipeline.host.versions import processor_name
 from pipeline.messages import GenerationRequest
 from pipeline.models.loading import load_tokenizer
@@ -93,9 +92,8 @@ class Tuning:
         """What was chosen and why, in a line a trial."""
         lines = []
         for trial in self.trials:
-            figure = (
-                f"failed: {trial.fault}" if trial.tokens_per_s is None else f"{trial.tokens_per_s:.0f} tok/s"
-            )
+            rate = trial.tokens_per_s
+            figure = f"failed: {trial.fault}" if rate is None else f"{rate:.0f} tok/s"
             mark = "  <- chosen" if trial.choice == self.choice else ""
             lines.append(f"  {trial.choice.describe()}: {figure}{mark}")
         if self.num_untried:
@@ -170,7 +168,7 @@ async def search(
     Raises:
         StageError: ``first`` does not start.
     """
-    started_s = longest_s = clock()
+    started_s = clock()
     best, best_rate = first, await measure(first)
     longest_s = clock() - started_s
     trials = [Trial(choice=best, tokens_per_s=best_rate)]
@@ -291,8 +289,4 @@ def _read_choice(stored: dict[str, object]) -> Choice:
 def write_tuning(path: Path, tuning: Tuning) -> None:
     """Keep ``tuning`` for later runs; the file is there whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, prefix=".tuning-", delete=False, encoding="utf-8"
-    ) as file:
-        json.dump(dataclasses.asdict(tuning), file, indent=1)
-    os.replace(file.name, path)
+    write_text_atomically(path, json.dumps(dataclasses.asdict(tuning), indent=1))

@@ -247,7 +247,6 @@ def engine_settings(config: Config, model_path: str, device: str, index: int = 0
         # The host's environment has the OpenMP variables that a CPU's processes need.
         on_cpu=device == "cpu",
         cores=engine_cores(config, index) if device == "cpu" else (),
-        reports_pressure=generation.adaptive_concurrency,
         speculation=speculation_settings(config),
     )
 

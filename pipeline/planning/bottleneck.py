@@ -36,7 +36,7 @@ _WASTE = {
 _NO_SYNCS_ON_CPU = "none: a CPU is no device that a host could wait for"
 _SYNCS_UNKNOWN = (
     "not recorded by runs; tests/pipeline/training/test_step_waits_for_nothing.py holds the step to one "
-    "wait at its end, and python -m benchmarks.step_profile shows a step's on this machine"
+    "wait at its end, and python -m benchmarks.train_step --profile shows a step's on this machine"
 )
 
 

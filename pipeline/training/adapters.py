@@ -165,7 +165,7 @@ def _load_4bit(
     path: Path | str, dtype: torch.dtype, device: torch.device, *, trust_remote_code: bool
 ) -> PreTrainedModel:
     """The model with its linear layers in 4-bit normal floats, their constants quantised again (QLoRA)."""
-    model = AutoModelForCausalLM.from_pretrained(
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
         str(path),
         dtype=dtype,
         local_files_only=True,
@@ -179,8 +179,7 @@ def _load_4bit(
         ),
         device_map={"": device},
     )
-    model.train(False)
-    return cast(PreTrainedModel, model)
+    return model
 
 
 def _load_by_unsloth(config: Config, path: Path | str, dtype: torch.dtype) -> PreTrainedModel:

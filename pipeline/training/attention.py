@@ -66,7 +66,7 @@ def row_attention(
 ) -> tuple[Tensor, None]:
     """Transformers' attention interface: ``query`` (1, H, T, D), ``key`` and ``value`` (1, K, T, D).
 
-    Returns (1, T, H, D). A model that ``row_obstacle`` names must not be given a layout.
+    Returns (1, T, H, D). A model that ``why_not_packed`` names must not be given a layout.
     """
     if layout is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
@@ -85,7 +85,7 @@ def _attend_rows(query: Tensor, key: Tensor, value: Tensor, layout: RowLayout, s
     return cast(Tensor, _RowAttention.apply(query, key, value, layout.trees, scale))  # type: ignore[no-untyped-call]
 
 
-def row_obstacle(config: Any, longest: int) -> str | None:
+def why_not_packed(config: Any, longest: int) -> str | None:
     """Why a model with this ``config`` cannot run rows of sequences of up to ``longest`` tokens, or None."""
     text = config.get_text_config().to_dict()
     window = text.get("sliding_window")

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from configs.training_schema import GrpoConfig
 from pipeline.models.loading import head_of
-from pipeline.training.forward import States, adapters_off, completion_states
+from pipeline.training.forward import ForwardFn, completion_hidden_states, disabled_adapters
 from pipeline.training.logprobs import logits_gradient_, logprobs_to_probabilities_
 from pipeline.training.loss import LossTokens, needs_whole_sequences, policy_loss
 from pipeline.training.loss_sums import LossSums
@@ -47,7 +47,7 @@ class LossBackward:
     divided by ``temperature``, the one that was sampled with. ``gradient_of`` returns the tensor to which the
     gradient of a parameter is added in place; with it the head's (V, H) is never written for a chunk alone.
     Without it, or where the head is more than one whole trained weight, autograd takes that gradient.
-    ``states`` and ``reference_states`` are the forward passes of the two models, where these are sharded.
+    ``forward`` and ``reference_forward`` are the forward passes of the two models, where these are sharded.
     """
 
     def __init__(
@@ -58,52 +58,52 @@ class LossBackward:
         *,
         temperature: float,
         gradient_of: Callable[[nn.Parameter], Tensor] | None = None,
-        states: States = completion_states,
-        reference_states: States = completion_states,
+        forward: ForwardFn = completion_hidden_states,
+        reference_forward: ForwardFn = completion_hidden_states,
     ) -> None:
         assert reference is not None or grpo.beta == 0
         self._model = model
         self._reference = reference
         self._grpo = grpo
         self._temperature = temperature
-        self._states = states
-        self._reference_states = reference_states
+        self._forward = forward
+        self._reference_forward = reference_forward
         self._gradient_of = gradient_of if _is_one_trained_weight(head_of(model)) else None
 
-    def accumulate(self, part: MicroBatch) -> LossSums:
-        """Add the gradient of ``part`` to the parameters of the model; returns its sums.
+    def accumulate(self, batch: MicroBatch) -> LossSums:
+        """Add the gradient of ``batch`` to the parameters of the model; returns its sums.
 
         The logits exist for ``LOGITS_ROWS`` tokens at a time: each chunk is taken back to the hidden states
         at once, and the model's backward runs once, on their summed gradient. Where a loss needs whole
         sequences and one chunk does not hold all tokens, a first pass without gradient takes the
         log-probabilities of all; the gradient of the loss to them is then known before the chunks begin.
         """
-        hidden = self._states(self._model, part)  # (M, H)
+        hidden = self._forward(self._model, batch)  # (M, H)
         states = hidden.detach()
-        reference = self._reference_logprobs(part)
+        reference = self._reference_logprobs(batch)
         sums = LossSums.zeros(states.device)
         known: Tensor | None = None
         if states.shape[0] > LOGITS_ROWS and needs_whole_sequences(self._grpo):
-            logprobs = self._logprobs(self._model, states, part.target_ids)
-            known, sums = self._objective(logprobs[part.prediction_ids], part, reference, slice(None))
+            logprobs = self._logprobs(self._model, states, batch.target_ids)
+            known, sums = self._objective(logprobs[batch.prediction_ids], batch, reference, slice(None))
         gradient = torch.empty_like(states)
         for start in range(0, states.shape[0], LOGITS_ROWS):
             rows = slice(start, min(start + LOGITS_ROWS, states.shape[0]))
-            gradient[rows], chunk_sums = self._chunk(states[rows], part, reference, rows, known)
+            gradient[rows], chunk_sums = self._chunk(states[rows], batch, reference, rows, known)
             sums = sums + chunk_sums
         hidden.backward(gradient)  # type: ignore[no-untyped-call]
         return sums
 
     def _chunk(
-        self, states: Tensor, part: MicroBatch, reference: Tensor | None, rows: slice, known: Tensor | None
+        self, states: Tensor, batch: MicroBatch, reference: Tensor | None, rows: slice, known: Tensor | None
     ) -> tuple[Tensor, LossSums]:
         """The gradient to ``states``, of the predictions ``rows``, and the sums over their loss tokens.
 
         ``known`` (N,) is the gradient to the log-probabilities of all loss tokens, if any.
         """
-        head, targets = head_of(self._model), part.target_ids[rows]
-        tokens = slice(part.token_starts[rows.start], part.token_starts[rows.stop])
-        places = part.prediction_ids[tokens] - rows.start
+        head, targets = head_of(self._model), batch.target_ids[rows]
+        tokens = slice(batch.token_starts[rows.start], batch.token_starts[rows.stop])
+        places = batch.prediction_ids[tokens] - rows.start
         has_graph = self._gradient_of is None
         states.requires_grad_(has_graph)
         with torch.set_grad_enabled(has_graph):
@@ -111,7 +111,7 @@ class LossBackward:
         values = logits.detach()
         logprobs, entropy = logprobs_to_probabilities_(values, targets, temperature=self._temperature)
         if known is None:
-            upstream, sums = self._objective(logprobs[places], part, reference, tokens)
+            upstream, sums = self._objective(logprobs[places], batch, reference, tokens)
         else:
             upstream, sums = known[tokens], LossSums.zeros(states.device)
         upstream = torch.zeros_like(logprobs).index_add_(0, places, upstream)
@@ -126,32 +126,32 @@ class LossBackward:
         return values @ weight.detach(), sums
 
     def _objective(
-        self, logprobs: Tensor, part: MicroBatch, reference: Tensor | None, rows: slice
+        self, logprobs: Tensor, batch: MicroBatch, reference: Tensor | None, rows: slice
     ) -> tuple[Tensor, LossSums]:
         """The gradient of the loss to ``logprobs``, which are of the loss tokens ``rows``, and the sums."""
         leaf = logprobs.requires_grad_()
         tokens = LossTokens(
             logprobs=leaf,
-            old_logprobs=part.old_logprobs[rows],
-            advantages=part.advantages[rows],
-            weights=part.weights[rows],
-            on_policy=part.on_policy[rows],
-            sequence_ids=part.sequence_ids[rows],
-            num_sequences=part.num_sequences,
+            old_logprobs=batch.old_logprobs[rows],
+            advantages=batch.advantages[rows],
+            weights=batch.weights[rows],
+            on_policy=batch.on_policy[rows],
+            sequence_ids=batch.sequence_ids[rows],
+            num_sequences=batch.num_sequences,
             ref_logprobs=None if reference is None else reference[rows],
         )
         loss, sums = policy_loss(tokens, self._grpo)
         (gradient,) = torch.autograd.grad(loss, leaf)
         return gradient, sums
 
-    def _reference_logprobs(self, part: MicroBatch) -> Tensor | None:
+    def _reference_logprobs(self, batch: MicroBatch) -> Tensor | None:
         """The reference model's log-probabilities (N,), or None without one."""
         if self._reference is None:
             return None
         # The reference may be the policy itself, which without its adapters is what it was.
-        with torch.no_grad(), adapters_off(self._reference):
-            hidden = self._reference_states(self._reference, part)
-        return self._logprobs(self._reference, hidden, part.target_ids)[part.prediction_ids]
+        with torch.no_grad(), disabled_adapters(self._reference):
+            hidden = self._reference_forward(self._reference, batch)
+        return self._logprobs(self._reference, hidden, batch.target_ids)[batch.prediction_ids]
 
     @torch.no_grad()
     def _logprobs(self, model: PreTrainedModel, states: Tensor, targets: Tensor) -> Tensor:

@@ -1,12 +1,9 @@
 """From training samples to micro-batches, of a whole optimiser step or a part of it.
 
 Packs sequences into rows, computes once what a group has in common and leaves out samples without signal, as
-asked; none of it changes the gradient, because every token carries its weight (pipeline/training/loss.py).
-Does not make the samples (pipeline/rollouts/batch.py) nor tensors (pipeline/training/micro_batch.py).
-
-What one optimiser step was made of: its samples, and the micro-batches in which they were computed.
-
-Pure. Filled by pipeline.training.gradient, read by pipeline.training.trainer.
+asked; none of it changes the gradient, because every token carries its weight (pipeline.training.loss).
+``StepTotals`` says what a step was made of in the end. Makes neither samples (pipeline.rollouts.batch) nor
+tensors (pipeline.training.micro_batch).
 """
 
 from __future__ import annotations
@@ -17,17 +14,19 @@ from typing import Literal
 
 import torch
 
+from configs.schema import Config
 from pipeline.messages import TrainingSample
-from pipeline.training.loss import LossType, sequence_weights
+from pipeline.training.layout_trial import LayoutTrial
+from pipeline.training.loss import LossType, step_scale, token_weights
 from pipeline.training.micro_batch import MicroBatch, WeightedSample, build_micro_batch
-from pipeline.training.rows import Branches, apart, behind_prefix, behind_prompt, pack
+from pipeline.training.rows import SharedPrefix, pack, share_prefix, share_prompt
 
 # What a prompt's sequences have computed once for all of them; "prefix" is all that they begin with.
 Sharing = Literal["nothing", "prompt", "prefix"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MicroPlan:
+class MicroBatchPlan:
     """The samples of a micro-batch, by prompt; ``build`` makes its tensors.
 
     ``num_tokens`` go through the model, ``num_padding`` of them for nothing. ``capacity`` is how many a
@@ -54,14 +53,89 @@ class MicroPlan:
 
     def build(self, device: torch.device | str = "cpu") -> MicroBatch:
         """The tensors, built on the host and moved once. Raises ValueError when a sample is malformed."""
-        shared = [_branches(group, self.sharing) for group in self.groups]
+        shared = [_shared(group, self.sharing) for group in self.groups]
         width = None if self.is_packed else self.num_tokens // self.num_sequences
         return build_micro_batch(
             self.groups, shared, width=width, pad_token_id=self.pad_token_id, device=device
         )
 
 
-def weigh(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatchLimit:
+    """The most sequences and tokens (padding included) that go through the model together.
+
+    A single sequence may be longer than ``max_tokens``: it cannot be cut.
+    """
+
+    max_sequences: int
+    max_tokens: int
+
+    def below(self, plan: MicroBatchPlan) -> MicroBatchLimit:
+        """Half of what ``plan`` had, which was too much."""
+        return MicroBatchLimit(
+            max_sequences=min(self.max_sequences, max(plan.num_sequences // 2, 1)),
+            max_tokens=min(self.max_tokens, max(plan.num_tokens // 2, 1)),
+        )
+
+
+class StepPlanner:
+    """How a run weights the samples of its steps and cuts them into micro-batches.
+
+    Every one of the ``num_ranks`` ranks plans the same. ``layouts`` says how the next part is laid out.
+    """
+
+    def __init__(self, config: Config, layouts: LayoutTrial, *, pad_token_id: int, num_ranks: int) -> None:
+        training, acceleration = config.training, config.acceleration
+        self.batch_size = training.per_device_train_batch_size
+        self.loss_type: LossType = config.grpo.loss_type
+        # What the first micro-batches may have; with adapts_limit memory errors lower it.
+        self.limit = MicroBatchLimit(
+            max_sequences=self.batch_size, max_tokens=acceleration.token_packing.max_tokens
+        )
+        self.adapts_limit = training.auto_find_batch_size
+        self._layouts = layouts
+        self._pad_token_id = pad_token_id
+        self._num_ranks = num_ranks
+        self._max_completion_length = config.generation.max_completion_length
+        # The KL term has a gradient where the advantage is zero.
+        self._skips_zero_advantages = acceleration.skip_zero_advantages and config.grpo.beta == 0
+        self._sharing: Sharing = "prefix" if acceleration.shared_prefix else "prompt"
+        self._min_pack_ratio = acceleration.token_packing.min_pack_ratio
+
+    def weighted(self, samples: Sequence[TrainingSample]) -> list[WeightedSample]:
+        """See ``weight_samples``."""
+        return weight_samples(
+            samples,
+            loss_type=self.loss_type,
+            batch_size=self.batch_size,
+            max_completion_length=self._max_completion_length,
+            skip_zero_advantages=self._skips_zero_advantages,
+        )
+
+    def plan(self, samples: Sequence[WeightedSample], limit: MicroBatchLimit) -> list[MicroBatchPlan]:
+        """See ``plan_micro_batches``."""
+        layout = self._layouts.present
+        return plan_micro_batches(
+            samples,
+            pad_token_id=self._pad_token_id,
+            sharing=self._sharing if layout.shares_prompts else "nothing",
+            max_sequences=limit.max_sequences,
+            max_tokens=limit.max_tokens if layout.packs else None,
+            min_pack_ratio=self._min_pack_ratio,
+            min_parts=self._num_ranks,
+        )
+
+    def scale(self, *, num_sequences: int, num_tokens: int) -> float:
+        """See ``loss.step_scale``."""
+        return step_scale(
+            num_sequences=num_sequences,
+            num_tokens=num_tokens,
+            loss_type=self.loss_type,
+            batch_size=self.batch_size,
+        )
+
+
+def weight_samples(
     samples: Sequence[TrainingSample],
     *,
     loss_type: LossType,
@@ -76,7 +150,7 @@ def weigh(
     left out, so no denominator changes. A sample without loss tokens is always left out.
     """
     lengths = [sum(sample.loss_mask) for sample in samples]
-    weights = sequence_weights(
+    weights = token_weights(
         lengths, loss_type=loss_type, batch_size=batch_size, max_completion_length=max_completion_length
     )
     return [
@@ -95,7 +169,7 @@ def plan_micro_batches(
     max_tokens: int | None = None,
     min_pack_ratio: float = 0.0,
     min_parts: int = 1,
-) -> list[MicroPlan]:
+) -> list[MicroBatchPlan]:
     """Micro-batches for ``samples``, the largest first.
 
     With ``max_tokens`` samples are packed into rows of at most so many tokens (one sequence may exceed it),
@@ -104,40 +178,38 @@ def plan_micro_batches(
     have computed once for all of them. At least ``min_parts`` micro-batches are made where the samples
     suffice.
     """
-    groups = [[item] for item in samples] if sharing == "nothing" else _by_prompt(samples)
+    groups = _groups(samples, sharing)
     rows = _rows(groups, sharing, max_tokens, min_pack_ratio, min_parts)
     capacity = max_tokens if rows and max_tokens is not None else 0
     if not rows and samples:
         size = min(max_sequences, max(len(samples) // min_parts, 1))
-        rows = _batches(groups, samples, sharing, size)
+        rows = _batches(groups, sharing, size)
     plans = [_micro_plan(row, capacity, sharing, pad_token_id) for row in rows]
     plans.sort(key=lambda plan: -plan.num_tokens)
     return plans
 
 
-def _prompt(item: WeightedSample) -> tuple[int, ...]:
-    return item.sample.token_ids[: item.sample.num_prompt_tokens]
-
-
-def _by_prompt(items: Sequence[WeightedSample]) -> list[list[WeightedSample]]:
+def _groups(samples: Sequence[WeightedSample], sharing: Sharing) -> list[list[WeightedSample]]:
+    """The samples of each prompt; each sample by itself where nothing is shared."""
+    if sharing == "nothing":
+        return [[item] for item in samples]
     groups: dict[tuple[int, ...], list[WeightedSample]] = {}
-    for item in items:
-        groups.setdefault(_prompt(item), []).append(item)
+    for item in samples:
+        prompt = item.sample.token_ids[: item.sample.num_prompt_tokens]
+        groups.setdefault(prompt, []).append(item)
     return list(groups.values())
 
 
-def _branches(group: Sequence[WeightedSample], sharing: Sharing) -> Branches:
-    """What ``group`` puts through the model; without sharing it is one sequence."""
-    if sharing == "nothing":
-        return apart(group[0].inputs)
+def _shared(group: Sequence[WeightedSample], sharing: Sharing) -> SharedPrefix:
+    """What ``group`` puts through the model; without sharing it is one sequence, all of it prefix."""
     inputs = [item.inputs for item in group]
-    if sharing == "prefix":
-        return behind_prefix(inputs)
-    return behind_prompt(inputs, group[0].sample.num_prompt_tokens)
+    if sharing == "prompt":
+        return share_prompt(inputs, group[0].sample.num_prompt_tokens)
+    return share_prefix(inputs)
 
 
 def _num_tokens(group: Sequence[WeightedSample], sharing: Sharing) -> int:
-    return _branches(group, sharing).tree.num_tokens
+    return _shared(group, sharing).tree.num_tokens
 
 
 def _rows(
@@ -177,33 +249,27 @@ def _cut_group(
 
 
 def _batches(
-    groups: Sequence[Sequence[WeightedSample]],
-    kept: Sequence[WeightedSample],
-    sharing: Sharing,
-    batch_size: int,
+    groups: Sequence[Sequence[WeightedSample]], sharing: Sharing, batch_size: int
 ) -> list[list[Sequence[WeightedSample]]]:
     """Micro-batches of at most ``batch_size`` sequences; where they share anything, of one prompt each."""
-    if sharing != "nothing":
+    if sharing == "nothing":
+        longest_first = sorted(groups, key=lambda group: -group[0].num_inputs)
         return [
-            [group[start : start + batch_size]]
-            for group in groups
-            for start in range(0, len(group), batch_size)
+            longest_first[start : start + batch_size] for start in range(0, len(longest_first), batch_size)
         ]
-    ordered = sorted(kept, key=lambda item: -item.num_inputs)
     return [
-        [[item] for item in ordered[start : start + batch_size]]
-        for start in range(0, len(ordered), batch_size)
+        [group[start : start + batch_size]] for group in groups for start in range(0, len(group), batch_size)
     ]
 
 
 def _micro_plan(
     row: Sequence[Sequence[WeightedSample]], capacity: int, sharing: Sharing, pad_token_id: int
-) -> MicroPlan:
-    # A group behind its shared prompt is a row even where rows hold one group.
+) -> MicroBatchPlan:
+    # A group with a shared prompt is a row even where rows hold one group.
     is_row = capacity > 0 or sharing != "nothing"
     lengths = [_num_tokens(group, sharing) for group in row]
     num_tokens = sum(lengths) if is_row else max(lengths) * len(lengths)
-    return MicroPlan(
+    return MicroBatchPlan(
         groups=tuple(tuple(group) for group in row),
         is_packed=is_row,
         sharing=sharing,
@@ -224,7 +290,7 @@ class StepTotals:
     num_samples: int
     num_tokens: int
     num_parts: int
-    micro_plans: tuple[MicroPlan, ...]
+    micro_plans: tuple[MicroBatchPlan, ...]
 
     @property
     def num_trained_samples(self) -> int:

@@ -16,8 +16,7 @@ draft model from the policy, but for the policy's entropy. All completions count
 learns nothing from. Sources: online speculative decoding (arXiv:2310.07177) distils what was served into a
 draft model; FastGRPO's online draft learning (arXiv:2509.21792) does so in every GRPO iteration, with an
 EAGLE head and the policy's hidden states, which a model of its own has no use for; TLT (arXiv:2511.16665)
-trains its drafter beside the run, on GPUs that are idle.
- Loading the weights is pipeline.generation.vllm.updates' part.
+trains its drafter beside the run, on GPUs that are idle. pipeline.generation.vllm.updates loads the weights.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class _Text(NamedTuple):
     num_prompt: int
 
 
-class Learnt(NamedTuple):
+class LearnedDraft(NamedTuple):
     """What a step of learning left: the mean cross-entropy of a token before it, and the weights' file."""
 
     loss: float
@@ -143,7 +142,7 @@ class DraftLearner:
         self._dtype = dtype
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="draft-learning")
         self._samples: list[TrainingSample] = []
-        self._learning: Future[Learnt] | None = None
+        self._learning: Future[LearnedDraft] | None = None
         self._loss = math.nan
 
     def take(self, batch: TrainBatch) -> None:
@@ -175,10 +174,10 @@ class DraftLearner:
         """Of the last step of learning whose weights were handed out; empty before."""
         return {} if math.isnan(self._loss) else {"draft/loss": self._loss}
 
-    def _learn(self, samples: Sequence[TrainingSample], file: str, policy_version: int) -> Learnt:
+    def _learn(self, samples: Sequence[TrainingSample], file: str, policy_version: int) -> LearnedDraft:
         loss = self._model.learn(samples)
         self._model.write(file, policy_version, self._dtype)
-        return Learnt(loss, file)
+        return LearnedDraft(loss, file)
 
 
 def spread_texts(samples: Sequence[TrainingSample], max_tokens: int) -> list[_Text]:

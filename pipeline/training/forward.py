@@ -17,12 +17,52 @@ from transformers import PreTrainedModel
 
 from configs.schema import Config
 from pipeline.models.loading import decoder_of
-from pipeline.training.attention import IMPLEMENTATION, row_obstacle
+from pipeline.training.attention import IMPLEMENTATION, why_not_packed
 from pipeline.training.micro_batch import MicroBatch
+
+_log = logging.getLogger(__name__)
+
+# The last hidden states (M, H) of a micro-batch, as ``completion_hidden_states`` makes them.
+ForwardFn = Callable[[PreTrainedModel, MicroBatch], Tensor]
+
+
+def completion_hidden_states(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
+    """The last hidden state at the positions that predict loss tokens: (M, H).
+
+    ``use_row_attention`` must have been called on ``model`` before a micro-batch in rows comes.
+    """
+    decoder = decoder_of(model)
+    if batch.layout is None:
+        output = decoder(input_ids=batch.input_ids, use_cache=False)
+    else:
+        output = decoder(
+            input_ids=batch.input_ids,
+            position_ids=batch.position_ids,
+            use_cache=False,
+            layout=batch.layout,
+        )
+    states = cast(Tensor, output.last_hidden_state).flatten(0, 1)
+    return states.index_select(0, batch.source_rows)
+
+
+def use_row_attention(model: PreTrainedModel) -> None:
+    """Give ``model`` the attention that understands rows; padded batches go through SDPA as before."""
+    model.set_attn_implementation(IMPLEMENTATION)
+
+
+def supports_packing(config: Config, model: PreTrainedModel) -> bool:
+    """Whether rows of several sequences go through ``model`` as they should; if not, the run says so."""
+    acceleration, generation = config.acceleration, config.generation
+    if not (acceleration.token_packing.enabled or acceleration.shared_prompt):
+        return False
+    obstacle = why_not_packed(model.config, generation.max_prompt_length + generation.max_completion_length)
+    if obstacle is not None:
+        _log.warning("token packing and shared prompts are off, the batches are padded: %s", obstacle)
+    return obstacle is None
 
 
 @contextmanager
-def adapters_off(model: nn.Module) -> Iterator[None]:
+def disabled_adapters(model: nn.Module) -> Iterator[None]:
     """Within it the model computes what its frozen weights alone say; nothing changes without adapters."""
     layers = [layer for layer in model.modules() if isinstance(layer, BaseTunerLayer)]
     for layer in layers:
@@ -32,41 +72,3 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.enable_adapters(True)
-
-
-_log = logging.getLogger(__name__)
-
-# The last hidden states (M, H) of a micro-batch, as ``completion_states`` makes them.
-States = Callable[[PreTrainedModel, MicroBatch], Tensor]
-
-
-def completion_states(model: PreTrainedModel, part: MicroBatch) -> Tensor:
-    """The last hidden state at the positions that predict loss tokens: (M, H).
-
-    ``use_row_attention`` must have been called on ``model`` before a micro-batch in rows comes.
-    """
-    decoder = decoder_of(model)
-    if part.layout is None:
-        output = decoder(input_ids=part.input_ids, use_cache=False)
-    else:
-        output = decoder(
-            input_ids=part.input_ids, position_ids=part.position_ids, use_cache=False, layout=part.layout
-        )
-    states = cast(Tensor, output.last_hidden_state).flatten(0, 1)
-    return states.index_select(0, part.source_rows)
-
-
-def use_row_attention(model: PreTrainedModel) -> None:
-    """Give ``model`` the attention that understands rows; padded batches go through SDPA as before."""
-    model.set_attn_implementation(IMPLEMENTATION)
-
-
-def takes_rows(config: Config, model: PreTrainedModel) -> bool:
-    """Whether rows of several sequences go through ``model`` as they should; if not, the run says so."""
-    acceleration, generation = config.acceleration, config.generation
-    if not (acceleration.token_packing.enabled or acceleration.shared_prompt):
-        return False
-    obstacle = row_obstacle(model.config, generation.max_prompt_length + generation.max_completion_length)
-    if obstacle is not None:
-        _log.warning("token packing and shared prompts are off, the batches are padded: %s", obstacle)
-    return obstacle is None

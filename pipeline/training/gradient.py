@@ -13,40 +13,21 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from pipeline.messages import TrainBatch
 from pipeline.training.backward import LossBackward
-from pipeline.training.batching import MicroPlan, StepTotals
+from pipeline.training.batching import MicroBatchPlan, StepPlanner, StepTotals
 from pipeline.training.compilation import uncompile_layers
-from pipeline.training.loss import LossType, step_scale
 from pipeline.training.loss_sums import LossSums
 from pipeline.training.micro_batch import WeightedSample
 from pipeline.training.precision import MasterWeights
 from pipeline.training.ranks import Ranks, empty_micro_batch, sums_of_all
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MicroBatchLimit:
-    """The most sequences and tokens (padding included) that go through the model together.
-
-    A single sequence may be longer than ``max_tokens``: it cannot be cut.
-    """
-
-    max_sequences: int
-    max_tokens: int
-
-    def below(self, part: MicroPlan) -> MicroBatchLimit:
-        """Half of what ``part`` had, which was too much."""
-        return MicroBatchLimit(
-            max_sequences=min(self.max_sequences, max(part.num_sequences // 2, 1)),
-            max_tokens=min(self.max_tokens, max(part.num_tokens // 2, 1)),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,20 +39,6 @@ class FinishedGradient:
     scale: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRules:
-    """How a run cuts and weighs its steps.
-
-    ``weigh`` chooses the samples to train on, ``plan`` cuts them into micro-batches within a limit;
-    ``batch_size`` is that of ``loss.step_scale``.
-    """
-
-    weigh: Callable[[TrainBatch], list[WeightedSample]]
-    plan: Callable[[Sequence[WeightedSample], MicroBatchLimit], list[MicroPlan]]
-    loss_type: LossType
-    batch_size: int
-
-
 class _OpenStep:
     """A step that has had some of its parts."""
 
@@ -81,7 +48,7 @@ class _OpenStep:
         self.num_full_parts = 0
         self.num_samples = 0
         self.num_tokens = 0
-        self.done: list[MicroPlan] = []
+        self.done: list[MicroBatchPlan] = []
         self.sums = LossSums.zeros(device)
 
 
@@ -89,27 +56,25 @@ class StepGradient:
     """Sums up the gradients of a step's micro-batches in ``weights``.
 
     ``limit`` only falls, at the first memory error, and keeps what was learnt for the steps that follow.
-    ``is_adaptive`` is ``training.auto_find_batch_size``; ``is_compiled`` says that the layers are.
+    ``is_compiled`` says that the layers are compiled.
     """
 
     def __init__(
         self,
         weights: MasterWeights,
         backward: LossBackward,
-        rules: StepRules,
+        planner: StepPlanner,
         ranks: Ranks,
         *,
-        limit: MicroBatchLimit,
-        is_adaptive: bool,
         is_compiled: bool,
     ) -> None:
-        self.limit = limit
+        self.limit = planner.limit
         self._weights = weights
         self._backward = backward
-        self._rules = rules
+        self._planner = planner
         self._ranks = ranks
         # To begin again is a thing that ranks would have to agree on.
-        self._is_adaptive = is_adaptive and ranks.num_ranks == 1
+        self._is_adaptive = planner.adapts_limit and ranks.num_ranks == 1
         self._is_compiled = is_compiled and ranks.num_ranks == 1
         self._open: _OpenStep | None = None
 
@@ -127,14 +92,14 @@ class StepGradient:
         if step is None or (step.step, step.num_parts) != (batch.step, batch.part):
             had = "no step is open" if step is None else f"step {step.step} has had {step.num_parts} parts"
             raise ValueError(f"part {batch.part} of step {batch.step} does not follow: {had}")
-        is_aligned = self._rules.loss_type != "bnpo" or step.num_samples % self._rules.batch_size == 0
+        is_aligned = self._planner.loss_type != "bnpo" or step.num_samples % self._planner.batch_size == 0
         assert is_aligned or not batch.samples, "bnpo: a part begins amidst sequences of one denominator"
         step.num_parts += 1
         step.num_full_parts += bool(batch.samples)
         step.num_samples += len(batch.samples)
         step.num_tokens += sum(sum(sample.loss_mask) for sample in batch.samples)
         try:
-            self._run(step, self._rules.weigh(batch))
+            self._run(step, self._planner.weighted(batch.samples))
         except BaseException:
             self.forget()
             raise
@@ -144,12 +109,7 @@ class StepGradient:
         step, self._open = self._open, None
         assert step is not None, "a step begins with its part 0"
         self._weights.complete_gradients()
-        scale = step_scale(
-            num_sequences=step.num_samples,
-            num_tokens=step.num_tokens,
-            loss_type=self._rules.loss_type,
-            batch_size=self._rules.batch_size,
-        )
+        scale = self._planner.scale(num_sequences=step.num_samples, num_tokens=step.num_tokens)
         totals = StepTotals(
             num_samples=step.num_samples,
             num_tokens=step.num_tokens,
@@ -177,17 +137,17 @@ class StepGradient:
     def _attempt(self, step: _OpenStep, samples: Sequence[WeightedSample]) -> list[WeightedSample]:
         """Train on ``samples`` until a micro-batch fails; returns what is to be trained on again."""
         device = self._weights.trained[0].device
-        plans = self._rules.plan(samples, self.limit)
+        plans = self._planner.plan(samples, self.limit)
         own = self._ranks.share(plans)
         for number, plan in enumerate(own):
-            marks = self._weights.gradient_marks()
+            versions = self._weights.gradient_versions()
             try:
                 # Nothing here waits for a GPU: it computes one micro-batch while the host builds the next.
                 sums = self._backward.accumulate(plan.build(device))
             except (RuntimeError, MemoryError) as error:
-                self._give_way(step.step, plan, error)
+                self._recover(step.step, plan, error)
                 step.done += own[:number]
-                if self._weights.gradient_marks() == marks:
+                if self._weights.gradient_versions() == versions:
                     return _samples(own[number:])
                 again = _samples([*step.done, *own[number:]])
                 step.done, step.sums = [], LossSums.zeros(device)
@@ -199,20 +159,20 @@ class StepGradient:
         step.done += plans
         return []
 
-    def _give_way(self, step: int, failed: MicroPlan, error: RuntimeError | MemoryError) -> None:
+    def _recover(self, step: int, failed: MicroBatchPlan, error: RuntimeError | MemoryError) -> None:
         """Change what made ``failed`` fail; raises where there is nothing to change."""
         if is_out_of_memory(error):
-            self._shrink(step, failed, error)
+            self._lower_limit(step, failed, error)
         elif self._is_compiled:
             self._uncompile(step, error)
         else:
             raise error
 
-    def _shrink(self, step: int, part: MicroPlan, error: BaseException) -> None:
-        size = f"{part.num_sequences} sequences, {part.num_tokens} tokens with padding"
-        if part.num_sequences == 1:
+    def _lower_limit(self, step: int, failed: MicroBatchPlan, error: BaseException) -> None:
+        size = f"{failed.num_sequences} sequences, {failed.num_tokens} tokens with padding"
+        if failed.num_sequences == 1:
             raise MemoryError(
-                f"step {step}: a micro-batch of one sequence of {part.num_tokens} tokens does not fit "
+                f"step {step}: a micro-batch of one sequence of {failed.num_tokens} tokens does not fit "
                 "into memory; lower generation.max_completion_length or generation.max_prompt_length, set "
                 "training.gradient_checkpointing: true, or take a smaller model.name"
             ) from error
@@ -222,7 +182,7 @@ class StepGradient:
                 "training.per_device_train_batch_size or acceleration.token_packing.max_tokens, or set "
                 "training.auto_find_batch_size: true"
             ) from error
-        self.limit = self.limit.below(part)
+        self.limit = self.limit.below(failed)
         _log.warning(
             "step %d: a micro-batch of %s does not fit into memory; it begins again, and from here on "
             "a micro-batch has at most %d sequences and %d tokens",
@@ -231,7 +191,7 @@ class StepGradient:
 
     def _uncompile(self, step: int, error: BaseException) -> None:
         self._is_compiled = False
-        uncompile_layers(self._weights.computed)
+        uncompile_layers(self._weights.compute_model)
         _log.warning(
             "step %d: compiled code failed; it begins again, and the run goes on uncompiled "
             "(training.torch_compile): %s: %s",
@@ -239,7 +199,7 @@ class StepGradient:
         )  # fmt: skip
 
 
-def _samples(plans: Sequence[MicroPlan]) -> list[WeightedSample]:
+def _samples(plans: Sequence[MicroBatchPlan]) -> list[WeightedSample]:
     return [item for plan in plans for item in plan.samples]
 
 

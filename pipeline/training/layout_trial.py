@@ -63,7 +63,7 @@ class LayoutTrial:
         self.is_over = len(layouts) == 1
 
     @staticmethod
-    def of_run(config: Config, *, takes_rows: bool) -> LayoutTrial:
+    def of_run(config: Config, *, supports_packing: bool) -> LayoutTrial:
         """The trial of a run; one that is over where there is nothing to choose or it would not pay.
 
         Ranks would have to agree, and a run that is to be repeated sample by sample
@@ -73,8 +73,8 @@ class LayoutTrial:
         """
         acceleration = config.acceleration
         asked = Layout(
-            packs=acceleration.token_packing.enabled and takes_rows,
-            shares_prompts=acceleration.shared_prompt and takes_rows,
+            packs=acceleration.token_packing.enabled and supports_packing,
+            shares_prompts=acceleration.shared_prompt and supports_packing,
         )
         is_tried = (
             config.training.max_steps >= _LEAST_STEPS

@@ -29,7 +29,7 @@ class LossTokens:
     """What the loss reads of N tokens; all tensors are (N,), fp32 but ``sequence_ids``.
 
     The log-probabilities of the trained policy, of the behaviour policy (the generator's) and of the
-    reference model, if any; the advantage of each token's sequence and its weight (``sequence_weights``);
+    reference model, if any; the advantage of each token's sequence and its weight (``token_weights``);
     ``on_policy`` is 1 where the trained policy is the one that wrote the token, else 0.
     ``sequence_ids`` int64 are below ``num_sequences``. Tokens need not be of whole sequences unless
     ``needs_whole_sequences`` says so.
@@ -45,7 +45,7 @@ class LossTokens:
     ref_logprobs: Tensor | None = None
 
 
-def sequence_weights(
+def token_weights(
     lengths: Sequence[int], *, loss_type: LossType, batch_size: int, max_completion_length: int
 ) -> list[float]:
     """The weight of each token of sequence i, given the sequences' numbers of loss tokens, in step order.

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pipeline.messages import TrainingSample
 from pipeline.training.attention import RowLayout, make_layout
-from pipeline.training.rows import Branches, position_ids
+from pipeline.training.rows import SharedPrefix, position_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class MicroBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedSample:
-    """A sample with the weight of each of its loss tokens, as of ``loss.sequence_weights``."""
+    """A sample with the weight of each of its loss tokens, as of ``loss.token_weights``."""
 
     sample: TrainingSample
     weight: float
@@ -73,7 +73,7 @@ class WeightedSample:
 
 def build_micro_batch(
     groups: Sequence[Sequence[WeightedSample]],
-    shared: Sequence[Branches],
+    shared: Sequence[SharedPrefix],
     *,
     width: int | None,
     pad_token_id: int,
@@ -85,13 +85,13 @@ def build_micro_batch(
     sample is malformed.
     """
     builder = _Builder()
-    for group, branches in zip(groups, shared, strict=True):
-        num_padding = 0 if width is None else width - len(branches.token_ids)
-        builder.add_group(group, branches, [pad_token_id] * num_padding)
+    for group, common in zip(groups, shared, strict=True):
+        num_padding = 0 if width is None else width - len(common.token_ids)
+        builder.add_group(group, common, [pad_token_id] * num_padding)
     positions, layout = None, None
     if width is None:
-        trees = [branches.tree for branches in shared]
-        positions = _moved(torch.tensor([position_ids(trees)]), device)
+        trees = [common.tree for common in shared]
+        positions = _to_device(torch.tensor([position_ids(trees)]), device)
         layout = make_layout(trees, device)
     num_rows = 1 if width is None else len(groups)
     # In the order of the predictions, so that the tokens of a few of these are neighbours.
@@ -99,20 +99,20 @@ def build_micro_batch(
     counts = Counter(token.prediction for token in tokens)
     predictions, old, advantages, weights, on_policy, sequences = zip(*tokens, strict=True)
     floats = [torch.tensor(values, dtype=torch.float32) for values in (old, advantages, weights, on_policy)]
-    old_logprobs, *others = (_moved(values, device) for values in floats)
+    old_logprobs, *others = (_to_device(values, device) for values in floats)
     return MicroBatch(
-        input_ids=_moved(torch.tensor(builder.ids).view(num_rows, -1), device),
+        input_ids=_to_device(torch.tensor(builder.ids).view(num_rows, -1), device),
         position_ids=positions,
         layout=layout,
-        source_rows=_moved(torch.tensor([row for row, _ in builder.predictions]), device),
-        target_ids=_moved(torch.tensor([target for _, target in builder.predictions]), device),
-        prediction_ids=_moved(torch.tensor(predictions), device),
+        source_rows=_to_device(torch.tensor([row for row, _ in builder.predictions]), device),
+        target_ids=_to_device(torch.tensor([target for _, target in builder.predictions]), device),
+        prediction_ids=_to_device(torch.tensor(predictions), device),
         token_starts=(0, *accumulate(counts[number] for number in range(len(counts)))),
         old_logprobs=old_logprobs,
         advantages=others[0],
         weights=others[1],
         on_policy=others[2],
-        sequence_ids=_moved(torch.tensor(sequences), device),
+        sequence_ids=_to_device(torch.tensor(sequences), device),
         num_sequences=builder.num_sequences,
     )
 
@@ -135,15 +135,17 @@ class _Builder:
         self.tokens: list[_LossToken] = []
         self.num_sequences = 0
 
-    def add_group(self, group: Sequence[WeightedSample], branches: Branches, padding: Sequence[int]) -> None:
+    def add_group(
+        self, group: Sequence[WeightedSample], shared: SharedPrefix, padding: Sequence[int]
+    ) -> None:
         """Append what of a group goes through the model, with ``padding``, and its loss tokens."""
-        start, num_trunk = len(self.ids), len(branches.trunk)
-        self.ids += branches.token_ids
+        start, num_prefix = len(self.ids), len(shared.prefix)
+        self.ids += shared.token_ids
         self.ids += padding
-        for item, offset in zip(group, branches.offsets(), strict=True):
-            self._add(item, start, num_trunk, offset)
+        for item, offset in zip(group, shared.offsets(), strict=True):
+            self._add(item, start, num_prefix, offset)
 
-    def _add(self, item: WeightedSample, start: int, num_trunk: int, offset: int) -> None:
+    def _add(self, item: WeightedSample, start: int, num_prefix: int, offset: int) -> None:
         """Append the loss tokens of a sequence whose group begins at ``start``."""
         sample = item.sample
         if not len(sample.token_ids) == len(sample.loss_mask) == len(sample.old_logprobs):
@@ -155,8 +157,8 @@ class _Builder:
         on_policy = sample.on_policy or (0,) * len(sample.token_ids)
         for position, counts in enumerate(sample.loss_mask):
             if counts:
-                # The first token behind the trunk is predicted by the trunk's last state.
-                source = start + position - 1 + (offset if position > num_trunk else 0)
+                # The first token of the suffix is predicted by the last state of the prefix.
+                source = start + position - 1 + (offset if position > num_prefix else 0)
                 prediction = (source, sample.token_ids[position])
                 token = _LossToken(
                     self.predictions.setdefault(prediction, len(self.predictions)),
@@ -170,7 +172,7 @@ class _Builder:
         self.num_sequences += 1
 
 
-def _moved(tensor: Tensor, device: torch.device | str) -> Tensor:
+def _to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
     """``tensor`` on ``device`` without waiting for it: only pinned memory is copied in the background."""
     if torch.device(device).type == "cpu":
         return tensor

@@ -2,10 +2,8 @@
 
 With ``training.bf16`` that model is a bf16 copy, whose gradients are summed in fp32 and which is refreshed
 after each update. That is faster than autocast, which casts every weight at every micro-batch, and it is the
-generator's arithmetic as well: its residual stream is bf16 too. Does not choose the optimiser's settings and
-does not know the loss.
-
-The learning rate over the steps. Pure.
+generator's arithmetic as well: its residual stream is bf16 too. The optimiser over the master weights and its
+learning rate over the steps are here as well. Does not know the loss.
 """
 
 from __future__ import annotations
@@ -21,15 +19,15 @@ from configs.training_schema import TrainingConfig
 
 
 class MasterWeights:
-    """The trained weights of ``model`` in fp32, their gradients, and ``computed``, the model that runs.
+    """The trained weights of ``model`` in fp32, their gradients, and ``compute_model``, the model that runs.
 
     ``trained`` are the parameters of ``model`` that need a gradient, in its order. A frozen parameter has no
-    copy in fp32, no gradient and no optimiser state: ``model`` and ``computed`` share it.
+    copy in fp32, no gradient and no optimiser state: ``model`` and ``compute_model`` share it.
     """
 
     def __init__(self, model: PreTrainedModel, *, bf16: bool) -> None:
-        self.computed = _bf16_copy(model) if bf16 else model
-        pairs = zip(model.parameters(), self.computed.parameters(), strict=True)
+        self.compute_model = _bf16_copy(model) if bf16 else model
+        pairs = zip(model.parameters(), self.compute_model.parameters(), strict=True)
         self._pairs = [(master, computed) for master, computed in pairs if master.requires_grad]
         if not self._pairs:
             raise ValueError("model: no parameter needs a gradient; there is nothing to train")
@@ -71,7 +69,7 @@ class MasterWeights:
         torch._foreach_mul_(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0) * scale)
         return norm
 
-    def gradient_marks(self) -> tuple[int, ...]:
+    def gradient_versions(self) -> tuple[int, ...]:
         """What is another tuple after anything was added to a gradient; it waits for no device."""
         return tuple(-1 if master.grad is None else master.grad._version for master in self.trained)
 
@@ -158,8 +156,6 @@ def learning_rate_factor(step: int, training: TrainingConfig) -> float:
         return 1.0
     left = max(training.max_steps - training.warmup_steps, 1)
     progress = min((step - training.warmup_steps) / left, 1.0)
-    return (
-        1.0 - progress
-        if training.lr_scheduler_type == "linear"
-        else 0.5 * (1.0 + math.cos(math.pi * progress))
-    )
+    if training.lr_scheduler_type == "linear":
+        return 1.0 - progress
+    return 0.5 * (1.0 + math.cos(math.pi * progress))

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pipeline.training.batching import MicroPlan
-from pipeline.training.forward import States, completion_states
+from pipeline.training.batching import MicroBatchPlan
+from pipeline.training.forward import ForwardFn, completion_hidden_states
 from pipeline.training.loss_sums import LossSums
 from pipeline.training.micro_batch import MicroBatch
 
@@ -43,10 +43,10 @@ class Ranks(Protocol):
     def load_device(self, device: torch.device) -> torch.device:
         """Where to load a model that will train on ``device``."""
 
-    def shard(self, model: PreTrainedModel, *, bf16: bool) -> States:
+    def shard(self, model: PreTrainedModel, *, bf16: bool) -> ForwardFn:
         """Keep only this rank's part of ``model``, in place; returns its forward pass."""
 
-    def share(self, micro_plans: Sequence[MicroPlan]) -> list[MicroPlan]:
+    def share(self, micro_plans: Sequence[MicroBatchPlan]) -> list[MicroBatchPlan]:
         """This rank's part of the step's micro-batches."""
 
     def num_idle(self, num_micro_batches: int) -> int:
@@ -82,11 +82,11 @@ class OneRank:
         """The device."""
         return device
 
-    def shard(self, model: PreTrainedModel, *, bf16: bool) -> States:
+    def shard(self, model: PreTrainedModel, *, bf16: bool) -> ForwardFn:
         """All of the model."""
-        return completion_states
+        return completion_hidden_states
 
-    def share(self, micro_plans: Sequence[MicroPlan]) -> list[MicroPlan]:
+    def share(self, micro_plans: Sequence[MicroBatchPlan]) -> list[MicroBatchPlan]:
         """All of them, in their order."""
         return list(micro_plans)
 

@@ -1,14 +1,10 @@
-"""Rows of several sequences without padding: which samples share a row, and who sees whom in it.
+"""Packed rows: several sequences without padding, what they share in it once, and who sees whom.
 
-A row is a list of trees: the prompt of a group once, then its completions, each of which sees the prompt
-and itself. What all completions begin with lies with the prompt (pipeline.training.rows). Pure planning on
-lengths; the attention over a row is in pipeline.training.attention.
-
-What the sequences of a group have in common goes through the model once: a trunk, then where they part.
-
-Answers to one task begin alike and are often the same; under a causal model equal beginnings have equal
-states. Pure planning on token ids: the loss still has each token of each sequence
-(pipeline.training.micro_batch), so the gradient is the same.
+A row is a list of trees: the prefix that the sequences of a group share, then the suffix of each, which sees
+the prefix and itself. Answers to one task begin alike and are often the same, and under a causal model equal
+prefixes have equal states. The loss still has each token of each sequence (pipeline.training.micro_batch), so
+the gradient is the same. Pure planning on token ids and lengths; the attention over a row is in
+pipeline.training.attention.
 """
 
 from __future__ import annotations
@@ -16,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+
+Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,53 +77,45 @@ def segments(trees: Sequence[Tree]) -> tuple[list[int], list[int]]:
     return own, prompts
 
 
-Tokens = tuple[int, ...]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Branches:
-    """Sequences as a tree: all begin with ``trunk``, and the i-th goes on with ``branches[branch_of[i]]``."""
+class SharedPrefix:
+    """Sequences that all begin with ``prefix``; the i-th goes on with ``suffixes[suffix_of[i]]``."""
 
-    trunk: Tokens
-    branches: tuple[Tokens, ...]
-    branch_of: tuple[int, ...]
+    prefix: Tokens
+    suffixes: tuple[Tokens, ...]
+    suffix_of: tuple[int, ...]
 
     @property
     def tree(self) -> Tree:
         """How they lie in a row."""
-        return Tree(num_prompt=len(self.trunk), completions=tuple(len(branch) for branch in self.branches))
+        return Tree(num_prompt=len(self.prefix), completions=tuple(len(suffix) for suffix in self.suffixes))
 
     @property
     def token_ids(self) -> Tokens:
-        """What goes through the model: the trunk, then each branch."""
-        return self.trunk + tuple(token for branch in self.branches for token in branch)
+        """What goes through the model: the prefix, then each suffix."""
+        return self.prefix + tuple(token for suffix in self.suffixes for token in suffix)
 
     def offsets(self) -> list[int]:
-        """For each sequence, how far behind its position a token behind the trunk lies in ``token_ids``."""
-        starts = [0, *accumulate(len(branch) for branch in self.branches)]
-        return [starts[branch] for branch in self.branch_of]
+        """For each sequence, how far behind its position a token of its suffix lies in ``token_ids``."""
+        starts = [0, *accumulate(len(suffix) for suffix in self.suffixes)]
+        return [starts[number] for number in self.suffix_of]
 
 
-def apart(sequence: Tokens) -> Branches:
-    """A sequence that shares nothing."""
-    return Branches(trunk=sequence, branches=((),), branch_of=(0,))
-
-
-def behind_prompt(sequences: Sequence[Tokens], num_prompt: int) -> Branches:
+def share_prompt(sequences: Sequence[Tokens], num_prompt: int) -> SharedPrefix:
     """The first ``num_prompt`` tokens, which all have in common, once; what follows for each by itself."""
-    return Branches(
-        trunk=sequences[0][:num_prompt],
-        branches=tuple(sequence[num_prompt:] for sequence in sequences),
-        branch_of=tuple(range(len(sequences))),
+    return SharedPrefix(
+        prefix=sequences[0][:num_prompt],
+        suffixes=tuple(sequence[num_prompt:] for sequence in sequences),
+        suffix_of=tuple(range(len(sequences))),
     )
 
 
-def behind_prefix(sequences: Sequence[Tokens]) -> Branches:
-    """All that the sequences begin with once, and each different way on once."""
+def share_prefix(sequences: Sequence[Tokens]) -> SharedPrefix:
+    """All that the sequences begin with once, and each different suffix once."""
     length = _common_length(sequences)
-    place: dict[Tokens, int] = {}
-    branch_of = tuple(place.setdefault(sequence[length:], len(place)) for sequence in sequences)
-    return Branches(trunk=sequences[0][:length], branches=tuple(place), branch_of=branch_of)
+    number: dict[Tokens, int] = {}
+    suffix_of = tuple(number.setdefault(sequence[length:], len(number)) for sequence in sequences)
+    return SharedPrefix(prefix=sequences[0][:length], suffixes=tuple(number), suffix_of=suffix_of)
 
 
 def _common_length(sequences: Sequence[Tokens]) -> int:

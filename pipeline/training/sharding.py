@@ -19,8 +19,8 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
-from pipeline.training.batching import MicroPlan
-from pipeline.training.forward import States, completion_states
+from pipeline.training.batching import MicroBatchPlan
+from pipeline.training.forward import ForwardFn, completion_hidden_states
 from pipeline.training.micro_batch import MicroBatch
 from pipeline.training.ranks import assign_micro_batches
 
@@ -58,7 +58,7 @@ class ShardedRanks:
         """The host: no GPU ever holds the whole model in fp32."""
         return torch.device("cpu")
 
-    def shard(self, model: PreTrainedModel, *, bf16: bool) -> States:
+    def shard(self, model: PreTrainedModel, *, bf16: bool) -> ForwardFn:
         """Shard ``model`` by its layers, and move it to the device of the ranks.
 
         Embedding, last norm and output head make one more part. It stays whole from a micro-batch's forward
@@ -84,9 +84,9 @@ class ShardedRanks:
                 # Summed, not averaged: the token weights are those of the whole step.
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)
-        return lambda _, part: cast(Tensor, forward(part))
+        return lambda _, batch: cast(Tensor, forward(batch))
 
-    def share(self, micro_plans: Sequence[MicroPlan]) -> list[MicroPlan]:
+    def share(self, micro_plans: Sequence[MicroBatchPlan]) -> list[MicroBatchPlan]:
         """This rank's part, the longest first."""
         shares = assign_micro_batches([plan.num_tokens for plan in micro_plans], self.num_ranks)
         return [micro_plans[index] for index in shares[self.rank]]
@@ -134,5 +134,5 @@ class _Forward(nn.Module):
         super().__init__()
         self._model = model
 
-    def forward(self, part: MicroBatch) -> Tensor:
-        return completion_states(self._model, part)
+    def forward(self, batch: MicroBatch) -> Tensor:
+        return completion_hidden_states(self._model, batch)

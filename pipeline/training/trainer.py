@@ -1,6 +1,6 @@
 """One optimiser step at a time: forward, backward, clip, AdamW, on one device.
 
-Joins the parts: the model and its masters (pipeline.training.precision), the step's gradient
+Joins the parts: the model and its master weights (pipeline.training.precision), the step's gradient
 (pipeline.training.gradient), the optimiser and the checkpoint. Does not decide what to train on, and does not
 publish.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -30,13 +30,12 @@ from pipeline.training.adapters import (
     saved_adapter,
 )
 from pipeline.training.backward import LossBackward, refuse_logit_transforms
-from pipeline.training.batching import MicroPlan, Sharing, StepTotals, plan_micro_batches, weigh
+from pipeline.training.batching import StepPlanner, StepTotals
 from pipeline.training.compilation import prepare_layers
-from pipeline.training.forward import States, completion_states, takes_rows, use_row_attention
-from pipeline.training.gradient import MicroBatchLimit, StepGradient, StepRules
-from pipeline.training.layout_trial import Layout, LayoutTrial
+from pipeline.training.forward import ForwardFn, completion_hidden_states, supports_packing, use_row_attention
+from pipeline.training.gradient import StepGradient
+from pipeline.training.layout_trial import LayoutTrial
 from pipeline.training.loss_sums import loss_metrics
-from pipeline.training.micro_batch import WeightedSample
 from pipeline.training.precision import (
     MasterWeights,
     learning_rate_factor,
@@ -73,58 +72,66 @@ class Trainer:
             set_gpu_arithmetic(tf32=training.tf32)
         self.tokenizer = load_tokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
         self._ranks = OneRank() if ranks is None else ranks
-        load_device = self._ranks.load_device(self.device)
-        self.model = load_policy(config, model_path, load_device)
+        self.model = load_policy(config, model_path, self._ranks.load_device(self.device))
         use_row_attention(self.model)
-        self._adapter = adapter_config(self.model, config.model, model_path) if config.lora.enabled else None
         refuse_logit_transforms(self.model)
-        states = self._ranks.shard(self.model, bf16=training.bf16)
+        self._adapter = adapter_config(self.model, config.model, model_path) if config.lora.enabled else None
+        forward = self._ranks.shard(self.model, bf16=training.bf16)
         self._weights = MasterWeights(self.model, bf16=training.bf16 and not self._ranks.casts_weights)
-        _drop_nothing(self._weights.computed)
-        self._reference: PreTrainedModel | None = None
-        reference_states: States = completion_states
-        if config.grpo.beta > 0 and config.lora.enabled and reference_path is None:
-            # The policy without its adapters; see pipeline.training.backward.
-            self._reference, reference_states = self._weights.computed, states
-        elif config.grpo.beta > 0:
-            dtype = torch.bfloat16 if training.bf16 else torch.float32
-            self._reference = _load(config, reference_path or model_path, load_device, dtype)
-            self._reference.requires_grad_(False)
-            reference_states = self._ranks.shard(self._reference, bf16=training.bf16)
-        can_take_rows = takes_rows(config, self.model)
-        trial = LayoutTrial.of_run(config, takes_rows=can_take_rows)
+        _disable_dropout(self._weights.compute_model)
+        self._reference, reference_forward = self._load_reference(model_path, reference_path, forward)
+        trial = LayoutTrial.of_run(config, supports_packing=supports_packing(config, self.model))
         # Without a trial what is asked for stays.
         self._layouts = trial if tries_layouts else LayoutTrial([trial.present])
         self._notes: list[str] = []
+        self._planner = StepPlanner(
+            config,
+            self._layouts,
+            pad_token_id=cast(int, self.tokenizer.pad_token_id),
+            num_ranks=self._ranks.num_ranks,
+        )
         self._gradient = StepGradient(
             self._weights,
-            LossBackward(
-                self._weights.computed,
-                self._reference,
-                config.grpo,
-                temperature=config.generation.temperature,
-                gradient_of=self._weights.gradient_of,
-                states=states,
-                reference_states=reference_states,
-            ),
-            StepRules(
-                weigh=self._weigh,
-                plan=self._plan,
-                loss_type=config.grpo.loss_type,
-                batch_size=training.per_device_train_batch_size,
-            ),
+            self._make_backward(forward, reference_forward),
+            self._planner,
             self._ranks,
-            limit=MicroBatchLimit(
-                max_sequences=training.per_device_train_batch_size,
-                max_tokens=config.acceleration.token_packing.max_tokens,
-            ),
-            is_adaptive=training.auto_find_batch_size,
-            is_compiled=prepare_layers(self._weights.computed, training, self.device),
+            is_compiled=prepare_layers(self._weights.compute_model, training, self.device),
         )
         self._optimizer = make_optimizer(self._weights.trained, training)
         self._changing = threading.Lock()
         self._is_changed = False  # whether the weights are newer than policy_version
         self._earlier_s = 0.0  # spent on the earlier parts of the step that is open
+
+    def _load_reference(
+        self, model_path: Path | str, reference_path: Path | str | None, policy_forward: ForwardFn
+    ) -> tuple[PreTrainedModel | None, ForwardFn]:
+        """The reference model and its forward pass; no model where ``grpo.beta`` is 0."""
+        config = self.config
+        if config.grpo.beta == 0:
+            return None, completion_hidden_states
+        if config.lora.enabled and reference_path is None:
+            # The policy without its adapters; see pipeline.training.backward.
+            return self._weights.compute_model, policy_forward
+        reference = load_model(
+            reference_path or model_path,
+            dtype=torch.bfloat16 if config.training.bf16 else torch.float32,
+            device=self._ranks.load_device(self.device),
+            trust_remote_code=config.model.trust_remote_code,
+        )
+        use_row_attention(reference)
+        reference.requires_grad_(False)
+        return reference, self._ranks.shard(reference, bf16=config.training.bf16)
+
+    def _make_backward(self, forward: ForwardFn, reference_forward: ForwardFn) -> LossBackward:
+        return LossBackward(
+            self._weights.compute_model,
+            self._reference,
+            self.config.grpo,
+            temperature=self.config.generation.temperature,
+            gradient_of=self._weights.gradient_of,
+            forward=forward,
+            reference_forward=reference_forward,
+        )
 
     def accumulate(self, batch: TrainBatch) -> None:
         """Add the gradient of ``batch``, a part of a step but not its last; the weights stay as they are.
@@ -292,45 +299,13 @@ class Trainer:
         self._gradient.add(batch)
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        num_tokens = sum(len(item.sample.token_ids) for item in self._weigh(batch))
+        num_tokens = sum(len(item.sample.token_ids) for item in self._planner.weighted(batch.samples))
         verdict = self._layouts.record(time.perf_counter() - started, num_tokens)
         if verdict is not None:
             self._notes.append(verdict)
 
-    def _weigh(self, batch: TrainBatch) -> list[WeightedSample]:
-        grpo = self.config.grpo
-        return weigh(
-            batch.samples,
-            loss_type=grpo.loss_type,
-            batch_size=self.config.training.per_device_train_batch_size,
-            max_completion_length=self.config.generation.max_completion_length,
-            # The KL term has a gradient where the advantage is zero.
-            skip_zero_advantages=self.config.acceleration.skip_zero_advantages and grpo.beta == 0,
-        )
 
-    def _plan(self, samples: Sequence[WeightedSample], limit: MicroBatchLimit) -> list[MicroPlan]:
-        token_packing = self.config.acceleration.token_packing
-        layout: Layout = self._layouts.present
-        shared: Sharing = "prefix" if self.config.acceleration.shared_prefix else "prompt"
-        return plan_micro_batches(
-            samples,
-            pad_token_id=cast(int, self.tokenizer.pad_token_id),
-            sharing=shared if layout.shares_prompts else "nothing",
-            max_sequences=limit.max_sequences,
-            max_tokens=limit.max_tokens if layout.packs else None,
-            min_pack_ratio=token_packing.min_pack_ratio,
-            min_parts=self._ranks.num_ranks,
-        )
-
-
-def _load(config: Config, path: Path | str, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
-    """The reference model, with the attention that the step's rows need."""
-    model = load_model(path, dtype=dtype, device=device, trust_remote_code=config.model.trust_remote_code)
-    use_row_attention(model)
-    return model
-
-
-def _drop_nothing(model: nn.Module) -> None:
+def _disable_dropout(model: nn.Module) -> None:
     """The ratio compares this policy with the generator's, which drops nothing."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):

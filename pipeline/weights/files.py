@@ -1,8 +1,8 @@
 """Publish weights: files in shared memory that generators load between two tokens.
 
 All weights are one safetensors file with Hugging Face's names, so that a receiver needs nothing but its own
-loader; adapters are a folder in PEFT's layout. The trainer's process writes them, the engines read them.
-Does not decide when to publish or when to load.
+loader; adapters are a folder in PEFT's layout. The trainer's process writes them to a folder of the run
+(pipeline.weights.folder), the engines read them. Does not decide when to publish or when to load.
 """
 
 from __future__ import annotations

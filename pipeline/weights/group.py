@@ -1,8 +1,8 @@
 """The trainer and the processes of one generator as a process group: weights go from rank 0 to the others.
 
 gloo between CPUs, NCCL between GPUs. Weights travel in buffers of many tensors, because a broadcast of each
-would cost more for its start than for its bytes. Does not decide when: pipeline.weights.exchange sends,
-pipeline.weights.exchange receives.
+would cost more for its start than for its bytes. Does not decide when: pipeline.weights.exchange sends
+and receives.
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
+# As in vLLM's packed transfer, small enough to be no burden beside a model.
+_BUFFER_BYTES = 256 * 2**20
+_POLL_S = 0.001
+# Kernels of bf16 weights read 16 bytes at a time, so that a view into a buffer has to begin at such a place.
+_ALIGNMENT = 16
+
 
 def open_store(host: str, timeout_s: float) -> TCPStore:
     """The meeting point of the ranks, on a free port of this host; its process keeps it open."""
@@ -25,13 +31,6 @@ def open_store(host: str, timeout_s: float) -> TCPStore:
 def find_store(host: str, port: int, timeout_s: float) -> TCPStore:
     """The meeting point that another process opened. Raises RuntimeError when there is none in time."""
     return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout_s))
-
-
-# As in vLLM's packed transfer, small enough to be no burden beside a model.
-_BUFFER_BYTES = 256 * 2**20
-_POLL_S = 0.001
-# Kernels of bf16 weights read 16 bytes at a time, so that a view into a buffer has to begin at such a place.
-_ALIGNMENT = 16
 
 
 class Spec(NamedTuple):

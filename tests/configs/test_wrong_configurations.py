@@ -246,10 +246,6 @@ WRONG_FILES = {
     ),
     "section that is a number": ("training: 5", ["training", "5", "a mapping with keys of: learning_rate"]),
     "section that is a list": ("grpo: [8]", ["grpo", "[8]", "a mapping with keys of: num_generations"]),
-    "adaptive without a KV cache": (
-        "generation: {engine: transformers, adaptive_concurrency: true}",
-        ["generation.adaptive_concurrency", "true", "no KV cache"],
-    ),
     "unknown mode": ("acceleration: {mode: fast}", ["acceleration.mode", '"fast"', "conservative, balanced"]),
     "too stale": ("acceleration: {max_staleness: 9}", ["acceleration.max_staleness", "9", ">= 0 and <= 8"]),
     "no workers": (

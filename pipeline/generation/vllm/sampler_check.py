@@ -104,7 +104,7 @@ def draft_sampler_fault(sampler: DraftSampler, device: torch.device) -> str:
             drawn = written[:, place][written[:, place] >= 0]
             if len(drawn) * float(expected.min()) < _MIN_EXPECTED:
                 continue
-            if deviations(torch.bincount(drawn, minlength=len(_LOGITS)), expected) > _LIMIT:
+            if chi_square_z(torch.bincount(drawn, minlength=len(_LOGITS)), expected) > _LIMIT:
                 return f"tokens at place {place} of draft kind {kind} do not follow the distribution"
     is_written = tokens >= 0
     if not torch.allclose(logprobs[is_written].double(), expected.log()[tokens[is_written]], atol=1e-4):
@@ -131,12 +131,12 @@ def token_sampler_fault(sampler: TokenSampler) -> str:
         return "it draws tokens that have no probability"
     pooled_expected = torch.cat([expected[is_common], expected[~is_common].sum()[None]])
     pooled_counts = torch.cat([counts[is_common], counts[~is_common].sum()[None]])
-    if deviations(pooled_counts, pooled_expected) > _LIMIT:
+    if chi_square_z(pooled_counts, pooled_expected) > _LIMIT:
         return "its tokens do not follow the distribution"
     return ""
 
 
-def deviations(counts: torch.Tensor, expected: torch.Tensor) -> float:
+def chi_square_z(counts: torch.Tensor, expected: torch.Tensor) -> float:
     """How many standard deviations Pearson's chi-square of ``counts`` lies above its mean.
 
     By Wilson and Hilferty's cube root, which makes it nearly normal. Expected shares must be positive.

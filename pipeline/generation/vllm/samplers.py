@@ -1,20 +1,18 @@
-"""Verifies drafted tokens inside vLLM, exactly and at the price of one sample a sequence.
+"""The samplers that we put into vLLM: one that verifies drafted tokens, and a faster one for CPUs.
 
-The deterministic-draft rule: a drafted token d is accepted with probability p(d); at the first refusal
-the token is drawn from p without d, and after the last acceptance from p. Whatever d was and however it
-was chosen, the tokens follow p: speculative sampling (arXiv:2211.17192, arXiv:2302.01318) for a drafter that
-puts all its probability on d. Takes the place of vLLM's rejection sampler (see
-pipeline.generation.vllm.proposer), which on CPU follows another distribution (vLLM 0.31.0 leaves the
-temperatures of drafted rows uninitialised) and draws two vocabularies of random numbers a sequence.
-Plain torch without host synchronisation, for CPU and GPU.
+``DeterministicDraftSampler`` accepts a drafted token d with probability p(d); at the first rejection the
+token is drawn from p without d, and after the last acceptance from p. Whatever d was and however it was
+chosen, the tokens follow p: speculative sampling (arXiv:2211.17192, arXiv:2302.01318) for a drafter that puts
+all its probability on d. vLLM's rejection sampler follows another distribution on CPU (vLLM 0.31.0 leaves the
+temperatures of drafted rows uninitialised) and draws two vocabularies of random numbers a sequence. Plain
+torch without host synchronisation, for CPU and GPU.
 
-Draws tokens on a CPU with one random number a row instead of one a vocabulary entry.
+``CpuTokenSampler`` draws with one random number a row. vLLM's own divides every probability by an exponential
+number; making those is a third of a decoding step of 64 small-model sequences. Here the cumulated
+probabilities are searched (inverse transform sampling), in two levels, so that only one block of a row is
+cumulated token by token.
 
-vLLM's own CPU sampler divides every probability by an exponential number; making those numbers is a third of
-a decoding step of 64 small-model sequences. Here the cumulated probabilities are searched instead (inverse
-transform sampling), in two levels, so that only one block of a row is cumulated token by token. The
-distribution is the same. pipeline.generation.vllm.worker puts it in place and tests it first; on a GPU it is
-not used.
+pipeline.generation.vllm.worker puts them in place and tests them first.
 """
 
 from __future__ import annotations
@@ -31,20 +29,25 @@ from vllm.v1.sample.rejection_sampler import PLACEHOLDER_TOKEN_ID, RejectionSamp
 from vllm.v1.sample.sampler import Sampler
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
+# Tokens whose probabilities are cumulated one by one.
+_BLOCK = 256
+# Keeps a search inside the mass when the last additions round differently.
+_BELOW_ONE = 1 - 2.0**-50
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Verdict:
     """For D drafted tokens of B sequences, L = ``max_drafted`` at most of one; all tensors are on the device.
 
     ``sequence`` and ``place`` (D,) say where a drafted token stands; ``num_accepted`` (B,) how many were
-    accepted; ``refused`` (B,) whether one was not; ``refused_row`` (B,) which row of D that is.
+    accepted; ``rejected`` (B,) whether one was not; ``rejected_row`` (B,) which row of D that is.
     """
 
     sequence: torch.Tensor
     place: torch.Tensor
     num_accepted: torch.Tensor
-    refused: torch.Tensor
-    refused_row: torch.Tensor
+    rejected: torch.Tensor
+    rejected_row: torch.Tensor
     max_drafted: int
 
     def spread(self, drafted: torch.Tensor, final: torch.Tensor, fill: float) -> torch.Tensor:
@@ -103,10 +106,10 @@ class DeterministicDraftSampler(RejectionSampler):  # type: ignore[misc]
         verdict = _judge(metadata, is_real & is_accepted)
         self._count(metadata, verdict)
 
-        row = verdict.refused_row
-        final_norm = torch.where(verdict.refused, drafted_norm[row], last_logits.logsumexp(dim=-1))
-        final_logits = torch.where(verdict.refused[:, None], drafted_logits[row], last_logits)
-        is_masked = verdict.refused & is_real[row]
+        row = verdict.rejected_row
+        final_norm = torch.where(verdict.rejected, drafted_norm[row], last_logits.logsumexp(dim=-1))
+        final_logits = torch.where(verdict.rejected[:, None], drafted_logits[row], last_logits)
+        is_masked = verdict.rejected & is_real[row]
         _mask(final_logits, draft_ids[row], is_masked)
         final_ids = self._draw(final_logits, sampling_metadata)
         is_kept = verdict.place < verdict.num_accepted[verdict.sequence]
@@ -202,7 +205,7 @@ def _sequences(metadata: SpecDecodeMetadata) -> torch.Tensor:
 
 
 def _judge(metadata: SpecDecodeMetadata, is_accepted: torch.Tensor) -> _Verdict:
-    """Find the first refusal of each sequence."""
+    """Find the first rejection of each sequence."""
     device = is_accepted.device
     counts = torch.tensor(metadata.num_draft_tokens)
     starts_cpu = counts.cumsum(0) - counts
@@ -217,8 +220,8 @@ def _judge(metadata: SpecDecodeMetadata, is_accepted: torch.Tensor) -> _Verdict:
         sequence=sequence,
         place=place,
         num_accepted=num_accepted,
-        refused=num_accepted < num_drafted,
-        refused_row=(starts + num_accepted).clamp(max=len(is_accepted) - 1),
+        rejected=num_accepted < num_drafted,
+        rejected_row=(starts + num_accepted).clamp(max=len(is_accepted) - 1),
         max_drafted=metadata.max_spec_len,
     )
 
@@ -227,11 +230,6 @@ def _mask(logits: torch.Tensor, token_ids: torch.Tensor, is_masked: torch.Tensor
     """Take ``token_ids`` (B,) out of ``logits`` (B, V) where ``is_masked`` (B,), in place."""
     values = logits.gather(1, token_ids[:, None])[:, 0]
     logits.scatter_(1, token_ids[:, None], torch.where(is_masked, float("-inf"), values)[:, None])
-
-
-_BLOCK = 256
-# Keeps a search inside the mass when the last additions round differently.
-_BELOW_ONE = 1 - 2.0**-50
 
 
 class CpuTokenSampler(TopKTopPSampler):  # type: ignore[misc]

@@ -12,10 +12,9 @@ What becomes of completions in flight is the update's ``mode``:
   swap; but an answer that was short enough to end before it stays, and a long one is drawn again, so that
   short answers get more than their share.
 
-vLLM's own LoRA: one adapter beside the frozen weights, replaced in place at every update.
-
-For GPUs, where its kernels cost little and an update moves only the adapter. On a CPU vLLM copies the factors
-once a token, so adapters are merged there (pipeline.generation.vllm.transfer).
+On a GPU an adapter goes to vLLM's own LoRA (``ServedAdapter``), whose kernels cost little there, and an
+update moves nothing else. On a CPU vLLM copies the factors once a token, so adapters are merged
+(pipeline.generation.vllm.transfer).
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ from pipeline.generation.version_marks import VersionMarks
 from pipeline.messages import WeightsLoaded, WeightUpdate
 from pipeline.models.merging import PEFT_PREFIX, base_weights, write_adapter_files
 
+# vLLM's names for them.
 _PAUSE_MODES: dict[str, Literal["keep", "wait", "abort"]] = {
     "keep": "keep",
     "drain": "wait",
@@ -46,14 +46,16 @@ _PAUSE_MODES: dict[str, Literal["keep", "wait", "abort"]] = {
 }
 # Turns of the event loop from vLLM's queue of outputs to the requests, and some more.
 _SETTLING_TURNS = 20
+# The ranks that vLLM 0.31 can be started with.
+_MAX_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+_ADAPTER_NAME, _ADAPTER_ID = "policy", 1
 
 
 class WeightUpdates:
     """The weights of ``engine``, of which ``base`` is the folder; ``policy_version`` is theirs, 0 the base's.
 
     ``draft_base`` is the folder of the draft model, if there is one. A trainer that sends weights has to
-    answer within ``weight_timeout_s``.
-    ``num_begun`` counts updates and resets, ``num_resets`` the latter.
+    answer within ``weight_timeout_s``. ``num_begun`` counts updates and resets, ``num_resets`` the latter.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class WeightUpdates:
         # Names the engine to a trainer that sends weights.
         self._receiver = uuid.uuid4().hex
         self._weight_timeout_s = weight_timeout_s
-        self._has_learnt = False  # whether the draft model is another than the base
+        self._is_draft_updated = False  # whether the draft model is another than its base
         self._lock = asyncio.Lock()
         self._transfer_ready = False
         self._marks: dict[str, VersionMarks] = {}  # by request id
@@ -129,8 +131,8 @@ class WeightUpdates:
                     await self._load(update)
                 if update.draft_path is not None:
                     await self._load_draft(update.draft_path, "full")
-                    self._has_learnt = True
-                self._stamp(num_written, update.policy_version)
+                    self._is_draft_updated = True
+                self._note_version(num_written, update.policy_version)
                 if not update.recompute_kv_cache:
                     # With the salt that it has, it would take the prompt as the old weights have read it.
                     await self._engine.abort([n for n, tokens in self._num_written().items() if tokens == 0])
@@ -147,20 +149,20 @@ class WeightUpdates:
             await self._prepare_transfer()
             await self._engine.pause_generation(mode="abort", clear_cache=True)
             try:
-                if self._has_learnt:
+                if self._is_draft_updated:
                     assert self._draft_base is not None
                     await self._load_draft(self._draft_base, "base")
-                    self._has_learnt = False
+                    self._is_draft_updated = False
                 if self._adapter is not None:
                     await self._adapter.replace(self._engine, self._adapter.request.lora_path)
                 await self._load(WeightUpdate(policy_version=0, path=self._base, num_bytes=0, kind="base"))
-                self._stamp({}, 0)
+                self._note_version({}, 0)
                 # The next run draws what it would draw from a fresh engine.
                 await self._engine.collective_rpc("restore_random_state")
             finally:
                 await self._engine.resume_generation()
 
-    def _stamp(self, num_written: dict[str, int], version: int) -> None:
+    def _note_version(self, num_written: dict[str, int], version: int) -> None:
         """What is written from here on is of ``version``; what has not begun has written nothing."""
         self.policy_version = version
         for name, marks in self._marks.items():
@@ -207,11 +209,6 @@ class WeightUpdates:
         await self._engine.finish_weight_update()
 
 
-# What vLLM 0.31 has room for.
-_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-_NAME, _NUMBER = "policy", 1
-
-
 class ServedAdapter:
     """The adapter that every request asks for, on the model in the folder ``model``.
 
@@ -223,20 +220,20 @@ class ServedAdapter:
         self._folder = Path(tempfile.mkdtemp(prefix="code-grpo-adapter-"))
         config = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": [], "bias": "none"}
         write_adapter_files(self._folder, config, _zeros(model, rank))
-        self.request = LoRARequest(_NAME, _NUMBER, str(self._folder))
+        self.request = LoRARequest(_ADAPTER_NAME, _ADAPTER_ID, str(self._folder))
 
     async def replace(self, engine: AsyncLLM, path: str) -> None:
         """Load the adapter in the folder ``path`` instead; generation is paused, and no KV is kept."""
-        await engine.add_lora(LoRARequest(_NAME, _NUMBER, path, load_inplace=True))
+        await engine.add_lora(LoRARequest(_ADAPTER_NAME, _ADAPTER_ID, path, load_inplace=True))
 
     def close(self) -> None:
         """Remove the files of the first adapter."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def room_for(rank: int) -> int:
+def max_lora_rank(rank: int) -> int:
     """The smallest rank that vLLM can be started with and that ``rank`` fits into."""
-    return next(size for size in _RANKS if size >= rank)
+    return next(size for size in _MAX_RANKS if size >= rank)
 
 
 def _zeros(model: str, rank: int) -> dict[str, torch.Tensor]:

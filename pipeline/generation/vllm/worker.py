@@ -1,13 +1,9 @@
 """Methods that vLLM adds to its worker, in the engine's process; called through ``collective_rpc``.
 
-pipeline.generation.vllm.engine names the class and calls the methods once, before the first request; an
-engine that is to be as after its start (pipeline.generation.vllm.updates) gets its random numbers back.
-
-Puts the OpenMP threads of a process on cores of their own.
-
-Threads that meet at a barrier hundreds of times a token lose much where the kernel moves two of them to one
-core. vLLM binds them by environment variables, which only a fresh interpreter reads; the engine's processes
-are forked.
+They put our samplers in place, measure forwards for the drafter, keep the random numbers of sampling, and
+bind the OpenMP threads to cores of their own: threads that meet at a barrier hundreds of times a token lose
+much where the kernel moves two of them to one core, and vLLM binds them by environment variables, which only
+a fresh interpreter reads; the engine's processes are forked.
 """
 
 from __future__ import annotations
@@ -26,6 +22,7 @@ from pipeline.generation.vllm.samplers import CpuTokenSampler, DeterministicDraf
 
 _MAX_MEASURED_TOKENS = 256
 _REPEATS = 3
+_Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class WorkerMethods:
@@ -48,7 +45,8 @@ class WorkerMethods:
 
     def keep_random_state(self) -> None:
         """Remember where the random numbers of sampling stand: what a fresh engine begins with."""
-        self._random_state = _random_state()
+        devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        self._random_state = torch.get_rng_state(), devices
 
     def restore_random_state(self) -> None:
         """Go back to there."""
@@ -56,13 +54,11 @@ class WorkerMethods:
         torch.set_rng_state(host)
         torch.cuda.set_rng_state_all(devices)
 
-    def begin_speculation(
-        self, method: str, num_tokens: int, dynamic: bool, history_bytes: int
-    ) -> dict[str, float | str]:
+    def begin_speculation(self, method: str, num_tokens: int, dynamic: bool, history_bytes: int) -> str:
         """Put in the exact sampler, test it, measure forwards, let the drafter begin.
 
-        Returns ``fault``, empty or why speculation stays off, and ``capacity``, tokens. Raises RuntimeError
-        where it has to stay off and cannot.
+        Returns why speculation stays off, or an empty string. Raises RuntimeError where it has to stay off
+        and cannot.
         """
         runner: Any = self.model_runner  # type: ignore[attr-defined]
         sampler = DeterministicDraftSampler(runner.sampler, runner.speculative_config, runner.device)
@@ -74,32 +70,29 @@ class WorkerMethods:
                 f"sampler that verifies drafts has failed its self-test: {fault}"
             )
         if fault:
-            return {"fault": fault, "capacity": 0.0}
+            return fault
         runner.rejection_sampler = sampler
-        forward_s = measure_forwards(runner, _MAX_MEASURED_TOKENS) if dynamic else {}
-        capacity = peak_capacity(forward_s) if dynamic else 0
-        if method != "draft_model":
-            # The drafter knows how long a sequence may get; vLLM would draft zeros near the end.
-            runner.effective_drafter_max_model_len = runner.max_model_len + num_tokens + 1
-            planner = DraftPlanner(StepCosts(forward_s), capacity, num_tokens) if dynamic else None
-            runner.drafter.begin(
-                runner,
-                planner,
-                num_tokens=num_tokens,
-                history_bytes=history_bytes,
-                shares_tasks=method == "history",
-            )
-        return {"fault": "", "capacity": float(capacity)}
+        if method == "draft_model":
+            return ""
+        planner = None
+        if dynamic:
+            forward_s = measure_forwards(runner, _MAX_MEASURED_TOKENS)
+            planner = DraftPlanner(StepCosts(forward_s), peak_capacity(forward_s), num_tokens)
+        # The drafter knows how long a sequence may get; vLLM would draft zeros near the end.
+        runner.effective_drafter_max_model_len = runner.max_model_len + num_tokens + 1
+        runner.drafter.begin(
+            runner,
+            planner,
+            num_tokens=num_tokens,
+            history_bytes=history_bytes,
+            shares_tasks=method == "history",
+        )
+        return ""
 
     def speculation_counts(self) -> dict[str, float]:
         """See DeterministicDraftSampler.counts."""
         counts: dict[str, float] = self.model_runner.rejection_sampler.counts()  # type: ignore[attr-defined]
         return counts
-
-
-def _random_state() -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Of the host, and of each GPU."""
-    return torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
 
 
 def measure_forwards(runner: Any, max_tokens: int) -> dict[int, float]:
@@ -118,9 +111,6 @@ def measure_forwards(runner: Any, max_tokens: int) -> dict[int, float]:
         measured[num_tokens] = best
         num_tokens *= 2
     return measured
-
-
-_Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 def bind_threads(cores: Sequence[int]) -> str:

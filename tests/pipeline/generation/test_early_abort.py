@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.completions import TRAINED, UNTRAINED, RealCompletion, load_completions
+from benchmarks.rewards.completions import TRAINED, UNTRAINED, RealCompletion, load_completions
 from configs.schema import GrpoConfig
 from pipeline.generation.early_abort import AnswerWatch, is_hopeless
 from pipeline.messages import Completion, GenerationRequest

@@ -23,7 +23,7 @@ from vllm.v1.sample.sampler import Sampler
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
 from pipeline.generation.vllm.sampler_check import (
-    deviations,
+    chi_square_z,
     draft_metadata,
     draft_sampler_fault,
     sampling_metadata,
@@ -89,7 +89,7 @@ def test_all_tokens_of_a_draft_jointly_follow_the_distribution(
     counts = torch.tensor([(tokens == torch.tensor(outcome)).all(dim=1).sum() for outcome in possible])
     assert counts.sum() == NUM_SEQUENCES, "nothing impossible is written"
     expected = torch.tensor([outcomes[outcome] for outcome in possible], dtype=torch.float64)
-    assert deviations(counts, expected) < 5
+    assert chi_square_z(counts, expected) < 5
 
 
 def test_log_probabilities_and_ranks_are_those_of_the_shaped_distribution(
@@ -199,7 +199,7 @@ def test_without_a_sound_sampler_our_drafter_stays_idle_and_vllms_is_refused() -
     inner.topk_topp_sampler = AlwaysTheFirst()
     worker: Any = WorkerMethods()
     worker.model_runner = SimpleNamespace(sampler=inner, speculative_config=None, device=CPU)
-    assert "do not follow" in worker.begin_speculation("history", 4, False, 1000)["fault"]
+    assert "do not follow" in worker.begin_speculation("history", 4, False, 1000)
     with pytest.raises(RuntimeError, match="draft_model cannot be used"):
         worker.begin_speculation("draft_model", 4, False, 0)
 

@@ -15,12 +15,12 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks.exactness import conditional_probabilities, smallest_p_value
 from configs.schema import Config
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings
 from pipeline.weights.files import write_weights
 from tests.pipeline.tiny_model import make_byte_tokenizer
+from tests.references.exactness import conditional_probabilities, smallest_p_value
 
 pytestmark = pytest.mark.slow
 

@@ -78,7 +78,7 @@ def test_spans_of_several_processes_come_together(tmp_path: Path, monkeypatch: p
     log = tmp_path / "startup.jsonl"
     monkeypatch.setenv(LOG_VARIABLE, str(log))
     with startup.span("driver", "wait for the child"):
-        code = "from pipeline import startup\nwith startup.span('child', 'work'): sum(range(10**6))"
+        code = "from pipeline.host import spans as startup\nwith startup.span('child', 'work'): sum(range(10**6))"
         subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
     startup.mark("driver", startup.FIRST_SCORE)
     with log.open("a") as file:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.step_job import VARIANTS
+from benchmarks.train_step.job import VARIANTS
 from configs.load import profiles, resolve
 from configs.schema import Config, ModelConfig
 from pipeline.cli import train_accelerated

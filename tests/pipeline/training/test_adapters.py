@@ -20,7 +20,7 @@ from pipeline.record.checkpoints import find_fault
 from pipeline.run.stages import prepare
 from pipeline.training.adapter_checks import refuse_unknown_layers
 from pipeline.training.adapters import add_adapters, full_weights, published_weights
-from pipeline.training.forward import adapters_off
+from pipeline.training.forward import disabled_adapters
 from pipeline.training.loader_checks import refuse_unusable_loaders
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_model, make_samples, save_model
@@ -115,7 +115,7 @@ def test_the_base_is_frozen_in_bf16_and_shared_and_the_adapters_are_fp32(folder:
     frozen = {name: weight for name, weight in trainer.model.named_parameters() if not weight.requires_grad}
     assert {weight.dtype for weight in frozen.values()} == {torch.bfloat16}
     assert {weight.dtype for _, weight in published_weights(trainer.model)} == {torch.float32}
-    computed = dict(trainer._weights.computed.named_parameters())
+    computed = dict(trainer._weights.compute_model.named_parameters())
     assert all(computed[name] is weight for name, weight in frozen.items())
     before = {name: weight.clone() for name, weight in frozen.items()}
     result = trainer.step(make_samples(LENGTHS, ADVANTAGES))
@@ -142,11 +142,11 @@ def test_adapters_learn(folder: Path) -> None:
 
 def test_the_reference_is_the_policy_without_its_adapters(folder: Path) -> None:
     trainer = make_trainer(folder, grpo={"beta": 0.1})
-    assert trainer._reference is trainer._weights.computed
+    assert trainer._reference is trainer._weights.compute_model
     ids = torch.arange(3, 13)[None]
     with torch.no_grad():
         adapted = trainer.model(ids).logits
-        with adapters_off(trainer.model):
+        with disabled_adapters(trainer.model):
             bare = trainer.model(ids).logits
         torch.testing.assert_close(bare, load_model(folder)(ids).logits, rtol=0, atol=0)
         assert float((adapted - bare).abs().max()) > 0.1

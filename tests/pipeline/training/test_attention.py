@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import LlamaConfig, MistralConfig, Qwen3Config
 
-from pipeline.training.attention import RowLayout, make_layout, row_attention, row_obstacle, tree_mask
+from pipeline.training.attention import RowLayout, make_layout, row_attention, tree_mask, why_not_packed
 from pipeline.training.rows import Tree, segments
 
 TREES = (
@@ -97,8 +97,8 @@ def test_flex_attention_gives_the_gradient_of_masked_attention_on_a_gpu() -> Non
 
 
 def test_attention_that_a_row_cannot_express_is_named() -> None:
-    assert row_obstacle(LlamaConfig(), longest=10_000) is None
-    assert row_obstacle(Qwen3Config(), longest=10_000) is None
+    assert why_not_packed(LlamaConfig(), longest=10_000) is None
+    assert why_not_packed(Qwen3Config(), longest=10_000) is None
     window = MistralConfig(sliding_window=64)
-    assert row_obstacle(window, longest=64) is None
-    assert "64 tokens" in (row_obstacle(window, longest=65) or "")
+    assert why_not_packed(window, longest=64) is None
+    assert "64 tokens" in (why_not_packed(window, longest=65) or "")

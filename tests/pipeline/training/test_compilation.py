@@ -88,7 +88,7 @@ def test_a_failed_compilation_loses_no_batch(
     loss, expected = plain.gradients(batch)
     monkeypatch.setattr(compilation, "why_not_compile", lambda device: None)
     trainer = Trainer(make_config(training=COMPILED), folder)
-    for layer in trainer._weights.computed.model.layers:
+    for layer in trainer._weights.compute_model.model.layers:
         layer.compile(backend=backend)
     ours_loss, ours = trainer.gradients(batch)
     assert ours_loss == pytest.approx(loss, rel=1e-6)
@@ -125,4 +125,4 @@ def test_the_compiled_gradient_equals_the_plain_one(
         assert ours_loss == pytest.approx(loss, rel=1e-5, abs=1e-6)
         assert relative_error(ours, expected) < 1e-5
     assert warnings_of(caplog) == []
-    assert compiled._weights.computed.model.layers[0]._compiled_call_impl is not None
+    assert compiled._weights.compute_model.model.layers[0]._compiled_call_impl is not None

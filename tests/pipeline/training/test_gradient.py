@@ -42,7 +42,7 @@ class FaultyAllocator:
         self._max_tokens = max_tokens
         self._is_late = where == "backward"
         self.sizes: list[int] = []
-        layer: nn.Module = trainer._weights.computed.model.layers[0]
+        layer: nn.Module = trainer._weights.compute_model.model.layers[0]
         layer.register_forward_hook(self._check)
 
     def _check(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -129,7 +129,7 @@ def test_a_full_gpu_is_survived(folder: Path) -> None:
     batch = make_samples(LENGTHS, ADVANTAGES)
     _, expected = Trainer(make_config(acceleration=PADDED), folder, "cuda").gradients(batch)
     trainer = Trainer(make_config(acceleration=PADDED), folder, "cuda")
-    layer = trainer._weights.computed.model.layers[0]
+    layer = trainer._weights.compute_model.model.layers[0]
     shapes: list[int] = []
 
     def allocate(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:

@@ -49,7 +49,7 @@ def test_parts_are_compared_by_their_tokens_and_empty_ones_do_not_count() -> Non
 
 
 @pytest.mark.parametrize(
-    ("sections", "takes_rows", "is_over"),
+    ("sections", "supports_packing", "is_over"),
     [
         ({}, True, False),
         ({}, False, True),
@@ -62,9 +62,9 @@ def test_parts_are_compared_by_their_tokens_and_empty_ones_do_not_count() -> Non
     ],
 )
 def test_a_trial_is_for_long_runs_of_one_rank_that_have_a_choice(
-    sections: dict[str, object], takes_rows: bool, is_over: bool
+    sections: dict[str, object], supports_packing: bool, is_over: bool
 ) -> None:
-    trial = LayoutTrial.of_run(Config.model_validate(sections), takes_rows=takes_rows)
+    trial = LayoutTrial.of_run(Config.model_validate(sections), supports_packing=supports_packing)
     assert trial.is_over is is_over
 
 

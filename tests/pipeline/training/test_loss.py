@@ -20,8 +20,8 @@ from pipeline.training.loss import (
     needs_whole_sequences,
     policy_loss,
     sequence_means,
-    sequence_weights,
     step_scale,
+    token_weights,
 )
 
 LENGTHS = [3, 1, 4, 2]
@@ -241,7 +241,7 @@ def test_sums_tell_the_ratio_to_the_behaviour_policy_in_every_mode() -> None:
 )
 def test_token_weights_follow_each_papers_denominator(loss_type: LossType, expected: list[float]) -> None:
     lengths = [2, 4, 1]
-    weights = sequence_weights(lengths, loss_type=loss_type, batch_size=2, max_completion_length=10)
+    weights = token_weights(lengths, loss_type=loss_type, batch_size=2, max_completion_length=10)
     scale = step_scale(num_sequences=3, num_tokens=sum(lengths), loss_type=loss_type, batch_size=2)
     assert [weight * scale for weight in weights] == pytest.approx(expected)
 
@@ -250,8 +250,8 @@ def test_token_weights_follow_each_papers_denominator(loss_type: LossType, expec
 def test_the_weights_of_a_steps_parts_are_those_of_the_step(loss_type: LossType) -> None:
     lengths = [2, 4, 1, 3, 5]
     settings: dict[str, Any] = {"loss_type": loss_type, "batch_size": 2, "max_completion_length": 10}
-    parts = [sequence_weights(part, **settings) for part in (lengths[:2], lengths[2:4], lengths[4:])]
-    assert [weight for part in parts for weight in part] == sequence_weights(lengths, **settings)
+    parts = [token_weights(part, **settings) for part in (lengths[:2], lengths[2:4], lengths[4:])]
+    assert [weight for part in parts for weight in part] == token_weights(lengths, **settings)
 
 
 def make_grpo(**settings: Any) -> GrpoConfig:

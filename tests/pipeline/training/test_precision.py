@@ -17,7 +17,7 @@ IDS = torch.arange(3, 43).view(2, 20)
 
 def add_gradient(weights: MasterWeights, value: float) -> nn.Parameter:
     """One backward that gives every element of the final norm the gradient ``value``."""
-    computed: nn.Parameter = weights.computed.model.norm.weight
+    computed: nn.Parameter = weights.compute_model.model.norm.weight
     (computed * value).sum().backward()  # type: ignore[no-untyped-call]
     return computed
 
@@ -50,7 +50,7 @@ def test_a_step_begins_without_the_gradient_of_the_last_one(bf16: bool) -> None:
 
 def test_the_copy_computes_what_a_model_loaded_in_bf16_does(tmp_path: Path) -> None:
     folder = save_model(tmp_path)
-    copied = MasterWeights(load_model(folder), bf16=True).computed
+    copied = MasterWeights(load_model(folder), bf16=True).compute_model
     loaded = load_model(folder, dtype=torch.bfloat16)
     assert [buffer.dtype for buffer in copied.buffers()] == [torch.float32] * len(list(copied.buffers()))
     assert torch.equal(copied(IDS).logits, loaded(IDS).logits)
@@ -64,16 +64,18 @@ def test_frozen_parameters_have_no_master_no_gradient_and_no_optimiser_state() -
     weights = MasterWeights(model, bf16=True)
     optimizer = make_optimizer(weights.trained, TrainingConfig(learning_rate=0.1))
     frozen = model.model.embed_tokens.weight
-    assert frozen is weights.computed.model.embed_tokens.weight and frozen.dtype == torch.bfloat16
+    assert frozen is weights.compute_model.model.embed_tokens.weight and frozen.dtype == torch.bfloat16
     before = [parameter.detach().clone() for parameter in model.parameters()]
     weights.clear_gradients()
-    weights.computed(IDS).logits.float().square().mean().backward()
+    weights.compute_model(IDS).logits.float().square().mean().backward()
     weights.complete_gradients()
     assert weights.clip_gradients(1.0) > 0
     optimizer.step()
     weights.refresh()
     assert len(weights.trained) == len(optimizer.state) == 2
-    for old, master, computed in zip(before, model.parameters(), weights.computed.parameters(), strict=True):
+    for old, master, computed in zip(
+        before, model.parameters(), weights.compute_model.parameters(), strict=True
+    ):
         assert bool((master != old).any()) == master.requires_grad
         assert (master.grad is not None) == master.requires_grad
         assert torch.equal(computed, master.to(torch.bfloat16))

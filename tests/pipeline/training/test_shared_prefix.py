@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.messages import TrainBatch, TrainingSample
-from pipeline.training.batching import MicroPlan, StepTotals, plan_micro_batches, weigh
-from pipeline.training.rows import Tree, behind_prefix, behind_prompt
+from pipeline.training.batching import MicroBatchPlan, StepTotals, plan_micro_batches, weight_samples
+from pipeline.training.rows import Tree, share_prefix, share_prompt
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_groups, save_model
 
@@ -95,7 +95,7 @@ def test_a_step_reports_the_same_of_its_tokens(folder: Path) -> None:
 
 @pytest.mark.parametrize("max_tokens", [None, 12, 30, 1000])
 def test_each_loss_token_is_predicted_from_its_own_past(max_tokens: int | None) -> None:
-    kept = weigh(
+    kept = weight_samples(
         BATCH.samples, loss_type="dapo", batch_size=4, max_completion_length=16, skip_zero_advantages=False
     )
     plans = plan_micro_batches(kept, max_sequences=4, pad_token_id=0, sharing="prefix", max_tokens=max_tokens)
@@ -126,7 +126,7 @@ def test_each_loss_token_is_predicted_from_its_own_past(max_tokens: int | None) 
         assert totals.num_shared_tokens - totals.num_shared_prompt_tokens == (3 * 3 + 5) + 3 * 4 + 0
 
 
-def _tree_of(plan: MicroPlan, num_prompt: int) -> Tree:
+def _tree_of(plan: MicroBatchPlan, num_prompt: int) -> Tree:
     layout = plan.build().layout
     assert layout is not None
     places = [group[0].sample.num_prompt_tokens for group in plan.groups]
@@ -157,15 +157,15 @@ TOKENS = st.lists(st.integers(0, 2), max_size=6).map(tuple)
 @given(st.lists(TOKENS, min_size=1, max_size=6), st.integers(0, 3))
 def test_every_sequence_can_be_read_back(ends: list[tuple[int, ...]], num_prompt: int) -> None:
     sequences = [(7,) * num_prompt + end for end in ends]
-    for found in (behind_prefix(sequences), behind_prompt(sequences, num_prompt)):
-        for sequence, branch, offset in zip(sequences, found.branch_of, found.offsets(), strict=True):
-            assert found.trunk + found.branches[branch] == sequence
+    for found in (share_prefix(sequences), share_prompt(sequences, num_prompt)):
+        for sequence, number, offset in zip(sequences, found.suffix_of, found.offsets(), strict=True):
+            assert found.prefix + found.suffixes[number] == sequence
             read = [
-                found.token_ids[place + (offset if place >= len(found.trunk) else 0)]
+                found.token_ids[place + (offset if place >= len(found.prefix) else 0)]
                 for place in range(len(sequence))
             ]
             assert tuple(read) == sequence
         assert len(found.token_ids) == found.tree.num_tokens <= sum(map(len, sequences))
-    branches = behind_prefix(sequences).branches
-    assert len(set(branches)) == len(branches), "equal sequences are computed once"
-    assert len({branch[:1] for branch in branches}) > 1 or branches == ((),), "the trunk is all they share"
+    suffixes = share_prefix(sequences).suffixes
+    assert len(set(suffixes)) == len(suffixes), "equal sequences are computed once"
+    assert len({suffix[:1] for suffix in suffixes}) > 1 or suffixes == ((),), "the prefix is all they share"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.training.batching import StepTotals, plan_micro_batches, weigh
+from pipeline.training.batching import StepTotals, plan_micro_batches, weight_samples
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_groups, save_model
 
@@ -42,7 +42,7 @@ def test_a_shared_prompt_keeps_loss_and_gradient(
 
 
 def test_the_prompt_goes_through_the_model_once_a_group() -> None:
-    kept = weigh(
+    kept = weight_samples(
         BATCH.samples, loss_type="dapo", batch_size=4, max_completion_length=16, skip_zero_advantages=True
     )
     plans = plan_micro_batches(kept, max_sequences=4, pad_token_id=0, sharing="prompt")

@@ -161,7 +161,7 @@ class Fault:
         self.is_on = False
         self._max_tokens = max_tokens
         self._is_late = where == "backward"
-        layer: nn.Module = trainer._weights.computed.model.layers[0]
+        layer: nn.Module = trainer._weights.compute_model.model.layers[0]
         layer.register_forward_hook(self._check)
 
     def _check(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:

@@ -11,7 +11,7 @@ from configs.schema import TrainingConfig
 from pipeline.messages import TrainingSample
 from pipeline.models.loading import load_model
 from pipeline.training import backward as backward_module
-from pipeline.training.batching import plan_micro_batches, weigh
+from pipeline.training.batching import plan_micro_batches, weight_samples
 from pipeline.training.loss import step_scale
 from pipeline.training.precision import learning_rate_factor
 from pipeline.training.trainer import Trainer
@@ -148,7 +148,7 @@ def test_published_names_leave_out_the_tied_head(folder: Path) -> None:
 
 def test_padding_is_counted_and_sorting_saves_it() -> None:
     batch = make_samples([(2, 2), (2, 10), (2, 2), (2, 10)], [1.0] * 4)
-    kept = weigh(
+    kept = weight_samples(
         batch.samples, loss_type="dapo", batch_size=2, max_completion_length=16, skip_zero_advantages=True
     )
     plans = plan_micro_batches(kept, max_sequences=2, pad_token_id=0)
@@ -161,7 +161,7 @@ def test_padding_is_counted_and_sorting_saves_it() -> None:
 def test_masked_completions_change_nothing_but_the_denominator_of_grpo(folder: Path) -> None:
     batch = make_samples(LENGTHS, ADVANTAGES)
     samples = [*batch.samples[:1], _masked(batch.samples[1])]
-    kept = weigh(
+    kept = weight_samples(
         samples, loss_type="grpo", batch_size=2, max_completion_length=16, skip_zero_advantages=False
     )
     (plan,) = plan_micro_batches(kept, max_sequences=2, pad_token_id=0)

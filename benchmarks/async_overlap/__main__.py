@@ -1,0 +1,209 @@
+"""How near steps come to the time of their slowest stage alone, in three orders of the same work.
+
+    python -m benchmarks.async_overlap --output benchmarks/results/async_overlap_cpu.json
+
+The loops, the buffer, the ledger, the reward pool and the queues are the pipeline's own; generator, reward
+workers and trainer are Ray actors that sleep for recorded costs, so that two cores hold them all. Lengths of
+completions, seconds of scores, the optimiser's share of training and the cost of a weight update in relation
+to a step are those of recorded runs; a mix scales the three stages so that one of them takes --step-s seconds
+a step by itself, and each of the others --others of that. "synchronous" generates all, then scores all, then
+trains; "on-policy overlap" is max_staleness 0 with streamed steps; "asynchronous" is max_staleness 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from benchmarks.async_overlap.loops import make_config, run, start_rewards
+from benchmarks.async_overlap.sleeping_stages import Order, Shape, StageCosts
+from benchmarks.recording import load_recording
+from benchmarks.report import RESULTS, hardware, make_parser, publish, table_text
+from pipeline.cluster.ray_start import running_ray
+from pipeline.planning.measured_run import MeasuredRun, read_record
+
+STAGES = ("generation", "rewards", "training")
+_NUM_FILLING = 3
+_PROFILE = RESULTS / "train_step_profile_cpu.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What real runs measured: a run, the seconds of scores, the optimiser's share of training."""
+
+    run: MeasuredRun
+    reward_s: tuple[float, ...]
+    optimizer_share: float
+
+
+def read_recorded() -> Recorded:
+    """The records of benchmarks/data and benchmarks/results."""
+    groups = load_recording("short").groups
+    profile = json.loads(_PROFILE.read_text(encoding="utf-8"))["profile"]
+    return Recorded(
+        run=read_record(),
+        reward_s=tuple(rollout.result.seconds for group in groups for rollout in group.rollouts),
+        optimizer_share=profile["groups"]["optimiser, clipping and copy"]["share"],
+    )
+
+
+def make_costs(slowest: str, others: float, step_s: float, recorded: Recorded, shape: Shape) -> StageCosts:
+    """Costs for which a step takes ``slowest`` ``step_s`` seconds by itself, and the other stages a share.
+
+    The part of a recorded weight update in which generation went on is taken to be the trainer's own.
+    """
+    record = recorded.run
+    own_s = {stage: step_s * (1.0 if stage == slowest else others) for stage in STAGES}
+    update_s, pause_s = (value / record.step_s * step_s for value in (record.update_s, record.pause_s))
+    generation_s = (own_s["generation"] - pause_s) * shape.num_generating / shape.num_completions
+    scoring_s = own_s["rewards"] * shape.num_reward_workers / shape.num_completions
+    training_s = own_s["training"] - (update_s - pause_s)
+    length, seconds = statistics.fmean(record.lengths), statistics.fmean(recorded.reward_s)
+    return StageCosts(
+        completion_s=tuple(generation_s * value / length for value in record.lengths),
+        reward_s=tuple(scoring_s * value / seconds for value in recorded.reward_s),
+        train_group_s=training_s * (1 - recorded.optimizer_share) / shape.groups_per_step,
+        optimizer_s=training_s * recorded.optimizer_share,
+        publish_s=update_s - pause_s,
+        update_s=pause_s,
+        pause_s=pause_s,
+    )
+
+
+def own_times(costs: StageCosts, shape: Shape, order: Order) -> dict[str, float]:
+    """Seconds that one step takes of each stage by itself: no order of these stages can be faster."""
+    generation_s = shape.num_completions * statistics.fmean(costs.completion_s) / shape.num_generating
+    training_s = shape.groups_per_step * costs.train_group_s + costs.optimizer_s + costs.publish_s
+    return {
+        "generation": generation_s + costs.pause_s,
+        "rewards": shape.num_completions * statistics.fmean(costs.reward_s) / shape.num_reward_workers,
+        # Only where orders overlap does the trainer go on while weights are taken.
+        "training": training_s + (costs.update_s if order == "synchronous" else 0.0),
+    }
+
+
+def on_policy_bound_s(costs: StageCosts, shape: Shape, num_steps: int) -> float:
+    """What no on-policy order of the same work can beat: the mean over steps of the longest of three chains.
+
+    Generation of all, then the score, the backward and the update that must follow the last of it; scoring of
+    all after the first is written; training of all after the first group is written and scored.
+    """
+    num, size = shape.num_completions, shape.num_generations
+    written = _first(costs.completion_s, num * num_steps)
+    scored = _first(costs.reward_s, num * num_steps)
+    end_s = costs.optimizer_s + costs.publish_s + costs.update_s
+    bounds = []
+    for start in range(0, num * num_steps, num):
+        completions, scores = written[start : start + num], scored[start : start + num]
+        chains = [a + b for a, b in zip(completions, scores, strict=True)]
+        first_group_s = min(max(chains[group : group + size]) for group in range(0, num, size))
+        generating_s = max(sum(completions) / shape.num_generating, max(completions)) + min(scores)
+        scoring_s = min(completions) + max(sum(scores) / shape.num_reward_workers, max(scores))
+        last_s = max(generating_s, scoring_s, max(chains)) + costs.train_group_s
+        bounds.append(end_s + max(last_s, first_group_s + shape.groups_per_step * costs.train_group_s))
+    return statistics.fmean(bounds)
+
+
+def _first(costs: Sequence[float], count: int) -> list[float]:
+    return list(itertools.islice(itertools.cycle(costs), count))
+
+
+async def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Run every mix in every order; one row each."""
+    recorded = read_recorded()
+    record = recorded.run
+    shape = Shape(
+        groups_per_step=record.groups_per_step,
+        num_generations=record.num_generations,
+        num_generating=given.places,
+        num_reward_workers=given.workers,
+    )
+    rows = []
+    pool = start_rewards(make_config("asynchronous", shape, given.steps))
+    try:
+        for slowest in given.mixes:
+            costs = make_costs(slowest, given.others, given.step_s, recorded, shape)
+            for order in get_args(Order):
+                rows.append(await _measure_one(slowest, order, costs, shape, pool, given.steps))
+    finally:
+        pool.close()
+    return rows
+
+
+async def _measure_one(
+    slowest: str, order: Order, costs: StageCosts, shape: Shape, pool: Any, num_steps: int
+) -> dict[str, Any]:
+    steps = await run(order, costs, shape, pool, num_steps)
+    seconds = [step["step/seconds"] or 0.0 for step in steps]
+    waited_s = [step["rollout/wait_s"] or 0.0 for step in steps]
+    step_s = statistics.fmean(seconds[_NUM_FILLING:])
+    own = own_times(costs, shape, order)
+    row = {
+        "slowest": slowest,
+        "order": order,
+        "step_s": step_s,
+        "own_s": own,
+        "ratio": step_s / max(own.values()),
+        "trainer_waited_s": statistics.fmean(waited_s[_NUM_FILLING:]),
+        "seconds": seconds,
+    }
+    if order == "on-policy overlap":
+        bound_s = on_policy_bound_s(costs, shape, num_steps)
+        row |= {"bound_s": bound_s, "over_bound": step_s / bound_s}
+    return row
+
+
+def table(result: dict[str, Any]) -> str:
+    """The figures in Markdown."""
+    rows = [
+        [
+            row["slowest"],
+            row["order"],
+            f"{row['step_s']:.2f} s",
+            f"{row['ratio']:.2f}",
+            f"{row['over_bound']:.2f}" if "over_bound" in row else "",
+        ]
+        for row in result["rows"]
+    ]
+    head = ["slowest stage", "order", "step", "over the slowest stage alone", "over the on-policy bound"]
+    return table_text(head, rows)
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = make_parser(__doc__)
+    parser.add_argument(
+        "--step-s", type=float, default=3.0, help="the slowest stage's own time (%(default)s)"
+    )
+    parser.add_argument(
+        "--others", type=float, default=0.6, help="the other stages' share of it (%(default)s)"
+    )
+    parser.add_argument("--steps", type=int, default=15, help="steps of each run (%(default)s)")
+    parser.add_argument("--places", type=int, default=16, help="completions written at once (%(default)s)")
+    parser.add_argument("--workers", type=int, default=4, help="reward workers (%(default)s)")
+    parser.add_argument("--mixes", nargs="+", choices=STAGES, default=list(STAGES), help="default: all")
+    given = parser.parse_args(arguments)
+    if given.steps <= _NUM_FILLING:
+        parser.error(f"--steps: value {given.steps}: more than {_NUM_FILLING}, which fill the pipeline")
+    if not 0.0 < given.others <= 1.0 or given.step_s <= 0.0:
+        parser.error("--others: above 0 and at most 1; --step-s: above 0")
+    return given
+
+
+def main() -> None:
+    """Measure what the command line says."""
+    given = parse_arguments()
+    with running_ray():
+        rows = asyncio.run(measure(given))
+    settings = {key: getattr(given, key) for key in ("step_s", "others", "steps", "places", "workers")}
+    publish({"hardware": hardware(), "settings": settings, "rows": rows}, "async_overlap", table, given)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""One run of the real loops, buffer, ledger and queues over stages that sleep."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import tempfile
+from pathlib import Path
+from typing import Any, cast
+
+from benchmarks.async_overlap.sleeping_stages import (
+    REWARD,
+    Order,
+    Shape,
+    SleepingGenerator,
+    SleepingTrainer,
+    StageCosts,
+    SynchronousScorer,
+)
+from configs.schema import ClusterConfig, Config, OutputConfig
+from curriculum.sampler import Sampler
+from curriculum.task import Task
+from pipeline.evaluation.scorers import reward_worker_starter
+from pipeline.host.stopping import StopRequest
+from pipeline.models.prompts import training_sampling
+from pipeline.record.ledger import Ledger
+from pipeline.record.metrics import MetricsWriter, read_metrics
+from pipeline.record.progress import make_progress
+from pipeline.record.run_folder import RunFolder
+from pipeline.rollouts.buffer import RolloutBuffer
+from pipeline.rollouts.producer import RolloutProducer
+from pipeline.run.resume import GroupBasis, terms_of
+from pipeline.run.training_loop import TrainingLoop
+from pipeline.training.handle import TrainerHandle
+from rewards.pool import RewardPool
+
+Steps = list[dict[str, float | None]]
+_TASKS = tuple(
+    Task(task_id=f"t{index}", prompt="p", entry_point="f", check_source="def check(f): pass")
+    for index in range(64)
+)
+_NO_WEIGHTS = dict.fromkeys(("tests", "execution", "syntax", "lint", "complexity"), 0.0)
+
+
+def make_config(order: Order, shape: Shape, num_steps: int) -> Config:
+    """What a run of ``shape`` in ``order`` is told; nothing of it depends on the costs."""
+    is_overlapped = order != "synchronous"
+    return Config.model_validate(
+        {
+            "training": {
+                "per_device_train_batch_size": shape.num_generations,
+                "gradient_accumulation_steps": shape.groups_per_step,
+                "max_steps": num_steps,
+            },
+            "grpo": {"num_generations": shape.num_generations},
+            "acceleration": {
+                "max_staleness": int(order == "asynchronous"),
+                "stream_steps": is_overlapped,
+                "async_rewards": {"enabled": is_overlapped, "workers": shape.num_reward_workers},
+                # Every completion is scored, and in the order of its draw: that is what the costs stand for.
+                "reward_cache": {"enabled": False},
+                "long_tails": {"longest_first": False},
+            },
+            "rewards": {"weights": _NO_WEIGHTS, "custom": [REWARD], "custom_timeout_s": 600.0},
+            "execution": {"enabled": False},
+        }
+    )
+
+
+def start_rewards(config: Config) -> RewardPool:
+    """The real pool with its workers in Ray actors. Needs a running Ray."""
+    return RewardPool(
+        config.rewards,
+        config.execution,
+        config.acceleration.reward_cache,
+        config.acceleration.async_rewards.workers,
+        start_worker=reward_worker_starter(ClusterConfig(address="local")),
+        timeout_s=600.0,
+    )
+
+
+async def run(order: Order, costs: StageCosts, shape: Shape, pool: RewardPool, num_steps: int) -> Steps:
+    """The metrics of ``num_steps`` steps of sleep; every wait has the deadline that a run's has."""
+    config = make_config(order, shape, num_steps)
+    scorer: Any = SynchronousScorer(pool, shape.num_completions) if order == "synchronous" else pool
+    generator = SleepingGenerator(costs, shape.num_generating)
+    trainer = SleepingTrainer(costs, shape.num_generations)
+    with tempfile.TemporaryDirectory(prefix="async-overlap-") as path:
+        try:
+            await generator.warm_up()
+            await trainer.warm_up()
+            await _train(config, Path(path), generator, trainer, scorer)
+            return read_metrics(Path(path) / "run" / "metrics.jsonl")
+        finally:
+            trainer.close()
+            await generator.close()
+
+
+async def _train(
+    config: Config, path: Path, generator: SleepingGenerator, trainer: SleepingTrainer, scorer: Any
+) -> None:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(RunFolder.create(OutputConfig(dir=str(path), name="run"), "{}"))
+        ledger = Ledger(folder.db, terms_of(config))
+        stack.callback(ledger.close)
+        metrics = MetricsWriter(folder.path)
+        stack.callback(metrics.close)
+        sampler = Sampler(_TASKS, config.acceleration.curriculum, 0)
+        buffer = RolloutBuffer(
+            groups_per_step=config.prompts_per_step, max_staleness=config.acceleration.max_staleness
+        )
+        producer = RolloutProducer(
+            generator=generator,
+            scorer=scorer,
+            buffer=buffer,
+            sampler=sampler,
+            ledger=ledger,
+            prompt_ids=lambda task: (1, 2, 3),
+            tasks=_TASKS,
+            basis=GroupBasis(config).digest,
+            sampling=training_sampling(config),
+            num_generations=config.grpo.num_generations,
+            groups_per_step=config.prompts_per_step,
+            first_step=0,
+            num_steps=config.training.max_steps,
+            prefill="",
+            score_each=config.acceleration.async_rewards.enabled,
+            slot_deadline_s=config.runtime.train_step_timeout_s,
+            long_tails=config.acceleration.long_tails,
+        )
+        loop = TrainingLoop(
+            config=config,
+            folder=folder,
+            trainer=cast(TrainerHandle, trainer),
+            generator=generator,
+            scorer=scorer,
+            buffer=buffer,
+            sampler=sampler,
+            ledger=ledger,
+            metrics=metrics,
+            progress=make_progress("plain", title="run", stream=io.StringIO()),
+            producer=producer,
+            weights_folder=path,
+            stop=StopRequest(),
+        )
+        producing = asyncio.create_task(producer.run())
+        try:
+            await loop.run(0)
+        finally:
+            producing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await producing

@@ -1,0 +1,1 @@
+"""What rewards cost on real completions, stage by stage and as whole runs of them."""

@@ -1,0 +1,71 @@
+"""Real completions of the built-in model, with their tasks, in the order in which they were sampled.
+
+Read from tests/rewards/data, whose README says where they come from; samples nothing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from curriculum.humaneval import load_humaneval
+from curriculum.jsonl import tasks_of_records
+from curriculum.ladder.index import ladder_tasks
+from curriculum.record import Record
+from curriculum.task import Task
+
+_DATA = Path(__file__).parents[2] / "tests" / "rewards" / "data"
+_COMPLETIONS = _DATA / "completions.jsonl.gz"
+_MBPP_TASKS = _DATA / "mbpp_tasks.jsonl.gz"
+
+# What the model as it comes wrote, and what the same model wrote while and after it was trained.
+UNTRAINED = ("humaneval", "mbpp", "ladder", "run0/before", "run1/before")
+TRAINED = ("run0/train", "run0/after", "run1/train", "run1/after")
+RUN_0 = ("run0/before", "run0/train", "run0/after")
+RUN_1 = ("run1/before", "run1/train", "run1/after")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealCompletion:
+    """One answer: ``text`` is prefill and completion together, ``source`` one of the README's."""
+
+    source: str
+    task: Task
+    text: str
+
+
+def load_completions(sources: Iterable[str] = UNTRAINED) -> list[RealCompletion]:
+    """The completions of ``sources``, in the file's order.
+
+    Raises ValueError for a source that the file lacks and for a task that is no longer there.
+    """
+    wanted = set(sources)
+    tasks = _tasks_by_id()
+    found = []
+    for record in _read(_COMPLETIONS):
+        if record.text("source") not in wanted:
+            continue
+        task = tasks.get(record.text("task_id"))
+        if task is None:
+            raise record.error("task_id", "must be a task of HumanEval, MBPP or the ladder")
+        found.append(RealCompletion(source=record.text("source"), task=task, text=record.text("text")))
+    missing = wanted - {completion.source for completion in found}
+    if missing:
+        raise ValueError(f"{_COMPLETIONS.name}: source: value {sorted(missing)}: see its README for all")
+    return found
+
+
+def _tasks_by_id() -> dict[str, Task]:
+    mbpp = tasks_of_records(_read(_MBPP_TASKS), origin=_MBPP_TASKS.name)
+    return {task.task_id: task for task in (*load_humaneval(), *mbpp, *ladder_tasks("all"))}
+
+
+def _read(path: Path) -> list[Record]:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [
+            Record(where=f"{path.name}:{number}", fields=json.loads(line))
+            for number, line in enumerate(file, start=1)
+        ]

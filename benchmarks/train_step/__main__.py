@@ -1,0 +1,303 @@
+"""The training step against TRL's: speed and memory of each technique, alone and left out, and its gradient.
+
+    python -m benchmarks.train_step --output benchmarks/results/train_step_cpu.json
+    python -m benchmarks.train_step --rows trl-autocast plain all --batch long
+    python -m benchmarks.train_step --profile
+    python -m benchmarks.train_step --device cuda --model random-0.5b --batch random
+
+All variants train on the same samples: a recorded step of the built-in model (``benchmarks.recording``), or
+random ones. Generation and scoring are not part of it. Each variant has processes of its own, pinned to the
+same cores, ``--rounds`` of them taken in turns with the others, so that a drift of the machine hits all
+alike; the first step of a process is not counted. A token counts once for each sequence that it is in,
+prompts included, whatever is computed of it. "Of limit" and, on a known GPU, MFU say which share of the
+machine's matrix products (measured here; of the data sheet) the needed operations are
+(``profile.needed_flops``): the same count for every variant, so that nothing gains by computing more. The
+same run compares the gradients: it exits with 1 where one is not plain's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from benchmarks.report import (
+    check_at_least_one,
+    check_cores,
+    circumstances,
+    make_parser,
+    own_cores,
+    publish,
+    table_text,
+)
+from benchmarks.train_step.job import VARIANTS, BatchSpec, StepJob
+
+# Largest share of its norm by which an exact fp32 gradient may differ: rounding, summed in another order.
+TOLERANCE: Final = 1e-5
+_DEFAULT_ROWS: Final = tuple(name for name in VARIANTS if name not in ("trl-fp32", "all-compiled"))
+
+
+def measure(
+    job: StepJob, *, num_repeats: int, num_rounds: int, timeout_s: float, is_checked: bool = True
+) -> dict[str, Any]:
+    """Time the job's variants, ``num_repeats`` steps each, and compare their gradients.
+
+    Raises RuntimeError with a worker's last words when it fails, or takes longer than ``timeout_s``.
+    """
+    job = replace(job, num_steps=-(-num_repeats // num_rounds))
+    steps: dict[str, list[float]] = {name: [] for name in job.variants}
+    peaks: dict[str, float] = dict.fromkeys(job.variants, 0.0)
+    for index in range(num_rounds):
+        # Every other round runs backwards: nobody is always behind the same neighbour.
+        for name in job.variants[:: -1 if index % 2 else 1]:
+            done = run_worker(replace(job, task="time", variants=(name,)), timeout_s)
+            steps[name] += done["step_s"]
+            peaks[name] = max(peaks[name], done["peak_mb"])
+            print(f"round {index + 1}, {name}: {done['step_s']}", file=sys.stderr, flush=True)
+    limit = run_worker(replace(job, task="limit"), timeout_s)
+    errors = run_worker(replace(job, task="check"), timeout_s) if is_checked else None
+    return result_of(job, steps, peaks, limit, errors)
+
+
+def result_of(
+    job: StepJob,
+    steps: dict[str, list[float]],
+    peaks: dict[str, float],
+    limit: dict[str, Any],
+    errors: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """The figures of a run, from what the workers said."""
+    batch = limit["batch"]
+    medians = {name: statistics.median(values) for name, values in steps.items()}
+    trl = [medians[name] for name in medians if VARIANTS[name].trl_weights is not None]
+    needed = sum(limit["needed_flops"].values())
+    rows = {
+        name: {
+            "note": VARIANTS[name].note,
+            "step_s": [round(value, 4) for value in steps[name]],
+            "median_s": median,
+            "tokens_per_s": batch["num_tokens"] / median,
+            "samples_per_s": batch["num_samples"] / median,
+            "peak_mb": peaks[name],
+            "ratio": min(trl) / median if trl else None,
+            "gflops": needed / median / 1e9,
+            "of_limit": needed / median / 1e9 / limit["gflops"],
+            "mfu": needed / median / 1e9 / limit["sheet_gflops"] if limit["sheet_gflops"] else None,
+        }
+        for name, median in medians.items()
+    }
+    return {"batch": batch, "variants": rows, "limit": limit, "gradients": errors, **_circumstances(job)}
+
+
+def has_right_gradients(result: dict[str, Any]) -> bool:
+    """Whether every gradient that was compared is plain's."""
+    if result["gradients"] is None:
+        return True
+    return all(error["relative"] <= TOLERANCE for error in result["gradients"]["errors"].values())
+
+
+def run_worker(job: StepJob, timeout_s: float) -> dict[str, Any]:
+    """What a fresh worker process makes of ``job``.
+
+    Raises RuntimeError when it fails, or takes longer than ``timeout_s``.
+    """
+    # Set before torch is loaded, so that every library in it keeps to the cores.
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": str(len(job.cores)),
+        "HF_HUB_OFFLINE": "1",
+        # As in the trainer's process; for TRL's as well.
+        "THP_MEM_ALLOC_ENABLE": "1",
+    }
+    what = f"{job.task} {' '.join(job.variants)}"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.train_step.worker", job.to_json()],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=timeout_s,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"{what}: not done within {timeout_s:.0f} s (--timeout)") from error
+    if done.returncode != 0:
+        raise RuntimeError(f"{what}: the worker failed:\n{done.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def profile(job: StepJob, timeout_s: float) -> dict[str, Any]:
+    """Where the time of the job's one variant goes, beside the limit of the matrix products."""
+    limit = run_worker(replace(job, task="limit"), timeout_s)
+    return {
+        "profile": run_worker(replace(job, task="profile"), timeout_s),
+        "variant": job.variants[0],
+        "limit": limit,
+        "batch": limit["batch"],
+        **_circumstances(job),
+    }
+
+
+def _circumstances(job: StepJob) -> dict[str, Any]:
+    return {
+        "model": job.model,
+        "device": job.device,
+        "threads": len(job.cores),
+        "cores": list(job.cores),
+        "trl_micro_batch": job.trl_micro_batch,
+        **circumstances("torch", "transformers", "trl"),
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """Speed, memory and gradient of every variant."""
+    rows = []
+    for name, row in result["variants"].items():
+        seconds = row["step_s"]
+        rows.append(
+            [
+                name,
+                row["note"],
+                f"{row['tokens_per_s']:.0f}",
+                f"{row['samples_per_s']:.2f}",
+                f"{row['median_s']:.2f} ({min(seconds):.2f} to {max(seconds):.2f})",
+                f"{row['peak_mb']:.0f}",
+                "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
+                f"{100 * row['of_limit']:.0f} %" + (f" ({100 * row['mfu']:.0f} %)" if row["mfu"] else ""),
+                _gradient(result["gradients"], name),
+            ]
+        )
+    head = ["variant", "what", "tokens/s", "samples/s", "s a step (min to max)", "peak MB", "times TRL"]
+    above = (
+        f"{result['batch']['description']}; {result['model']} on {_place(result)}.\n"
+        f"Matrix products of this model reach {result['limit']['gflops']:.0f} GFLOP/s here in bf16."
+    )
+    return table_text([*head, "of limit (MFU)", "gradient"], rows, above=above)
+
+
+def profile_table(result: dict[str, Any]) -> str:
+    """Where the time of a step goes."""
+    found, limit = result["profile"], result["limit"]
+    needed = sum(limit["needed_flops"].values())
+    reached = needed / found["step_s"] / 1e9
+    groups = sorted(found["groups"].items(), key=lambda item: -item[1]["share"])
+    rows = [
+        [name, f"{100 * group['share']:.1f} %", f"{1e3 * group['seconds']:.0f}"] for name, group in groups
+    ]
+    above = (
+        f"{result['batch']['description']}; {result['model']}, variant {result['variant']}, on "
+        f"{_place(result)}.\n"
+        f"A step takes {found['step_s']:.2f} s, {found['profiled_s']:.2f} s under the profiler. It needs "
+        f"{needed / 1e9:.0f} GFLOP; matrix products of this model reach {limit['gflops']:.0f} GFLOP/s "
+        f"here in bf16, the step {reached:.0f}: {100 * reached / limit['gflops']:.0f} % of that limit."
+    )
+    return table_text(["part of a step", "share", "ms"], rows, above=above)
+
+
+def _gradient(gradients: dict[str, Any] | None, name: str) -> str:
+    """The relative error of the variant in fp32, and that of its rounded gradient if it runs in bf16."""
+    if gradients is None:
+        return "not compared"
+    error = gradients["errors"][name]
+    rounded = f" (bf16: {error['rounded']:.1e})" if "rounded" in error else ""
+    return f"{error['relative']:.1e}{rounded}"
+
+
+def _place(result: dict[str, Any]) -> str:
+    hardware = result["hardware"]
+    if result["device"] == "cuda":
+        return str(result["limit"]["device_name"])
+    return f"{result['threads']} cores of {hardware['cpu']}"
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line; ends the process with a message for one that cannot be run."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument(
+        "--model", default="smollm2-135m-instruct", help="or random-0.5b, random-1.5b, a folder"
+    )
+    parser.add_argument(
+        "--rows", nargs="+", choices=VARIANTS, help="variants (default: all but some slow ones)"
+    )
+    parser.add_argument("--repeats", type=int, default=6, help="timed steps of each variant")
+    parser.add_argument("--rounds", type=int, default=3, help="processes of each variant")
+    parser.add_argument("--threads", type=int, default=2, help="cores, and threads")
+    parser.add_argument("--trl-micro-batch", type=int, default=8, help="TRL's per_device_train_batch_size")
+    parser.add_argument("--timeout", type=float, default=1800.0, help="seconds that a process may take")
+    parser.add_argument("--skip-check", action="store_true", help="do not compare gradients")
+    parser.add_argument(
+        "--profile", action="store_true", help="where the time of one variant (default: all) goes"
+    )
+    batch = parser.add_argument_group("batch")
+    batch.add_argument("--batch", choices=("short", "long", "random"), default="short")
+    batch.add_argument("--groups", type=int, default=8, help="random: prompts")
+    batch.add_argument("--generations", type=int, default=8, help="random: completions of each")
+    batch.add_argument("--prompt-tokens", type=int, default=256, help="random: longest prompt")
+    batch.add_argument("--completion-tokens", type=int, default=1024, help="random: longest completion")
+    batch.add_argument("--flat-groups", type=int, default=0, help="random: groups without signal")
+    given = parser.parse_args(arguments)
+    counted = ("repeats", "rounds", "threads", "trl_micro_batch", "groups", "generations")
+    check_at_least_one(parser, given, (*counted, "prompt_tokens", "completion_tokens"))
+    if given.repeats < given.rounds:
+        parser.error(f"--repeats: value {given.repeats}: at least one for each of {given.rounds} --rounds")
+    if not 0 <= given.flat_groups < given.groups:
+        parser.error(f"--flat-groups: value {given.flat_groups}: from 0 to one less than --groups")
+    check_cores(parser, given.threads, "--threads")
+    num_samples = given.groups * given.generations if given.batch == "random" else 64
+    if num_samples % given.trl_micro_batch:
+        parser.error(f"--trl-micro-batch: value {given.trl_micro_batch}: a divisor of {num_samples} samples")
+    if given.profile and (given.device != "cpu" or len(given.rows or ["all"]) > 1):
+        parser.error("--profile: one of --rows, on the cpu")
+    return given
+
+
+def make_job(given: argparse.Namespace) -> StepJob:
+    """The job of a command line; it runs on the first ``--threads`` cores that this process may use."""
+    rows = given.rows or (("all",) if given.profile else _DEFAULT_ROWS)
+    batch = BatchSpec(
+        name=given.batch,
+        groups=given.groups,
+        generations=given.generations,
+        prompt_tokens=given.prompt_tokens,
+        completion_tokens=given.completion_tokens,
+        flat_groups=given.flat_groups,
+    )
+    return StepJob(
+        task="time",
+        variants=tuple(rows),
+        model=given.model,
+        batch=batch,
+        num_steps=2,
+        cores=own_cores(given.threads),
+        device=given.device,
+        trl_micro_batch=given.trl_micro_batch,
+    )
+
+
+def main() -> int:
+    """Run what the command line says; 1 if a gradient is wrong."""
+    given = parse()
+    job = make_job(given)
+    if given.profile:
+        publish(profile(job, given.timeout), "train_step", profile_table, given)
+        return 0
+    result = measure(
+        job,
+        num_repeats=given.repeats,
+        num_rounds=given.rounds,
+        timeout_s=given.timeout,
+        is_checked=not given.skip_check,
+    )
+    publish(result, "train_step", table, given)
+    return 0 if has_right_gradients(result) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

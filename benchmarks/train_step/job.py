@@ -1,0 +1,149 @@
+"""What the training-step benchmark compares: its variants, its batches, and the job of one worker process.
+
+Pure data, light to import: the parent process needs no torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from pydantic import TypeAdapter
+
+from configs.schema import Config
+
+Precision = Literal["float32", "bfloat16"]
+WorkerTask = Literal["time", "check", "profile", "limit"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One way to do the step. ``settings`` differ from the job's; ``trl_weights`` makes it TRL's step."""
+
+    name: str
+    note: str
+    settings: dict[str, Any]
+    trl_weights: Precision | None = None
+
+    @property
+    def is_bf16(self) -> bool:
+        """Whether forward and backward run in bf16; such a gradient is rounded and not compared."""
+        return bool(self.settings["training"]["bf16"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSpec:
+    """Which samples: a recording by name, or ``random`` token ids of the shape that the other fields say.
+
+    Prompts of a random batch have half to all of ``prompt_tokens``, completions a quarter to all of
+    ``completion_tokens``, both drawn uniformly; ``flat_groups`` of the groups have no signal.
+    """
+
+    name: Literal["short", "long", "random"] = "short"
+    groups: int = 8
+    generations: int = 8
+    prompt_tokens: int = 256
+    completion_tokens: int = 1024
+    flat_groups: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepJob:
+    """What a worker process is to do.
+
+    ``model`` is the built-in name, a folder, or ``random-0.5b`` and ``random-1.5b``. The process runs on
+    ``cores``, one thread each. A "time" job does one step more than ``num_steps``, the first not being timed.
+    """
+
+    task: WorkerTask
+    variants: tuple[str, ...]
+    model: str
+    batch: BatchSpec
+    num_steps: int
+    cores: tuple[int, ...]
+    device: Literal["cpu", "cuda"]
+    trl_micro_batch: int
+
+    def to_json(self) -> str:
+        """For the worker's command line."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> StepJob:
+        """The inverse of ``to_json``."""
+        return TypeAdapter(StepJob).validate_json(text)
+
+
+TECHNIQUES: Final = {
+    "packing": "token packing",
+    "shared": "shared prompt",
+    "prefix": "shared beginnings",
+    "skip": "zero-signal skip",
+    "bf16": "bf16 copy with fp32 masters",
+}
+
+# Name, note, whether the forward is in bf16, how weights are held.
+_TRL: Final[tuple[tuple[str, str, bool, Precision], ...]] = (
+    ("trl-autocast", "TRL, bf16 autocast over fp32 weights", True, "float32"),
+    ("trl-bf16", "TRL, weights and optimiser in bf16", True, "bfloat16"),
+    ("trl-fp32", "TRL, all in fp32", False, "float32"),
+)
+# What a technique does nothing without.
+_NEEDS: Final = {"prefix": "shared"}
+
+
+def _ours(enabled: frozenset[str], **training: bool) -> dict[str, Any]:
+    return {
+        "training": {"bf16": "bf16" in enabled, **training},
+        "acceleration": {
+            "token_packing": {"enabled": "packing" in enabled},
+            "shared_prompt": "shared" in enabled,
+            "shared_prefix": "prefix" in enabled,
+            "skip_zero_advantages": "skip" in enabled,
+        },
+    }
+
+
+def _variants() -> Iterator[Variant]:
+    every = frozenset(TECHNIQUES)
+    for name, note, is_bf16, weights in _TRL:
+        settings = _ours(every if is_bf16 else every - {"bf16"})
+        yield Variant(name=name, note=note, settings=settings, trl_weights=weights)
+    yield Variant(name="plain", note="ours, every technique off", settings=_ours(frozenset()))
+    for key, what in TECHNIQUES.items():
+        needed = _NEEDS.get(key, key)
+        note = f"plain + {what}" + (f", {TECHNIQUES[needed]}" if needed != key else "")
+        yield Variant(name=f"only-{key}", note=note, settings=_ours(frozenset({key, needed})))
+    for key, what in TECHNIQUES.items():
+        yield Variant(name=f"no-{key}", note=f"all without {what}", settings=_ours(every - {key}))
+    for name, note, training in (
+        ("all", "ours, all of them (the default)", {}),
+        ("all-compiled", "all + torch.compile", {"torch_compile": True}),
+        ("all-checkpointed", "all + gradient checkpointing", {"gradient_checkpointing": True}),
+    ):
+        yield Variant(name=name, note=note, settings=_ours(every, **training))
+
+
+VARIANTS: Final = {variant.name: variant for variant in _variants()}
+
+
+def job_config(job: StepJob, variant: Variant, base: dict[str, Any], num_sequences: int) -> Config:
+    """The configuration of ``variant``: one optimiser step takes all ``num_sequences`` of the batch.
+
+    ``base`` is what the batch was sampled with. Raises ConfigError (a ValueError) for sizes that do not
+    fit each other.
+    """
+    training = {**base.get("training", {}), **variant.settings["training"]}
+    if variant.trl_weights is not None:
+        training["per_device_train_batch_size"] = job.trl_micro_batch
+        training["gradient_accumulation_steps"] = num_sequences // job.trl_micro_batch
+    # The step is what is measured, not a schedule: every one of them has the same learning rate.
+    training |= {"max_steps": job.num_steps + 1, "warmup_steps": 0, "lr_scheduler_type": "constant"}
+    config = Config.model_validate(
+        {**base, "training": training, "acceleration": variant.settings["acceleration"]}
+    )
+    assert config.completions_per_step == num_sequences
+    return config

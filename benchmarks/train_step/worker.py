@@ -1,0 +1,153 @@
+"""One process of the training-step benchmark: it times a variant, checks gradients or profiles.
+
+A process of its own for each, so that its peak memory is the variant's. The benchmark starts it with a
+StepJob as JSON and reads the last line of its output, JSON as well. Its threads stay on the job's cores.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.recording import describe_batch
+from benchmarks.train_step.inputs import StepInputs, make_inputs, open_model
+from benchmarks.train_step.job import VARIANTS, Precision, StepJob, Variant, job_config
+from benchmarks.train_step.profile import measure_limit, needed_flops, profile_step
+from configs.schema import Config
+from pipeline.training.trainer import Trainer
+
+_MIB = 1024**2
+
+
+def run_job(job: StepJob) -> dict[str, Any]:
+    """Do ``job``; raises ValueError for a model or a batch that does not suit it."""
+    variants = [VARIANTS[name] for name in job.variants]
+    with open_model(job) as folder:
+        inputs = make_inputs(job, folder)
+        if job.task == "check":
+            return check_gradients(job, variants, inputs)
+        if job.task == "limit":
+            return {
+                **measure_limit(folder, job.device),
+                "needed_flops": needed_flops(folder, inputs.batch),
+                "batch": describe_batch(job.batch.name, inputs.batch),
+            }
+        (variant,) = variants
+        if job.task == "profile":
+            config = _config(job, variant, inputs)
+            return profile_step(config, inputs.model_path, inputs.batch, job.device, job.num_steps)
+        seconds = _step_seconds(job, variant, inputs)
+        return {"step_s": seconds[1:], "peak_mb": _peak_mb(job.device)}
+
+
+def check_gradients(job: StepJob, variants: list[Variant], inputs: StepInputs) -> dict[str, Any]:
+    """How far the gradient of each variant is from plain's, ``relative`` to its norm.
+
+    Every variant is computed in fp32, also one that runs in bf16, whose rounded gradient is compared in
+    ``rounded``: rounding is what bf16 is, a wrong loss weight is not.
+    """
+    config = _config(job, VARIANTS["plain"], inputs)
+    expected = Trainer(config, inputs.model_path, job.device).gradients(inputs.batch)[1]
+    norm = _norm(expected)
+    assert norm > 0, "the batch has no signal: nothing can be compared on it"
+    errors: dict[str, dict[str, float]] = {}
+    known: dict[str, float] = {}
+    for variant in variants:
+        exact = _in_fp32(variant)
+        key = repr((exact.settings, exact.trl_weights is None))
+        if key not in known:
+            known[key] = _distance(_gradients(job, exact, inputs), expected) / norm
+        errors[variant.name] = {"relative": known[key]}
+        if variant.is_bf16 and variant.trl_weights is None:
+            rounded = _gradients(job, variant, inputs)
+            errors[variant.name]["rounded"] = _distance(rounded, expected) / norm
+    return {"norm": norm, "errors": errors}
+
+
+def _gradients(job: StepJob, variant: Variant, inputs: StepInputs) -> dict[str, Tensor]:
+    config = _config(job, variant, inputs)
+    if variant.trl_weights is None:
+        return Trainer(config, inputs.model_path, job.device).gradients(inputs.batch)[1]
+    # Imported where it is needed: it takes seconds, and memory that would count as ours.
+    from benchmarks.train_step.trl import trl_gradients
+
+    return trl_gradients(config, inputs.model_path, inputs.batch, job.device)
+
+
+def _step_seconds(job: StepJob, variant: Variant, inputs: StepInputs) -> list[float]:
+    """Seconds of each step, the first included; the device is waited for."""
+    config = _config(job, variant, inputs)
+    if variant.trl_weights is None:
+        trainer = Trainer(config, inputs.model_path, job.device)
+        return [_timed_step(trainer, inputs) for _ in range(job.num_steps + 1)]
+    from benchmarks.train_step.trl import trl_step_seconds
+
+    return trl_step_seconds(
+        config,
+        inputs.model_path,
+        inputs.batch,
+        dtype=getattr(torch, variant.trl_weights),
+        num_steps=job.num_steps + 1,
+        device=job.device,
+    )
+
+
+def _timed_step(trainer: Trainer, inputs: StepInputs) -> float:
+    started = time.perf_counter()
+    trainer.step(inputs.batch)
+    if trainer.device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - started
+
+
+def _in_fp32(variant: Variant) -> Variant:
+    settings = copy.deepcopy(variant.settings)
+    settings["training"]["bf16"] = False
+    weights: Precision | None = None if variant.trl_weights is None else "float32"
+    return Variant(name=variant.name, note=variant.note, settings=settings, trl_weights=weights)
+
+
+def _config(job: StepJob, variant: Variant, inputs: StepInputs) -> Config:
+    return job_config(job, variant, inputs.base, len(inputs.batch.samples))
+
+
+def _norm(gradients: dict[str, Tensor]) -> float:
+    return math.sqrt(sum(float(value.double().pow(2).sum()) for value in gradients.values()))
+
+
+def _distance(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
+    assert found.keys() == expected.keys(), "the variants train different parameters"
+    return _norm({name: value.double() - expected[name].double() for name, value in found.items()})
+
+
+def _peak_mb(device: str) -> float:
+    """The most memory that this process has held: on the GPU by tensors, otherwise resident."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated() / _MIB
+    # Not ru_maxrss: that begins with what the parent held.
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def main() -> None:
+    """Do the job that the command line gives."""
+    job = StepJob.from_json(sys.argv[1])
+    os.sched_setaffinity(0, job.cores)
+    torch.set_num_threads(len(job.cores))
+    print(json.dumps(run_job(job)))
+
+
+if __name__ == "__main__":
+    main()

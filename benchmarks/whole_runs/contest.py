@@ -1,0 +1,296 @@
+"""A contest of whole runs: who is trained with which seed, in turn, each once, and its result kept at once.
+
+What is done stands in --output, the benchmark's result file, and is not done again: start the same command
+again after an interruption, as often as it takes; --limit stops after so many runs. --work holds a run until
+its result is there, with --keep for good. What the contenders are and what is read off their runs is up to
+the benchmark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import (
+    check_at_least_one,
+    circumstances,
+    command_line,
+    end_on_sigterm,
+    make_parser,
+    own_cores,
+)
+from benchmarks.whole_runs.training_run import (
+    Contender,
+    Measurement,
+    Terms,
+    checkpoints,
+    drop_optimiser_states,
+    pass_at_1,
+    pass_rates,
+    speed_of,
+    time_at,
+    train,
+    watched_of,
+)
+from configs.load import load_config
+from configs.schema import Config
+from pipeline.host.files import write_text_atomically
+
+BASE = "base"  # the model as it was, before any training
+_PACKAGES = ("torch", "transformers", "trl", "ray")
+_NOT_COMPARED = (
+    *("work", "keep", "limit", "output", "timeout"),
+    *("only", "arms", "repeats", "seeds", "curve"),
+)
+Runs = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One run of a contest: ``number`` is its repeat or its seed, ``run_name`` the name of its folder.
+
+    Not counted in its speed are ``num_warmup`` steps and the ``num_tail`` last ones; without a warm-up it has
+    none.
+    """
+
+    contender: Contender
+    number: int
+    run_name: str
+    num_steps: int
+    seed: int
+    num_warmup: int = 0
+    num_tail: int = 0
+
+    @property
+    def key(self) -> str:
+        """What its result stands under."""
+        return f"{self.contender.name}/{self.number}"
+
+
+class ResultStore:
+    """The runs in the file ``path``, by key; ``settings`` are those that make runs comparable."""
+
+    def __init__(self, path: Path, settings: Mapping[str, Any], command: str) -> None:
+        """Go on with what the file holds. Raises ValueError where it is of other settings, or is damaged."""
+        self.path = path
+        # As JSON gives it back: a tuple is a list.
+        self._settings = json.loads(json.dumps(settings))
+        self._command = command
+        self._runs: dict[str, Any] = self._read() if path.exists() else {}
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+            earlier, runs = found["settings"], dict(found["runs"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{self.path}: is no result of this benchmark ({error}); move it away"
+            ) from error
+        told = [
+            f"{name} was {earlier.get(name)!r}, is {self._settings.get(name)!r}"
+            for name in sorted({*earlier, *self._settings})
+            if earlier.get(name) != self._settings.get(name)
+        ]
+        if told and runs:
+            raise ValueError(
+                f"{self.path}: holds runs of other settings ({', '.join(told)}); give another --output"
+            )
+        return runs
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._runs
+
+    def add(self, key: str, record: Mapping[str, Any]) -> None:
+        """Keep ``record``; it is on disk when this returns."""
+        self._runs[key] = dict(record)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(self.path, json.dumps(self.result(), indent=1) + "\n")
+
+    def result(self) -> dict[str, Any]:
+        """All of it."""
+        return {
+            "command": self._command,
+            "settings": self._settings,
+            **circumstances(*_PACKAGES),
+            "runs": dict(self._runs),
+        }
+
+
+def open_store(given: argparse.Namespace, benchmark: str) -> ResultStore:
+    """The store of a command line; runs are comparable where the model and all options are the same but
+    those that say which runs, and where they go."""
+    options = {name: value for name, value in vars(given).items() if name not in _NOT_COMPARED}
+    model = load_config(config_file(given), getattr(given, "mode", None), given.set).model.name
+    return ResultStore(given.output, {"model": model, **options}, command_line(benchmark))
+
+
+def in_turns(names: Sequence[str], num_repeats: int) -> list[tuple[str, int]]:
+    """(name, repeat): every other repeat runs backwards, so that nobody is always behind the same one."""
+    return [(name, repeat) for repeat in range(num_repeats) for name in names[:: -1 if repeat % 2 else 1]]
+
+
+def hold(
+    store: ResultStore,
+    terms: Terms,
+    entries: Iterable[Entry],
+    measure: Callable[[Entry, Path], Mapping[str, Any]],
+    given: argparse.Namespace,
+) -> dict[str, Any]:
+    """Train what is not in ``store`` yet, keep what ``measure`` reads off each run's folder; all of it."""
+    num_done = 0
+    for entry in entries:
+        if entry.key in store:
+            continue
+        if given.limit is not None and num_done >= given.limit:
+            break
+        folder = train(
+            entry.contender, terms, name=entry.run_name, num_steps=entry.num_steps, seed=entry.seed
+        )
+        drop_optimiser_states(folder)
+        watched = watched_of(folder)
+        record = {
+            "contender": entry.contender.name,
+            "number": entry.number,
+            **measure(entry, folder),
+            "command_s": watched.seconds,
+            "peak_mb": watched.peak_mb,
+        }
+        if entry.num_warmup:
+            record["speed"] = speed_of(folder, num_warmup=entry.num_warmup, num_tail=entry.num_tail)
+        store.add(entry.key, record)
+        print(f"{entry.key}: done", file=sys.stderr, flush=True)
+        if not given.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+        num_done += 1
+    return store.result()
+
+
+def measurement_of(given: argparse.Namespace) -> Measurement:
+    """What the options of ``add_measured_options`` say of the measurement."""
+    length = load_config(config_file(given), None, given.set).evaluation.max_completion_length
+    return Measurement(
+        tasks=given.tasks, num_samples=given.samples, max_completion_length=length, seed=given.seed
+    )
+
+
+def steps_ahead(config: Config) -> int:
+    """How many steps of a run's end have less to do than others: those for which nothing follows."""
+    staleness = config.acceleration.max_staleness
+    return staleness + 1 if staleness else 0
+
+
+def runs_of(runs: Runs, name: str) -> dict[int, Any]:
+    """The runs of the contender ``name`` by their number."""
+    own = {key.rpartition("/")[2]: run for key, run in runs.items() if key.rpartition("/")[0] == name}
+    return {number: own[str(number)] for number in sorted(map(int, own))}
+
+
+def pairs(runs: Runs, name: str, against: str) -> list[tuple[Any, Any]]:
+    """The runs of two contenders that have the same number."""
+    others = runs_of(runs, against)
+    return [(run, others[number]) for number, run in runs_of(runs, name).items() if number in others]
+
+
+def speed_ratios(runs: Runs, name: str, against: str) -> list[float]:
+    """Trained samples/s of ``name`` over those of ``against``, within each repeat that has both."""
+    return [
+        own["speed"]["samples_per_s"] / other["speed"]["samples_per_s"]
+        for own, other in pairs(runs, name, against)
+    ]
+
+
+def curve_of(folder: Path, terms: Terms, given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Pass rate over steps and training time; the first point is the model as it was."""
+    model = load_config(folder / "config.yaml").model.name
+    measurement = measurement_of(given)
+    base = pass_rates(model, measurement, terms, name=BASE)
+    points = [{"step": 0, "time_s": 0.0, **pass_at_1(base)}]
+    for step, path in checkpoints(folder).items():
+        counts = pass_rates(str(path), measurement, terms, name=f"{folder.name}-{step}")
+        points.append({"step": step, "time_s": time_at(folder, step), **pass_at_1(counts)})
+    return points
+
+
+def reached(curve: Sequence[Mapping[str, float]], target: float, along: str) -> float | None:
+    """Where straight lines between the points first reach ``target``, in ``along``; None where never."""
+    if curve[0]["mean"] >= target:
+        return float(curve[0][along])
+    for before, after in pairwise(curve):
+        if before["mean"] < target <= after["mean"]:
+            share = (target - before["mean"]) / (after["mean"] - before["mean"])
+            return float(before[along] + share * (after[along] - before[along]))
+    return None
+
+
+def config_file(given: argparse.Namespace) -> Path | None:
+    """What --config says."""
+    return Path(given.config) if given.config else None
+
+
+def terms_of(given: argparse.Namespace) -> Terms:
+    """What ``options`` were given; without --save-every a run saves its last step only."""
+    return Terms(
+        work=given.work,
+        cores=own_cores(given.cores),
+        deadline_s=given.timeout,
+        shared=tuple(word for text in given.set for word in ("--set", text)),
+        config=given.config,
+        save_steps=getattr(given, "save_every", None),
+    )
+
+
+def options(description: str | None, result: Path) -> argparse.ArgumentParser:
+    """The options of every contest."""
+    parser = make_parser(description, prints_result=False)
+    parser.add_argument("--cores", type=int, default=2, help="cores that every command may use (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the first run; others count on from it")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="for every contender; repeatable"
+    )
+    parser.add_argument("--config", metavar="FILE", help="for every contender")
+    parser.add_argument("--timeout", type=float, default=14400.0, help="seconds that one command may take")
+    parser.add_argument("--work", type=Path, default=Path("runs/benchmark"), help="folder of the runs")
+    parser.add_argument("--keep", action="store_true", help="keep the runs when their result is there")
+    parser.add_argument("--limit", type=int, help="stop after so many runs; the next start goes on")
+    parser.add_argument("--output", type=Path, default=result, help="result file, gone on with (%(default)s)")
+    return parser
+
+
+def add_measured_options(parser: argparse.ArgumentParser, *, save_every: int = 12) -> None:
+    """The options of contests that measure what whole runs have learnt."""
+    parser.add_argument("--steps", type=int, default=36, help="optimiser steps of each run (%(default)s)")
+    parser.add_argument(
+        *("--save-every", "--every"),
+        type=int,
+        default=save_every,
+        help="a checkpoint each so many (%(default)s)",
+    )
+    parser.add_argument("--tasks", default="ladder-heldout", help="what is measured on (%(default)s)")
+    parser.add_argument("--samples", type=int, default=4, help="samples of a task (%(default)s)")
+
+
+def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line; ends the process with a message where a number is below 1."""
+    given = parser.parse_args(arguments)
+    counted = [name for name in ("repeats", "warmup", "steps", "save_every", "samples") if name in given]
+    check_at_least_one(parser, given, counted)
+    return given
+
+
+def run_to_the_end(measure: Callable[[], dict[str, Any]], table: Callable[[dict[str, Any]], str]) -> int:
+    """Measure and print; returns 2 for a command line that cannot be run, 1 for a run that failed."""
+    end_on_sigterm()
+    try:
+        result = measure()
+    except (ValueError, RuntimeError, TimeoutError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ValueError) else 1
+    print(table(result))
+    return 0

@@ -1,0 +1,224 @@
+"""One training run of a benchmark: the command, its folder, its speed, and pass rates of its checkpoints.
+
+A run that was trained is not trained again, a checkpoint that was measured is not measured again: what is
+done stands in the run's folder, and a run that was cut off begins anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sqlite3
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks.processes import Watched, run_command
+from pipeline.evaluation.passk import TaskCount, mean_pass_at_k
+from pipeline.host.files import write_text_atomically
+from pipeline.record.metrics import read_metrics
+
+_OWN = "contest.json"  # in the run's folder when it was trained whole: what was watched
+_REPORTED = (
+    "generation/tokens_per_s",
+    "generation/seconds",
+    "train/seconds",
+    "rollout/wait_s",
+    "rollout/completion_length",
+    "rollout/pass_rate",
+    "rollout/zero_signal_share",
+    "rewards/cache_hit_rate",
+    "generation/tokens_saved",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """Who runs: a console script and its own arguments."""
+
+    name: str
+    command: Literal["train_accelerated", "train_code_grpo"]
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What is the same for all contenders.
+
+    ``shared`` are arguments of every command, ``config`` is --config of every one or None. ``save_steps`` of
+    None saves the last step only.
+    """
+
+    work: Path
+    cores: tuple[int, ...]
+    deadline_s: float
+    shared: tuple[str, ...] = ()
+    config: str | None = None
+    save_steps: int | None = None
+
+
+def train(contender: Contender, terms: Terms, *, name: str, num_steps: int, seed: int) -> Path:
+    """The folder of the run ``name`` of ``contender``, trained now or earlier.
+
+    Nothing is measured before or after it: that is the same work for all. Raises as ``run_command`` does.
+    """
+    folder = terms.work / name
+    arguments = [
+        *(("--config", terms.config) if terms.config else ()),
+        *contender.arguments,
+        *("--output-dir", str(terms.work), "--run-name", name),
+        *("--max-steps", str(num_steps), "--seed", str(seed)),
+        *("--set", "evaluation.enabled=false"),
+        *("--set", f"output.save_steps={terms.save_steps or num_steps}"),
+        *("--set", "output.save_total_limit=1000"),
+        *("--set", "runtime.progress=plain"),
+        *terms.shared,
+    ]
+    asked = [contender.command, *arguments, f"{len(terms.cores)} cores"]
+    if (folder / _OWN).is_file() and _own(folder)["asked"] == asked:
+        return folder
+    # Cut off in the middle, its speed would be that of two halves; or it is another run of that name.
+    shutil.rmtree(folder, ignore_errors=True)
+    watched = run_command(
+        contender.command,
+        arguments,
+        cores=terms.cores,
+        log=terms.work / f"{name}.log",
+        deadline_s=terms.deadline_s,
+    )
+    write_text_atomically(folder / _OWN, json.dumps({"asked": asked, "watched": asdict(watched)}) + "\n")
+    return folder
+
+
+def watched_of(folder: Path) -> Watched:
+    """What the run took as a whole."""
+    return Watched(**_own(folder)["watched"])
+
+
+def _own(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / _OWN).read_text(encoding="utf-8"))
+    return found
+
+
+def speed_of(folder: Path, *, num_warmup: int, num_tail: int) -> dict[str, Any]:
+    """Trained completions over the wall clock, from the end of the warm-up to the step before the tail.
+
+    In the tail of a run nothing is generated for later steps any more, so it would flatter runs that work
+    ahead. Raises ValueError for a run of too few steps, RuntimeError for one in which something died.
+    """
+    if (num_restarts := _count(folder, "SELECT COUNT(*) FROM events WHERE kind = 'restart'")) > 0:
+        raise RuntimeError(f"{folder}: {num_restarts} restarts in the run; remove the folder, measure again")
+    rows = read_metrics(folder / "metrics.jsonl")
+    end = len(rows) - num_tail
+    if num_warmup < 1 or end <= num_warmup:
+        raise ValueError(
+            f"{folder}: {len(rows)} steps; {num_warmup} of warm-up (at least 1) and {num_tail} of the tail "
+            "leave none to measure"
+        )
+    counted = rows[num_warmup:end]
+    seconds = float(rows[end - 1]["time_s"] or 0.0) - float(rows[num_warmup - 1]["time_s"] or 0.0)
+    num_samples = sum((row["step/samples_per_s"] or 0.0) * (row["step/seconds"] or 0.0) for row in counted)
+    return {
+        "num_steps": len(counted),
+        "seconds": seconds,
+        "samples_per_s": num_samples / seconds,
+        # Of the whole run: it is where groups that were refilled or thinned out show.
+        "rollouts_per_step": _count(folder, "SELECT COUNT(*) FROM rollouts") / len(rows),
+        "step_s": seconds / len(counted),
+        "means": {
+            name: sum(values) / len(values)
+            for name in _REPORTED
+            if (values := [row[name] or 0.0 for row in counted if name in row])
+        },
+    }
+
+
+def _count(folder: Path, query: str) -> int:
+    with contextlib.closing(sqlite3.connect(f"file:{folder / 'run.db'}?mode=ro", uri=True)) as database:
+        (count,) = database.execute(query).fetchone()
+    return int(count)
+
+
+def checkpoints(folder: Path) -> dict[int, Path]:
+    """Step -> the model saved there; the last one of a run under its number of steps."""
+    rows = read_metrics(folder / "metrics.jsonl")
+    found = {
+        int(path.name.rpartition("-")[2]): path
+        for path in (folder / "checkpoints").iterdir()
+        if path.name.rpartition("-")[2].isdigit() and (path / "config.json").is_file()
+    }
+    final = folder / "checkpoints" / "final"
+    if final.is_dir():
+        found[int(rows[-1]["step"] or 0)] = final
+    return dict(sorted(found.items()))
+
+
+def time_at(folder: Path, step: int) -> float:
+    """Seconds from the start of training to the end of ``step``."""
+    (row,) = [row for row in read_metrics(folder / "metrics.jsonl") if row["step"] == step]
+    return float(row["time_s"] or 0.0)
+
+
+def drop_optimiser_states(folder: Path) -> None:
+    """Free the disk: what is measured later needs the weights alone."""
+    for path in (folder / "checkpoints").glob("*/*.pt"):
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """How models are measured: a set of tasks, samples of each, temperature 1, as training asks."""
+
+    tasks: str
+    num_samples: int
+    max_completion_length: int
+    seed: int
+
+
+def pass_rates(model: str, measurement: Measurement, terms: Terms, *, name: str) -> dict[str, list[int]]:
+    """[passed, judged] of every task; ``model`` is a folder or a name. Measured once for each ``name``.
+
+    A model that was trained anew needs another name, or a folder of work that is empty.
+    """
+    how = [Path(measurement.tasks).stem, *map(str, (measurement.num_samples, measurement.seed))]
+    how.append(str(measurement.max_completion_length))
+    output = terms.work / "measured" / f"{name}-{'-'.join(how)}.jsonl"
+    results = Path(f"{output}_results.jsonl")
+    if not results.is_file():
+        output.parent.mkdir(parents=True, exist_ok=True)
+        arguments = [
+            *("--model", model, "--tasks", measurement.tasks, "-n", str(measurement.num_samples)),
+            *("--temperature", "1", "--max-completion-length", str(measurement.max_completion_length)),
+            *("--seed", str(measurement.seed), "--output", str(output)),
+        ]
+        log = terms.work / "measured" / f"{name}.log"
+        run_command("evaluate_humaneval", arguments, cores=terms.cores, log=log, deadline_s=terms.deadline_s)
+    return read_pass_rates(results)
+
+
+def read_pass_rates(results: Path) -> dict[str, list[int]]:
+    """[passed, judged] of every task of a file of verdicts."""
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for line in results.read_text(encoding="utf-8").splitlines():
+        verdict = json.loads(line)
+        if verdict["passed"] is not None:
+            found[verdict["task_id"]][0] += bool(verdict["passed"])
+            found[verdict["task_id"]][1] += 1
+    return dict(found)
+
+
+def pass_at_1(counts: Mapping[str, Sequence[int]]) -> dict[str, float]:
+    """The estimate with its 95 % interval over tasks."""
+    return asdict(
+        mean_pass_at_k(
+            [
+                TaskCount(task_id=task_id, num_correct=passed, num_samples=judged)
+                for task_id, (passed, judged) in counts.items()
+            ],
+            1,
+        )
+    )

@@ -1,0 +1,125 @@
+"""The generation benchmark reads its command line, shares tasks out and says what it measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.generation import (
+    contender_config,
+    contender_environment,
+    parse_arguments,
+    save_shallow,
+    summarise,
+    table,
+    task_slices,
+)
+from pipeline.models.loading import load_model
+from tests.pipeline.tiny_model import save_byte_model
+
+
+def row(contender: str, repeat: int, which: str, seconds: float, **more: float) -> dict[str, Any]:
+    """One pass of 100 tokens at 4 sequences in flight."""
+    key = {"contender": contender, "repeat": repeat, "batch": 4, "pass": which}
+    return {**key, "tokens": 100, "seconds": seconds, **more}
+
+
+def test_every_contender_runs_but_draft_without_a_model() -> None:
+    given = parse_arguments(["--threads", "1"])
+    assert given.batch == [1, 4, 16, 64]
+    assert "draft" not in given.contenders
+    assert {"plain", "ngram", "history", "dynamic", "vllm_defaults", "transformers"} == set(given.contenders)
+    with_draft = parse_arguments(["--threads", "1", "--draft-model", "tiny", "--json", "out.json"])
+    assert "draft" in with_draft.contenders
+    assert with_draft.output.name == "out.json"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--contenders", "plain,magic"], "magic: choose from plain"),
+        (["--contenders", "draft"], "draft needs --draft-model"),
+        (["--batch", "0"], "at least 1"),
+        (["--threads", "4096"], "this process may use"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    arguments: Sequence[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse_arguments(["--threads", "1", *arguments])
+    assert complaint in capsys.readouterr().err
+
+
+def test_contenders_differ_in_what_their_names_say() -> None:
+    given = parse_arguments(["--threads", "1", "--draft-model", "tiny"])
+    speculative = {name: contender_config(name, given).acceleration.speculative for name in given.contenders}
+    assert not speculative["plain"].enabled
+    assert not speculative["transformers"].enabled
+    assert (speculative["history"].method, speculative["history"].dynamic) == ("history", False)
+    assert (speculative["dynamic"].method, speculative["dynamic"].dynamic) == ("history", True)
+    assert speculative["ngram"].method == "ngram"
+    assert speculative["draft"].draft_model == "tiny"
+    assert contender_config("plain", given).runtime.generator_threads == 1
+
+
+def test_rivals_are_told_the_cores_and_nothing_of_our_settings() -> None:
+    config = contender_config("vllm_defaults", parse_arguments(["--threads", "1"]))
+    environment = contender_environment("vllm_defaults", config)
+    assert environment["OMP_NUM_THREADS"] == "1"
+    assert "OMP_WAIT_POLICY" not in environment
+    assert contender_environment("plain", config)["OMP_NUM_THREADS"] == "1"
+
+
+def test_no_task_is_in_two_rounds() -> None:
+    slices = list(task_slices([1, 4, 16, 64], 5))
+    assert len(slices) == 20
+    ids = [task_id for _, _, tasks in slices for task_id in tasks]
+    assert len(set(ids)) == len(ids)
+    sizes = {batch: len(tasks) for _, batch, tasks in slices}
+    assert sizes == {1: 2, 4: 2, 16: 4, 64: 16}
+    with pytest.raises(ValueError, match=r"needs .* tasks; the ladder has"):
+        list(task_slices([64], 1000))
+
+
+def test_figures_are_medians_and_ratios_are_formed_within_a_round() -> None:
+    rows = []
+    # The machine is half as fast in the second round, for both.
+    for repeat, speed in enumerate((1.0, 0.5, 1.0)):
+        for which in ("first", "second"):
+            gain = 1.0 if which == "first" else 1.5
+            rows.append(row("plain", repeat, which, 1 / speed))
+            counts = {"steps": 10.0, "drafts": 20.0, "drafted": 80.0, "accepted": 60.0}
+            rows.append(row("history", repeat, which, 1 / speed / gain, **counts))
+    found = summarise(rows)["in_flight"]["4"]
+    assert found["plain"]["first"]["tokens_per_s"] == 100.0
+    assert found["history"]["second"]["tokens_per_s"] == 150.0
+    assert found["history"]["second"]["rounds_times_plain"] == [1.5, 1.5, 1.5]
+    assert found["history"]["first"]["times_plain"] == 1.0
+    assert found["history"]["second"]["acceptance"] == 0.75
+    assert found["history"]["second"]["accepted_length"] == 3.0
+    assert "acceptance" not in found["plain"]["second"]
+    result = {
+        "in_flight": {"4": found},
+        "settings": {"model": "m", "max_completion_length": 128, "threads": 2},
+        "hardware": {"cpu": "c"},
+    }
+    assert "| history | 100, 150 (1.50) | 75 % (3.0 a draft) |" in table(result)
+    assert table(result).count("\n") == 5
+
+
+def test_the_first_layers_are_a_model_of_their_own(tmp_path: Path) -> None:
+    whole = save_byte_model(tmp_path / "whole")
+    save_shallow(whole, 1, tmp_path / "shallow")
+    model, first = load_model(whole), load_model(tmp_path / "shallow")
+    assert len(model.model.layers) > len(first.model.layers) == first.config.num_hidden_layers == 1
+    for one, other in zip(
+        first.model.layers[0].parameters(), model.model.layers[0].parameters(), strict=True
+    ):
+        assert torch.equal(one, other)
+    with pytest.raises(ValueError, match=r"--draft-layers: value 99"):
+        save_shallow(whole, 99, tmp_path / "none")

@@ -1,0 +1,65 @@
+"""The tables of SPEEDUP_GUIDE.md are those of the data, and a wrong one is found."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import guide
+from configs.techniques import TECHNIQUES
+
+
+@pytest.mark.parametrize("document", guide.DOCUMENTS, ids=lambda path: path.name)
+def test_a_documents_tables_are_those_of_the_data_and_the_code(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    assert guide.written(text) == text, "write it anew: python -m benchmarks.guide"
+
+
+def test_every_table_has_its_place_in_one_document() -> None:
+    texts = [document.read_text(encoding="utf-8") for document in guide.DOCUMENTS]
+    found = re.findall(r"<!-- table: ([a-z_]+) -->", "".join(texts))
+    assert sorted(found) == sorted({*guide.MEASURED, *guide.DERIVED})
+
+
+def test_no_figure_is_only_expected() -> None:
+    text = guide.GUIDE.read_text(encoding="utf-8").lower()
+    assert re.search(r"expected (speed|gain|factor|figure)", text) is None
+
+
+@pytest.mark.parametrize("name", guide.MEASURED)
+def test_a_benchmark_without_a_result_says_so(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guide, "RESULTS", tmp_path)
+    assert guide.printed(name) == f"Not measured yet: `python -m benchmarks.{guide.MEASURED[name][1]}`."
+
+
+def test_a_changed_figure_is_found_and_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "GUIDE.md"
+    monkeypatch.setattr(guide, "DOCUMENTS", (own,))
+    own.write_text(f"before\n<!-- table: startup -->\n| default | 1.0 s |\n{guide.END}\nafter\n")
+    assert guide.main(["--check"]) == 1
+    assert guide.main([]) == 0
+    assert guide.main(["--check"]) == 0
+    text = own.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n") and guide.printed("startup") in text
+    assert "not what it should be" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "text", ["<!-- table: nonsense -->\nx\n<!-- end of table -->", "<!-- table: modes -->\n"]
+)
+def test_a_wrong_marker_is_refused(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "GUIDE.md"
+    monkeypatch.setattr(guide, "DOCUMENTS", (own,))
+    own.write_text(text)
+    assert guide.main([]) == 2
+    assert own.read_text() == text
+
+
+def test_the_table_of_techniques_has_all_of_them() -> None:
+    assert guide.techniques_table().count("\n") == len(TECHNIQUES) + 1

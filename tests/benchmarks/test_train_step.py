@@ -1,0 +1,316 @@
+"""The training-step benchmark runs, compares gradients that can differ, and explains where time goes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks.recording import (
+    RECORDINGS,
+    SETTINGS,
+    describe_batch,
+    load_recording,
+    read_recording,
+    write_recording,
+)
+from benchmarks.train_step.__main__ import (
+    TOLERANCE,
+    has_right_gradients,
+    make_job,
+    measure,
+    parse,
+    profile_table,
+    run_worker,
+    table,
+)
+from benchmarks.train_step.inputs import (
+    GEOMETRIES,
+    StepInputs,
+    make_inputs,
+    open_model,
+    random_batch,
+    random_model,
+    save_random_model,
+)
+from benchmarks.train_step.job import TECHNIQUES, VARIANTS, BatchSpec, StepJob, job_config
+from benchmarks.train_step.profile import GROUPS, group_seconds, needed_flops
+from benchmarks.train_step.worker import check_gradients, run_job
+from pipeline.baseline import trl_setup
+from pipeline.messages import TrainBatch
+from tests.pipeline.tiny_model import VOCABULARY, make_model, save_model
+
+BATCH = BatchSpec(
+    name="random", groups=2, generations=4, prompt_tokens=10, completion_tokens=12, flat_groups=1
+)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> StepJob:
+    folder = save_model(tmp_path_factory.mktemp("model"))
+    return StepJob(
+        task="time",
+        variants=("all",),
+        model=str(folder),
+        batch=BATCH,
+        num_steps=1,
+        cores=(0,),
+        device="cpu",
+        trl_micro_batch=4,
+    )
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_recording_is_a_step_of_real_groups(name: str) -> None:
+    recording = load_recording(name)  # type: ignore[arg-type]
+    assert len(recording.groups) == 8
+    assert len(recording.batch.samples) == 64
+    assert recording.config.model_dump(exclude_unset=True) == SETTINGS[name]  # type: ignore[index]
+    longest = recording.config.generation.max_completion_length
+    for group in recording.groups:
+        assert len({rollout.prompt_ids for rollout in group.rollouts}) == 1
+        for rollout in group.rollouts:
+            completion = rollout.completion
+            assert 0 < len(completion.token_ids) == len(completion.logprobs) <= longest
+            assert all(value <= 0 for value in completion.logprobs)
+            assert 0 <= rollout.result.reward <= 1
+    assert "64 completions" in describe_batch(name, recording.batch)["description"]
+
+
+def test_a_recording_survives_its_file_and_says_when_its_task_is_gone(tmp_path: Path) -> None:
+    recording = load_recording("short")
+    path = tmp_path / "copy.json.gz"
+    write_recording(path, SETTINGS["short"], recording.groups, recording.origin)
+    copy = read_recording(path)
+    assert copy.groups == recording.groups and copy.batch == recording.batch
+    gone = replace(recording.groups[0], task=replace(recording.groups[0].task, task_id="ladder/gone"))
+    write_recording(path, SETTINGS["short"], (gone,), recording.origin)
+    with pytest.raises(ValueError, match=r"no task 'ladder/gone'.*benchmarks.recording"):
+        read_recording(path)
+
+
+def test_each_technique_has_a_row_alone_and_one_left_out() -> None:
+    for key in TECHNIQUES:
+        assert VARIANTS[f"only-{key}"].settings != VARIANTS["plain"].settings
+        assert VARIANTS[f"no-{key}"].settings != VARIANTS["all"].settings
+    acceleration = VARIANTS["only-packing"].settings["acceleration"]
+    assert acceleration["token_packing"] == {"enabled": True}
+    assert not acceleration["shared_prompt"] and not VARIANTS["only-packing"].is_bf16
+    assert VARIANTS["no-packing"].settings["acceleration"]["token_packing"] == {"enabled": False}
+    # The row "all" is what a run does that sets nothing.
+    defaults = load_recording("short").config
+    found = VARIANTS["all"].settings["acceleration"]
+    assert VARIANTS["all"].is_bf16 == defaults.training.bf16
+    assert found["token_packing"]["enabled"] == defaults.acceleration.token_packing.enabled
+    assert found["shared_prompt"] == defaults.acceleration.shared_prompt
+    assert found["shared_prefix"] == defaults.acceleration.shared_prefix
+    assert found["skip_zero_advantages"] == defaults.acceleration.skip_zero_advantages
+
+
+def test_a_step_takes_the_whole_batch_in_every_variant(job: StepJob) -> None:
+    inputs = _inputs(job)
+    for variant in VARIANTS.values():
+        config = job_config(job, variant, inputs.base, len(inputs.batch.samples))
+        assert config.completions_per_step == len(inputs.batch.samples) == 8
+
+
+@pytest.mark.parametrize("name", ["trl-autocast", "trl-bf16", "all"])
+def test_the_steps_of_a_variant_are_timed_without_the_first(job: StepJob, name: str) -> None:
+    found = run_job(replace(job, variants=(name,), num_steps=2))
+    assert len(found["step_s"]) == 2
+    assert all(seconds > 0 for seconds in found["step_s"])
+    assert found["peak_mb"] > 100
+
+
+def test_every_gradient_is_compared_and_all_are_plains(job: StepJob) -> None:
+    names = ("trl-autocast", *(f"only-{key}" for key in TECHNIQUES), "all", "all-checkpointed")
+    found = run_job(replace(job, task="check", variants=names))
+    assert found["errors"].keys() == set(names)
+    assert found["norm"] > 1e-3
+    assert has_right_gradients({"gradients": found})
+    assert found["errors"]["only-packing"]["relative"] > 0
+    assert found["errors"]["all"]["rounded"] > 100 * TOLERANCE
+
+
+def test_random_models_have_the_sizes_of_their_names_and_are_trained(job: StepJob, tmp_path: Path) -> None:
+    # Qwen2.5's own counts.
+    assert [
+        sum(weight.numel() for weight in random_model(geometry, "meta").parameters())
+        for geometry in GEOMETRIES.values()
+    ] == [494_032_768, 1_543_714_304]
+    save_random_model((32, 64, 2, 2), tmp_path, "cpu")
+    assert len(run_job(replace(job, model=str(tmp_path)))["step_s"]) == 1
+
+
+def test_a_variant_with_another_gradient_is_found(job: StepJob) -> None:
+    """bnpo's objective depends on the size of its micro-batches: it stands for a technique that is wrong."""
+    inputs = _inputs(job)
+    inputs = replace(inputs, base={**inputs.base, "grpo": {"num_generations": 4, "loss_type": "bnpo"}})
+    sizes = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "bf16": False}
+    plain = VARIANTS["plain"]
+    wrong = replace(plain, name="wrong", settings={**plain.settings, "training": sizes})
+    found = check_gradients(job, [VARIANTS["no-bf16"], wrong], inputs)
+    assert found["errors"]["no-bf16"]["relative"] <= TOLERANCE < found["errors"]["wrong"]["relative"]
+    assert not has_right_gradients({"gradients": found})
+
+
+@pytest.mark.slow
+def test_trls_gradient_of_the_real_model_is_off_by_its_log_softmax_alone(
+    job: StepJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TRL subtracts ``torch.logsumexp`` from the logits; with ``log_softmax`` its gradient is plain's."""
+    real = replace(job, model="smollm2-135m-instruct", batch=BatchSpec(), trl_micro_batch=8)
+    with open_model(real) as folder:
+        recorded = make_inputs(real, folder)
+    group = recorded.batch.samples[:8]
+    inputs = replace(
+        recorded,
+        batch=replace(recorded.batch, samples=group, num_tokens=sum(sum(one.loss_mask) for one in group)),
+        base={
+            **recorded.base,
+            "training": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1},
+        },
+    )
+
+    def distance() -> float:
+        found = check_gradients(real, [VARIANTS["trl-fp32"]], inputs)["errors"]["trl-fp32"]["relative"]
+        assert isinstance(found, float)
+        return found
+
+    def by_log_softmax(logits: Tensor, index: Tensor, **unused: object) -> tuple[Tensor, Tensor]:
+        logprobs = logits.log_softmax(-1).gather(-1, index[..., None])[..., 0]
+        return logprobs, torch.zeros_like(logprobs)
+
+    as_it_comes = distance()
+    monkeypatch.setattr(trl_setup, "selective_log_softmax_and_entropy", by_log_softmax)
+    assert distance() < 1e-5 < 2e-5 < as_it_comes
+
+
+def test_the_benchmark_runs_in_processes_and_has_a_row_for_each_variant(job: StepJob) -> None:
+    job = replace(job, variants=("all",))
+    result = measure(job, num_repeats=1, num_rounds=1, timeout_s=240, is_checked=False)
+    row = result["variants"]["all"]
+    assert row["tokens_per_s"] == pytest.approx(result["batch"]["num_tokens"] / row["median_s"])
+    assert row["ratio"] is None
+    assert result["batch"]["num_groups_without_signal"] == 1
+    assert result["threads"] == 1 and result["cores"] == [0]
+    assert "| all | " in table(result) and "not compared" in table(result)
+    json.dumps(result)
+    with pytest.raises(RuntimeError, match=r"time all: the worker failed(.|\n)*--model: value"):
+        run_worker(replace(job, batch=BatchSpec(name="short")), 240)
+
+
+def test_the_profile_accounts_for_all_of_the_step(job: StepJob) -> None:
+    found = run_job(replace(job, task="profile", variants=("all",)))
+    assert tuple(found["groups"]) == GROUPS
+    assert sum(group["share"] for group in found["groups"].values()) == pytest.approx(1.0)
+    for name in GROUPS:
+        assert found["groups"][name]["share"] > 0, name
+    limit = {"gflops": 10.0, "needed_flops": {"layers": 1e9}}
+    place = {"device": "cpu", "threads": 1, "hardware": {"cpu": "some"}, "model": "tiny", "variant": "all"}
+    text = profile_table({"profile": found, "limit": limit, "batch": {"description": "some"}, **place})
+    assert all(f"| {name} | " in text for name in GROUPS)
+
+
+def test_operations_of_the_backward_count_for_the_module_of_their_forward() -> None:
+    norm = _event("module: LlamaRMSNorm")
+    forward = _event("aten::pow", parent=norm, sequence=7, seconds=1.0)
+    engine = _event("autograd::engine::evaluate_function: PowBackward0")
+    node = _event("PowBackward0", parent=engine, sequence=7)
+    backward = _event("aten::mul", parent=node, seconds=2.0)
+    routing = _event("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad")
+    added = _event("aten::add_", parent=routing, seconds=4.0)
+    head = _event("aten::mm", seconds=8.0, shapes=[[6, 24], [24, VOCABULARY]])
+    softmax = _event("aten::_softmax", seconds=16.0, shapes=[[6, VOCABULARY]])
+    layer = _event("aten::mm", parent=node, seconds=32.0, shapes=[[6, 24], [24, 40]])
+    events = [norm, forward, engine, node, backward, routing, added, head, softmax, layer]
+    seconds = {name: value for name, value in group_seconds(events, VOCABULARY).items() if value}
+    assert seconds == {
+        "norms": 3.0,
+        "routing gradients to fp32": 4.0,
+        "matrix products of the head": 8.0,
+        "log-probabilities": 16.0,
+        "matrix products of the layers, backward": 32.0,
+    }
+
+
+def test_needed_operations_are_those_that_a_plain_count_gives(job: StepJob) -> None:
+    batch = random_batch(replace(BATCH, groups=1, generations=1), VOCABULARY)
+    (sample,) = batch.samples
+    length = len(sample.token_ids)
+    weights = sum(
+        value.numel()
+        for name, value in make_model().named_parameters()
+        if value.ndim == 2 and "embed" not in name
+    )
+    found = needed_flops(job.model, batch)
+    assert found["layers"] == 6 * weights * length
+    assert found["head"] == 6 * VOCABULARY * 24 * (length - sample.num_prompt_tokens)
+    assert found["attention"] == 12 * 24 * 2 * length * (length + 1) / 2
+
+
+def test_completions_of_one_prompt_need_it_once(job: StepJob) -> None:
+    batch = random_batch(replace(BATCH, groups=1, generations=2), VOCABULARY)
+    alone = [needed_flops(job.model, _only(batch, index))["layers"] for index in range(2)]
+    together = needed_flops(job.model, batch)["layers"]
+    num_prompt = batch.samples[0].num_prompt_tokens
+    per_token = together / (sum(len(sample.token_ids) for sample in batch.samples) - num_prompt)
+    assert together == pytest.approx(sum(alone) - per_token * num_prompt)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--rows", "none"], "--rows"),
+        (["--repeats", "2", "--rounds", "3"], "--repeats: value 2"),
+        (["--threads", "0"], "--threads"),
+        (["--threads", "4096"], "--threads: value 4096"),
+        (["--trl-micro-batch", "7"], "--trl-micro-batch: value 7: a divisor of 64"),
+        (["--flat-groups", "8"], "--flat-groups: value 8"),
+        (["--profile", "--device", "cuda"], "--profile"),
+        (["--profile", "--rows", "all", "plain"], "--profile"),
+    ],
+)
+def test_a_command_line_that_cannot_be_run_is_refused(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(arguments)
+    assert complaint in capsys.readouterr().err
+
+
+def test_the_command_line_makes_the_job_that_a_worker_reads() -> None:
+    given = parse(["--device", "cuda", "--model", "random-0.5b", "--batch", "random", "--threads", "1"])
+    job = make_job(given)
+    assert job.device == "cuda" and job.batch.completion_tokens == 1024 and len(job.cores) == 1
+    assert StepJob.from_json(job.to_json()) == job
+    assert make_job(parse(["--profile"])).variants == ("all",)
+    assert {"trl-autocast", "plain", "all"} <= set(make_job(parse([])).variants)
+
+
+def _inputs(job: StepJob) -> StepInputs:
+    with open_model(job) as folder:
+        return make_inputs(job, folder)
+
+
+def _only(batch: TrainBatch, index: int) -> TrainBatch:
+    sample = batch.samples[index]
+    return replace(batch, samples=(sample,), num_tokens=sum(sample.loss_mask))
+
+
+def _event(
+    name: str, *, parent: Any = None, sequence: int = -1, seconds: float = 0.0, shapes: Any = ()
+) -> Any:
+    return SimpleNamespace(
+        name=name,
+        cpu_parent=parent,
+        sequence_nr=sequence,
+        self_cpu_time_total=1e6 * seconds,
+        input_shapes=shapes,
+    )

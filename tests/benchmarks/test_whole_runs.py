@@ -1,0 +1,312 @@
+"""The benchmarks of whole runs: what is done is not done again, and their figures are those of the runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import ablation, curriculum, modes, quality
+from benchmarks.modes import CONTENDERS
+from benchmarks.processes import Watched, descendants, proportional_mb, run_command
+from benchmarks.whole_runs.contest import ResultStore, reached, speed_ratios
+from benchmarks.whole_runs.training_run import (
+    Contender,
+    Terms,
+    checkpoints,
+    pass_at_1,
+    read_pass_rates,
+    speed_of,
+    time_at,
+    train,
+)
+from configs.schema import OutputConfig
+from configs.techniques import BY_KEY
+from pipeline.record.ledger import Ledger
+from pipeline.record.metrics import MetricsWriter
+from pipeline.record.run_folder import RunFolder
+
+CORES = tuple(sorted(os.sched_getaffinity(0)))[:1]
+
+
+def make_run(folder: Path, name: str, step_s: list[float]) -> Path:
+    """A run of 4 completions a step, whose steps take these seconds."""
+    now_s = 0.0
+    with RunFolder.create(OutputConfig(dir=str(folder), name=name), "{}") as run:
+        Ledger(run.db).close()
+        metrics = MetricsWriter(run.path, clock=lambda: now_s)
+        for step, seconds in enumerate(step_s, start=1):
+            now_s += seconds
+            rate = {"step/seconds": seconds, "step/samples_per_s": 4 / seconds}
+            metrics.log(step, {**rate, "train/seconds": seconds / 2})
+        metrics.close()
+    return folder / name
+
+
+def test_speed_is_that_of_the_steps_between_warm_up_and_tail(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "run", [50.0, 10.0, 6.0, 0.5])
+    speed = speed_of(run, num_warmup=1, num_tail=1)
+    assert (speed["num_steps"], speed["seconds"]) == (2, 16.0)
+    assert speed["samples_per_s"] == pytest.approx(8 / 16)
+    assert speed["means"]["train/seconds"] == pytest.approx(4.0)
+    assert time_at(run, 3) == 66.0
+    with pytest.raises(ValueError, match="leave none"):
+        speed_of(run, num_warmup=2, num_tail=2)
+    ledger = Ledger(run / "run.db")
+    ledger.event("restart", "the trainer died")
+    ledger.close()
+    with pytest.raises(RuntimeError, match="1 restarts"):
+        speed_of(run, num_warmup=1, num_tail=1)
+
+
+def test_checkpoints_of_both_trainers_are_found_by_their_step(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "run", [1.0, 1.0, 1.0])
+    for name in ("step-000002", "final", "step-000001", ".partial-000003"):
+        (run / "checkpoints" / name).mkdir()
+        if not name.startswith("."):
+            (run / "checkpoints" / name / "config.json").touch()
+    found = {step: path.name for step, path in checkpoints(run).items()}
+    assert found == {1: "step-000001", 2: "step-000002", 3: "final"}
+
+
+def test_verdicts_are_counted_by_task_and_what_was_not_judged_is_not(tmp_path: Path) -> None:
+    file = tmp_path / "verdicts.jsonl"
+    verdicts = [("a", True), ("a", False), ("b", None), ("b", True)]
+    lines = [json.dumps({"task_id": task, "completion": "", "passed": passed}) for task, passed in verdicts]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    counts = read_pass_rates(file)
+    assert counts == {"a": [1, 2], "b": [1, 1]}
+    assert pass_at_1(counts)["mean"] == pytest.approx(0.75)
+
+
+def test_a_store_goes_on_where_it_was_and_takes_no_other_settings(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    first = ResultStore(path, {"steps": 3, "set": ()}, "cmd")
+    assert "a/0" not in first
+    first.add("a/0", {"value": 1})
+    again = ResultStore(path, {"steps": 3, "set": []}, "cmd")
+    assert "a/0" in again
+    again.add("b/0", {"value": 2})
+    assert sorted(json.loads(path.read_text())["runs"]) == ["a/0", "b/0"]
+    with pytest.raises(ValueError, match="steps was 3, is 4"):
+        ResultStore(path, {"steps": 4, "set": []}, "cmd")
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(ValueError, match="no result of this benchmark"):
+        ResultStore(path, {"steps": 3}, "cmd")
+
+
+def faked(calls: list[list[str]]) -> Callable[..., Watched]:
+    """Stands for run_command: leaves the folder that the command would."""
+
+    def run(name: str, arguments: list[str], **terms: object) -> Watched:
+        calls.append([name, *arguments])
+        given = dict(zip(arguments[::2], arguments[1::2], strict=False))
+        if name == "evaluate_humaneval":
+            lines = [json.dumps({"task_id": task, "passed": task == "a"}) for task in "ab"]
+            Path(f"{given['--output']}_results.jsonl").write_text("\n".join(lines))
+            return Watched(seconds=1.0, peak_mb=1.0)
+        step_s = 8.0 if name == "train_code_grpo" else 2.0
+        run_folder = make_run(
+            Path(given["--output-dir"]), given["--run-name"], [step_s] * int(given["--max-steps"])
+        )
+        final = run_folder / "checkpoints" / f"step-{int(given['--max-steps']):06d}"
+        final.mkdir()
+        (final / "config.json").touch()
+        return Watched(seconds=9.0, peak_mb=2500.0)
+
+    return run
+
+
+def test_a_run_is_trained_once_and_again_where_it_was_cut_off_or_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+    monkeypatch.setattr("benchmarks.whole_runs.training_run.run_command", faked(calls))
+    terms = Terms(work=tmp_path, cores=CORES, deadline_s=1.0)
+    for _ in range(2):
+        train(CONTENDERS["conservative"], terms, name="run", num_steps=2, seed=0)
+    assert len(calls) == 1
+    assert calls[0][:3] == ["train_accelerated", "--speedup-mode", "conservative"]
+    train(CONTENDERS["conservative"], terms, name="run", num_steps=2, seed=1)
+    assert len(calls) == 2
+    (tmp_path / "run" / "contest.json").unlink()
+    train(CONTENDERS["conservative"], terms, name="run", num_steps=2, seed=1)
+    assert len(calls) == 3
+
+
+def options(benchmark: Any, folder: Path, *arguments: str) -> argparse.Namespace:
+    given = ["--work", str(folder / "work"), "--output", str(folder / "result.json"), "--cores", "1"]
+    parsed: argparse.Namespace = benchmark.parse([*given, *arguments])
+    return parsed
+
+
+def test_modes_take_turns_are_compared_within_a_repeat_and_go_on_after_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+    monkeypatch.setattr("benchmarks.whole_runs.training_run.run_command", faked(calls))
+    asked = ("--warmup", "1", "--steps", "5", "--repeats", "2", "--only", "baseline", "balanced")
+    given = options(modes, tmp_path, *asked)
+    modes.measure(options(modes, tmp_path, *asked[:-2], "baseline"))
+    result = modes.measure(given)
+    assert [call[0] for call in calls] == [
+        "train_code_grpo", "train_code_grpo", "train_accelerated", "train_accelerated"
+    ]  # fmt: skip
+    assert speed_ratios(result["runs"], "balanced", "baseline") == [4.0, 4.0]
+    # Balanced works two steps ahead of its end: they and the warm-up are not counted.
+    assert [result["runs"][f"{name}/0"]["speed"]["num_steps"] for name in ("baseline", "balanced")] == [4, 2]
+    row = modes.table(result).splitlines()[-1]
+    assert row.startswith("| `balanced` | 2.00 | 4.00 (4.00, 4.00) | 2.0 |") and row.endswith("| 2.5 GB |")
+    assert not (tmp_path / "work" / "balanced-0").exists()
+    modes.measure(given)
+    assert len(calls) == 4
+    with pytest.raises(ValueError, match="--steps 3: balanced has 3 steps that are not counted"):
+        modes.measure(options(modes, tmp_path / "other", "--warmup", "1", "--steps", "3"))
+
+
+def test_a_curve_has_the_model_as_it_was_and_every_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+    monkeypatch.setattr("benchmarks.whole_runs.training_run.run_command", faked(calls))
+    asked = ("--warmup", "1", "--steps", "2", "--repeats", "1", "--only", "baseline", "--curve")
+    result = modes.measure(options(modes, tmp_path, *asked))
+    curve = result["runs"]["baseline/0"]["curve"]
+    assert [(point["step"], point["time_s"], point["mean"]) for point in curve] == [
+        (0, 0, 0.5),
+        (2, 16.0, 0.5),
+    ]
+    assert [call[0] for call in calls].count("evaluate_humaneval") == 2
+    assert modes.table(result).splitlines()[-1].endswith("| 0.0 min |"), "it was there before training"
+    result["settings"]["target"] = 0.6
+    assert modes.table(result).splitlines()[-1].endswith("| not reached |")
+
+
+@pytest.mark.parametrize(("target", "expected"), [(0.1, 10.0), (0.2, 35.0), (0.3, 60.0), (0.31, None)])
+def test_a_target_is_reached_on_the_line_between_two_measurements(
+    target: float, expected: float | None
+) -> None:
+    points = [(0.0, 0.05), (20.0, 0.15), (30.0, 0.12), (60.0, 0.3)]
+    curve = [{"time_s": time_s, "mean": mean} for time_s, mean in points]
+    found = reached(curve, target, "time_s")
+    assert found == (None if expected is None else pytest.approx(expected, abs=9.0))
+
+
+def test_quality_measures_each_run_once_and_stops_at_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+    monkeypatch.setattr("benchmarks.whole_runs.training_run.run_command", faked(calls))
+    asked = ("--seeds", "0", "1", "--only", "baseline", "aggressive", "--steps", "2")
+    for limit, num_runs in ((1, 1), (2, 3), (9, 4), (9, 4)):
+        result = quality.measure(options(quality, tmp_path, *asked, "--limit", str(limit)))
+        assert len(result["runs"]) == 1 + num_runs
+    trained = [call for call in calls if call[0].startswith("train")]
+    assert len(trained) == 4 and len(calls) == 9
+    assert quality.compared(result["runs"])["aggressive"]["mean"] == 0.0
+    lines = quality.table(result).splitlines()
+    assert lines[-2].startswith("| `baseline` | 50.0, 50.0 | 50.0 % |  |")
+    assert lines[-1].endswith("| +0.0 % (+0.0 to +0.0) | 1.00 |") or "+0.0 %" in lines[-1]
+
+
+def test_quality_takes_the_runs_that_modes_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[str]] = []
+    monkeypatch.setattr("benchmarks.whole_runs.training_run.run_command", faked(calls))
+    asked = ("--steps", "2", "--only", "baseline", "--keep")
+    modes.measure(options(modes, tmp_path, *asked, "--warmup", "1", "--repeats", "2", "--curve"))
+    before = len(calls)
+    given = options(quality, tmp_path, *asked, "--seeds", "0", "1")
+    given.output = tmp_path / "quality.json"
+    assert sorted(quality.measure(given)["runs"]) == ["base", "baseline/0", "baseline/1"]
+    # Trained and measured: both are taken from what modes left.
+    assert len(calls) == before
+
+
+def test_a_difference_between_trainers_is_seen_and_noise_is_not() -> None:
+    worse = [{f"t{task}": [task % 2, 8] for task in range(60)} for _ in range(3)]
+    better = [{f"t{task}": [task % 2 + 2, 8] for task in range(60)} for _ in range(3)]
+    found = quality.difference(worse, better)
+    assert found.mean == pytest.approx(0.25) and found.low > 0.15
+    same = quality.difference(worse, worse)
+    assert same.low <= 0.0 <= same.high
+    with pytest.raises(ValueError, match="no task"):
+        quality.difference([{"a": [1, 1]}], [{"b": [1, 1]}])
+
+
+@pytest.mark.parametrize("mode", ["conservative", "balanced", "aggressive"])
+def test_an_ablation_has_a_row_for_every_technique_that_acts(mode: str) -> None:
+    found = {row.name: row for row in ablation.rows(mode, (), None)}
+    assert {"all", "plain", "no-packing", "only-packing", "only-early_abort"} <= set(found)
+    assert ("no-early_abort" in found) == (mode == "aggressive")
+    assert "only-in_flight" not in found and "only-bf16" not in found
+    plain = ablation._with(mode, (), None, found["plain"].settings)
+    assert [key for key, technique in BY_KEY.items() if technique.is_on(plain)] == ["bf16"]
+    alone = ablation._with(mode, (), None, found["only-packing"].settings)
+    assert [key for key, technique in BY_KEY.items() if technique.is_on(alone)] == ["packing", "bf16"]
+    assert ablation.against("no-packing") == "all" and ablation.against("only-packing") == "plain"
+
+
+def test_an_ablation_compares_rows_within_a_repeat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[str]] = []
+    monkeypatch.setattr("benchmarks.whole_runs.training_run.run_command", faked(calls))
+    asked = ("--mode", "conservative", "--only", "packing", "--warmup", "1", "--steps", "1")
+    result = ablation.measure(options(ablation, tmp_path, *asked))
+    assert sorted(result["runs"]) == ["all/0", "no-packing/0", "only-packing/0", "plain/0"]
+    assert ablation.ratios(result["runs"], "no-packing") == [1.0]
+    assert ablation.table(result).splitlines()[-1] == "| token packing | exact | 1.00 | 1.00 |"
+
+
+def test_what_was_measured_of_a_technique_that_is_gone_has_a_table_of_its_own() -> None:
+    def run(technique: str, rate: float) -> dict[str, Any]:
+        return {"technique": technique, "speed": {"samples_per_s": rate}}
+
+    runs = {"plain/0": run("", 2.0), "only-packing/0": run("token packing", 3.0)}
+    result = {
+        "runs": runs,
+        "settings": {"model": "m", "mode": "aggressive", "cores": 2, "steps": 6, "warmup": 3},
+        "hardware": {"cpu": "c"},
+    }
+    assert "still there" in ablation.dropped_table(result)
+    runs["only-gone/0"] = run("what did not pay", 1.8)
+    assert ablation.dropped_table(result).splitlines()[2:] == ["| what did not pay | 0.90 |  |"]
+    assert "what did not pay" not in ablation.table(result)
+
+
+@pytest.mark.parametrize("benchmark", [modes, quality, ablation, curriculum])
+def test_a_command_line_that_cannot_be_run_ends_with_status_2(benchmark: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        benchmark.parse(["--steps", "0"])
+    assert ended.value.code == 2
+
+
+def test_a_command_is_watched_and_one_that_fails_is_named_with_its_words(tmp_path: Path) -> None:
+    before = [process.pid for process in descendants(os.getpid())]
+    terms = {"cores": CORES, "log": tmp_path / "log", "deadline_s": 60.0}
+    watched = run_command("train_accelerated", ["--show-config"], **terms)  # type: ignore[arg-type]
+    assert watched.seconds > 0.0
+    assert "max_staleness" in (tmp_path / "log").read_text()
+    with pytest.raises(RuntimeError, match=r"status 2: .*no such profile|status 2: .*--profile"):
+        run_command("train_accelerated", ["--profile", "none"], **terms)  # type: ignore[arg-type]
+    assert [process.pid for process in descendants(os.getpid())] == before
+
+
+def test_memory_of_a_process_is_read_and_of_one_that_is_gone_is_none() -> None:
+    with subprocess.Popen([sys.executable, "-c", "x = 'x' * 30_000_000; print(1, flush=True); input()"],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert 30 < proportional_mb(process.pid) < 90
+        process.communicate(b"\n")
+    assert proportional_mb(process.pid) == 0.0
+
+
+def test_the_baseline_is_trls_trainer_and_comes_first() -> None:
+    first, *_ = CONTENDERS.values()
+    assert first == Contender(name="baseline", command="train_code_grpo")

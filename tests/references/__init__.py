@@ -1,0 +1,1 @@
+"""Second opinions: slow, plain implementations that tests hold the fast ones against."""

@@ -1,0 +1,155 @@
+"""A second opinion on type safety: a fresh ``mypy`` process for each program, and the rules read anew.
+
+Written from the rules as rewards.type_rules states them; takes from there only mypy's flags. Plainer: any
+mention of a name that evades the checker is evasion, wherever it stands.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rewards.type_rules import FLAGS
+
+_TIMEOUT_S = 120.0
+_CONDITIONS = {"TYPE_CHECKING", "MYPY", "PY2", "PY3"}
+_TYPING_NAMES = {"cast", "no_type_check", "no_type_check_decorator", "Never", "NoReturn", "AnyStr"}
+_OPERATIONS = (
+    ast.stmt,
+    ast.Call,
+    ast.Attribute,
+    ast.Subscript,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.Compare,
+    ast.BoolOp,
+)
+
+
+def reference_type_safety(code: str) -> float:
+    """1 - errors / 10, at least 0, of ``code``, which compiles."""
+    tree = ast.parse(code)
+    if any(_is_evasive(node) for node in ast.walk(tree)):
+        return 0.0
+    program, num_ignores = _without_comments(code)
+    num_errors = num_ignores + sum(_num_missing_annotations(node) for node in _functions(tree))
+    findings = [one for one in _mypy(program) if one["severity"] == "error"]
+    if any(one["code"] == "syntax" for one in findings):
+        return 0.0
+    wrong_places = {(one["line"], one["column"]) for one in findings if not _is_any(one)}
+    for one in findings:
+        # An Any in the place of an error comes from that error.
+        if not _is_any(one) or (one["line"], one["column"]) not in wrong_places:
+            num_errors += _weight(one, tree)
+    return max(0.0, 1.0 - num_errors / 10)
+
+
+def _is_evasive(node: ast.AST) -> bool:
+    match node:
+        case ast.Name(id=name):
+            return name in {"exec", "eval"} | _CONDITIONS | _TYPING_NAMES
+        case ast.Attribute(value=ast.Name(id="sys"), attr="platform" | "version_info"):
+            return True
+        case ast.Attribute(attr=name):
+            return name in _CONDITIONS | _TYPING_NAMES
+        case ast.ImportFrom(names=aliases):
+            return any(alias.name in _CONDITIONS | _TYPING_NAMES for alias in aliases)
+        case ast.Call(func=ast.Name(id="TypeVar"), args=[_, _, *_]):
+            return True
+    return False
+
+
+def _without_comments(code: str) -> tuple[str, int]:
+    """``code`` with blanks in place of its comments, and how many of them were ``type: ignore``."""
+    lines = code.splitlines(keepends=True)
+    num_ignores = 0
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column] + lines[row - 1][column:].replace(token.string, "", 1)
+            num_ignores += len(re.findall(r"#\s*(?:type|mypy)\s*:\s*ignore", token.string))
+    return "".join(lines), num_ignores
+
+
+def _functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, bool]]:
+    """Each function, and whether it stands right in a class."""
+    for parent in ast.walk(tree):
+        for child in ast.iter_child_nodes(parent):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield child, isinstance(parent, ast.ClassDef)
+
+
+def _num_missing_annotations(found: tuple[ast.FunctionDef | ast.AsyncFunctionDef, bool]) -> int:
+    """Parameters and results without one, and each return of such a result; ``self`` and the result of
+    ``__init__`` need none."""
+    function, is_method = found
+    arguments = function.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    if is_method and "staticmethod" not in {ast.unparse(one) for one in function.decorator_list}:
+        positional = positional[1:]
+    everything = [*positional, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    num_missing = len([one for one in everything if one is not None and one.annotation is None])
+    if function.returns is None and function.name != "__init__":
+        num_missing += 1 + len([node for node in ast.walk(function) if isinstance(node, ast.Return)])
+    return num_missing
+
+
+def _mypy(code: str) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "solution.py"
+        path.write_text(code, encoding="utf-8", errors="replace", newline="")
+        command = [*("-m", "mypy", *FLAGS), *("--no-incremental", "--cache-dir", os.devnull)]
+        done = subprocess.run(
+            [sys.executable, *command, "--output", "json", path.name],
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+            cwd=folder,
+        )
+    if done.returncode not in (0, 1, 2) or (done.returncode and not done.stdout):
+        raise RuntimeError(f"mypy: status {done.returncode}: {done.stderr.decode(errors='replace')[-300:]}")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _is_any(finding: dict[str, Any]) -> bool:
+    return str(finding["message"]).startswith("Expression has type")
+
+
+def _weight(finding: dict[str, Any], tree: ast.Module) -> int:
+    """1; the operations in it for code that mypy did not look at: it is never reached, or of type Any."""
+    line = finding["line"]
+    if finding["code"] == "unreachable" and finding["message"].startswith("Statement"):
+        unseen: list[ast.AST] = [*_rest_of_block(tree, line)]
+    elif finding["code"] == "unreachable" or _is_any(finding):
+        unseen = [*_expressions_on(tree, line)]
+    else:
+        return 1
+    return max(1, sum(isinstance(node, _OPERATIONS) for one in unseen for node in ast.walk(one)))
+
+
+def _rest_of_block(tree: ast.Module, line: int) -> Iterator[ast.stmt]:
+    for parent in ast.walk(tree):
+        for name, block in ast.iter_fields(parent):
+            if name not in ("body", "orelse", "finalbody") or not isinstance(block, list):
+                continue
+            starts = [index for index, child in enumerate(block) if child.lineno == line]
+            if starts:
+                yield from block[starts[0] :]
+
+
+def _expressions_on(tree: ast.Module, line: int) -> Iterator[ast.expr]:
+    """The expressions that reach over ``line`` and stand right in a statement."""
+    for statement in (node for node in ast.walk(tree) if isinstance(node, ast.stmt)):
+        for child in ast.iter_child_nodes(statement):
+            if isinstance(child, ast.expr) and child.lineno <= line <= (child.end_lineno or child.lineno):
+                yield child
