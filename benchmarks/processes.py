@@ -200,9 +200,9 @@ def _kind(process: Process, known: dict[str, list[int]]) -> str | None:
         return "generator"
     if process.parent in known["generator"]:
         return "engine child"
-    if command.startswith("ray::TrainerActor"):
+    if "pipeline.training.rank:" in command or command.startswith("ray::TrainerRank"):
         return "trainer"
-    if "rewards.worker_process" in command or command.startswith("ray::RewardWorker"):
+    if "rewards.worker:" in command or command.startswith("ray::RewardWorker"):
         return "reward worker"
     return "zygote" if "sandbox.main" in command else None
 

@@ -35,6 +35,7 @@ from curriculum.ladder.index import ladder_tasks
 from curriculum.sampler import Sampler
 from curriculum.sources import load_tasks
 from curriculum.task import Task
+from pipeline.evaluation.scorers import local_reward_worker
 from pipeline.generation.generator import Generator
 from pipeline.generation.start import running_generator
 from pipeline.host.shares import choose_device
@@ -155,7 +156,12 @@ async def record(config: Config) -> tuple[RolloutGroup, ...]:
     sampler = Sampler(load_tasks(config.dataset), config.acceleration.curriculum, config.training.seed)
     tasks = [sampler.draw(1) for _ in range(config.prompts_per_step)]
     async with running_generator(config, str(model_path), choose_device(config)) as generator:
-        scorer = RewardPool(config.rewards, config.execution, config.acceleration.reward_cache)
+        scorer = RewardPool(
+            config.rewards,
+            config.execution,
+            config.acceleration.reward_cache,
+            start_worker=local_reward_worker,
+        )
         try:
             draws = (
                 _collect(draw_id, task, generator, scorer, tokenizer, config)

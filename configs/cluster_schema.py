@@ -1,4 +1,4 @@
-"""The cluster section: a Ray cluster of several nodes."""
+"""The cluster section: whether Ray runs the stages, and on which nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ class ClusterConfig(Section):
 
     address: Text | None = Field(
         default=None,
-        description="Ray cluster to run on: HOST:PORT, or auto for that of this node; default: this machine",
+        description="Ray to run on: HOST:PORT, auto (the one of this node), or local (the run starts one); "
+        "default: none, unless this machine has several GPUs",
     )
     generator_resource: Text | None = Field(
         default=None,
@@ -23,11 +24,16 @@ class ClusterConfig(Section):
         default=None, description="the same for every reward worker; default: any node, spread out"
     )
 
+    @property
+    def is_joined(self) -> bool:
+        """Whether the run joins a Ray cluster that runs already, perhaps of several nodes."""
+        return self.address not in (None, "local")
+
     @model_validator(mode="after")
     def _check_resources(self) -> ClusterConfig:
         given = ("generator_resource", "reward_resource")
-        unused = [name for name in given if self.address is None and getattr(self, name) is not None]
+        unused = [name for name in given if not self.is_joined and getattr(self, name) is not None]
         if unused:
-            allowed = "nothing without cluster.address: resources are those of a cluster's nodes"
+            allowed = "nothing without cluster.address of a cluster: resources are those of its nodes"
             raise ConfigError([wrong_value(name, getattr(self, name), allowed, "address") for name in unused])
         return self

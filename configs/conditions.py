@@ -20,7 +20,7 @@ def why_no_overlap_trial(config: Config) -> str | None:
         return f"runtime.placement: {config.runtime.placement} is a choice of the user's"
     if config.acceleration.max_staleness == 0 and not config.acceleration.stream_steps:
         return "nothing overlaps: acceleration.max_staleness is 0 and stream_steps off"
-    if config.cluster.address is not None:
+    if config.cluster.is_joined:
         return "on a cluster the stages have hardware of their own"
     return None
 

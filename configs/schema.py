@@ -247,7 +247,7 @@ class Config(Section):
 
     def _cluster_problems(self) -> list[Problem]:
         runtime = self.runtime
-        if self.cluster.address is None:
+        if not self.cluster.is_joined:
             return []
         problems = []
         if runtime.device == "auto":
@@ -269,7 +269,7 @@ class Config(Section):
         if self.generation.engine != "vllm":
             allowed = "false, or true with generation.engine: vllm (no other one drafts)"
             problems.append(wrong_value(field, True, allowed, "generation.engine"))
-        if self.cluster.address is not None:
+        if self.cluster.is_joined:
             allowed = "false on a cluster: the draft model's weights stay on the driver's own node"
             problems.append(wrong_value(field, True, allowed, "cluster.address"))
         return problems

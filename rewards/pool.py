@@ -24,7 +24,6 @@ from rewards.cache import MB, REPRODUCIBLE_PARTS, CacheCounts, KeyMaker, RewardC
 from rewards.cache_file import CacheFile
 from rewards.extract import extract_code
 from rewards.flight import SingleFlight
-from rewards.local_worker import LocalWorker
 from rewards.result import RewardResult
 from rewards.rubric import Rubric
 from rewards.worker import StartWorker
@@ -36,7 +35,7 @@ _logger = logging.getLogger(__name__)
 class RewardPool:
     """``num_workers`` reward workers behind one awaitable ``score``; see ``WorkerGroup`` for its terms.
 
-    ``start_worker`` starts each: by default a process of this machine, or rewards.ray_worker.RayWorker.
+    ``start_worker`` starts each: pipeline.evaluation.scorers has one for this machine and one for Ray.
     ``cache_file`` is where verdicts are stored, if ``reward_cache.persist`` is set. ``timeout_s`` is an
     item's deadline; None is what the limits of ``execution`` allow at most, see ``scoring_deadline_s``.
     ``on_restart`` is called, in the event loop, with a line on each worker or sandbox that was replaced.
@@ -50,7 +49,7 @@ class RewardPool:
         reward_cache: RewardCacheConfig,
         num_workers: int = 1,
         *,
-        start_worker: StartWorker = LocalWorker,
+        start_worker: StartWorker,
         cache_file: Path | None = None,
         timeout_s: float | None = None,
         startup_timeout_s: float = 120.0,

@@ -1,7 +1,7 @@
 """The RewardWorker: one Scorer with one sandbox, as it runs in a process of its own, and the way to it.
 
-``WorkerLink`` is that way: rewards.local_worker has one to a process of this machine, rewards.ray_worker one
-to a Ray actor, anywhere in a cluster.
+``WorkerLink`` is that way, as far as a pool needs it. Who owns a pool starts its workers, as processes of its
+machine or anywhere on a cluster (pipeline.evaluation.scorers).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from configs.schema import ExecutionConfig, RewardsConfig
 from curriculum.task import Task
@@ -49,21 +49,17 @@ class CallCancelledError(Exception):
 
 
 class WorkerLink(Protocol):
-    """A worker that was started. It does one thing after another, in the order of the calls.
+    """A RewardWorker that was started. It does one thing after another, in the order of the calls."""
 
-    The futures raise WorkerLostError, WorkerCallError, or CallCancelledError where ``cancel`` came in time.
-    """
+    def call(self, method: str, *arguments: object) -> Future[Any]:
+        """What ``method`` returns, once the worker is up.
 
-    def describe(self) -> Future[WorkerInfo]:
-        """What the worker is, as soon as it is up."""
+        Raises WorkerLostError, WorkerCallError, or CallCancelledError where ``cancel`` came in time.
+        """
         ...
 
-    def score(self, task: Task, text: str) -> Future[Scored]:
-        """The score of one answer."""
-        ...
-
-    def cancel(self, score: Future[Scored]) -> None:
-        """Do not begin that score; one that runs goes on."""
+    def cancel(self, call: Future[Any]) -> None:
+        """Do not begin that call; one that runs goes on."""
         ...
 
     def kill(self) -> None:

@@ -141,7 +141,7 @@ class WorkerGroup:
         for num_deaths in range(_MAX_DEATHS_PER_ITEM):
             # What has waited before is not to wait again.
             worker = await self._acquire(-math.inf if num_deaths > 0 else priority)
-            score = worker.link.score(task, text)
+            score = worker.link.call("score", task, text)
             # In a task of its own: the place is taken until the worker is done, whoever still waits.
             attempt = asyncio.create_task(self._attempt(worker, score, task.task_id))
             self._hold(attempt)
@@ -162,7 +162,7 @@ class WorkerGroup:
             worker.link.kill()
 
     def _wait_until_up(self) -> None:
-        asked = [worker.link.describe() for worker in self._workers]
+        asked = [worker.link.call("describe") for worker in self._workers]
         done, late = wait(asked, self._startup_timeout_s, FIRST_EXCEPTION)
         errors = [error for one in done if (error := one.exception()) is not None]
         if errors:
@@ -271,7 +271,7 @@ class WorkerGroup:
         """Wait until ``worker`` is ready for items; start it again if it does not come up."""
         for _ in range(_MAX_STARTS):
             try:
-                future = asyncio.wrap_future(worker.link.describe())
+                future = asyncio.wrap_future(worker.link.call("describe"))
                 worker.info = await asyncio.wait_for(future, self._startup_timeout_s)
             except (WorkerLostError, WorkerCallError) as error:
                 reason = _short(error)

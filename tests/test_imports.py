@@ -18,6 +18,7 @@ ARROWS = ("configs", "sandbox", "curriculum", "rewards", "pipeline")
 LADDER = (
     ("errors", "messages", "command_line"),
     ("host",),
+    ("processes",),
     ("cluster",),
     ("models",),
     ("weights",),
@@ -54,13 +55,11 @@ ALLOWED_IN = {
         "benchmarks/async_overlap/sleeping_stages.py",
         "pipeline/baseline/baseline.py",
         "pipeline/cluster/places.py",
-        "pipeline/generation/ray_actor.py",
         "pipeline/generation/node_actor.py",
         "pipeline/cluster/ray_start.py",
         "pipeline/training/rank.py",
-        "pipeline/training/handle.py",
         "pipeline/cluster/courier.py",
-        "rewards/ray_worker.py",
+        "pipeline/processes/ray_remote.py",
     },
     "trl": {"pipeline/baseline/baseline.py", "pipeline/baseline/trl_setup.py"},
 }

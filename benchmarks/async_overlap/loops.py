@@ -18,9 +18,10 @@ from benchmarks.async_overlap.sleeping_stages import (
     StageCosts,
     SynchronousScorer,
 )
-from configs.schema import Config, OutputConfig
+from configs.schema import ClusterConfig, Config, OutputConfig
 from curriculum.sampler import Sampler
 from curriculum.task import Task
+from pipeline.evaluation.scorers import reward_worker_starter
 from pipeline.models.prompt_tokenizer import PromptTokenizer
 from pipeline.record.context import Context
 from pipeline.record.ledger import Ledger
@@ -32,7 +33,6 @@ from pipeline.run.resume import terms_of
 from pipeline.run.stages import Job, Stages
 from pipeline.training.handle import TrainerHandle
 from rewards.pool import RewardPool
-from rewards.ray_worker import RayWorker
 
 Steps = list[dict[str, float | None]]
 _TASKS = tuple(
@@ -75,7 +75,7 @@ def start_rewards(config: Config) -> RewardPool:
         config.execution,
         config.acceleration.reward_cache,
         config.acceleration.async_rewards.workers,
-        start_worker=RayWorker,
+        start_worker=reward_worker_starter(ClusterConfig(address="local")),
         timeout_s=600.0,
     )
 

@@ -23,7 +23,6 @@ from benchmarks.rewards.figures import (
     type_checks,
 )
 from configs.schema import ExecutionConfig
-from pipeline.cluster.ray_start import start_ray
 from rewards.execution import start_sandbox
 
 _BATCH = 64
@@ -49,7 +48,6 @@ def measure(num_rounds: int, num_workers: int, limit: int | None) -> dict[str, A
             "humaneval_4_samples": replay(humaneval),
         },
     }
-    start_ray()
     figures["throughput"] = throughput(distinct(untrained)[:_NUM_FOR_POOL], num_rounds, num_workers)
     figures["batch_of_64"] = batches_of_64(batches[:limit], num_workers, _GENERATION_S)
     return {

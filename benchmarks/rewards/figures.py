@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from benchmarks.rewards.completions import RealCompletion
 from configs.schema import ExecutionConfig, RewardCacheConfig, RewardsConfig
+from pipeline.evaluation.scorers import local_reward_worker
 from rewards.cache import KeyMaker, RewardCache
 from rewards.execution import execution_request, start_sandbox
 from rewards.extract import extract_code
@@ -151,7 +152,7 @@ def throughput(completions: Sequence[RealCompletion], num_rounds: int, num_worke
     The rounds alternate, so that what else the machine does falls on both. Needs a running Ray.
     """
     rates: dict[str, list[float]] = {"pool": [], "serial": []}
-    pool = RewardPool(_REWARDS, _EXECUTION, _NO_CACHE, num_workers)
+    pool = RewardPool(_REWARDS, _EXECUTION, _NO_CACHE, num_workers, start_worker=local_reward_worker)
     try:
         with start_sandbox(_EXECUTION) as sandbox, Scorer(_REWARDS, _EXECUTION, None, sandbox) as scorer:
             for _ in range(num_rounds):
@@ -214,7 +215,12 @@ def batches_of_64(
     walls_s: dict[str, list[float]] = {"trl": [], "plain": [], "pool": [], "left": []}
     with contextlib.ExitStack() as stack:
         # Each has a cache of its own: the second may not find what the first has scored.
-        pool, beside = (RewardPool(_REWARDS, _EXECUTION, RewardCacheConfig(), num_workers) for _ in range(2))
+        pool, beside = (
+            RewardPool(
+                _REWARDS, _EXECUTION, RewardCacheConfig(), num_workers, start_worker=local_reward_worker
+            )
+            for _ in range(2)
+        )
         stack.callback(pool.close)
         stack.callback(beside.close)
         sandbox = stack.enter_context(start_sandbox(_EXECUTION))

@@ -19,8 +19,8 @@ _MAX_STARTS = 3
 def start_ray(address: str | None = None) -> None:
     """Start a private Ray on this machine, unless this process is already connected to one.
 
-    With ``address`` (HOST:PORT, or "auto") connect to the cluster there instead. Raises StageError where none
-    answers.
+    With ``address`` (HOST:PORT, or "auto") connect to the cluster there instead, and without any to one that
+    RAY_ADDRESS names; "local" starts one in any case. Raises StageError where none answers.
     """
     if ray.is_initialized():
         return
@@ -29,7 +29,7 @@ def start_ray(address: str | None = None) -> None:
     # Left to itself Ray counts the machine's cores, and starts that many idle workers; ours claim none. Of a
     # cluster that runs already it may not be told.
     address = address or os.environ.get("RAY_ADDRESS")
-    if address is not None:
+    if address not in (None, "local"):
         _refuse_silence(address)
         try:
             _init(address, None)

@@ -15,13 +15,14 @@ from pathlib import Path
 
 from configs.schema import Config
 from pipeline.generation import resident
-from pipeline.generation.client import EngineClient, EngineGoneError, HostLink
+from pipeline.generation.client import EngineClient, EngineLink
 from pipeline.generation.generator import Generator
 from pipeline.generation.settings import engine_environment
 from pipeline.generation.start import running_generator
 from pipeline.generation.vllm_generator import VllmGenerator, engine_settings
 from pipeline.host.shares import choose_device
 from pipeline.messages import WeightUpdate
+from pipeline.processes.remote import ProcessGoneError
 
 # They decide how fast an engine is, or which of many possible samples it draws: never what it draws from.
 _INDIFFERENT = {
@@ -76,10 +77,10 @@ async def _attached(config: Config, model_path: str, device: str) -> VllmGenerat
     try:
         async with asyncio.timeout(config.runtime.startup_timeout_s):
             client = await EngineClient.connect(resident.socket_path(0))
-    except (EngineGoneError, TimeoutError) as error:
+    except (ProcessGoneError, TimeoutError) as error:
         _say(f"process {found.pid}: {error or 'no answer'}")
         return None
-    generator = VllmGenerator(HostLink(client), config)
+    generator = VllmGenerator(EngineLink(client), config)
     if all(wanted[name] == found.identity[name] for name in ("engine.model", "model files")):
         return generator
     num_bytes = sum(file.stat().st_size for file in Path(model_path).glob("*.safetensors"))

@@ -1,7 +1,7 @@
-"""Scores answers by their tests alone: what pass@k needs, without the other rewards and without Ray.
+"""Who scores: the tests alone (what pass@k needs), or reward workers, here or anywhere on a cluster.
 
-Says before a model is loaded whether this host's sandbox takes model-written code: starts one (about a third
-of a second), looks at its level and ends it; the run starts its own. What holds here may not hold on the
+``check_sandbox`` says before a model is loaded whether this host's sandbox will take model-written code: it
+starts one (about a third of a second), looks at its level and ends it. What holds here may not hold on the
 other machines of a cluster: there the sandbox itself refuses.
 """
 
@@ -10,18 +10,36 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import sys
+from functools import partial
 
 from configs.errors import ConfigError, Problem
-from configs.schema import ExecutionConfig
+from configs.schema import ClusterConfig, ExecutionConfig
 from curriculum.task import Task
 from pipeline.evaluation.samples import sample_program
+from pipeline.processes.local import LocalProcess
 from rewards.execution import Executor, execution_request, has_passed, start_sandbox
 from rewards.extract import extract_code
 from rewards.result import RewardResult, infra_error
+from rewards.worker import StartWorker
 from sandbox.advice import refusal
 from sandbox.pool import SAFE_LEVELS
 from sandbox.result import Outcome
 from sandbox.worker import SandboxError
+
+_WORKER = "rewards.worker:RewardWorker"
+# For a rewards.pool.RewardPool: each worker is a process of this machine.
+local_reward_worker: StartWorker = partial(LocalProcess, _WORKER)
+
+
+def reward_worker_starter(cluster: ClusterConfig) -> StartWorker:
+    """As ``local_reward_worker``, or with an address each is an actor of a Ray that runs: see ``cluster``."""
+    if cluster.address is None:
+        return local_reward_worker
+    # Imported here: most runs do without Ray.
+    from pipeline.processes.ray_remote import RayProcess
+
+    resources = {} if cluster.reward_resource is None else {cluster.reward_resource: 1}
+    return partial(RayProcess, _WORKER, options={"scheduling_strategy": "SPREAD", "resources": resources})
 
 
 class SandboxScorer:

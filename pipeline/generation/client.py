@@ -1,19 +1,14 @@
 """Start an engine host, or connect to one, and call its engine. Light: imports no model library.
 
 ``launch`` starts the process and returns at once, so that it imports vLLM while the caller goes on;
-``EngineClient`` is the connection in an event loop.
-
-The way from the driver to a vLLM engine, and the one to a process of this machine.
-
-It carries requests and weight updates and knows no deadlines (pipeline.generation.vllm_generator has those).
-The way to a Ray actor is in pipeline.generation.ray_actor.
+``EngineClient`` is the connection; ``EngineLink`` is an engine at the other end of that or of a Ray actor
+(pipeline.generation.ray_actor). None of it knows a deadline; pipeline.generation.vllm_generator has those.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import os
 import signal
 import socket
@@ -25,12 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline.errors import StageError
 from pipeline.generation.settings import IDLE_DEADLINE_S
-from pipeline.generation.wire import Call, Cancel, Done, Failed, Hello, Item, Start, Welcome, receive, send
+from pipeline.generation.wire import Hello, Start, Welcome
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.orphan_guard import MARK
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+from pipeline.processes.connection import Connection
+from pipeline.processes.remote import ProcessGoneError, ProcessKilledError
+from pipeline.processes.wire import frame, receive, receive_from, send
 
 HOST_MODULE = "pipeline.generation.host"
 _CLOSE_TIMEOUT_S = 15.0
@@ -38,14 +35,6 @@ _CONNECT_TIMEOUT_S = 5.0
 # From the end of the connection to the end of the process.
 _END_TIMEOUT_S = 2.0
 _LAST_LINES = 12
-
-
-class EngineGoneError(StageError):
-    """The engine's process is gone, or refused; the message says why."""
-
-
-class EngineKilledError(EngineGoneError):
-    """The engine's process got a SIGKILL that this run did not send; another try may well succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +69,7 @@ class LaunchedHost:
             return ""
         return "\n".join(lines[-_LAST_LINES:])
 
-    def obituary(self, num_oom_kills_before: int) -> EngineGoneError:
+    def obituary(self, num_oom_kills_before: int) -> ProcessGoneError:
         """How the host, which has closed its connection, ended, and its last words."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(_END_TIMEOUT_S)
@@ -91,7 +80,7 @@ class LaunchedHost:
             how = f"ended (status {status})" if status is not None else "closed its connection"
         words = self.last_words()
         text = f"the engine's process {self.process.pid} {how}" + (f":\n{words}" if words else "")
-        return EngineKilledError(text) if status == -signal.SIGKILL else EngineGoneError(text)
+        return ProcessKilledError(text) if status == -signal.SIGKILL else ProcessGoneError(text)
 
 
 def launch(
@@ -129,152 +118,111 @@ def _delete_old_logs(folder: Path) -> None:
 
 
 class EngineClient:
-    """A connection to a host, with the lease of its engine. Belongs to one event loop."""
+    """A connection to a host, with the lease of its engine; see EngineEnd."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: LaunchedHost | None
+        self, connection: socket.socket, pid: int, host: LaunchedHost | None, *, is_kept: bool
     ) -> None:
-        self._reader = reader
-        self._writer = writer
+        self.pid = pid
+        self.is_kept = is_kept
         self._host = host
-        self._numbers = itertools.count()
-        self._waiting: dict[int, asyncio.Queue[Item | Done | Failed]] = {}
-        self._listening: asyncio.Task[None] | None = None
-        self._gone: str | None = None
         self._num_oom_kills = num_oom_kills()
-        self.pid = 0
-        self.is_kept = False
+        self._connection = Connection(connection, self._obituary)
 
     @classmethod
     async def start(cls, host: LaunchedHost, start: Start) -> EngineClient:
         """Have a launched host load its engine; with a deadline of the caller's.
 
-        Raises EngineGoneError, with the end of the host's log, when it dies instead.
+        Raises ProcessGoneError, with the end of the host's log, when it dies instead.
         """
-        reader, writer = await asyncio.open_unix_connection(sock=host.connection)
-        client = cls(reader, writer, host)
-        send(writer, start)
+        num_before = num_oom_kills()
         try:
-            await client._be_welcomed()
+            pid = await _welcomed(host.connection, start)
         except EOFError as error:
-            raise await asyncio.to_thread(host.obituary, client._num_oom_kills) from error
-        client.is_kept = start.socket_path is not None
-        return client
+            raise await asyncio.to_thread(host.obituary, num_before) from error
+        return cls(host.connection, pid, host, is_kept=start.socket_path is not None)
 
     @classmethod
     async def connect(cls, path: Path) -> EngineClient:
         """Take the lease of a host found at ``path``; its engine is at its base weights then.
 
-        Raises EngineGoneError where nobody listens there or the host refuses.
+        Raises ProcessGoneError where nobody listens there or the host refuses.
         """
-        reader, writer = await _open(path)
-        client = cls(reader, writer, None)
-        send(writer, Hello(wants="lease", client_pid=os.getpid()))
+        connection = socket.socket(socket.AF_UNIX)
         try:
-            await client._be_welcomed()
+            connection.settimeout(_CONNECT_TIMEOUT_S)
+            connection.connect(str(path))
+            connection.settimeout(None)
+            pid = await _welcomed(connection, Hello(wants="lease", client_pid=os.getpid()))
+        except OSError as error:
+            raise ProcessGoneError(f"nobody listens at {path}") from error
         except EOFError as error:
-            raise EngineGoneError("the resident engine's process ended") from error
-        client.is_kept = True
-        return client
+            raise ProcessGoneError("the resident engine's process ended") from error
+        return cls(connection, pid, None, is_kept=True)
 
-    async def _be_welcomed(self) -> None:
-        welcome = await receive(self._reader)
-        assert isinstance(welcome, Welcome)
-        if welcome.refusal is not None:
-            self._writer.close()
-            raise EngineGoneError(welcome.refusal)
-        self.pid = welcome.pid
-        self._listening = asyncio.create_task(self._listen())
-
-    async def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
-        """The items that ``method`` of the engine yields; to leave the loop early cancels it there.
-
-        Raises EngineGoneError when the engine's process is gone, StageError when the method raised.
-        """
-        call_id, answers = self._send_call(method, arguments, is_stream=True)
-        is_done = False
-        try:
-            while True:
-                answer = await answers.get()
-                if isinstance(answer, Item):
-                    yield answer.value
-                    continue
-                is_done = True
-                self._raise_failure(answer)
-                return
-        finally:
-            del self._waiting[call_id]
-            if not is_done and self._gone is None:
-                send(self._writer, Cancel(call_id=call_id))
+    def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
+        """See EngineEnd."""
+        return self._connection.stream(method, *arguments)
 
     async def call(self, method: str, *arguments: object) -> Any:
-        """What ``method`` of the engine returns. Raises as ``stream``."""
-        call_id, answers = self._send_call(method, arguments, is_stream=False)
-        try:
-            answer = await answers.get()
-        finally:
-            del self._waiting[call_id]
-        self._raise_failure(answer)
-        assert isinstance(answer, Done)
-        return answer.value
+        """See EngineEnd."""
+        return await asyncio.wrap_future(self._connection.call(method, *arguments))
 
     async def close(self) -> None:
         """Give the lease back; the host ends unless it is kept."""
-        if self._listening is not None:
-            self._listening.cancel()
-        self._writer.close()
+        if self.is_kept:
+            print(
+                f"the engine (process {self.pid}) stays for {IDLE_DEADLINE_S / 60:.0f} minutes: "
+                "--attach uses it, --stop-resident ends it",
+                file=sys.stderr,
+            )
+        self._connection.close()
         if self._host is not None and not self.is_kept:
             await asyncio.to_thread(self._host.end)
 
     async def kill(self) -> None:
         """End the host, whatever it is doing; a resident one too, whose lease this is."""
-        if self._listening is not None:
-            self._listening.cancel()
-        self._writer.close()
+        self._connection.close()
         if self._host is not None:
             await asyncio.to_thread(self._host.kill)
-        elif self._gone is None:
+        else:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    def _send_call(
-        self, method: str, arguments: tuple[object, ...], *, is_stream: bool
-    ) -> tuple[int, asyncio.Queue[Item | Done | Failed]]:
-        if self._gone is not None:
-            raise EngineGoneError(self._gone)
-        call_id = next(self._numbers)
-        answers = self._waiting[call_id] = asyncio.Queue()
-        send(self._writer, Call(call_id=call_id, method=method, arguments=arguments, is_stream=is_stream))
-        return call_id, answers
+    def _obituary(self) -> ProcessGoneError:
+        if self._host is None:
+            return ProcessGoneError(f"the engine's process {self.pid} died")
+        return self._host.obituary(self._num_oom_kills)
 
-    def _raise_failure(self, answer: Item | Done | Failed) -> None:
-        if isinstance(answer, Failed):
-            raise EngineGoneError(answer.reason) if self._gone is not None else StageError(answer.reason)
 
-    async def _listen(self) -> None:
-        try:
-            while True:
-                message = await receive(self._reader)
-                # What comes for a call that was cancelled is let go.
-                if (answers := self._waiting.get(message.call_id)) is not None:
-                    answers.put_nowait(message)
-        except EOFError:
-            if self._host is None:
-                self._gone = f"the engine's process {self.pid} died"
-            else:
-                self._gone = str(await asyncio.to_thread(self._host.obituary, self._num_oom_kills))
-            for call_id, answers in self._waiting.items():
-                answers.put_nowait(Failed(call_id=call_id, reason=self._gone))
+async def _welcomed(connection: socket.socket, greeting: Start | Hello) -> int:
+    """Send ``greeting``; the host's process id. EOFError when it ends, ProcessGoneError when it refuses."""
+
+    def greet() -> Welcome:
+        connection.sendall(frame(greeting))
+        welcome: Welcome = receive_from(connection)
+        return welcome
+
+    try:
+        welcome = await asyncio.to_thread(greet)
+    except asyncio.CancelledError:
+        # The thread waits no longer, then.
+        connection.shutdown(socket.SHUT_RDWR)
+        raise
+    if welcome.refusal is not None:
+        connection.close()
+        raise ProcessGoneError(welcome.refusal)
+    return welcome.pid
 
 
 async def ask(path: Path, wants: str) -> Welcome:
-    """Ask the host at ``path`` for its "identity", or to "stop"; EngineGoneError where none listens."""
+    """Ask the host at ``path`` for its "identity", or to "stop"; ProcessGoneError where none listens."""
     reader, writer = await _open(path)
     try:
         send(writer, Hello(wants=wants, client_pid=os.getpid()))
         welcome = await asyncio.wait_for(receive(reader), _CONNECT_TIMEOUT_S)
     except (EOFError, TimeoutError) as error:
-        raise EngineGoneError(f"nobody answers at {path}") from error
+        raise ProcessGoneError(f"nobody answers at {path}") from error
     finally:
         writer.close()
     assert isinstance(welcome, Welcome)
@@ -285,32 +233,23 @@ async def _open(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
     try:
         return await asyncio.wait_for(asyncio.open_unix_connection(path), _CONNECT_TIMEOUT_S)
     except (OSError, TimeoutError) as error:
-        raise EngineGoneError(f"nobody listens at {path}") from error
+        raise ProcessGoneError(f"nobody listens at {path}") from error
 
 
-class EngineLink(Protocol):
-    """A way to an engine; a method raises StageError when it failed, EngineGoneError when the engine did."""
+class EngineEnd(Protocol):
+    """This end of a connection to the process of an engine."""
 
     pid: int
 
-    def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
-        """See VllmEngine.generate."""
+    async def call(self, method: str, *arguments: object) -> Any:
+        """What ``method`` of the engine returns.
+
+        Raises ProcessGoneError when the engine's process is gone, StageError when the method raised.
+        """
         ...
 
-    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
-        """See VllmEngine.update_weights."""
-        ...
-
-    async def prepare(self) -> str:
-        """See VllmEngine.prepare."""
-        ...
-
-    async def stats(self) -> dict[str, float]:
-        """See VllmEngine.stats."""
-        ...
-
-    async def reset(self) -> None:
-        """See VllmEngine.reset."""
+    def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
+        """The items that ``method`` yields; to leave the loop early cancels it there. Raises as ``call``."""
         ...
 
     async def close(self) -> None:
@@ -322,44 +261,38 @@ class EngineLink(Protocol):
         ...
 
 
-class HostLink:
-    """An engine in an engine host."""
+class EngineLink:
+    """An engine in another process: the methods of VllmEngine. They raise as those of EngineEnd."""
 
-    def __init__(self, client: EngineClient) -> None:
-        self._client = client
-        self.pid = client.pid
+    def __init__(self, end: EngineEnd) -> None:
+        self._end = end
+        self.pid = end.pid
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
-        """See EngineLink."""
-        return self._client.stream("generate", request)
+        """See VllmEngine.generate."""
+        return self._end.stream("generate", request)
 
     async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
-        """See EngineLink."""
-        loaded: WeightsLoaded = await self._client.call("update_weights", update)
+        """See VllmEngine.update_weights."""
+        loaded: WeightsLoaded = await self._end.call("update_weights", update)
         return loaded
 
     async def prepare(self) -> str:
-        """See EngineLink."""
-        return str(await self._client.call("prepare"))
+        """See VllmEngine.prepare."""
+        return str(await self._end.call("prepare"))
 
     async def stats(self) -> dict[str, float]:
-        """See EngineLink."""
-        return dict(await self._client.call("stats"))
+        """See VllmEngine.stats."""
+        return dict(await self._end.call("stats"))
 
     async def reset(self) -> None:
-        """See EngineLink."""
-        await self._client.call("reset")
+        """See VllmEngine.reset."""
+        await self._end.call("reset")
 
     async def close(self) -> None:
-        """See EngineLink."""
-        if self._client.is_kept:
-            print(
-                f"the engine (process {self.pid}) stays for {IDLE_DEADLINE_S / 60:.0f} minutes: "
-                "--attach uses it, --stop-resident ends it",
-                file=sys.stderr,
-            )
-        await self._client.close()
+        """End the engine, or leave it to a later run."""
+        await self._end.close()
 
     async def kill(self) -> None:
-        """See EngineLink."""
-        await self._client.kill()
+        """End the engine at once, without its help."""
+        await self._end.kill()

@@ -23,13 +23,15 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from pipeline.generation.settings import EngineSettings
-from pipeline.generation.wire import Call, Cancel, Done, Failed, Hello, Item, Start, Welcome, receive, send
+from pipeline.generation.wire import Hello, Start, Welcome
 from pipeline.host import startup
+from pipeline.processes.serve import Servant, serve
+from pipeline.processes.wire import Call, Failed, receive, send
 
 PROCESS = "engine"
 _PR_SET_PDEATHSIG = 1
@@ -97,7 +99,6 @@ class EngineHost:
         self._resetting: asyncio.Task[None] | None = None  # back to how it started, after a client
         self._idle_since_s = time.monotonic()
         self._end = asyncio.Event()
-        self._calls: dict[int, asyncio.Task[None]] = {}
 
     async def run(self, first: socket.socket) -> None:
         """Serve the client at the other end of ``first``, then others if Start says so."""
@@ -191,7 +192,9 @@ class EngineHost:
             # An engine in an unknown state serves nobody.
             self._end.set()
             self._client_pid = None
-            self._welcome(writer, f"its base weights could not be loaded again: {_reason(error)}")
+            self._welcome(
+                writer, f"its base weights could not be loaded again: {type(error).__name__}: {error}"
+            )
             await writer.drain()
             return
         self._welcome(writer)
@@ -199,61 +202,46 @@ class EngineHost:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the client's calls until it leaves; then nothing of it is left running."""
+        assert self._engine is not None
+        servant = _EngineServant(self._engine)
         try:
-            while True:
-                message = await receive(reader)
-                if isinstance(message, Cancel):
-                    if (call := self._calls.get(message.call_id)) is not None:
-                        call.cancel()
-                    continue
-                assert isinstance(message, Call)
-                self._calls[message.call_id] = asyncio.create_task(self._answer(message, writer))
-        except EOFError:
-            pass
+            await serve(servant, reader, writer)
         finally:
-            calls = list(self._calls.values())
-            for call in calls:
-                call.cancel()
-            await asyncio.gather(*calls, return_exceptions=True)
+            await servant.clear()
             writer.close()
             self._client_pid = None
             self._idle_since_s = time.monotonic()
             if self._start is not None and self._start.socket_path is not None:
-                assert self._engine is not None
                 self._resetting = asyncio.create_task(self._engine.reset())
-
-    async def _answer(self, call: Call, writer: asyncio.StreamWriter) -> None:
-        assert not call.method.startswith("_")
-        try:
-            method = getattr(self._engine, call.method)
-            if call.is_stream:
-                items: AsyncIterator[Any] = method(*call.arguments)
-                try:
-                    async for item in items:
-                        send(writer, Item(call_id=call.call_id, value=item))
-                        await writer.drain()
-                finally:
-                    await items.aclose()  # type: ignore[attr-defined]
-                send(writer, Done(call_id=call.call_id, value=None))
-            else:
-                send(writer, Done(call_id=call.call_id, value=await method(*call.arguments)))
-            await writer.drain()
-        except ConnectionError:
-            pass
-        except Exception as error:
-            # A call may learn of the engine's end before the watch does, which ends this process: the client
-            # must not take it for a failure of the call alone.
-            if not await is_gone(self._engine):
-                send(writer, Failed(call_id=call.call_id, reason=_reason(error)))
-        finally:
-            del self._calls[call.call_id]
 
     def _welcome(self, writer: asyncio.StreamWriter, refusal: str | None = None) -> None:
         assert self._start is not None
         send(writer, Welcome(pid=os.getpid(), identity=self._start.identity, refusal=refusal))
 
 
-def serve(descriptor: int, make_engine: Callable[[EngineSettings], Engine]) -> None:
+class _EngineServant(Servant):
+    """An engine that is there already."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(type(engine).__name__, ())
+        self._engine = engine
+
+    async def made(self) -> Engine:
+        """The engine."""
+        return self._engine
+
+    async def failed(self, call: Call, error: Exception) -> Failed:
+        """See Servant. No answer where the engine has ended, which ends this process.
+
+        A call may learn of that before the watch does: the client must not take it for a failure of the call
+        alone.
+        """
+        if await is_gone(self._engine):
+            await asyncio.Event().wait()
+        return await super().failed(call, error)
+
+
+def serve_engine(descriptor: int, make_engine: Callable[[EngineSettings], Engine]) -> None:
     """Run a host on an inherited, connected socket, until it is done; SIGTERM ends it in good order."""
     end_children_with_their_parents()
 
@@ -265,10 +253,6 @@ def serve(descriptor: int, make_engine: Callable[[EngineSettings], Engine]) -> N
             await EngineHost(make_engine).run(socket.socket(fileno=descriptor))
 
     asyncio.run(main())
-
-
-def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def main() -> None:
@@ -284,7 +268,7 @@ def main() -> None:
         from pipeline.generation.vllm.engine import VllmEngine
     gc.freeze()
     gc.enable()
-    serve(int(sys.argv[1]), VllmEngine)
+    serve_engine(int(sys.argv[1]), VllmEngine)
 
 
 if __name__ == "__main__":

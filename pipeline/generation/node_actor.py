@@ -24,11 +24,13 @@ from configs.schema import Config
 from pipeline.cluster.courier import Courier, Files, write_files
 from pipeline.cluster.places import ClusterPlaces
 from pipeline.errors import StageError
+from pipeline.generation.client import EngineLink
 from pipeline.generation.generator import GeneratorError, GeneratorLostError
-from pipeline.generation.ray_actor import ActorLink, fault_of
+from pipeline.generation.ray_actor import RayEnd
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.models.prompt_tokenizer import find_model
+from pipeline.processes.ray_remote import RayProcess
 from pipeline.weights.folder import remove_weights, shared_folder
 
 
@@ -40,9 +42,8 @@ class Arrival(NamedTuple):
     address: str
 
 
-@ray.remote(num_cpus=0, max_restarts=0)
 class NodeActor:
-    """One generator on the actor's node; every method is asynchronous, so requests overlap."""
+    """One generator on the actor's node."""
 
     def __init__(self, config: Config, model_path: str, device: str, index: int) -> None:
         self._config = config
@@ -70,7 +71,6 @@ class NodeActor:
         node_id = ray.get_runtime_context().get_node_id()
         return Arrival(os.getpid(), node_id, ray.util.get_node_ip_address())
 
-    @ray.method(num_returns="streaming")  # type: ignore[untyped-decorator]
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Stream the completions of one request."""
         try:
@@ -79,13 +79,14 @@ class NodeActor:
         except GeneratorLostError as error:
             _end(error)
 
-    async def update_weights(self, update: WeightUpdate, files: Files | None) -> WeightsLoaded:
-        """Load ``update``: from its path where ``files`` is None, an offer or on the driver's node."""
+    async def update_weights(self, update: WeightUpdate, reference: Any) -> WeightsLoaded:
+        """Load ``update``: from its path, or on another node from the Files of ``reference``."""
         try:
             loaded: WeightsLoaded
-            if files is None:
+            if reference is None:
                 loaded = await self._generator.update_weights(update)
                 return loaded
+            files: Files = await reference
             copy = await asyncio.to_thread(write_files, files, update, self._weights)
             try:
                 loaded = await self._generator.update_weights(copy)
@@ -120,20 +121,20 @@ class NodeActor:
             await self._generator.close()
 
 
-class NodeLink(ActorLink):
+class NodeLink(EngineLink):
     """A way to a NodeActor; weights travel with an update unless the actor is on the driver's node."""
 
-    def __init__(self, actor: Any, arrival: Arrival, courier: Courier) -> None:
-        super().__init__(actor, arrival.pid)
+    def __init__(self, actor: RayProcess, arrival: Arrival, courier: Courier) -> None:
+        super().__init__(RayEnd(actor, arrival.pid))
         self._courier = courier
         self._is_here = arrival.node_id == ray.get_runtime_context().get_node_id()
 
     async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         """See EngineLink."""
-        files = None
+        reference = None
         if not self._is_here and update.kind != "offer":
-            files = await asyncio.to_thread(self._courier.reference, update)
-        loaded: WeightsLoaded = await self._call("update_weights", update, files)
+            reference = await asyncio.to_thread(self._courier.reference, update)
+        loaded: WeightsLoaded = await self._end.call("update_weights", update, reference)
         return loaded
 
 
@@ -149,35 +150,25 @@ async def start_node_generator(
 
     Raises GeneratorError when it is not up within ``runtime.startup_timeout_s``, or fails.
     """
-    # Ray's decorator makes a class of its own, which type checkers do not see.
-    actor_class: Any = NodeActor
-    options = places.generator_options(index)
-    actor = actor_class.options(**options).remote(config, model_path, device, index)
+    target, options = f"{__name__}:{NodeActor.__name__}", places.generator_options(index)
+    actor = RayProcess(target, config, model_path, device, index, options=options)
     timeout_s = config.runtime.startup_timeout_s
     try:
-        arrival: Arrival = await asyncio.wait_for(_arrival(actor), timeout_s)
+        arrival: Arrival = await asyncio.wait_for(asyncio.wrap_future(actor.call("start")), timeout_s)
     except TimeoutError as error:
-        ray.kill(actor)
+        actor.kill()
         raise GeneratorError(
             f"generator {index} was not up after {timeout_s:g} s (runtime.startup_timeout_s): no node has "
             "the place it needs, or its model takes longer to load"
         ) from error
     except StageError as error:
-        ray.kill(actor)
+        actor.kill()
         raise GeneratorError(f"generator {index} failed to start: {error}") from error
     except BaseException:
-        ray.kill(actor)
+        actor.kill()
         raise
     name = f"generator {index} on node {arrival.address}"
     return VllmGenerator(NodeLink(actor, arrival, places.courier), config, name=name)
-
-
-async def _arrival(actor: Any) -> Arrival:
-    try:
-        arrival: Arrival = await actor.start.remote()
-    except ray.exceptions.RayError as error:
-        raise fault_of(error) from error
-    return arrival
 
 
 def _end(error: GeneratorLostError) -> None:

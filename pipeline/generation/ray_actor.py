@@ -1,8 +1,4 @@
-"""A vLLM engine in a Ray actor: on a GPU, or on another node.
-
-Apart from pipeline.generation.client, so that a run whose engine is a process of this machine imports Ray
-later.
-"""
+"""A vLLM engine in a Ray actor of this machine, with its share of a GPU."""
 
 from __future__ import annotations
 
@@ -14,21 +10,18 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import ray
-
 from pipeline.errors import StageError
-from pipeline.generation.client import EngineGoneError
+from pipeline.generation.client import EngineLink
 from pipeline.generation.host import is_gone
 from pipeline.generation.settings import EngineSettings
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+from pipeline.processes.ray_remote import RayProcess
 
 _CLOSE_TIMEOUT_S = 15.0
-_CAUSE_LINES, _CAUSE_LENGTH = 8, 500
 
 
-@ray.remote(num_cpus=0, max_restarts=0)
-class VllmActor:
-    """Runs one engine; every method is asynchronous, so requests overlap."""
+class EngineActor:
+    """One engine, in the actor. A call that fails because the engine has ended ends the process."""
 
     def __init__(self) -> None:
         self._engine: Any = None
@@ -59,7 +52,6 @@ class VllmActor:
                 await self._watch
             raise
 
-    @ray.method(num_returns="streaming")  # type: ignore[untyped-decorator]
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Stream the completions of one request."""
         async with self._ending_with_engine():
@@ -92,84 +84,40 @@ class VllmActor:
             await self._engine.close()
 
 
-class ActorLink:
-    """An engine in a VllmActor."""
+class RayEnd:
+    """See EngineEnd: of an actor with an engine."""
 
-    def __init__(self, actor: Any, pid: int) -> None:
+    def __init__(self, actor: RayProcess, pid: int) -> None:
         self._actor = actor
         self.pid = pid
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
-        """See EngineLink."""
-        stream = self._actor.generate.remote(request)
-        try:
-            async for reference in stream:
-                yield await reference
-        except ray.exceptions.RayError as error:
-            raise fault_of(error) from error
-        except (asyncio.CancelledError, GeneratorExit):
-            # A stream that nobody reads goes on in the actor.
-            ray.cancel(stream)
-            raise
+    async def call(self, method: str, *arguments: object) -> Any:
+        """See EngineEnd."""
+        return await asyncio.wrap_future(self._actor.call(method, *arguments))
 
-    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
-        """See EngineLink."""
-        loaded: WeightsLoaded = await self._call("update_weights", update)
-        return loaded
-
-    async def prepare(self) -> str:
-        """See EngineLink."""
-        return str(await self._call("prepare"))
-
-    async def stats(self) -> dict[str, float]:
-        """See EngineLink."""
-        return dict(await self._call("stats"))
-
-    async def reset(self) -> None:
-        """See EngineLink."""
-        await self._call("reset")
+    def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
+        """See EngineEnd."""
+        return self._actor.stream(method, *arguments)
 
     async def close(self) -> None:
         """End the engine, then the actor."""
-        with contextlib.suppress(TimeoutError, ray.exceptions.RayError):
-            await asyncio.wait_for(self._actor.close.remote(), _CLOSE_TIMEOUT_S)
-        ray.kill(self._actor)
+        with contextlib.suppress(TimeoutError, StageError):
+            await asyncio.wait_for(self.call("close"), _CLOSE_TIMEOUT_S)
+        self._actor.kill()
 
     async def kill(self) -> None:
-        """See EngineLink; the engine's processes die with the actor."""
-        ray.kill(self._actor)
-
-    async def _call(self, method: str, *arguments: object) -> Any:
-        try:
-            return await getattr(self._actor, method).remote(*arguments)
-        except ray.exceptions.RayError as error:
-            raise fault_of(error) from error
+        """See EngineEnd; the engine's processes die with the actor."""
+        self._actor.kill()
 
 
-def num_ray_gpus() -> int:
-    """The GPUs that Ray gives out."""
-    return int(ray.cluster_resources().get("GPU", 0))
-
-
-async def start_actor(settings: EngineSettings, environment: Mapping[str, str], num_gpus: float) -> ActorLink:
+async def start_actor(
+    settings: EngineSettings, environment: Mapping[str, str], num_gpus: float
+) -> EngineLink:
     """Start an actor with its share of a GPU and load the engine there; raises StageError when that fails."""
-    # Ray's decorator makes a class of its own, which type checkers do not see.
-    actor_class: Any = VllmActor
-    options = {"runtime_env": {"env_vars": dict(environment)}, "num_gpus": num_gpus}
-    actor = actor_class.options(**options).remote()
+    target = f"{__name__}:{EngineActor.__name__}"
+    actor = RayProcess(target, environment=environment, options={"num_gpus": num_gpus})
     try:
-        return ActorLink(actor, await actor.start.remote(settings))
-    except BaseException as error:
-        ray.kill(actor)
-        if isinstance(error, ray.exceptions.RayError):
-            raise fault_of(error) from error
+        return EngineLink(RayEnd(actor, await asyncio.wrap_future(actor.call("start", settings))))
+    except BaseException:
+        actor.kill()
         raise
-
-
-def fault_of(error: ray.exceptions.RayError) -> StageError:
-    """What happened in the actor, or to it or its node; Ray's own text is its whole traceback."""
-    if isinstance(error, ray.exceptions.RayTaskError):
-        return StageError(f"{type(error.cause).__name__}: {error.cause}")
-    # What follows the first lines is the log of the node.
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()][:_CAUSE_LINES]
-    return EngineGoneError(f"{type(error).__name__}: {'; '.join(lines)}"[:_CAUSE_LENGTH])

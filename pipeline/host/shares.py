@@ -25,7 +25,7 @@ def choose_device(config: Config) -> str:
     Raises:
         ValueError: "cuda" is asked for on a machine without a CUDA device.
     """
-    if config.cluster.address is not None:
+    if config.cluster.is_joined:
         return config.runtime.device
     available = may_have_gpu() and torch_sees_gpu()
     if config.runtime.device == "cuda" and not available:
@@ -41,6 +41,11 @@ def torch_sees_gpu() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+def uses_ray(config: Config, device: str) -> bool:
+    """Whether trainer ranks and generators are Ray's: where it is asked for, or there are several GPUs."""
+    return config.cluster.address is not None or num_gpus(device) > 1
 
 
 def num_gpus(device: str) -> int:
@@ -129,7 +134,7 @@ def sends_weights(config: Config, device: str, num_gpus: int) -> bool:
     transport = config.runtime.weight_transport
     if device == "cpu" or transport == "file":
         return transport == "collective"
-    has_own_gpus = config.cluster.address is not None or gpu_shares(config, num_gpus).rank == 1.0
+    has_own_gpus = config.cluster.is_joined or gpu_shares(config, num_gpus).rank == 1.0
     if transport == "collective" and not has_own_gpus:
         raise ValueError(
             "runtime.weight_transport: value collective: generators share their GPUs with trainer ranks, and "
@@ -162,6 +167,6 @@ def cpu_threads(config: Config, num_cores: int) -> CpuThreads:
 
 def is_shared(config: Config, device: str, num_gpus: int) -> bool:
     """Whether generation and training compete for the same cores or the same GPU."""
-    if config.cluster.address is not None or config.runtime.placement == "split":
+    if config.cluster.is_joined or config.runtime.placement == "split":
         return False
     return device == "cpu" or gpu_shares(config, num_gpus).rank < 1.0

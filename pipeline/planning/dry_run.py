@@ -44,7 +44,7 @@ def run_dry(resolved: Resolved, gpu_memory: str | None) -> int:
     """
     config = resolved.config
     machine = this_machine(_parsed(gpu_memory))
-    if config.cluster.address is not None:
+    if config.cluster.is_joined:
         # Its processes are spread over nodes that this one does not know.
         machine = Machine(host_bytes=None, gpu_bytes=machine.gpu_bytes)
     shape = find_shape(config.model)

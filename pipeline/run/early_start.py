@@ -1,7 +1,7 @@
 """The first thing a run does: start what takes long, then import the rest of the run beside it.
 
 The engine's process imports vLLM while this process imports, reads its configuration's tasks and looks at the
-sandbox. Ray, which has many servers, is started by the first stage that waits for it. Nothing of it holds a
+sandbox. Ray, where a run wants it, is started by the first stage that waits for it. Nothing of it holds a
 model yet: a run that is refused costs no more than before.
 """
 
@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 
 from configs.schema import Config
 from pipeline.errors import StageError
@@ -26,7 +26,7 @@ _CLOSE_TIMEOUT_S = 20.0
 
 
 class Launched:
-    """What was started early: the engine's host (None where it is Ray's or resident), and Ray."""
+    """What was started early: the engine's host (None where it is Ray's or resident), and Ray if wanted."""
 
     def __init__(
         self,
@@ -94,7 +94,9 @@ def launched(config: Config) -> Iterator[Launched]:
     """Start early what ``config`` needs; what is not taken is ended on the way out."""
     # Ray does this where it is started by the main thread: leave in good order.
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    with guarded():
+    # The processes of this machine end with this one; some of Ray's do not.
+    may_use_ray = config.cluster.address is not None or may_have_gpu()
+    with guarded() if may_use_ray else nullcontext():
         early = Launched(
             _launch_host(config),
             config.cluster.address,

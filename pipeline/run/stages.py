@@ -2,10 +2,10 @@
 
     engine's process ─► vLLM ─► model ─┐
     reward workers ────────────────────┼─► first scored rollout
-    Ray ─► trainer (may be the last: it is first needed when a step's groups are there)
+    (Ray ─►) trainer (may be the last: it is first needed when a step's groups are there)
 
-On a cluster generators and reward workers are Ray's as well. With few cores Ray and the trainer wait until
-the engine is at work: they would only take the processor from it.
+All are processes of this machine, or Ray's where ``cluster.address`` asks for it. With few cores the trainer
+waits until the engine is at work: it would only take the processor from it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,21 +26,19 @@ from curriculum.stages import refuse_empty_stages
 from curriculum.task import Task
 from pipeline.errors import TrainerDiedError
 from pipeline.evaluation.heldout import heldout_tasks, refuse_long_prompts
-from pipeline.evaluation.scorers import check_sandbox
+from pipeline.evaluation.scorers import check_sandbox, reward_worker_starter
 from pipeline.generation.generator import Generator
 from pipeline.generation.start import running_generator
 from pipeline.host import startup
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.restarts import RestartLimit
-from pipeline.host.shares import check_tensor_parallel, choose_device
+from pipeline.host.shares import check_tensor_parallel, choose_device, uses_ray
 from pipeline.models.check import refuse_damaged_model
 from pipeline.models.prompt_tokenizer import PromptTokenizer, find_model
 from pipeline.run.early_start import Launched
 from pipeline.training.loader_checks import refuse_unusable_loaders
 from rewards.custom import load_custom
-from rewards.local_worker import LocalWorker
 from rewards.pool import RewardPool
-from rewards.worker import StartWorker
 
 if TYPE_CHECKING:
     from pipeline.cluster.places import ClusterPlaces
@@ -153,7 +150,7 @@ async def running_stages(
         scorer = _begin(stack, start, RewardPool.close, is_waited_for=True)
         has_few_cores = len(os.sched_getaffinity(0)) < _MANY_CORES
         first = {generator, scorer} if has_few_cores and not is_trainer_first else set()
-        ready = _ready_for_trainer(early, first, after_ray)
+        ready = _ready_for_trainer(early if uses_ray(config, device) else None, first, after_ray)
         trainer = _begin(
             stack,
             _start_trainer(config, model_path, device, ready, places, restarts),
@@ -207,7 +204,7 @@ async def _places(
     config: Config, device: str, early: Launched, stack: AsyncExitStack
 ) -> ClusterPlaces | None:
     """The places of a cluster, given back at the end; None where there is none."""
-    if config.cluster.address is None:
+    if not config.cluster.is_joined:
         return None
     await asyncio.to_thread(early.wait_for_ray)
     # Imported here: most runs know no other node.
@@ -228,7 +225,7 @@ async def _generator(
     places: ClusterPlaces | None,
     stack: AsyncExitStack,
 ) -> Generator:
-    if device == "cuda":
+    if uses_ray(config, device):
         await asyncio.to_thread(early.wait_for_ray)
     with startup.span("driver", "wait for the engine"):
         return await stack.enter_async_context(
@@ -237,14 +234,15 @@ async def _generator(
 
 
 async def _ready_for_trainer(
-    early: Launched, first: set[asyncio.Task[Any]], after_ray: Callable[[], None]
+    ray: Launched | None, first: set[asyncio.Task[Any]], after_ray: Callable[[], None]
 ) -> None:
-    """Return when Ray runs; it may start when what comes ``first`` has ended, well or not."""
+    """Return when what comes ``first`` has ended, well or not, and then Ray runs, where it is wanted."""
     if first:
         await asyncio.wait(first)
         await asyncio.sleep(_HEAD_START_S)
-    await asyncio.to_thread(early.wait_for_ray)
-    after_ray()
+    if ray is not None:
+        await asyncio.to_thread(ray.wait_for_ray)
+        after_ray()
 
 
 async def _start_trainer(
@@ -256,7 +254,7 @@ async def _start_trainer(
     restarts: RestartLimit,
 ) -> TrainerHandle:
     await ready
-    # Imported here: Ray's libraries are not needed before.
+    # Imported here: not needed before.
     from pipeline.training.handle import start_trainer
 
     asked_s = time.time()
@@ -281,22 +279,12 @@ def _start_scorer(config: Config, reward_cache: Path, note: Callable[[str, str],
         cache_file=reward_cache,
         timeout_s=config.runtime.reward_timeout_s,
         startup_timeout_s=config.runtime.startup_timeout_s,
-        start_worker=_worker_starter(config),
+        start_worker=reward_worker_starter(config.cluster),
         on_restart=lambda text: note("restart", f"{text}; {why_killed(num_kills)}"),
     )
     for number, pid in enumerate(scorer.worker_pids):
         _note_child(f"reward worker {number}", "process, imports, sandbox", pid, asked_s)
     return scorer
-
-
-def _worker_starter(config: Config) -> StartWorker:
-    """Reward workers are processes of this machine, or actors anywhere on a cluster."""
-    if config.cluster.address is None:
-        return LocalWorker
-    # Imported here: most runs know no other node.
-    from rewards.ray_worker import RayWorker
-
-    return partial(RayWorker, node_resource=config.cluster.reward_resource)
 
 
 def _note_child(process: str, name: str, pid: int, asked_s: float) -> None:

@@ -1,6 +1,6 @@
 """The draft model of speculative decoding learns from the run's own completions, so that it keeps up.
 
-    TrainerActor.step ─► DraftLearner.take          TrainerActor.publish ─► DraftLearner.exchange
+    TrainerRank.step ─► DraftLearner.take           TrainerRank.publish ─► DraftLearner.exchange
         (the samples of a step)                         ├─► a thread: one optimiser step, weights to a file
                                                         └─► WeightUpdate.draft_path, with a later version
 

@@ -4,7 +4,8 @@
 
 A step is one collective after the other, so a rank that fails or falls silent holds up all of them: the call
 ends at once then, with an error that names the rank, and all ranks are ended. They can be started again, and
-are then as at the start of the run, until ``load``.
+are then as at the start of the run, until ``load``. Each is a process of this machine, or where there is Ray
+an actor.
 """
 
 from __future__ import annotations
@@ -12,24 +13,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import ray
-
 from configs.schema import Config
-from pipeline.errors import TrainerDiedError, TrainerError, TrainerLostError
-from pipeline.host.limits import num_oom_kills, why_killed
-from pipeline.host.shares import cpu_threads, gpu_shares, sends_weights
+from pipeline.errors import StageError, TrainerDiedError, TrainerError, TrainerLostError
+from pipeline.host.shares import cpu_threads, gpu_shares, num_gpus, sends_weights, uses_ray
 from pipeline.messages import StepResult, TrainBatch, WeightUpdate
-from pipeline.training.rank import TrainerActor
+from pipeline.processes.local import LocalProcess
+from pipeline.processes.remote import CallFailedError, Remote
 
 if TYPE_CHECKING:
     from pipeline.cluster.places import ClusterPlaces
 
 
-_SAVE_TIMEOUT_S = 600.0
+_RANK = "pipeline.training.rank:TrainerRank"
+_SAVE_LIMIT = (600.0, "fixed")
 # After the first error of a rank: a rank that died makes the others' collectives fail, sometimes sooner
 # than its own death is known.
 _GRACE_S = 5.0
@@ -50,8 +51,7 @@ class TrainerHandle:
         self._runtime = config.runtime
         self._model_path = model_path
         self._device = device
-        self._actors: list[Any] = []
-        self._num_oom_kills = 0
+        self._ranks: list[Remote] = []
         self._sends = False
         self.pids: tuple[int, ...] = ()
 
@@ -63,10 +63,8 @@ class TrainerHandle:
         """
         self.close()
         self.pids = ()
-        self._num_oom_kills = num_oom_kills()
-        num_gpus = int(ray.cluster_resources().get("GPU", 0))
-        self._sends = sends_weights(self._config, self._device, num_gpus)
-        self._actors = _make_actors(self._config, self._model_path, self._device, self._places)
+        self._sends = sends_weights(self._config, self._device, num_gpus(self._device))
+        self._ranks = _make_ranks(self._config, self._model_path, self._device, self._places)
         try:
             await self._meet_and_load()
         except BaseException:
@@ -76,29 +74,19 @@ class TrainerHandle:
     async def _meet_and_load(self) -> None:
         limit = (self._runtime.startup_timeout_s, "runtime.startup_timeout_s")
         meeting_point: tuple[str, int] | None = None
-        if len(self._actors) > 1:
-            meeting_point = await self._one(self._actors[0].open.remote(), "start", *limit)
-        self.pids = tuple(await self._all(lambda actor: actor.start.remote(meeting_point), "start", *limit))
+        if len(self._ranks) > 1:
+            (meeting_point,) = await self._wait([self._ranks[0].call("open")], "start", *limit)
+        self.pids = tuple(await self._all("start", meeting_point, what="start", limit=limit))
 
     async def accumulate(self, batch: TrainBatch) -> None:
         """Add the gradient of an earlier part of a step, within ``runtime.train_step_timeout_s``."""
-        shared = ray.put(batch)
-        await self._all(
-            lambda actor: actor.accumulate.remote(shared),
-            f"part {batch.part} of step {batch.step}",
-            self._runtime.train_step_timeout_s,
-            "runtime.train_step_timeout_s",
-        )
+        what = f"part {batch.part} of step {batch.step}"
+        await self._all("accumulate", batch, what=what, limit=self._step_limit)
 
     async def step(self, batch: TrainBatch) -> StepResult:
         """Train on ``batch``, a step or its last part, within ``runtime.train_step_timeout_s``."""
-        shared = ray.put(batch)
-        results: list[StepResult] = await self._all(
-            lambda actor: actor.step.remote(shared),
-            f"step {batch.step}",
-            self._runtime.train_step_timeout_s,
-            "runtime.train_step_timeout_s",
-        )
+        what = f"step {batch.step}"
+        results: list[StepResult] = await self._all("step", batch, what=what, limit=self._step_limit)
         return results[0]
 
     async def publish(self, directory: str) -> WeightUpdate:
@@ -107,20 +95,15 @@ class TrainerHandle:
         They are in ``directory`` then, or the first rank sends them to whoever asks: see
         ``runtime.weight_transport``.
         """
-        updates: list[WeightUpdate] = await self._all(
-            lambda actor: (actor.offer if self._sends else actor.publish).remote(directory),
-            "publish",
-            self._runtime.weight_update_timeout_s,
-            "runtime.weight_update_timeout_s",
-        )
+        method = "offer" if self._sends else "publish"
+        limit = (self._runtime.weight_update_timeout_s, "runtime.weight_update_timeout_s")
+        updates: list[WeightUpdate] = await self._all(method, directory, what="publish", limit=limit)
         return updates[0]
 
     async def save(self, folder: Path, step: int) -> Path:
         """Write the checkpoint of ``step`` to ``folder``."""
         what = f"save of step {step}"
-        paths = await self._all(
-            lambda actor: actor.save.remote(_path(folder), step), what, _SAVE_TIMEOUT_S, "fixed"
-        )
+        paths = await self._all("save", _path(folder), step, what=what, limit=_SAVE_LIMIT)
         return Path(paths[0])
 
     async def save_beside(self, folder: Path, step: int) -> Path:
@@ -129,48 +112,42 @@ class TrainerHandle:
         With several ranks it waits for what they are doing, since they save together. Raises TrainerError
         where the weights are those of another step by then.
         """
-        if len(self._actors) != 1:
+        if len(self._ranks) != 1:
             return await self.save(folder, step)
-        what = f"save of step {step}"
-        call = self._actors[0].save_beside.remote(_path(folder), step)
-        return Path(await self._one(call, what, _SAVE_TIMEOUT_S, "fixed"))
+        call = self._ranks[0].call_beside("save_beside", _path(folder), step)
+        (path,) = await self._wait([call], f"save of step {step}", *_SAVE_LIMIT)
+        return Path(path)
 
     async def load(self, folder: Path) -> int:
         """Go on from the checkpoint in ``folder``; returns its step."""
-        what = f"load of {folder}"
-        steps = await self._all(
-            lambda actor: actor.load.remote(_path(folder)), what, _SAVE_TIMEOUT_S, "fixed"
-        )
+        steps = await self._all("load", _path(folder), what=f"load of {folder}", limit=_SAVE_LIMIT)
         return int(steps[0])
 
     def close(self) -> None:
         """End the ranks' processes."""
-        for actor in self._actors:
-            ray.kill(actor)
-        self._actors = []
+        for rank in self._ranks:
+            rank.kill()
+        self._ranks = []
 
-    async def _one(self, call: Awaitable[Any], what: str, timeout_s: float, setting: str) -> Any:
-        (result,) = await self._wait([call], what, timeout_s, setting)
-        return result
+    @property
+    def _step_limit(self) -> tuple[float, str]:
+        return self._runtime.train_step_timeout_s, "runtime.train_step_timeout_s"
 
-    async def _all(
-        self, send: Callable[[Any], Awaitable[Any]], what: str, timeout_s: float, setting: str
-    ) -> Any:
-        return await self._wait([send(actor) for actor in self._actors], what, timeout_s, setting)
+    async def _all(self, method: str, *arguments: object, what: str, limit: tuple[float, str]) -> Any:
+        return await self._wait([rank.call(method, *arguments) for rank in self._ranks], what, *limit)
 
-    async def _wait(self, calls: Sequence[Awaitable[Any]], what: str, timeout_s: float, setting: str) -> Any:
+    async def _wait(self, calls: Sequence[Future[Any]], what: str, timeout_s: float, setting: str) -> Any:
         """The answers to ``calls``, the first of them to rank 0 and so on."""
         if not calls:
             raise TrainerLostError(f"the trainer: {what}: its processes have ended")
-        tasks = [asyncio.ensure_future(call) for call in calls]
+        tasks = [asyncio.wrap_future(call) for call in calls]
         try:
             done, pending = await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_EXCEPTION)
             if any(task.exception() for task in done):
                 await asyncio.wait(tasks, timeout=_GRACE_S)
                 rank, error = _culprit(tasks)
-                if isinstance(error, ray.exceptions.RayTaskError):
-                    raise TrainerError(f"{self._name(rank)}: {what}: {error.cause}") from error
-                raise TrainerDiedError(f"{self._name(rank)}: {what}: {self._obituary(error)}") from error
+                kind = TrainerError if isinstance(error, CallFailedError) else TrainerDiedError
+                raise kind(f"{self._name(rank)}: {what}: {error}") from error
             if pending:
                 late = [rank for rank, task in enumerate(tasks) if not task.done()]
                 names = ", ".join([self._name(rank) for rank in await self._silent(late)])
@@ -190,21 +167,16 @@ class TrainerHandle:
         """
 
         async def answers(rank: int) -> bool:
-            with contextlib.suppress(ray.exceptions.RayError, TimeoutError):
-                return bool(await asyncio.wait_for(self._actors[rank].answer.remote(), _PROBE_TIMEOUT_S))
+            with contextlib.suppress(StageError, TimeoutError):
+                answer = asyncio.wrap_future(self._ranks[rank].call_beside("answer"))
+                return bool(await asyncio.wait_for(answer, _PROBE_TIMEOUT_S))
             return False
 
         answered = await asyncio.gather(*[answers(rank) for rank in late])
         return [rank for rank, is_alive in zip(late, answered, strict=True) if not is_alive] or list(late)
 
-    def _obituary(self, error: BaseException) -> str:
-        """Why a rank is gone. Ray knows whether it was its own memory monitor, and little else."""
-        if isinstance(error, ray.exceptions.OutOfMemoryError):
-            return f"Ray has ended its process for want of memory: {str(error).splitlines()[0]}"
-        return f"its process died: {why_killed(self._num_oom_kills)}"
-
     def _name(self, rank: int) -> str:
-        of = f"rank {rank} of {len(self._actors)}, " if len(self._actors) > 1 else ""
+        of = f"rank {rank} of {len(self._ranks)}, " if len(self._ranks) > 1 else ""
         return f"the trainer ({of}process {self.pids[rank]})" if self.pids else f"the trainer ({of}starting)"
 
 
@@ -223,39 +195,38 @@ async def start_trainer(
     return handle
 
 
-def _make_actors(config: Config, model_path: str, device: str, places: ClusterPlaces | None) -> list[Any]:
+def _make_ranks(config: Config, model_path: str, device: str, places: ClusterPlaces | None) -> list[Remote]:
     num_ranks = config.runtime.trainer_ranks
-    options = _options(config, device, num_ranks, shares_gpus=places is None)
-    of_place = [{} if places is None else places.rank_options(rank) for rank in range(num_ranks)]
-    num_threads = int(options["runtime_env"]["env_vars"]["OMP_NUM_THREADS"])
-    # Ray's decorator makes a class of its own, which type checkers do not see.
-    actor_class: Any = TrainerActor
-    return [
-        actor_class.options(**options, **of_place[rank]).remote(
-            config, model_path, device, num_threads, rank, num_ranks
-        )
-        for rank in range(num_ranks)
-    ]
+    # OpenMP reads it before any code of ours, and Ray sets it to 1 for actors without CPUs.
+    num_threads = max(cpu_threads(config, len(os.sched_getaffinity(0))).trainer // num_ranks, 1)
+    environment = _environment(device, num_threads)
+    ranks: list[Remote] = []
+    for rank in range(num_ranks):
+        arguments = (config, model_path, device, num_threads, rank, num_ranks)
+        if uses_ray(config, device):
+            # Imported here: most runs do without Ray.
+            from pipeline.processes.ray_remote import RayProcess
+
+            options = _ray_options(config, device) if places is None else places.rank_options(rank)
+            ranks.append(RayProcess(_RANK, *arguments, environment=environment, options=options))
+        else:
+            ranks.append(LocalProcess(_RANK, *arguments, environment=environment))
+    return ranks
 
 
-def _options(config: Config, device: str, num_ranks: int, *, shares_gpus: bool) -> dict[str, Any]:
-    """Ray's options for a rank: its threads, and where ``shares_gpus`` what it takes of one."""
-    num_threads = cpu_threads(config, len(os.sched_getaffinity(0))).trainer
-    # Ray sets OMP_NUM_THREADS to 1 for actors without CPUs, and OpenMP reads it before any code of ours.
-    environment = {
-        "OMP_NUM_THREADS": str(max(num_threads // num_ranks, 1)),
-        "TOKENIZERS_PARALLELISM": "false",
-    }
+def _environment(device: str, num_threads: int) -> dict[str, str]:
+    environment = {"OMP_NUM_THREADS": str(num_threads), "TOKENIZERS_PARALLELISM": "false"}
     if device == "cpu":
         # The generator shares the cores: threads that spin at a barrier would take them from it.
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
         # PyTorch asks for huge pages: the step's large tensors are new at every micro-batch.
         environment["THP_MEM_ALLOC_ENABLE"] = "1"
-    options: dict[str, Any] = {"runtime_env": {"env_vars": environment}}
-    if device == "cuda" and shares_gpus:
-        num_gpus = int(ray.cluster_resources().get("GPU", 0))
-        options["num_gpus"] = gpu_shares(config, num_gpus).rank
-    return options
+    return environment
+
+
+def _ray_options(config: Config, device: str) -> dict[str, Any]:
+    """What a rank takes of a GPU of this machine."""
+    return {"num_gpus": gpu_shares(config, num_gpus(device)).rank} if device == "cuda" else {}
 
 
 def _path(folder: Path) -> str:
@@ -270,4 +241,4 @@ def _culprit(tasks: Sequence[asyncio.Future[Any]]) -> tuple[int, BaseException]:
         for rank, task in enumerate(tasks)
         if task.done() and (error := task.exception()) is not None
     ]
-    return min(errors, key=lambda item: isinstance(item[1], ray.exceptions.RayTaskError))
+    return min(errors, key=lambda item: isinstance(item[1], CallFailedError))

@@ -1,7 +1,7 @@
 """One rank of the trainer in a process of its own.
 
-The actor dies with the driver that made it. Ray does not restart it, because its weights would be lost: the
-run goes back to a checkpoint with new ranks.
+The process dies with the driver that made it. Nobody restarts it alone, because its weights would be lost:
+the run goes back to a checkpoint with new ranks.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import ray
 
 from configs.schema import Config
 from pipeline.messages import StepResult, TrainBatch, WeightUpdate
@@ -23,12 +21,8 @@ if TYPE_CHECKING:
     from pipeline.weights.exchange import WeightServer
 
 
-@ray.remote(num_cpus=0, max_restarts=0, concurrency_groups={"probe": 1})
-class TrainerActor:
-    """One Trainer; calls run one after another, but for ``answer`` and ``save_beside``.
-
-    Every rank gets the same calls.
-    """
+class TrainerRank:
+    """One Trainer; every rank gets the same calls. ``answer`` and ``save_beside`` may run beside another."""
 
     def __init__(
         self, config: Config, model_path: str, device: str, num_threads: int, rank: int, num_ranks: int
@@ -51,7 +45,7 @@ class TrainerActor:
         """Open the meeting point of the ranks; returns its host and port."""
         from pipeline.weights.group import open_store
 
-        host = ray.util.get_node_ip_address()
+        host = self._host()
         self._store = open_store(host, self._config.runtime.startup_timeout_s)
         return host, self._store.port
 
@@ -63,7 +57,7 @@ class TrainerActor:
 
         ranks: Ranks = OneRank() if meeting_point is None else self._join(*meeting_point)
         model_path = self._model_path
-        if self._config.cluster.address is not None and not Path(model_path).is_dir():
+        if self._config.cluster.is_joined and not Path(model_path).is_dir():
             # The driver's folder is the driver's node's.
             model_path = str(find_model(self._config.model))
         self._trainer = Trainer(self._config, model_path, self._device, ranks=ranks, tries_layouts=True)
@@ -72,7 +66,6 @@ class TrainerActor:
             self._draft = self._load_draft()
         return os.getpid()
 
-    @ray.method(concurrency_group="probe")  # type: ignore[untyped-decorator]
     def answer(self) -> bool:
         """Answer beside whatever call is running: the process is there and is not stopped."""
         return True
@@ -127,14 +120,13 @@ class TrainerActor:
         on_host = ((name, weight.detach().to("cpu", self._dtype)) for name, weight in weights)
         if self._server is None:
             timeout_s = self._config.runtime.weight_update_timeout_s
-            self._server = WeightServer(ray.util.get_node_ip_address(), self._device, timeout_s)
+            self._server = WeightServer(self._host(), self._device, timeout_s)
         return self._with_draft(self._server.offer(on_host, version, self._dtype), directory)
 
     def save(self, folder: str, step: int) -> str:
         """See Trainer.save."""
         return str(self._loaded.save(folder, step))
 
-    @ray.method(concurrency_group="probe")  # type: ignore[untyped-decorator]
     def save_beside(self, folder: str, step: int) -> str:
         """See Trainer.save_beside."""
         return str(self._loaded.save_beside(folder, step))
@@ -147,6 +139,15 @@ class TrainerActor:
     def _loaded(self) -> Trainer:
         assert self._trainer is not None, "start comes first"
         return self._trainer
+
+    def _host(self) -> str:
+        """Where the other ranks and the generators find this process."""
+        if not self._config.cluster.is_joined:
+            return "127.0.0.1"
+        # Imported here: on one machine there may be no Ray.
+        import ray
+
+        return str(ray.util.get_node_ip_address())
 
     def _with_draft(self, update: WeightUpdate, directory: str) -> WeightUpdate:
         if self._draft is None:

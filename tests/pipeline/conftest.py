@@ -1,7 +1,4 @@
-"""One vLLM for all tests of this folder: starting it costs more than everything they ask of it.
-
-It is gone before other folders start a Ray of their own.
-"""
+"""One vLLM for all tests of this folder: starting it costs more than everything they ask of it."""
 
 from __future__ import annotations
 
@@ -11,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import ray
 
 from configs.schema import Config
-from pipeline.cluster.ray_start import start_ray
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
 from pipeline.models.find import resolve_model
 
@@ -34,10 +29,8 @@ def vllm_engine() -> Iterator[RunningEngine]:
         {"generation": {"dtype": "float32", "max_completion_length": 128, "max_num_seqs": 16}}
     )
     model_path = resolve_model(config.model)
-    start_ray()
     loop = asyncio.new_event_loop()
     generator = loop.run_until_complete(start_vllm_generator(config, str(model_path), "cpu"))
     yield RunningEngine(generator=generator, model_path=model_path, loop=loop)
     loop.run_until_complete(generator.close())
     loop.close()
-    ray.shutdown()

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 
-from pipeline.generation.host import die_with_parent, serve
+from pipeline.generation.host import die_with_parent, serve_engine
 from pipeline.generation.settings import EngineSettings
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 
@@ -107,4 +107,4 @@ class FakeEngine:
 
 if __name__ == "__main__":
     die_with_parent(15)
-    serve(int(sys.argv[1]), FakeEngine)
+    serve_engine(int(sys.argv[1]), FakeEngine)

@@ -14,11 +14,13 @@ import pytest
 
 from configs.schema import ExecutionConfig, RewardCacheConfig, RewardsConfig
 from curriculum.task import Task
+from pipeline.evaluation.scorers import local_reward_worker
 from rewards.breaker import CircuitBreaker, RewardsBrokenError
 from rewards.execution import start_sandbox
 from rewards.pool import RewardPool
 from rewards.result import RewardResult, infra_error
 from rewards.scorer import Scorer
+from rewards.worker import StartWorker
 from sandbox.result import CallTest, Outcome
 
 TASK = Task(
@@ -43,12 +45,14 @@ def make_pool(
     cache: RewardCacheConfig | None = None,
     cache_file: Path | None = None,
     rewards: RewardsConfig | None = None,
+    start_worker: StartWorker = local_reward_worker,
 ) -> RewardPool:
     return RewardPool(
         rewards or RewardsConfig(),
         ExecutionConfig(timeout=cpu_s),
         cache or RewardCacheConfig(max_size=1000),
         num_workers,
+        start_worker=start_worker,
         cache_file=cache_file,
         timeout_s=timeout_s,
     )
@@ -319,7 +323,10 @@ def test_the_breaker_opens_at_half_and_names_the_most_frequent_reason() -> None:
 def test_a_worker_that_does_not_start_is_reported_with_its_reason() -> None:
     with pytest.raises(RewardsBrokenError, match="no_such_package"):
         RewardPool(
-            RewardsConfig(), ExecutionConfig(modules=["no_such_package"]), RewardCacheConfig(), num_workers=1
+            RewardsConfig(),
+            ExecutionConfig(modules=["no_such_package"]),
+            RewardCacheConfig(),
+            start_worker=local_reward_worker,
         )
 
 

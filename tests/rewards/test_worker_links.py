@@ -7,15 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import ray
 
-from configs.schema import ExecutionConfig, RewardsConfig
-from rewards.local_worker import LocalWorker
-from rewards.ray_worker import RayWorker
+from configs.schema import ClusterConfig, ExecutionConfig, RewardsConfig
+from pipeline.cluster.ray_start import running_ray
+from pipeline.evaluation.scorers import reward_worker_starter
 from rewards.worker import CallCancelledError, StartWorker, WorkerCallError, WorkerLink, WorkerLostError
 from tests.rewards.test_pool import BROKEN_TASK, ENDLESS, TASK, answer, descendants, is_running
 
@@ -25,28 +24,18 @@ SLEEPY = answer("a + b").replace(
 )
 WAIT_S = 30.0
 
-Start = Callable[..., WorkerLink]
-
 
 @pytest.fixture(scope="module")
 def ray_runtime() -> Iterator[None]:
-    ray.init(
-        num_cpus=1,
-        object_store_memory=80 * 1024**2,
-        include_dashboard=False,
-        log_to_driver=False,
-        runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
-    )
-    yield
-    ray.shutdown()
+    with running_ray():
+        yield
 
 
-@pytest.fixture(scope="module", params=[LocalWorker, RayWorker])
+@pytest.fixture(scope="module", params=[None, "local"])
 def start_worker(request: pytest.FixtureRequest) -> StartWorker:
-    if request.param is RayWorker:
+    if request.param is not None:
         request.getfixturevalue("ray_runtime")
-    kind: StartWorker = request.param
-    return kind
+    return reward_worker_starter(ClusterConfig(address=request.param))
 
 
 @pytest.fixture(scope="module")
@@ -64,47 +53,44 @@ def wait_until_gone(pids: set[int]) -> None:
 
 
 def test_calls_are_answered_in_their_order_from_another_process(worker: WorkerLink) -> None:
-    info = worker.describe().result(WAIT_S)
+    info = worker.call("describe").result(WAIT_S)
     assert info.pid != os.getpid() and is_running(info.pid) and info.level.startswith("L")
-    scores = [worker.score(TASK, answer(text)) for text in ("a + b", "a - b")]
+    scores = [worker.call("score", TASK, answer(text)) for text in ("a + b", "a - b")]
     assert [one.result(WAIT_S).result.passed for one in scores] == [True, False]
-    assert worker.score(BROKEN_TASK, answer("a")).result(WAIT_S).result.is_infra_error
+    assert worker.call("score", BROKEN_TASK, answer("a")).result(WAIT_S).result.is_infra_error
 
 
 def test_a_call_that_raises_fails_alone(worker: WorkerLink) -> None:
-    wrong = worker.score(TASK, None)  # type: ignore[arg-type]
+    wrong = worker.call("score", TASK, None)
     with pytest.raises(WorkerCallError, match="Error: "):
         wrong.result(WAIT_S)
-    assert worker.score(TASK, answer("a + b")).result(WAIT_S).result.passed
+    assert worker.call("score", TASK, answer("a + b")).result(WAIT_S).result.passed
 
 
-def test_what_is_cancelled_in_time_is_not_begun_and_what_runs_goes_on() -> None:
-    # Ray 2.60 leaves some cancelled calls unsettled until the group's deadline for them, so not with Ray.
-    worker = LocalWorker(RewardsConfig(), ExecutionConfig())
-    running = worker.score(TASK, SLEEPY)
-    waiting = [worker.score(TASK, ENDLESS) for _ in range(5)]
+def test_what_is_cancelled_in_time_is_not_begun_and_what_runs_goes_on(worker: WorkerLink) -> None:
+    running = worker.call("score", TASK, SLEEPY)
+    waiting = [worker.call("score", TASK, ENDLESS) for _ in range(5)]
     for one in waiting:
         worker.cancel(one)
     for one in waiting:
         with pytest.raises(CallCancelledError):
             one.result(WAIT_S)
     assert running.result(WAIT_S).result.passed
-    assert worker.score(TASK, answer("a + b")).result(WAIT_S).result.passed
-    worker.kill()
+    assert worker.call("score", TASK, answer("a + b")).result(WAIT_S).result.passed
 
 
 def test_a_worker_that_is_killed_fails_what_it_held_and_leaves_no_process(start_worker: StartWorker) -> None:
     link = start_worker(RewardsConfig(), ExecutionConfig())
-    pid = link.describe().result(WAIT_S).pid
+    pid = link.call("describe").result(WAIT_S).pid
     family = {pid, *descendants(pid)}
     assert len(family) >= 2, "no sandbox was there"
-    held = [link.score(TASK, SLEEPY) for _ in range(2)]
+    held = [link.call("score", TASK, SLEEPY) for _ in range(2)]
     os.kill(pid, signal.SIGKILL)
     for one in held:
         with pytest.raises(WorkerLostError):
             one.result(WAIT_S)
     with pytest.raises(WorkerLostError):
-        link.score(TASK, answer("a + b")).result(WAIT_S)
+        link.call("score", TASK, answer("a + b")).result(WAIT_S)
     wait_until_gone(family)
     link.kill()
     link.kill()
@@ -113,19 +99,19 @@ def test_a_worker_that_is_killed_fails_what_it_held_and_leaves_no_process(start_
 def test_a_worker_that_does_not_come_up_says_why(start_worker: StartWorker) -> None:
     link = start_worker(RewardsConfig(), ExecutionConfig(modules=["no_such_package"]))
     with pytest.raises((WorkerLostError, WorkerCallError), match="no_such_package"):
-        link.describe().result(WAIT_S)
+        link.call("describe").result(WAIT_S)
     link.kill()
 
 
 OWNER = """
 import sys, time
 from configs.schema import ExecutionConfig, RewardsConfig
-from rewards.local_worker import LocalWorker
+from pipeline.evaluation.scorers import local_reward_worker
 from tests.rewards.test_worker_links import SLEEPY, TASK
 
-link = LocalWorker(RewardsConfig(), ExecutionConfig())
-print(link.describe().result().pid, flush=True)
-link.score(TASK, SLEEPY)
+link = local_reward_worker(RewardsConfig(), ExecutionConfig())
+print(link.call("describe").result().pid, flush=True)
+link.call("score", TASK, SLEEPY)
 time.sleep(100)
 """
 

@@ -23,6 +23,7 @@ from pipeline.cluster.courier import read_files, write_files
 from pipeline.cluster.places import wanted_bundles
 from pipeline.cluster.ray_start import start_ray
 from pipeline.errors import StageError
+from pipeline.host.shares import uses_ray
 from pipeline.messages import WeightUpdate
 from tests.pipeline.tiny_model import save_byte_model
 
@@ -81,6 +82,15 @@ def test_what_is_of_one_machine_only_is_refused_on_a_cluster(
 def test_resources_of_nodes_are_refused_without_a_cluster() -> None:
     with pytest.raises(ValueError, match=r"reward_resource.*nothing without cluster.address"):
         Config.model_validate({"cluster": {"reward_resource": "scores"}})
+
+
+def test_a_ray_that_the_run_starts_itself_is_no_cluster() -> None:
+    runtime = {"keep_alive": True, "attach": True}
+    config = Config.model_validate({"cluster": {"address": "local"}, "runtime": runtime})
+    assert not config.cluster.is_joined and uses_ray(config, "cpu")
+    assert not uses_ray(Config(), "cpu")
+    with pytest.raises(ValueError, match=r"reward_resource.*nothing without cluster.address"):
+        Config.model_validate({"cluster": {"address": "local", "reward_resource": "scores"}})
 
 
 def test_a_cluster_that_does_not_answer_is_named_at_once() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from configs.schema import Config
-from pipeline.generation.client import EngineClient, HostLink, launch
+from pipeline.generation.client import EngineClient, EngineLink, launch
 from pipeline.generation.supervised import SupervisedGenerator
 from pipeline.generation.vllm_generator import VllmGenerator
 from pipeline.host.restarts import RestartLimit
@@ -39,7 +39,7 @@ class Fleet:
         client = await EngineClient.start(host, start_message())
         self.pids.append(client.pid)
         self.children.append((await client.call("state"))[2])
-        return VllmGenerator(HostLink(client), CONFIG)
+        return VllmGenerator(EngineLink(client), CONFIG)
 
     async def supervised(self) -> SupervisedGenerator:
         limit = RestartLimit(3, 600.0, lambda kind, text: self.notes.append(text))

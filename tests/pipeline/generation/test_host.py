@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import StageError
-from pipeline.generation.client import EngineClient, EngineGoneError, LaunchedHost, launch
+from pipeline.generation.client import EngineClient, LaunchedHost, launch
 from pipeline.generation.wire import Start
+from pipeline.processes.remote import ProcessGoneError
 from tests.pipeline.fake_host import COMMAND, settings
 
 ROOT = Path(__file__).parents[3]
@@ -98,7 +99,7 @@ def test_a_method_that_raises_fails_its_call_only(host: LaunchedHost) -> None:
 def test_a_call_that_fails_because_the_engine_has_ended_is_no_failure_of_its_own(host: LaunchedHost) -> None:
     async def scenario() -> None:
         client = await EngineClient.start(host, start_message())
-        with pytest.raises(EngineGoneError):
+        with pytest.raises(ProcessGoneError):
             await client.call("fail_for_good")
         await client.close()
 
@@ -106,7 +107,7 @@ def test_a_call_that_fails_because_the_engine_has_ended_is_no_failure_of_its_own
 
 
 def test_an_engine_that_does_not_load_says_why(host: LaunchedHost) -> None:
-    with pytest.raises(EngineGoneError, match="no such weights"):
+    with pytest.raises(ProcessGoneError, match="no such weights"):
         asyncio.run(EngineClient.start(host, start_message(model="broken")))
     host.kill()
 
@@ -122,10 +123,10 @@ def test_a_host_that_is_killed_fails_every_call_at_once(host: LaunchedHost) -> N
         with pytest.raises(StageError):
             await waiting
         killed = f"process {client.pid} was killed by SIGKILL: .* of memory available"
-        with pytest.raises(EngineGoneError, match=killed):
+        with pytest.raises(ProcessGoneError, match=killed):
             async for _ in stream:
                 pass
-        with pytest.raises(EngineGoneError):
+        with pytest.raises(ProcessGoneError):
             await client.call("state")
         await client.close()
         return int(child)

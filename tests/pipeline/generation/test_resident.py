@@ -16,7 +16,8 @@ import pytest
 
 from pipeline.evaluation.resident_engine import obstacles
 from pipeline.generation import resident
-from pipeline.generation.client import EngineClient, EngineGoneError, launch
+from pipeline.generation.client import EngineClient, launch
+from pipeline.processes.remote import ProcessGoneError
 from tests.pipeline.fake_host import COMMAND, settings
 from tests.pipeline.generation.test_host import ROOT, is_alive, start_message, wait_until_gone
 
@@ -61,7 +62,7 @@ def test_one_engine_is_never_leased_to_two_runs() -> None:
     async def scenario() -> None:
         await keep_one()
         first = await EngineClient.connect(resident.socket_path(0))
-        with pytest.raises(EngineGoneError, match=f"in use by process {os.getpid()}"):
+        with pytest.raises(ProcessGoneError, match=f"in use by process {os.getpid()}"):
             await EngineClient.connect(resident.socket_path(0))
         assert await resident.stop(0) == f"in use by process {os.getpid()}"
         await first.close()
@@ -73,7 +74,7 @@ def test_one_engine_is_never_leased_to_two_runs() -> None:
 
 USER = """
 import asyncio
-from pipeline import resident
+from pipeline.generation import resident
 from pipeline.generation.client import EngineClient
 
 async def main():
@@ -93,7 +94,7 @@ def test_the_lease_and_what_runs_under_it_end_with_a_run_that_is_killed() -> Non
         user = subprocess.Popen([sys.executable, "-c", USER], cwd=ROOT, stdout=subprocess.PIPE, text=True)
         assert user.stdout is not None
         assert await asyncio.to_thread(user.stdout.readline) == "leased\n"
-        with pytest.raises(EngineGoneError, match=f"in use by process {user.pid}"):
+        with pytest.raises(ProcessGoneError, match=f"in use by process {user.pid}"):
             await EngineClient.connect(resident.socket_path(0))
         user.kill()
         user.wait()
@@ -102,7 +103,7 @@ def test_the_lease_and_what_runs_under_it_end_with_a_run_that_is_killed() -> Non
                 try:
                     client = await EngineClient.connect(resident.socket_path(0))
                     break
-                except EngineGoneError:
+                except ProcessGoneError:
                     await asyncio.sleep(0.02)
         assert (await client.call("state"))[1] == 0, "the killed run's stream goes on"
         await client.close()

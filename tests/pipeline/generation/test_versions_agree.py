@@ -5,32 +5,31 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from configs.schema import Config
+from pipeline.generation.client import EngineLink
 from pipeline.generation.dispatch import Dispatcher
 from pipeline.generation.generator import GeneratorError, GeneratorLostError, require_version
 from pipeline.generation.vllm_generator import VllmGenerator
-from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+from pipeline.messages import WeightsLoaded, WeightUpdate
 
 CONFIG = Config.model_validate({"runtime": {"weight_update_timeout_s": 0.3}})
 UPDATE = WeightUpdate(policy_version=3, path="unused", num_bytes=0)
 
 
-class FakeLink:
-    """A way to an engine that answers an update with ``holds``, or, where that is None, never."""
+class FakeEnd:
+    """An engine that answers an update with ``holds``, or, where that is None, never."""
 
     def __init__(self, pid: int, holds: int | None) -> None:
         self.pid = pid
         self._holds = holds
         self.num_given_up = 0
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
-        raise NotImplementedError
-        yield
-
-    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
+    async def call(self, method: str, *arguments: object) -> Any:
+        assert (method, arguments) == ("update_weights", (UPDATE,))
         if self._holds is None:
             try:
                 await asyncio.sleep(3600)
@@ -40,14 +39,9 @@ class FakeLink:
         assert self._holds is not None
         return WeightsLoaded(policy_version=self._holds, pause_s=0.01)
 
-    async def reset(self) -> None:
+    async def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
         raise NotImplementedError
-
-    async def prepare(self) -> str:
-        raise NotImplementedError
-
-    async def stats(self) -> dict[str, float]:
-        raise NotImplementedError
+        yield
 
     async def close(self) -> None:
         raise NotImplementedError
@@ -56,8 +50,12 @@ class FakeLink:
         raise NotImplementedError
 
 
+def generator_of(end: FakeEnd) -> VllmGenerator:
+    return VllmGenerator(EngineLink(end), CONFIG)
+
+
 def test_an_engine_that_answers_with_another_version_is_named() -> None:
-    generator = VllmGenerator(FakeLink(77, holds=2), CONFIG)
+    generator = generator_of(FakeEnd(77, holds=2))
     with pytest.raises(
         GeneratorError, match=r"process 77\) holds weights 2 after the update to 3.*must agree"
     ):
@@ -65,20 +63,20 @@ def test_an_engine_that_answers_with_another_version_is_named() -> None:
 
 
 def test_an_update_without_an_answer_ends_at_its_deadline_and_is_called_off() -> None:
-    link = FakeLink(78, holds=None)
+    end = FakeEnd(78, holds=None)
     started_s = time.monotonic()
     with pytest.raises(
         GeneratorLostError,
         match=r"process 78\) did not load weights 3 within 0 s .runtime.weight_update_timeout_s",
     ):
-        asyncio.run(VllmGenerator(link, CONFIG).update_weights(UPDATE))
+        asyncio.run(generator_of(end).update_weights(UPDATE))
     assert time.monotonic() - started_s < 10
-    assert link.num_given_up == 1
+    assert end.num_given_up == 1
 
 
 def test_all_engines_agree_or_the_ones_that_do_not_are_named() -> None:
     async def update(*holds: int | None) -> WeightsLoaded:
-        generators = [VllmGenerator(FakeLink(80 + n, version), CONFIG) for n, version in enumerate(holds)]
+        generators = [generator_of(FakeEnd(80 + n, version)) for n, version in enumerate(holds)]
         return await Dispatcher(generators, update_timeout_s=5).update_weights(UPDATE)
 
     assert asyncio.run(update(3, 3, 3)) == WeightsLoaded(policy_version=3, pause_s=0.01)

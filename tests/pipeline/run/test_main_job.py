@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -32,10 +34,20 @@ SMALL = (
 )
 
 
-def command(name: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    program = f"import sys; from pipeline.cli import {name}; sys.exit({name}())"
+def command(
+    name: str, *arguments: str, folder: Path, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    program = (
+        f"import sys; from pipeline.cli import {name}; status = {name}(); "
+        "print('Ray was imported:', 'ray' in sys.modules); sys.exit(status)"
+    )
     return subprocess.run(
-        [sys.executable, "-c", program, *arguments], cwd=folder, capture_output=True, text=True, timeout=600
+        [sys.executable, "-c", program, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, **(environment or {})},
     )
 
 
@@ -116,19 +128,28 @@ def test_the_portable_engine_trains_on_policy(tmp_path: Path) -> None:
     assert [row["train/staleness_max"] for row in metrics] == [0.0, 0.0]
 
 
-def test_two_trainer_ranks_train_a_small_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("address", ["null", "local"])
+def test_two_trainer_ranks_train_a_small_model_with_ray_or_without(address: str, tmp_path: Path) -> None:
+    # A socket's path has to be short, so not in tmp_path.
+    sessions = Path(tempfile.mkdtemp())
+    sessions.rmdir()
     settings = ("generation.engine=transformers", "evaluation.enabled=false", "runtime.trainer_ranks=2")
+    where = ("--set", f"cluster.address={address}")
     done = command(
         "train_accelerated",
         *("--run-name", "ranks", "--max-steps", "2", "--model", str(save_byte_model(tmp_path / "model"))),
         *small_settings(),
         *(part for setting in settings for part in ("--set", setting)),
+        *where,
         folder=tmp_path,
+        environment={"RAY_TMPDIR": str(sessions)},
     )
     assert done.returncode == 0, done.stderr[-4000:]
     steps, _ = steps_and_draws(tmp_path / "runs" / "ranks")
     assert steps == [(1, 1), (2, 2)]
     load_model(tmp_path / "runs" / "ranks" / "checkpoints" / "step-000002")
+    is_ray = address == "local"
+    assert sessions.exists() == is_ray and f"Ray was imported: {is_ray}" in done.stdout
 
 
 def test_humaneval_is_sampled_scored_and_written_in_openai_format(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from configs.schema import Config
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
 from pipeline.messages import GenerationRequest, SamplingSettings, TrainBatch, TrainingSample
 from pipeline.training.draft_learning import DraftLearner, DraftModel, spread_texts
-from pipeline.training.rank import TrainerActor
+from pipeline.training.rank import TrainerRank
 from pipeline.weights.files import write_weights
 from pipeline.weights.folder import remove_weights
 from tests.pipeline.generation.test_vllm_speculation import pointed_model
@@ -227,9 +227,6 @@ def test_what_goes_wrong_while_learning_is_raised_where_the_weights_are_asked_fo
 def test_the_trainers_first_rank_learns_from_each_step_and_publishes_what_it_learnt(
     folder: Path, tmp_path: Path
 ) -> None:
-    # The class behind Ray's decorator, in this process.
-    actor_class: Any = TrainerActor
-    rank_class = actor_class.__ray_metadata__.modified_class
     config = make_config(
         generation={"dtype": "float32"},
         acceleration={
@@ -243,15 +240,18 @@ def test_the_trainers_first_rank_learns_from_each_step_and_publishes_what_it_lea
         },
     )
     policy = save_model(tmp_path / "policy", seed=0)
-    rank = rank_class(config, str(policy), "cpu", 1, 0, 1)
+    rank = TrainerRank(config, str(policy), "cpu", 1, 0, 1)
     rank.start(None)
     first, second = BATCH.samples[:2], BATCH.samples[2:]
     rank.accumulate(TrainBatch(step=1, samples=first, num_tokens=25))
     assert rank.step(TrainBatch(step=1, samples=second, num_tokens=23, part=1)).policy_version == 1
-    assert rank.publish(str(tmp_path)).draft_path is None
+    update = rank.publish(str(tmp_path))
+    assert update is not None and update.draft_path is None
+    assert rank._draft is not None
     settled(rank._draft)
     rank.step(replace(BATCH, step=2))
     update = rank.publish(str(tmp_path))
+    assert update is not None and update.draft_path is not None
     assert (update.policy_version, Path(update.draft_path).name) == (2, "draft-000001.safetensors")
     metrics = rank.step(replace(BATCH, step=3)).metrics
     assert metrics["draft/loss"] == pytest.approx(make_draft(folder).learn(BATCH.samples), rel=1e-4)

@@ -12,12 +12,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import ray
 import torch
 from safetensors.torch import load_file
 
 from configs.schema import Config
-from pipeline.cluster.ray_start import start_ray
+from pipeline.cluster.ray_start import running_ray
 from pipeline.errors import TrainerError
 from pipeline.training.handle import TrainerHandle, start_trainer
 from pipeline.training.trainer import Trainer
@@ -33,16 +32,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("policy"))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def private_ray() -> Iterator[None]:
-    start_ray()
-    yield
-    ray.shutdown()
+@pytest.fixture(scope="module", params=[None, "local"])
+def address(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """``cluster.address``: ranks are processes of this machine, or Ray's."""
+    if request.param is None:
+        yield None
+        return
+    with running_ray():
+        yield request.param
 
 
-def two_ranks(**runtime: object) -> Config:
+def two_ranks(address: str | None, **runtime: object) -> Config:
     settings = {"trainer_ranks": 2, "trainer_threads": 2, **runtime}
-    return make_config(runtime=settings, generation={"dtype": "float32"})
+    return make_config(runtime=settings, generation={"dtype": "float32"}, cluster={"address": address})
 
 
 @asynccontextmanager
@@ -80,10 +82,10 @@ async def rank_1_dies_in_a_step(trainer: TrainerHandle) -> None:
 
 
 def test_two_ranks_do_as_one_does_until_one_dies_which_ends_the_step_at_once(
-    folder: Path, tmp_path: Path
+    address: str | None, folder: Path, tmp_path: Path
 ) -> None:
     async def run() -> None:
-        async with started(two_ranks(), folder) as trainer:
+        async with started(two_ranks(address), folder) as trainer:
             assert len(set(trainer.pids)) == 2
             first, last = parts_of(BATCH, (5, 3))
             await trainer.accumulate(first)
@@ -109,9 +111,11 @@ def test_two_ranks_do_as_one_does_until_one_dies_which_ends_the_step_at_once(
     asyncio.run(run())
 
 
-def test_a_rank_that_hangs_is_named_at_the_deadline_and_none_stays_behind(folder: Path) -> None:
+def test_a_rank_that_hangs_is_named_at_the_deadline_and_none_stays_behind(
+    address: str | None, folder: Path
+) -> None:
     async def run() -> None:
-        async with started(two_ranks(train_step_timeout_s=4.0), folder) as trainer:
+        async with started(two_ranks(address, train_step_timeout_s=4.0), folder) as trainer:
             os.kill(trainer.pids[1], signal.SIGSTOP)
             expected = rf"\(rank 1 of 2, process {trainer.pids[1]}\): step 1: no answer within 4 s"
             with pytest.raises(TrainerError, match=expected) as caught:

@@ -1,0 +1,158 @@
+"""Calls over a socket to an object in another process, from any thread.
+
+Two threads carry the messages, so that no caller waits for a process that does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import queue
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from typing import Any
+
+from pipeline.processes.remote import CallCancelledError, CallFailedError, ProcessGoneError
+from pipeline.processes.wire import Answer, Call, Cancel, Cancelled, Done, Failed, Item, frame, receive_from
+
+
+class Connection:
+    """See pipeline.processes.remote.Remote, but for ``kill``.
+
+    ``obituary`` is asked once, in a thread, when the other end has closed ``connection``.
+    """
+
+    def __init__(self, connection: socket.socket, obituary: Callable[[], ProcessGoneError]) -> None:
+        self._connection = connection
+        self._obituary = obituary
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._takers: dict[int, Callable[[Answer | ProcessGoneError], None]] = {}
+        self._ids: dict[Future[Any], int] = {}
+        self._gone: ProcessGoneError | None = None
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        for work in (self._send, self._listen):
+            threading.Thread(target=work, name=f"calls {connection.fileno()}", daemon=True).start()
+
+    def call(self, method: str, *arguments: object) -> Future[Any]:
+        """See Remote."""
+        return self._call(method, arguments, is_beside=False)
+
+    def call_beside(self, method: str, *arguments: object) -> Future[Any]:
+        """See Remote."""
+        return self._call(method, arguments, is_beside=True)
+
+    async def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
+        """See Remote."""
+        loop = asyncio.get_running_loop()
+        answers: asyncio.Queue[Answer | ProcessGoneError] = asyncio.Queue()
+
+        def take(answer: Answer | ProcessGoneError) -> None:
+            with contextlib.suppress(RuntimeError):  # The loop has been closed.
+                loop.call_soon_threadsafe(answers.put_nowait, answer)
+
+        call = Call(call_id=next(self._numbers), method=method, arguments=arguments, is_stream=True)
+        self._begin(call, take)
+        is_done = False
+        try:
+            while True:
+                answer = await answers.get()
+                is_done = not isinstance(answer, Item)
+                if is_done:
+                    value_of(answer)
+                    return
+                yield value_of(answer)
+        finally:
+            if not is_done:
+                self._give_up(call.call_id)
+
+    def cancel(self, call: Future[Any]) -> None:
+        """See Remote."""
+        with self._lock:
+            call_id = self._ids.get(call)
+        if call_id is not None:
+            self._outgoing.put(frame(Cancel(call_id=call_id)))
+
+    def close(self) -> None:
+        """Close this end: what is under way is cancelled over there. Safe to call twice."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def _call(self, method: str, arguments: tuple[object, ...], *, is_beside: bool) -> Future[Any]:
+        answer: Future[Any] = Future()
+        # Who stops waiting for it does not settle it.
+        answer.set_running_or_notify_cancel()
+
+        def take(message: Answer | ProcessGoneError) -> None:
+            with self._lock:
+                self._ids.pop(answer, None)
+            settle(answer, message)
+
+        call = Call(call_id=next(self._numbers), method=method, arguments=arguments, is_beside=is_beside)
+        with self._lock:
+            self._ids[answer] = call.call_id
+        self._begin(call, take)
+        return answer
+
+    def _begin(self, call: Call, take: Callable[[Answer | ProcessGoneError], None]) -> None:
+        message = frame(call)
+        with self._lock:
+            gone = self._gone
+            if gone is None:
+                self._takers[call.call_id] = take
+                self._outgoing.put(message)
+        if gone is not None:
+            take(gone)
+
+    def _give_up(self, call_id: int) -> None:
+        with self._lock:
+            self._takers.pop(call_id, None)
+        self._outgoing.put(frame(Cancel(call_id=call_id)))
+
+    def _send(self) -> None:
+        with contextlib.suppress(OSError):  # It is gone: the listener says so.
+            while (message := self._outgoing.get()) is not None:
+                self._connection.sendall(message)
+
+    def _listen(self) -> None:
+        """Hand out the answers, until the process ends."""
+        with contextlib.suppress(EOFError):
+            while True:
+                answer = receive_from(self._connection)
+                with self._lock:
+                    is_last = not isinstance(answer, Item)
+                    take = (self._takers.pop if is_last else self._takers.get)(answer.call_id, None)
+                # What comes for a stream that was left is let go.
+                if take is not None:
+                    take(answer)
+        gone = self._obituary()
+        self._connection.close()
+        with self._lock:
+            self._gone = gone
+            left = list(self._takers.values())
+            self._takers.clear()
+        self._outgoing.put(None)
+        for take in left:
+            take(gone)
+
+
+def value_of(answer: Answer | ProcessGoneError) -> Any:
+    """What ``answer`` holds; raises what it tells of."""
+    if isinstance(answer, Item | Done):
+        return answer.value
+    if isinstance(answer, Failed):
+        raise CallFailedError(f"{answer.kind}: {answer.text}", answer.kind, answer.trace)
+    if isinstance(answer, Cancelled):
+        raise CallCancelledError("the call was cancelled")
+    raise answer
+
+
+def settle(future: Future[Any], answer: Answer | ProcessGoneError) -> None:
+    """Give ``future`` what ``answer`` holds or tells of."""
+    try:
+        future.set_result(value_of(answer))
+    except Exception as error:
+        future.set_exception(error)

@@ -1,0 +1,142 @@
+"""An object in a Ray actor: on a share of a GPU, or on another node. Needs a running Ray.
+
+The actor takes no CPU of Ray's count: on a small machine it shares the cores with the others instead of
+waiting for them for ever. Ray does not start it again: whoever owns it decides that. It dies with the driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import ray
+
+from pipeline.host.limits import num_oom_kills, why_killed
+from pipeline.processes.connection import settle, value_of
+from pipeline.processes.remote import ProcessGoneError
+from pipeline.processes.serve import Servant
+from pipeline.processes.wire import Answer, Call, Item
+
+_MAX_CALLS = 10_000
+_CAUSE_LINES, _CAUSE_LENGTH = 8, 500
+
+
+class RayServant:
+    """A Servant as Ray's methods; what a call raises comes back as an answer, so what Ray raises is Ray's."""
+
+    def __init__(self, target: str, arguments: tuple[Any, ...]) -> None:
+        self._servant = Servant(target, arguments)
+
+    async def answer(self, call: Call) -> Answer:
+        """See Servant."""
+        self._servant.expect(call)
+        # In a task of its own, which can be cancelled without Ray's knowing.
+        return await asyncio.create_task(self._servant.answer(call))
+
+    @ray.method(num_returns="streaming")  # type: ignore[untyped-decorator]
+    async def answers(self, call: Call) -> AsyncIterator[Answer]:
+        """See Servant."""
+        self._servant.expect(call)
+        async for answer in self._servant.answers(call):
+            yield answer
+
+    async def cancel(self, call_id: int) -> None:
+        """See Servant."""
+        self._servant.cancel(call_id)
+
+
+class RayProcess:
+    """See pipeline.processes.remote.Remote.
+
+    ``target`` is MODULE:CLASS, ``arguments`` are its constructor's, ``options`` are Ray's for the actor;
+    ``environment`` is added to that of Ray's workers.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *arguments: object,
+        environment: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        # The name of the class is what Ray shows of it, in its lists and those of processes.
+        named = type(target.partition(":")[2], (RayServant,), {})
+        actor_class: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(named)
+        settings: dict[str, Any] = {
+            "max_concurrency": _MAX_CALLS,
+            **(options or {}),
+        }
+        if environment:
+            settings["runtime_env"] = {"env_vars": dict(environment)}
+        self._num_oom_kills = num_oom_kills()
+        self._actor = actor_class.options(**settings).remote(target, arguments)
+        self._numbers = itertools.count()
+        self._ids: dict[Future[Any], int] = {}
+
+    def call(self, method: str, *arguments: object) -> Future[Any]:
+        """See Remote."""
+        return self._call(method, arguments, is_beside=False)
+
+    def call_beside(self, method: str, *arguments: object) -> Future[Any]:
+        """See Remote."""
+        return self._call(method, arguments, is_beside=True)
+
+    async def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
+        """See Remote."""
+        call = Call(call_id=next(self._numbers), method=method, arguments=arguments, is_stream=True)
+        is_done = False
+        try:
+            async for reference in self._actor.answers.remote(call):
+                answer: Answer = await reference
+                is_done = not isinstance(answer, Item)
+                if is_done:
+                    value_of(answer)
+                    return
+                yield value_of(answer)
+        except ray.exceptions.RayError as error:
+            is_done = True
+            raise self._obituary(error) from error
+        finally:
+            if not is_done:
+                self._actor.cancel.remote(call.call_id)
+
+    def cancel(self, call: Future[Any]) -> None:
+        """See Remote."""
+        if (call_id := self._ids.get(call)) is not None:
+            self._actor.cancel.remote(call_id)
+
+    def kill(self) -> None:
+        """See Remote."""
+        ray.kill(self._actor, no_restart=True)
+
+    def _call(self, method: str, arguments: tuple[object, ...], *, is_beside: bool) -> Future[Any]:
+        answer: Future[Any] = Future()
+        # Who stops waiting for it does not settle it.
+        answer.set_running_or_notify_cancel()
+        call = Call(call_id=next(self._numbers), method=method, arguments=arguments, is_beside=is_beside)
+        self._ids[answer] = call.call_id
+
+        def take(done: Future[Answer]) -> None:
+            self._ids.pop(answer, None)
+            error = done.exception()
+            if isinstance(error, ray.exceptions.RayError):
+                settle(answer, self._obituary(error))
+            elif error is not None:
+                answer.set_exception(error)
+            else:
+                settle(answer, done.result())
+
+        self._actor.answer.remote(call).future().add_done_callback(take)
+        return answer
+
+    def _obituary(self, error: ray.exceptions.RayError) -> ProcessGoneError:
+        """What happened to the actor or its node. Ray knows what its memory monitor did, and little else."""
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        if isinstance(error, ray.exceptions.OutOfMemoryError):
+            return ProcessGoneError(f"Ray has ended its process for want of memory: {lines[0]}")
+        # What follows the first lines is the log of the node.
+        cause = f"{type(error).__name__}: {'; '.join(lines[:_CAUSE_LINES])}"[:_CAUSE_LENGTH]
+        return ProcessGoneError(f"its process died: {why_killed(self._num_oom_kills)}; {cause}")
