@@ -1,1 +1,1 @@
-"""One way to talk to another process: call, stream, cancel, kill, obituary; a local end and a Ray end."""
+"""One way to talk to another process: call, stream, kill; a local end and a Ray end."""
