@@ -6,7 +6,6 @@ Each case is a real program and the same program tricked, judged by the real ruf
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
 
 import pytest
 
@@ -46,18 +45,6 @@ UNTYPED = (
 DEEP = "def f(x):\n" + "".join("    " * i + f"if x > {i}:\n" for i in range(1, 9)) + "    " * 9 + "return 1\n"
 BRANCHY = "def f(x):\n" + "".join(f"    if x == {i}:\n        return {i * i}\n" for i in range(16))
 LONG = "def f(x):\n" + "".join(f"    x = x * {i} + 1\n" for i in range(80)) + "    return x\n"
-
-
-@pytest.fixture(scope="module")
-def linter() -> Iterator[Linter]:
-    with Linter() as instance:
-        yield instance
-
-
-@pytest.fixture(scope="module")
-def checker() -> Iterator[TypeChecker]:
-    with TypeChecker(timeout_s=60.0) as instance:
-        yield instance
 
 
 def _in_every_line(code: str, comment: str) -> str:
