@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,12 +38,6 @@ def _mbpp(number: int, entry_point: str, solution: str, **fields: object) -> dic
         "plus_input": [],
         **fields,
     }
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxPool]:
-    with SandboxPool() as pool:
-        yield pool
 
 
 def _task(tmp_path: Path, record: dict[str, object]) -> Task:

@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -55,12 +54,6 @@ _TWO_SUM = {
 
 def _pack(value: object) -> str:
     return base64.b64encode(zlib.compress(pickle.dumps(value))).decode()
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxPool]:
-    with SandboxPool() as pool:
-        yield pool
 
 
 def _task(tmp_path: Path, record: dict[str, str]) -> Task:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,6 @@ from curriculum.task import Task
 from curriculum.word_problems.index import word_problems
 from rewards.execution import execution_request, has_passed
 from sandbox.pool import SandboxPool
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxPool]:
-    with SandboxPool() as pool:
-        yield pool
 
 
 def _passes(sandbox: SandboxPool, task: Task, program: str) -> bool:

@@ -67,26 +67,42 @@ def make_byte_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def save_byte_model(folder: Path, seed: int = 0) -> Path:
-    """A random Llama of 2 layers, hidden size 32, that writes bytes."""
+def make_byte_model(
+    seed: int,
+    *,
+    hidden_size: int = 64,
+    intermediate_size: int = 96,
+    num_key_value_heads: int = 2,
+    initializer_range: float,
+    has_end: bool = True,
+) -> LlamaForCausalLM:
+    """A random Llama of 2 layers over the byte tokenizer's tokens; without an end it writes to the limit."""
     tokenizer = make_byte_tokenizer()
     torch.manual_seed(seed)
     settings = LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
+        hidden_size=hidden_size,
+        intermediate_size=intermediate_size,
         num_hidden_layers=2,
         num_attention_heads=2,
-        num_key_value_heads=2,
+        num_key_value_heads=num_key_value_heads,
         max_position_embeddings=512,
+        initializer_range=initializer_range,
         bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id if has_end else None,
+        pad_token_id=tokenizer.pad_token_id if has_end else None,
         tie_word_embeddings=True,
     )
     model: LlamaForCausalLM = LlamaForCausalLM(settings)  # type: ignore[no-untyped-call]
+    model.train(False)
+    return model
+
+
+def save_byte_model(folder: Path, seed: int = 0) -> Path:
+    """A random Llama of 2 layers, hidden size 32, that writes bytes."""
+    model = make_byte_model(seed, hidden_size=32, intermediate_size=64, initializer_range=0.02)
     model.save_pretrained(str(folder))
-    tokenizer.save_pretrained(str(folder))
+    make_byte_tokenizer().save_pretrained(str(folder))
     return folder
 
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +22,6 @@ SLOPPY = (
     "import os\nimport sys\n\n\ndef f(xs=[]):\n    l = 1\n"
     "    try:\n        pass\n    except:\n        pass\n    return xs == None\n"
 )
-
-
-@pytest.fixture(scope="module")
-def linter() -> Iterator[Linter]:
-    with Linter() as instance:
-        yield instance
 
 
 @pytest.mark.parametrize(

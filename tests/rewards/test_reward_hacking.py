@@ -6,7 +6,6 @@ Each case is a real program and the same program tricked, judged by the real ruf
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
 
 import pytest
 
@@ -46,18 +45,11 @@ UNTYPED = (
 DEEP = "def f(x):\n" + "".join("    " * i + f"if x > {i}:\n" for i in range(1, 9)) + "    " * 9 + "return 1\n"
 BRANCHY = "def f(x):\n" + "".join(f"    if x == {i}:\n        return {i * i}\n" for i in range(16))
 LONG = "def f(x):\n" + "".join(f"    x = x * {i} + 1\n" for i in range(80)) + "    return x\n"
+SQUARES = ", ".join(f"{i}: {i * i}" for i in range(17))
 
 
-@pytest.fixture(scope="module")
-def linter() -> Iterator[Linter]:
-    with Linter() as instance:
-        yield instance
-
-
-@pytest.fixture(scope="module")
-def checker() -> Iterator[TypeChecker]:
-    with TypeChecker(timeout_s=60.0) as instance:
-        yield instance
+def returning(expression: str) -> str:
+    return f"def f(x):\n    return {expression}\n"
 
 
 def _in_every_line(code: str, comment: str) -> str:
@@ -224,23 +216,14 @@ COMPLEXITY_TRICKS = {
     ),
     "branchy: conditional expressions": (
         BRANCHY,
-        "def f(x):\n    return " + "".join(f"{i} if x == {i} else " for i in range(16)) + "None\n",
+        returning("".join(f"{i} if x == {i} else " for i in range(16)) + "None"),
     ),
-    "branchy: and-or": (
-        BRANCHY,
-        "def f(x):\n    return " + " or ".join(f"x == {i} and {i}" for i in range(16)) + "\n",
-    ),
-    "branchy: a dict in place": (
-        BRANCHY,
-        "def f(x):\n    return {" + ", ".join(f"{i}: {i * i}" for i in range(17)) + "}[x]\n",
-    ),
-    "branchy: a dict's get": (
-        BRANCHY,
-        "def f(x):\n    return {" + ", ".join(f"{i}: {i * i}" for i in range(17)) + "}.get(x)\n",
-    ),
+    "branchy: and-or": (BRANCHY, returning(" or ".join(f"x == {i} and {i}" for i in range(16)))),
+    "branchy: a dict in place": (BRANCHY, returning("{" + SQUARES + "}[x]")),
+    "branchy: a dict's get": (BRANCHY, returning("{" + SQUARES + "}.get(x)")),
     "branchy: a tuple in place": (
         BRANCHY,
-        "def f(x):\n    return (" + ", ".join(str(i * i) for i in range(17)) + ")[x]\n",
+        returning("(" + ", ".join(str(i * i) for i in range(17)) + ")[x]"),
     ),
     "branchy: pairs picked by a comparison": (
         BRANCHY,
@@ -248,7 +231,7 @@ COMPLEXITY_TRICKS = {
     ),
     "branchy: multiplied comparisons": (
         BRANCHY,
-        "def f(x):\n    return " + " + ".join(f"(x == {i}) * {i * i}" for i in range(16)) + "\n",
+        returning(" + ".join(f"(x == {i}) * {i * i}" for i in range(16))),
     ),
     "branchy: many functions": (
         BRANCHY,
@@ -256,7 +239,7 @@ COMPLEXITY_TRICKS = {
     ),
     "branchy: filters": (
         BRANCHY,
-        "def f(x):\n    return [y for y in [x]" + "".join(f" if y != {i}" for i in range(16)) + "]\n",
+        returning("[y for y in [x]" + "".join(f" if y != {i}" for i in range(16)) + "]"),
     ),
     "branchy: map and filter": (
         BRANCHY,
@@ -291,10 +274,7 @@ COMPLEXITY_TRICKS = {
         + ", ".join(f"x := x * {i} + 1" for i in range(80)).replace("x :=", "(x :=").replace("+ 1", "+ 1)")
         + ")[-1]\n",
     ),
-    "long: one expression": (
-        LONG,
-        "def f(x):\n    return " + "(" * 79 + "x" + "".join(f" * {i} + 1)" for i in range(79)) + "\n",
-    ),
+    "long: one expression": (LONG, returning("(" * 79 + "x" + "".join(f" * {i} + 1)" for i in range(79)))),
     "long: tuples": (
         LONG,
         "def f(x):\n    "

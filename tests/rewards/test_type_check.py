@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -75,12 +74,6 @@ POISON = [
     "x = 1\0\n",
     "",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def checker() -> Iterator[TypeChecker]:
-    with TypeChecker(timeout_s=60.0) as instance:
-        yield instance
 
 
 def test_a_tenth_is_lost_for_each_error() -> None:

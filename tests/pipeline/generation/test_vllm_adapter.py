@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from configs.schema import Config
 from pipeline.cluster.ray_start import start_ray
@@ -22,7 +22,7 @@ from pipeline.messages import Completion, GenerationRequest, SamplingSettings
 from pipeline.models.loading import load_model
 from tests.pipeline.adapter_files import RANK, publish_random_adapter
 from tests.pipeline.generation.test_vllm_engine import forward_logprobs
-from tests.pipeline.tiny_model import make_byte_tokenizer
+from tests.pipeline.tiny_model import make_byte_model, make_byte_tokenizer
 
 pytestmark = pytest.mark.slow
 
@@ -32,24 +32,9 @@ Running = tuple[asyncio.AbstractEventLoop, VllmGenerator]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    tokenizer = make_byte_tokenizer()
-    torch.manual_seed(0)
-    settings = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=512,
-        initializer_range=0.2,
-        bos_token_id=None,
-        eos_token_id=None,
-        tie_word_embeddings=True,
-    )
-    model: LlamaForCausalLM = LlamaForCausalLM(settings)  # type: ignore[no-untyped-call]
+    model = make_byte_model(0, num_key_value_heads=1, initializer_range=0.2, has_end=False)
     model.save_pretrained(str(tmp_path / "base"))
-    tokenizer.save_pretrained(str(tmp_path / "base"))
+    make_byte_tokenizer().save_pretrained(str(tmp_path / "base"))
     return tmp_path / "base"
 
 

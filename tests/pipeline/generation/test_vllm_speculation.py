@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from configs.schema import Config
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings
 from pipeline.weights.files import write_weights
-from tests.pipeline.tiny_model import make_byte_tokenizer
+from tests.pipeline.tiny_model import make_byte_model, make_byte_tokenizer
 from tests.references.exactness import conditional_probabilities, smallest_p_value
 
 pytestmark = pytest.mark.slow
@@ -53,25 +53,7 @@ class Speculating:
 
 
 def pointed_model(seed: int) -> LlamaForCausalLM:
-    tokenizer = make_byte_tokenizer()
-    torch.manual_seed(seed)
-    settings = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        initializer_range=0.35,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        tie_word_embeddings=True,
-    )
-    model: LlamaForCausalLM = LlamaForCausalLM(settings)  # type: ignore[no-untyped-call]
-    model.train(False)
-    return model
+    return make_byte_model(seed, initializer_range=0.35)
 
 
 @pytest.fixture(scope="module")
