@@ -19,6 +19,7 @@ class Worker:
         self._name = name
         self._thread = threading.get_ident()
         self.seen: list[str] = []
+        self._holds, self._released = threading.Event(), threading.Event()
 
     def pid(self) -> int:
         return os.getpid()
@@ -29,6 +30,18 @@ class Worker:
         time.sleep(seconds)
         self.seen.append(text)
         return [f"{self._name}: {one}" for one in self.seen]
+
+    def hold(self, text: str) -> list[str]:
+        """As ``note``, once ``release`` was called beside it."""
+        self._holds.set()
+        assert self._released.wait(60.0)
+        return self.note(text)
+
+    def wait_for_hold(self) -> bool:
+        return self._holds.wait(60.0)
+
+    def release(self) -> None:
+        self._released.set()
 
     def answer(self) -> bool:
         return threading.get_ident() != self._thread
@@ -49,7 +62,7 @@ class AsyncWorker:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._num_running = 0
+        self._num_running = self._most_running = 0
 
     async def pid(self) -> int:
         return os.getpid()
@@ -57,9 +70,13 @@ class AsyncWorker:
     async def num_running(self) -> int:
         return self._num_running
 
+    async def most_running(self) -> int:
+        return self._most_running
+
     async def sleep(self, seconds: float) -> str:
         assert asyncio.get_running_loop() is self._loop
         self._num_running += 1
+        self._most_running = max(self._most_running, self._num_running)
         try:
             await asyncio.sleep(seconds)
         finally:

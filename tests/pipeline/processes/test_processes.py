@@ -99,24 +99,23 @@ def test_what_a_method_raises_comes_with_its_type_and_traceback(worker: Remote) 
 
 
 def test_what_is_cancelled_in_time_is_not_begun_and_what_runs_goes_on(worker: Remote) -> None:
-    running = worker.call("note", "runs", 2.0)
+    running = worker.call("hold", "runs")
     waiting = [worker.call("note", "never") for _ in range(5)]
-    # By then the first one has begun.
-    assert worker.call_beside("answer").result(WAIT_S)
+    assert worker.call_beside("wait_for_hold").result(WAIT_S)
     for call in (running, *waiting):
         worker.cancel(call)
     for call in waiting:
         with pytest.raises(CallCancelledError):
             call.result(WAIT_S)
+    worker.call_beside("release").result(WAIT_S)
     assert running.result(WAIT_S)[-1] == "a: runs"
     assert "a: never" not in worker.call("note", "end").result(WAIT_S)
 
 
 def test_asynchronous_methods_overlap_and_can_be_cancelled(async_worker: Remote) -> None:
-    began = time.monotonic()
     for call in [async_worker.call("sleep", 0.3) for _ in range(20)]:
         assert call.result(WAIT_S) == "slept"
-    assert time.monotonic() - began < 4.0
+    assert async_worker.call("most_running").result(WAIT_S) > 1
     endless = async_worker.call("sleep", 1000.0)
     assert async_worker.call("num_running").result(WAIT_S) == 1
     async_worker.cancel(endless)
