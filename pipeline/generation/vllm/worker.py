@@ -1,17 +1,12 @@
 """Methods that vLLM adds to its worker, in the engine's process; called through ``collective_rpc``.
 
 They put our samplers in place, measure forwards for the drafter, keep the random numbers of sampling, and
-bind the OpenMP threads to cores of their own: threads that meet at a barrier hundreds of times a token lose
-much where the kernel moves two of them to one core, and vLLM binds them by environment variables, which only
-a fresh interpreter reads; the engine's processes are forked.
+bind the OpenMP threads to cores of their own.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,17 +14,17 @@ import torch
 from pipeline.generation.vllm.draft_length import DraftPlanner, StepCosts, peak_capacity
 from pipeline.generation.vllm.sampler_check import draft_sampler_fault, token_sampler_fault
 from pipeline.generation.vllm.samplers import CpuTokenSampler, DeterministicDraftSampler
+from pipeline.generation.vllm.threads import bind_threads
 
 _MAX_MEASURED_TOKENS = 256
 _REPEATS = 3
-_Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class WorkerMethods:
     """A part of vLLM's worker: ``self.model_runner`` is its model runner."""
 
     def bind_threads(self, cores: tuple[int, ...]) -> str:
-        """See pipeline.generation.vllm.worker.bind_threads."""
+        """See pipeline.generation.vllm.threads."""
         return bind_threads(cores)
 
     def use_cpu_sampler(self) -> str:
@@ -111,23 +106,3 @@ def measure_forwards(runner: Any, max_tokens: int) -> dict[int, float]:
         measured[num_tokens] = best
         num_tokens *= 2
     return measured
-
-
-def bind_threads(cores: Sequence[int]) -> str:
-    """Bind this thread's OpenMP team, itself included, to one of ``cores`` each; returns why not, or "".
-
-    The team keeps its threads until this thread ends. Needs GNU's OpenMP as the process's first library, see
-    pipeline.generation.settings: a second copy would have threads of its own.
-    """
-    program = ctypes.CDLL(None)
-    try:
-        parallel, thread_number = program.GOMP_parallel, program.omp_get_thread_num
-    except AttributeError:
-        return "torch's GNU OpenMP was not preloaded"
-
-    def bind(_: object) -> None:
-        os.sched_setaffinity(0, {cores[thread_number()]})
-
-    # What a compiler makes of "#pragma omp parallel".
-    parallel(_Region(bind), None, ctypes.c_uint(len(cores)), ctypes.c_uint(0))
-    return ""

@@ -157,7 +157,9 @@ def assert_equals_trl(
     assert gradients.keys() == expected_gradients.keys()
     assert max(float(value.abs().max()) for value in expected_gradients.values()) > 1e-3
     for name, value in expected_gradients.items():
-        torch.testing.assert_close(gradients[name], value, atol=1e-5, rtol=1e-4, msg=name)
+        # An element near zero is a sum of terms as large as the largest: it is as exact as they are.
+        atol = 1e-5 * max(1.0, float(value.abs().max()))
+        torch.testing.assert_close(gradients[name], value, atol=atol, rtol=1e-4, msg=name)
 
 
 @pytest.mark.parametrize("delta", [None, 2.0])
