@@ -62,6 +62,8 @@ class RayProcess:
         environment: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
+        # Ray would start one of its own here, of which nobody else knows.
+        assert ray.is_initialized(), f"{target}: Ray has not been started"
         # The name of the class is what Ray shows of it, in its lists and those of processes.
         named = type(target.partition(":")[2], (RayServant,), {})
         actor_class: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(named)

@@ -146,7 +146,7 @@ async def running_stages(
         places = await _places(config, device, early, stack)
         generator = _begin(stack, _generator(config, model_path, device, early, restarts, places, stack))
         # Waited for at the end: a thread cannot be cancelled, and would leave its workers running.
-        start = asyncio.to_thread(_start_scorer, config, reward_cache, note)
+        start = asyncio.to_thread(_start_scorer, config, early, reward_cache, note)
         scorer = _begin(stack, start, RewardPool.close, is_waited_for=True)
         has_few_cores = len(os.sched_getaffinity(0)) < _MANY_CORES
         first = {generator, scorer} if has_few_cores and not is_trainer_first else set()
@@ -269,7 +269,11 @@ async def _start_trainer(
     return trainer
 
 
-def _start_scorer(config: Config, reward_cache: Path, note: Callable[[str, str], None]) -> RewardPool:
+def _start_scorer(
+    config: Config, early: Launched, reward_cache: Path, note: Callable[[str, str], None]
+) -> RewardPool:
+    if config.cluster.address is not None:
+        early.wait_for_ray()
     asked_s, num_kills = time.time(), num_oom_kills()
     scorer = RewardPool(
         config.rewards,
