@@ -68,6 +68,8 @@ def read_run(folder: Path) -> MeasuredRun:
     config, rows = load_finished(file), steady_rows(folder)
     # A run that did not end has none.
     hardware = read_object(summary).get("hardware", {}) if summary.is_file() else {}
+    if not isinstance(hardware, dict):
+        raise ValueError(f"{summary}: field 'hardware': value {hardware!r}: must be an object")
     is_gpu = hardware.get("device", config.runtime.device) == "cuda"
     num_generator_gpus = config.generation.num_engines * config.generation.tensor_parallel_size
     num_ranks = config.runtime.trainer_ranks
@@ -104,10 +106,8 @@ def steady_rows(folder: Path) -> Rows:
     counted = ("train/seconds", "generation/tokens", "generation/seconds")
     rows = [row for row in rows if all(row.get(name) for name in counted)][_NUM_SKIPPED:]
     if not rows:
-        raise ValueError(
-            f"{metrics}: has no metrics of a step after its first one; let the run train "
-            f"{_NUM_SKIPPED + 1} steps or more"
-        )
+        wanted = f"let the run train {_NUM_SKIPPED + 1} steps or more"
+        raise ValueError(f"{metrics}: has no metrics of a step after its first one; {wanted}")
     return rows
 
 

@@ -82,7 +82,7 @@ def of(*names: str) -> dict[str, Command]:
 
 
 READ_THE_CONFIG = of("doctor", "plan", "hand over", "resume")
-READ_THE_LEDGER = of("audit", "report", "doctor", "plan", "resume")
+READ_THE_LEDGER = of("audit", "report", "resume")
 READ_THE_METRICS = of("doctor", "plan", "resume")
 LINE = {"step": 1, "time_s": 1.0, "train/seconds": 1.0, "generation/tokens": 5.0}
 
@@ -110,7 +110,7 @@ RUNS: dict[str, tuple[Changes, dict[str, Command], tuple[str, ...]]] = {
     "cut run.db": ({"run.db": b"SQLite format 3\0" + bytes(60)}, READ_THE_LEDGER, ("run.db",)),
     "somebody's run.db": ({"run.db": other_database(0)}, READ_THE_LEDGER, ("run.db",)),
     "a run.db to come": ({"run.db": other_database(99)}, of("audit", "report", "resume"), ("run.db", "99")),
-    "no run.db": ({"run.db": None}, of("audit", "report", "doctor", "plan"), ("run.db",)),
+    "no run.db": ({"run.db": None}, of("audit", "report"), ("run.db",)),
     "metrics that are no JSON": (
         {"metrics.jsonl": line() + b"step 2\n"},
         READ_THE_METRICS,
