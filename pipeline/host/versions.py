@@ -1,9 +1,10 @@
-"""Which commit of this project is running, for summaries and model cards."""
+"""What is running here: commit of this project, versions of packages, processor."""
 
 from __future__ import annotations
 
 import platform
 import subprocess
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pipeline.host.shares import may_have_gpu, torch_sees_gpu
@@ -37,6 +38,14 @@ def _git(root: Path, *arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def package_version(name: str) -> str:
+    """The version of an installed package; empty where there is none."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
 
 
 def processor_name() -> str:
