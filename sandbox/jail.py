@@ -94,14 +94,14 @@ def set_no_new_privs() -> None:
     check_call(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
 
 
-def die_with_parent() -> None:
-    """SIGKILL this process when the thread that forked it ends.
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Send this process the signal ``number`` when the thread that forked it ends; 0 takes it back.
 
     Does not reach grandchildren, is lost when the uid changes, and a child that may call prctl can
     undo it. Never use it in a child of a multi-threaded owner: a thread of a pool may end while its
     process lives on.
     """
-    check_call(libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
+    check_call(libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
 
 
 def forbid_inspection() -> None:

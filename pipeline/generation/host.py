@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 import os
 import signal
@@ -32,12 +31,11 @@ from pipeline.generation.wire import Hello, Start, Welcome
 from pipeline.host import startup
 from pipeline.processes.serve import Servant, serve
 from pipeline.processes.wire import Call, Failed, receive, send
+from sandbox.jail import die_with_parent
 
 PROCESS = "engine"
-_PR_SET_PDEATHSIG = 1
 # Between the first sign of an engine's end and the engine's knowing of it.
 _SETTLING_S = 0.5
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Engine(Protocol):
@@ -54,11 +52,6 @@ class Engine(Protocol):
     async def close(self) -> None:
         """End every process of the engine."""
         ...
-
-
-def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """Have the kernel send this process ``number`` when the thread that started it ends; 0 takes it back."""
-    _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def end_children_with_their_parents() -> None:

@@ -13,9 +13,10 @@ import sys
 import time
 from collections.abc import AsyncIterator
 
-from pipeline.generation.host import die_with_parent, serve_engine
+from pipeline.generation.host import serve_engine
 from pipeline.generation.settings import EngineSettings
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+from sandbox.jail import die_with_parent
 
 COMMAND = ("-m", "tests.pipeline.fake_host")
 
