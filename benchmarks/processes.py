@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,9 +71,18 @@ def start(
         )
 
 
-def adopt_orphans() -> None:
-    """From now on whoever loses their parent below this process becomes its child, and is found there."""
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+@contextlib.contextmanager
+def orphans_adopted() -> Iterator[None]:
+    """In this block whoever loses their parent below this process becomes its child, and is found there."""
+    _adopt(True)
+    try:
+        yield
+    finally:
+        _adopt(False)
+
+
+def _adopt(orphans: bool) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(orphans), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
@@ -150,6 +159,7 @@ def proportional_mb(pid: int) -> float:
     return 0.0
 
 
+@orphans_adopted()
 def run_command(
     name: str, arguments: Sequence[str], *, cores: Sequence[int], log: Path, deadline_s: float
 ) -> Watched:
@@ -158,7 +168,6 @@ def run_command(
     Nothing that it started outlives this call. Raises RuntimeError with its last words where it fails,
     TimeoutError where it takes longer than ``deadline_s``.
     """
-    adopt_orphans()
     others = frozenset(process.pid for process in descendants(os.getpid()))
     peak_mb, begun = 0.0, time.monotonic()
     process = start(name, arguments, log=log, cores=cores)

@@ -27,7 +27,6 @@ from random import Random
 from typing import Any
 
 from benchmarks.chaos.run import ENGINE_KINDS, KINDS, Case, Kill, Report, run_case
-from benchmarks.processes import adopt_orphans
 from benchmarks.report import command_line, hardware, make_parser, publish, table_text
 from benchmarks.whole_runs.contest import ResultStore
 
@@ -179,7 +178,6 @@ def main() -> int:
     parser.add_argument("--orphan-deadline", type=float, default=30.0, help="seconds for processes to go")
     parser.add_argument("--keep", type=Path, help="folder for the runs: notes, and what failed")
     given = parser.parse_args()
-    adopt_orphans()
     # The runs' commands find the project wherever they are started.
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]

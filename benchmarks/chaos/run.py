@@ -19,7 +19,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from benchmarks.processes import by_kind, descendants, kill, last_words, start, told, wait_until_gone
+from benchmarks.processes import (
+    by_kind,
+    descendants,
+    kill,
+    last_words,
+    orphans_adopted,
+    start,
+    told,
+    wait_until_gone,
+)
 from pipeline.record.audit import audit
 
 TREE = "whole tree"
@@ -90,6 +99,7 @@ class Report:
     faults: list[str] = field(default_factory=list)
 
 
+@orphans_adopted()
 def run_case(case: Case, kills: Sequence[Kill], random: Random) -> Report:
     """Run ``case`` to its end through ``kills``, in their order, and judge it."""
     report, left, started = Report(), list(kills), time.monotonic()

@@ -7,7 +7,7 @@ waiting for them for ever. Ray does not start it again: whoever owns it decides 
 from __future__ import annotations
 
 import asyncio
-import itertools
+import threading
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -29,23 +29,35 @@ class RayServant:
 
     def __init__(self, target: str, arguments: tuple[Any, ...]) -> None:
         self._servant = Servant(target, arguments)
+        self._num_expected = 0
+        self._came = asyncio.Condition()
 
     async def answer(self, call: Call) -> Answer:
         """See Servant."""
-        self._servant.expect(call)
+        await self._expect(call)
         # In a task of its own, which can be cancelled without Ray's knowing.
         return await asyncio.create_task(self._servant.answer(call))
 
     @ray.method(num_returns="streaming")  # type: ignore[untyped-decorator]
     async def answers(self, call: Call) -> AsyncIterator[Answer]:
         """See Servant."""
-        self._servant.expect(call)
+        await self._expect(call)
         async for answer in self._servant.answers(call):
             yield answer
 
     async def cancel(self, call_id: int) -> None:
         """See Servant."""
+        async with self._came:
+            await self._came.wait_for(lambda: call_id < self._num_expected)
         self._servant.cancel(call_id)
+
+    async def _expect(self, call: Call) -> None:
+        """Ray begins the calls of an asynchronous actor in any order; ours begin in that of their numbers."""
+        async with self._came:
+            await self._came.wait_for(lambda: call.call_id == self._num_expected)
+            self._servant.expect(call)
+            self._num_expected += 1
+            self._came.notify_all()
 
 
 class RayProcess:
@@ -75,7 +87,8 @@ class RayProcess:
             settings["runtime_env"] = {"env_vars": dict(environment)}
         self._num_oom_kills = num_oom_kills()
         self._actor = actor_class.options(**settings).remote(target, arguments)
-        self._numbers = itertools.count()
+        self._num_sent = 0
+        self._sending = threading.Lock()
         self._ids: dict[Future[Any], int] = {}
 
     def call(self, method: str, *arguments: object) -> Future[Any]:
@@ -88,10 +101,10 @@ class RayProcess:
 
     async def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
         """See Remote."""
-        call = Call(call_id=next(self._numbers), method=method, arguments=arguments, is_stream=True)
+        call_id, references = self._send(self._actor.answers, method, arguments, is_stream=True)
         is_done = False
         try:
-            async for reference in self._actor.answers.remote(call):
+            async for reference in references:
                 answer: Answer = await reference
                 is_done = not isinstance(answer, Item)
                 if is_done:
@@ -103,7 +116,7 @@ class RayProcess:
             raise self._obituary(error) from error
         finally:
             if not is_done:
-                self._actor.cancel.remote(call.call_id)
+                self._actor.cancel.remote(call_id)
 
     def cancel(self, call: Future[Any]) -> None:
         """See Remote."""
@@ -118,8 +131,8 @@ class RayProcess:
         answer: Future[Any] = Future()
         # Who stops waiting for it does not settle it.
         answer.set_running_or_notify_cancel()
-        call = Call(call_id=next(self._numbers), method=method, arguments=arguments, is_beside=is_beside)
-        self._ids[answer] = call.call_id
+        call_id, reference = self._send(self._actor.answer, method, arguments, is_beside=is_beside)
+        self._ids[answer] = call_id
 
         def take(done: Future[Answer]) -> None:
             self._ids.pop(answer, None)
@@ -131,8 +144,18 @@ class RayProcess:
             else:
                 settle(answer, done.result())
 
-        self._actor.answer.remote(call).future().add_done_callback(take)
+        reference.future().add_done_callback(take)
         return answer
+
+    def _send(
+        self, ray_method: Any, method: str, arguments: tuple[object, ...], **kind: bool
+    ) -> tuple[int, Any]:
+        """The call's number and what Ray gives for it. A call that cannot be sent takes no number."""
+        with self._sending:
+            call = Call(call_id=self._num_sent, method=method, arguments=arguments, **kind)
+            reference = ray_method.remote(call)
+            self._num_sent += 1
+        return call.call_id, reference
 
     def _obituary(self, error: ray.exceptions.RayError) -> ProcessGoneError:
         """What happened to the actor or its node. Ray knows what its memory monitor did, and little else."""

@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks.chaos.__main__ import arguments_for
 from benchmarks.chaos.run import TERMINAL, Case, Kill, run_case
-from benchmarks.processes import adopt_orphans
 from pipeline.cli import STAGE_FAILED
 from tests.pipeline.tiny_model import save_byte_model
 
@@ -21,7 +20,6 @@ def test_a_run_goes_on_after_losing_its_parts_and_is_resumed_after_losing_its_dr
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    adopt_orphans()
     case = Case(
         folder=tmp_path,
         name="run",

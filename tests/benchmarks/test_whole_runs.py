@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import subprocess
@@ -33,6 +34,7 @@ from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import MetricsWriter
 from pipeline.record.run_folder import RunFolder
 
+_PR_GET_CHILD_SUBREAPER = 37
 CORES = tuple(sorted(os.sched_getaffinity(0)))[:1]
 
 
@@ -295,6 +297,9 @@ def test_a_command_is_watched_and_one_that_fails_is_named_with_its_words(tmp_pat
     with pytest.raises(RuntimeError, match=r"status 2: .*no such profile|status 2: .*--profile"):
         run_command("train_accelerated", ["--profile", "none"], **terms)  # type: ignore[arg-type]
     assert [process.pid for process in descendants(os.getpid())] == before
+    adopts = ctypes.c_int(-1)
+    assert ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(adopts)) == 0
+    assert adopts.value == 0, "whoever loses their parent would stay here as a zombie"
 
 
 def test_memory_of_a_process_is_read_and_of_one_that_is_gone_is_none() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from pipeline.cluster.ray_start import running_ray
 from pipeline.processes.local import LocalProcess
-from pipeline.processes.ray_remote import RayProcess
+from pipeline.processes.ray_remote import RayProcess, RayServant
 from pipeline.processes.remote import (
     CallCancelledError,
     CallFailedError,
@@ -23,6 +23,7 @@ from pipeline.processes.remote import (
     ProcessKilledError,
     Remote,
 )
+from pipeline.processes.wire import Answer, Call, Cancelled, Done
 
 ROOT = Path(__file__).parents[3]
 WORKER = "tests.pipeline.processes.subject:Worker"
@@ -110,6 +111,24 @@ def test_what_is_cancelled_in_time_is_not_begun_and_what_runs_goes_on(worker: Re
     worker.call_beside("release").result(WAIT_S)
     assert running.result(WAIT_S)[-1] == "a: runs"
     assert "a: never" not in worker.call("note", "end").result(WAIT_S)
+
+
+def test_ray_may_begin_calls_and_their_cancelling_in_any_order() -> None:
+    async def scenario() -> list[Answer]:
+        servant = RayServant(WORKER, ("a",))
+        calls = [Call(call_id=i, method="note", arguments=(str(i), 0.2)) for i in range(4)]
+        cancelled = asyncio.create_task(servant.cancel(2))
+        await asyncio.sleep(0.01)
+        answers = [asyncio.create_task(servant.answer(call)) for call in reversed(calls)]
+        await cancelled
+        return [await one for one in reversed(answers)]
+
+    assert asyncio.run(scenario()) == [
+        Done(call_id=0, value=["a: 0"]),
+        Done(call_id=1, value=["a: 0", "a: 1"]),
+        Cancelled(call_id=2),
+        Done(call_id=3, value=["a: 0", "a: 1", "a: 3"]),
+    ]
 
 
 def test_asynchronous_methods_overlap_and_can_be_cancelled(async_worker: Remote) -> None:
