@@ -30,6 +30,7 @@ from pipeline.flags import (
 
 if TYPE_CHECKING:
     from configs.load import Resolved
+    from configs.schema import Config
 
 STAGE_FAILED = 1
 INTERRUPTED = 130
@@ -120,12 +121,22 @@ def _train_accelerated(arguments: argparse.Namespace) -> int:
 
         return run_dry(resolved, arguments.gpu_memory)
     if arguments.profile_startup:
-        from pipeline.run.command import run_profile
+        from pipeline.run.startup import run_profile
 
         return run_profile(resolved.config)
-    from pipeline.run.command import run_training
+    return _train(resolved.config, resume)
 
-    return run_training(resolved.config, resume, arguments.verbose)
+
+def _train(config: Config, resume: str | None) -> int:
+    from pipeline.host import startup
+    from pipeline.run.early_start import launched
+
+    with launched(config) as early:
+        with startup.span("driver", "import the run"):
+            # The engine's process and Ray are starting meanwhile.
+            from pipeline.run.orchestrator import run_training
+
+        return run_training(config, resume, early)
 
 
 def _watch(arguments: argparse.Namespace) -> int:

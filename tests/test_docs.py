@@ -19,6 +19,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 
@@ -124,10 +125,12 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What would have been trained or sampled: the arguments of the entry modules, which do nothing."""
     calls: list[object] = []
     for module, *functions in (
-        ("run.command", "run_training", "run_profile"),
+        ("run.orchestrator", "run_training"),
+        ("run.startup", "run_profile"),
         ("baseline.baseline", "run_baseline"),
     ):
         monkeypatch.setitem(sys.modules, f"pipeline.{module}", _stub(module, functions, calls))
+    monkeypatch.setattr("pipeline.run.early_start.launched", nullcontext)
     return calls
 
 

@@ -113,7 +113,7 @@ async def _train(
         )
         attempt = Attempt(
             Context(config=config, folder=folder, ledger=ledger, progress=progress),
-            Job(tasks=_TASKS, heldout=(), device="cpu"),
+            Job(config=config, tasks=_TASKS, heldout=(), device="cpu"),
             stages,
             cast(TrainerHandle, trainer),
             Sampler(_TASKS, config.acceleration.curriculum, 0),

@@ -28,16 +28,10 @@ _CLOSE_TIMEOUT_S = 20.0
 class Launched:
     """What was started early: the engine's host (None where it is Ray's or resident), and Ray if wanted."""
 
-    def __init__(
-        self,
-        host: LaunchedHost | None,
-        ray_address: str | None = None,
-        *,
-        startup_timeout_s: float = 300.0,
-    ) -> None:
-        self._host = host
-        self._startup_timeout_s = startup_timeout_s
-        self._ray_address = ray_address
+    def __init__(self, config: Config) -> None:
+        self._host = _launch_host(config)
+        self._startup_timeout_s = config.runtime.startup_timeout_s
+        self._ray_address = config.cluster.address
         self._fault: BaseException | None = None
         self._is_up, self._is_over = threading.Event(), threading.Event()
         # Ray's servers die with the thread that started them, so it lives as long as the run.
@@ -97,11 +91,7 @@ def launched(config: Config) -> Iterator[Launched]:
     # The processes of this machine end with this one; some of Ray's do not.
     may_use_ray = config.cluster.address is not None or may_have_gpu()
     with guarded() if may_use_ray else nullcontext():
-        early = Launched(
-            _launch_host(config),
-            config.cluster.address,
-            startup_timeout_s=config.runtime.startup_timeout_s,
-        )
+        early = Launched(config)
         try:
             yield early
         finally:

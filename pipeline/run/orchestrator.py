@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from pipeline.training.handle import TrainerHandle
 
 
-def run_training(config: Config, resume: str | None, verbose: bool, early: Launched) -> int:
+def run_training(config: Config, resume: str | None, early: Launched) -> int:
     """Run the whole job with what was started ``early``; returns the exit status.
 
     Raises:
@@ -72,50 +72,50 @@ def run_training(config: Config, resume: str | None, verbose: bool, early: Launc
     """
     if resume is not None:
         refuse_damaged_run(Path(resume))
-    job = prepare(config)
-    refuse_useless_seeds(config, job.device)
-    tracker_names(config)
-    folder = RunFolder.open(resume) if resume else RunFolder.create(config.output, render(config))
-    with folder:
-        progress = make_progress(config.runtime.progress, title=folder.name)
-        try:
-            run = _Run(config, folder, progress, job, early)
-            asyncio.run(run.run(is_resumed=resume is not None))
-        except RewardsBrokenError as error:
-            raise StageError(str(error)) from error
-        except (OSError, sqlite3.OperationalError) as error:
-            text = explain_full_disk(error, folder.path)
-            if text is None:
-                raise
-            raise StageError(text) from error
-        finally:
-            progress.close()
-        print_summary(folder.path)
-        # Imported here: a start need not wait for the hub's library.
-        from pipeline.handover.command import finish_run
-
-        finish_run(folder.path, config)
-    return 0
+    return _Run(prepare(config), early).run(resume)
 
 
 class _Run:
     """One run, from the start of its stages to their end."""
 
-    def __init__(
-        self, config: Config, folder: RunFolder, progress: Progress, job: Job, early: Launched
-    ) -> None:
-        self._config = config
-        self._folder = folder
-        self._progress = progress
+    def __init__(self, job: Job, early: Launched) -> None:
         self._job = job
         self._early = early
+        self._folder: RunFolder
+        self._progress: Progress
         self._arm: Callable[[], None] = lambda: None  # sets the signal handlers once more
         self._stop = StopRequest()
         self._stopwatch = Stopwatch()
         self._context: Context  # its ledger is opened anew when the trainer was lost
         self._attempt: Attempt | None = None
 
-    async def run(self, *, is_resumed: bool) -> None:
+    def run(self, resume: str | None) -> int:
+        """See run_training."""
+        config = self._job.config
+        refuse_useless_seeds(config, self._job.device)
+        tracker_names(config)
+        with RunFolder.open(resume) if resume else RunFolder.create(config.output, render(config)) as folder:
+            self._folder = folder
+            self._progress = make_progress(config.runtime.progress, title=folder.name)
+            try:
+                asyncio.run(self._run_until_stopped(is_resumed=resume is not None))
+            except RewardsBrokenError as error:
+                raise StageError(str(error)) from error
+            except (OSError, sqlite3.OperationalError) as error:
+                text = explain_full_disk(error, folder.path)
+                if text is None:
+                    raise
+                raise StageError(text) from error
+            finally:
+                self._progress.close()
+            print_summary(folder.path)
+            # Imported here: a start need not wait for the hub's library.
+            from pipeline.handover.command import finish_run
+
+            finish_run(folder.path, config)
+        return 0
+
+    async def _run_until_stopped(self, *, is_resumed: bool) -> None:
         """Run until the end, or until a signal."""
         job = asyncio.create_task(self._run(is_resumed=is_resumed), name="run")
 
@@ -134,7 +134,9 @@ class _Run:
                 raise RunStoppedError(self._resume_hint(), self._stop.signal) from None
 
     async def _run(self, *, is_resumed: bool) -> None:
-        config = await self._tuned() if self._config.generation.tune else self._config
+        if self._job.config.generation.tune:
+            self._job = replace(self._job, config=await self._tuned(self._job))
+        job, config, runtime = self._job, self._job.config, self._job.config.runtime
         async with AsyncExitStack() as stack:
             context = self._context = Context(
                 config=config,
@@ -146,18 +148,15 @@ class _Run:
                 stopwatch=self._stopwatch,
             )
             stack.callback(lambda: self._context.ledger.close())
-            job, runtime = self._job, config.runtime
             weights_folder = shared_folder(context.folder.name)
             stack.callback(shutil.rmtree, weights_folder, ignore_errors=True)
             restarts = RestartLimit(runtime.max_restarts, runtime.restart_window_s, self._note)
             stages = await stack.enter_async_context(
                 running_stages(
-                    context.config,
-                    (*job.tasks, *job.heldout),
-                    job.device,
+                    job,
                     self._early,
-                    reward_cache=context.folder.reward_cache,
-                    activity=context.progress.activity,
+                    folder=context.folder,
+                    progress=context.progress,
                     note=self._note,
                     restarts=restarts,
                     # Ray has handlers of its own.
@@ -177,14 +176,14 @@ class _Run:
         self._context.ledger.event(kind, text)
         self._context.progress.message(f"{kind}: {text}")
 
-    async def _tuned(self) -> Config:
+    async def _tuned(self, job: Job) -> Config:
         """The configuration with the engine settings that are fastest here; nothing else runs yet."""
         # Imported here: it needs libraries that a start without it does without.
         from pipeline.generation.tuning import tuned
 
         self._progress.activity("measuring engine settings")
-        model_path = str(await asyncio.to_thread(find_model, self._config.model))
-        return await tuned(self._config, model_path, self._job.device, self._progress.message)
+        model_path = str(await asyncio.to_thread(find_model, job.config.model))
+        return await tuned(job.config, model_path, job.device, self._progress.message)
 
     def _sampler(self) -> Sampler:
         config = self._context.config

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,8 @@ from pipeline.host.restarts import RestartLimit
 from pipeline.host.shares import check_tensor_parallel, choose_device, uses_ray
 from pipeline.models.check import refuse_damaged_model
 from pipeline.models.prompt_tokenizer import PromptTokenizer, find_model
+from pipeline.record.progress import Progress
+from pipeline.record.run_folder import RunFolder
 from pipeline.run.early_start import Launched
 from pipeline.training.loader_checks import refuse_unusable_loaders
 from rewards.custom import load_custom
@@ -75,11 +77,25 @@ class Stages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a run works on: the tasks that are trained on, those that are measured, and the device."""
+    """What a run does: its settings, the tasks that are trained on, those that are measured, the device."""
 
+    config: Config
     tasks: tuple[Task, ...]
     heldout: tuple[Task, ...]
     device: str
+
+    def check(self) -> None:
+        """Raise ValueError for what cannot be had on this device, or of these tasks."""
+        config = self.config
+        check_tensor_parallel(config, self.device)
+        refuse_unusable_loaders(config, self.device)
+        load_custom(config.rewards.custom)
+        if config.output.push_to_hub is not None:
+            # Imported here: it takes a second, and few runs upload.
+            from pipeline.handover.export import refuse_push
+
+            refuse_push(config.output.push_to_hub)
+        refuse_empty_stages(self.tasks, config.acceleration.curriculum)
 
 
 def prepare(config: Config) -> Job:
@@ -88,33 +104,26 @@ def prepare(config: Config) -> Job:
         refuse_damaged_model(config.model.name)
         if (draft := config.acceleration.speculative.draft_model) is not None:
             refuse_damaged_model(draft, "acceleration.speculative.draft_model")
-        tasks = load_tasks(config.dataset)
-        heldout = heldout_tasks(config)
-        device = choose_device(config)
-        check_tensor_parallel(config, device)
-        refuse_unusable_loaders(config, device)
-        load_custom(config.rewards.custom)
-        if config.output.push_to_hub is not None:
-            # Imported here: it takes a second, and few runs upload.
-            from pipeline.handover.export import refuse_push
-
-            refuse_push(config.output.push_to_hub)
-        refuse_empty_stages(tasks, config.acceleration.curriculum)
+        job = Job(
+            config=config,
+            tasks=load_tasks(config.dataset),
+            heldout=heldout_tasks(config),
+            device=choose_device(config),
+        )
+        job.check()
     if config.execution.enabled:
         with startup.span("driver", "check the sandbox"):
             check_sandbox(config.execution)
-    return Job(tasks=tasks, heldout=heldout, device=device)
+    return job
 
 
 @asynccontextmanager
 async def running_stages(
-    config: Config,
-    tasks: Sequence[Task],
-    device: str,
+    job: Job,
     early: Launched,
     *,
-    reward_cache: Path,
-    activity: Callable[[str], None],
+    folder: RunFolder,
+    progress: Progress,
     note: Callable[[str, str], None],
     restarts: RestartLimit,
     after_ray: Callable[[], None],
@@ -126,10 +135,11 @@ async def running_stages(
     called when Ray runs, which sets signal handlers of its own. ``restarts`` counts those of generators;
     ``note`` is told of those of rewards, with a kind and a text.
 
-    Raises ValueError for a prompt of ``tasks`` that does not fit, before the engine loads its model; and what
-    the stages' own starts raise.
+    Raises ValueError for a prompt that does not fit, before the engine loads its model; and what the stages'
+    own starts raise.
     """
-    activity("loading the model")
+    config, device = job.config, job.device
+    progress.activity("loading the model")
     with startup.span("driver", "find the model"):
         model_path = str(await asyncio.to_thread(find_model, config.model))
         if config.lora.enabled:
@@ -139,21 +149,29 @@ async def running_stages(
             await asyncio.to_thread(refuse_unknown_layers, config, model_path)
     with startup.span("driver", "load the tokenizer, encode the prompts"):
         tokenizer = PromptTokenizer(Path(model_path), trust_remote_code=config.model.trust_remote_code)
-        refuse_long_prompts(tokenizer, tasks, config.generation)
+        refuse_long_prompts(tokenizer, (*job.tasks, *job.heldout), config.generation)
         tokenizer.save()
     async with AsyncExitStack() as stack:
-        activity("starting generator, trainer and reward workers")
-        places = await _places(config, device, early, stack)
-        generator = _begin(stack, _generator(config, model_path, device, early, restarts, places, stack))
+        progress.activity("starting generator, trainer and reward workers")
+        ray = _begin(stack, _ray(early if uses_ray(config, device) else None, after_ray))
+        places = await _places(job, ray, stack)
+
+        async def engine() -> Generator:
+            await ray
+            with startup.span("driver", "wait for the engine"):
+                return await stack.enter_async_context(
+                    running_generator(config, model_path, device, early.take_host(), restarts, places)
+                )
+
+        generator = _begin(stack, engine())
         # Waited for at the end: a thread cannot be cancelled, and would leave its workers running.
-        start = asyncio.to_thread(_start_scorer, config, early, reward_cache, note)
+        start = _scorer(config, ray, folder.reward_cache, note)
         scorer = _begin(stack, start, RewardPool.close, is_waited_for=True)
         has_few_cores = len(os.sched_getaffinity(0)) < _MANY_CORES
         first = {generator, scorer} if has_few_cores and not is_trainer_first else set()
-        ready = _ready_for_trainer(early if uses_ray(config, device) else None, first, after_ray)
         trainer = _begin(
             stack,
-            _start_trainer(config, model_path, device, ready, places, restarts),
+            _trainer(job, model_path, first, ray, places, restarts),
             lambda trainer: trainer.close(),
         )
         await _all_of({scorer, generator}, trainer)
@@ -200,67 +218,47 @@ async def _awaited(start: Awaitable[T]) -> T:
     return await start
 
 
-async def _places(
-    config: Config, device: str, early: Launched, stack: AsyncExitStack
-) -> ClusterPlaces | None:
+async def _ray(early: Launched | None, after: Callable[[], None]) -> None:
+    """Return when Ray runs, where it is wanted, and ``after`` was called."""
+    if early is not None:
+        await asyncio.to_thread(early.wait_for_ray)
+        after()
+
+
+async def _places(job: Job, ray: asyncio.Task[None], stack: AsyncExitStack) -> ClusterPlaces | None:
     """The places of a cluster, given back at the end; None where there is none."""
-    if not config.cluster.is_joined:
+    if not job.config.cluster.is_joined:
         return None
-    await asyncio.to_thread(early.wait_for_ray)
+    await ray
     # Imported here: most runs know no other node.
     from pipeline.cluster.places import reserve
 
     with startup.span("driver", "reserve places on the cluster"):
-        places = await reserve(config, device)
+        places = await reserve(job.config, job.device)
     stack.callback(places.release)
     return places
 
 
-async def _generator(
-    config: Config,
+async def _trainer(
+    job: Job,
     model_path: str,
-    device: str,
-    early: Launched,
-    restarts: RestartLimit,
-    places: ClusterPlaces | None,
-    stack: AsyncExitStack,
-) -> Generator:
-    if uses_ray(config, device):
-        await asyncio.to_thread(early.wait_for_ray)
-    with startup.span("driver", "wait for the engine"):
-        return await stack.enter_async_context(
-            running_generator(config, model_path, device, early.take_host(), restarts, places)
-        )
-
-
-async def _ready_for_trainer(
-    ray: Launched | None, first: set[asyncio.Task[Any]], after_ray: Callable[[], None]
-) -> None:
-    """Return when what comes ``first`` has ended, well or not, and then Ray runs, where it is wanted."""
-    if first:
-        await asyncio.wait(first)
-        await asyncio.sleep(_HEAD_START_S)
-    if ray is not None:
-        await asyncio.to_thread(ray.wait_for_ray)
-        after_ray()
-
-
-async def _start_trainer(
-    config: Config,
-    model_path: str,
-    device: str,
-    ready: Awaitable[None],
+    first: set[asyncio.Task[Any]],
+    ray: asyncio.Task[None],
     places: ClusterPlaces | None,
     restarts: RestartLimit,
 ) -> TrainerHandle:
-    await ready
+    """The trainer, started when what comes ``first`` has ended, well or not."""
+    if first:
+        await asyncio.wait(first)
+        await asyncio.sleep(_HEAD_START_S)
+    await ray
     # Imported here: not needed before.
     from pipeline.training.handle import start_trainer
 
     asked_s = time.time()
     while True:
         try:
-            trainer = await start_trainer(config, model_path, device, places)
+            trainer = await start_trainer(job.config, model_path, job.device, places)
             break
         except TrainerDiedError as error:
             restarts.admit("the trainer", str(error))
@@ -269,13 +267,14 @@ async def _start_trainer(
     return trainer
 
 
-def _start_scorer(
-    config: Config, early: Launched, reward_cache: Path, note: Callable[[str, str], None]
+async def _scorer(
+    config: Config, ray: asyncio.Task[None], reward_cache: Path, note: Callable[[str, str], None]
 ) -> RewardPool:
     if config.cluster.address is not None:
-        early.wait_for_ray()
+        await ray
     asked_s, num_kills = time.time(), num_oom_kills()
-    scorer = RewardPool(
+    scorer = await asyncio.to_thread(
+        RewardPool,
         config.rewards,
         config.execution,
         config.acceleration.reward_cache,

@@ -3,7 +3,8 @@
     runs/<name>/startup.jsonl (as noted)  startup.json  startup_trace.json (for ui.perfetto.dev)
 
 The same stages are started in the same order as for a run, and then ended; nothing is trained. The engine's
-process is started by pipeline.run.early_start, between entering and leaving ``profiled``.
+process is started by pipeline.run.early_start, between entering and leaving ``_profiled``. The report of the
+spans, as a table and as JSON, is pure; pipeline.report.trace draws it.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from configs.load import render
 from configs.schema import Config
@@ -23,18 +25,27 @@ from curriculum.task import Task
 from pipeline.host import startup
 from pipeline.host.files import write_text_atomically
 from pipeline.host.restarts import RestartLimit
+from pipeline.host.spans import Span
 from pipeline.messages import Completion, GenerationRequest
 from pipeline.models.prompts import encode_prompt, training_sampling
 from pipeline.record.progress import make_progress
 from pipeline.record.run_folder import RunFolder
 from pipeline.report.trace import chrome_trace
-from pipeline.run.early_start import Launched
+from pipeline.run.early_start import Launched, launched
 from pipeline.run.stages import Stages, prepare, running_stages
-from pipeline.run.startup_report import as_record, as_table
 
 
-def run_until_first_score(config: Config, folder: RunFolder, early: Launched) -> None:
-    """Start all stages and have one group scored, noting spans; raises as pipeline.run.orchestrator does."""
+def run_profile(config: Config) -> int:
+    """Measure a start; returns the exit status. Raises as pipeline.run.orchestrator.run_training."""
+    with _profiled(config) as profile:
+        with launched(config) as early:
+            _run_until_first_score(config, profile.folder, early)
+        profile.publish()
+    return 0
+
+
+def _run_until_first_score(config: Config, folder: RunFolder, early: Launched) -> None:
+    """Start all stages and have one group scored, noting spans."""
     job = prepare(config)
     progress = make_progress(config.runtime.progress, title=folder.name)
 
@@ -43,12 +54,10 @@ def run_until_first_score(config: Config, folder: RunFolder, early: Launched) ->
 
     async def start() -> None:
         async with running_stages(
-            config,
-            (*job.tasks, *job.heldout),
-            job.device,
+            job,
             early,
-            reward_cache=folder.reward_cache,
-            activity=progress.activity,
+            folder=folder,
+            progress=progress,
             note=note,
             restarts=RestartLimit(0, config.runtime.restart_window_s, note),
             after_ray=lambda: None,
@@ -93,7 +102,7 @@ async def _score_group(config: Config, task: Task, stages: Stages) -> None:
                 group.create_task(score(completion))
 
 
-class StartupProfile:
+class _Profile:
     """The measurement of one start, into ``folder``."""
 
     def __init__(self, folder: RunFolder) -> None:
@@ -114,7 +123,7 @@ class StartupProfile:
 
 
 @contextmanager
-def profiled(config: Config) -> Iterator[StartupProfile]:
+def _profiled(config: Config) -> Iterator[_Profile]:
     """Make a run folder and have this process, and all that it starts inside, note their spans there.
 
     A file that ``CODE_GRPO_STARTUP_LOG`` names already is used instead of one in the folder.
@@ -124,7 +133,7 @@ def profiled(config: Config) -> Iterator[StartupProfile]:
         given = os.environ.get(startup.LOG_VARIABLE)
         os.environ[startup.LOG_VARIABLE] = given or str(folder.path.absolute() / "startup.jsonl")
         try:
-            profile = StartupProfile(folder)
+            profile = _Profile(folder)
             startup.note(
                 "driver",
                 "interpreter, configuration",
@@ -136,3 +145,68 @@ def profiled(config: Config) -> Iterator[StartupProfile]:
         finally:
             if given is None:
                 del os.environ[startup.LOG_VARIABLE]
+
+
+def moment(spans: Sequence[Span], name: str) -> float | None:
+    """When the first span called ``name`` ended (seconds since 1970), or None."""
+    return min((span.ended_s for span in spans if span.name == name), default=None)
+
+
+def overlap_s(span: Span, others: Sequence[Span]) -> float:
+    """The seconds of ``span`` during which at least one span of another process ran."""
+    pieces = sorted(
+        (max(span.started_s, other.started_s), min(span.ended_s, other.ended_s))
+        for other in others
+        if other.stage != span.stage
+    )
+    covered_s, reached_s = 0.0, span.started_s
+    for started_s, ended_s in pieces:
+        covered_s += max(0.0, ended_s - max(started_s, reached_s))
+        reached_s = max(reached_s, ended_s)
+    return covered_s
+
+
+def as_record(spans: Sequence[Span], origin_s: float) -> dict[str, Any]:
+    """The start as JSON: seconds after ``origin_s``, the start of the first process (itself absolute)."""
+    score_s, token_s = moment(spans, startup.FIRST_SCORE), moment(spans, startup.FIRST_TOKEN)
+    return {
+        "process_started_unix_s": origin_s,
+        "first_completion_s": None if token_s is None else round(token_s - origin_s, 3),
+        "first_scored_rollout_s": None if score_s is None else round(score_s - origin_s, 3),
+        "spans": [
+            {
+                "process": span.stage,
+                "name": span.name,
+                "pid": span.pid,
+                "start_s": round(span.started_s - origin_s, 3),
+                "end_s": round(span.ended_s - origin_s, 3),
+                "cpu_s": None if span.cpu_s is None else round(span.cpu_s, 3),
+                "overlapped_s": round(overlap_s(span, spans), 3),
+            }
+            for span in spans
+        ],
+    }
+
+
+def as_table(spans: Sequence[Span], origin_s: float) -> str:
+    """One line a span: when, how long, processor time, how much other processes worked beside."""
+    lines = [f"{'start':>7} {'end':>7} {'took':>7} {'cpu':>7} {'beside':>7}  process: phase (beside whom)"]
+    for span in spans:
+        beside = sorted({other.stage for other in spans if _do_overlap(span, other)})
+        names = f" ({', '.join(beside)})" if beside else ""
+        start_s, end_s = span.started_s - origin_s, span.ended_s - origin_s
+        cpu = "" if span.cpu_s is None else f"{span.cpu_s:.2f}"
+        lines.append(
+            f"{start_s:7.2f} {end_s:7.2f} {span.seconds:7.2f} {cpu:>7} {overlap_s(span, spans):7.2f}  "
+            f"{span.stage}: {span.name}{names}"
+        )
+    return "\n".join(lines)
+
+
+def _do_overlap(span: Span, other: Span) -> bool:
+    return (
+        other.stage != span.stage
+        and span.seconds > 0
+        and other.seconds > 0
+        and min(span.ended_s, other.ended_s) > max(span.started_s, other.started_s)
+    )

@@ -6,6 +6,7 @@ import errno
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 
@@ -41,19 +42,18 @@ class _Stages:
 @pytest.fixture
 def stages(monkeypatch: pytest.MonkeyPatch) -> _Stages:
     stages = _Stages()
-    stubbed: set[str] = set()
     for module, function in (
-        ("run.command", "run_training"),
-        ("run.command", "run_profile"),
+        ("run.orchestrator", "run_training"),
+        ("run.startup", "run_profile"),
         ("generation.resident", "stop_all"),
         ("baseline.baseline", "run_baseline"),
         ("evaluation.command", "run_evaluation"),
     ):
         name = f"pipeline.{module}"
-        stub = sys.modules[name] if name in stubbed else ModuleType(name)
-        stubbed.add(name)
+        stub = ModuleType(name)
         setattr(stub, function, stages)
         monkeypatch.setitem(sys.modules, name, stub)
+    monkeypatch.setattr("pipeline.run.early_start.launched", nullcontext)
     return stages
 
 
@@ -93,7 +93,7 @@ def test_a_configuration_is_checked_and_shown_before_any_heavy_import(arguments:
 
 def test_a_run_imports_no_model_library_in_the_driver() -> None:
     done = _run_in_new_process(
-        f"import sys\nimport pipeline.run.command, pipeline.run.orchestrator, pipeline.run.startup\n"
+        f"import sys\nimport pipeline.run.orchestrator, pipeline.run.startup\n"
         f"print([m for m in {NOT_IN_A_DRIVER} if m in sys.modules])"
     )
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
@@ -136,7 +136,7 @@ def test_flags_of_several_words_take_hyphen_and_underscore(
     assert not config.acceleration.reward_cache.enabled
     assert not config.execution.enabled
     assert not config.generation.stop_at_code_fence
-    assert stages.calls[-1][1:] == (None, False)
+    assert stages.calls[-1][1] is None
 
 
 @pytest.mark.parametrize("spelling", [["--keep-alive", "--attach"], ["--keep_alive", "--attach"]])
@@ -189,7 +189,7 @@ def test_resume_uses_the_configuration_of_the_run(tmp_path: Path, stages: _Stage
     config = _config(stages)
     assert (config.training.seed, config.training.max_steps) == (0, 99)
     assert config.acceleration.mode == "conservative"
-    assert stages.calls[-1][1:] == (str(tmp_path / "old"), True)
+    assert stages.calls[-1][1] == str(tmp_path / "old")
     assert train_accelerated(["--resume", "--output_dir", str(tmp_path)]) == 0
     assert stages.calls[-1][1] == str(tmp_path / "new")
     assert _config(stages).training.seed == 1

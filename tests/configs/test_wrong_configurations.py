@@ -19,7 +19,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("this configuration was accepted")
 
     for module, function in (
-        ("run.command", "run_training"),
+        ("run.early_start", "launched"),
         ("baseline.baseline", "run_baseline"),
         ("evaluation.command", "run_evaluation"),
     ):

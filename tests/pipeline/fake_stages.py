@@ -293,7 +293,7 @@ class FakeRun:
         )
         self.attempt = Attempt(
             self.context,
-            Job(tasks=tuple(tasks), heldout=tuple(heldout), device="cpu"),
+            Job(config=config, tasks=tuple(tasks), heldout=tuple(heldout), device="cpu"),
             stages,
             cast(TrainerHandle, self.trainer),
             self.sampler,

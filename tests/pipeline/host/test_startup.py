@@ -15,7 +15,7 @@ from pipeline.host import startup
 from pipeline.host.spans import Span
 from pipeline.host.startup import LOG_VARIABLE, process_started_s, read_spans
 from pipeline.report.trace import chrome_trace
-from pipeline.run.startup_report import as_record, as_table, moment, overlap_s
+from pipeline.run.startup import as_record, as_table, moment, overlap_s
 
 ROOT = Path(__file__).parents[3]
 
