@@ -1,26 +1,41 @@
 """One attempt at training: the two loops and what is between them, from a step to the end of the run.
 
-    RolloutProducer ──► RolloutBuffer ──► StepFeed ──► trainer ──► WeightPublisher ──► generator
-          ▲                                                               │
-          └──────────────── free slots, policy version ◄──────────────────┘
+    RolloutProducer ──► RolloutBuffer ──► StepFeed ──► trainer ──► weights ──► generator
+          ▲                                                           │
+          └──────────────── free slots, policy version ◄──────────────┘
+
+    StepFeed.train ─► write weights ┬─► StepFeed.train of the next step ─► …
+                                    └─► load weights ─► checkpoint ─► StepAccount.commit
 
 A run has one, and another each time that it goes back to a checkpoint because the trainer was lost. Buffer,
-gate, producer and loop are of one attempt alone; stages, sampler and ledger are given to it. Starts and ends
-no stage.
+gate and producer are of one attempt alone; stages, sampler and ledger are given to it. Starts and ends no
+stage.
+
+The training loop consumes scored groups, and produces policy versions, which free the producer's slots. It
+waits for groups, which the producer delivers, and before the weights change again for the close of the step
+before: loading, checkpoint, account. Both waits have deadlines; the first names who owes the groups.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from configs.conditions import needs_no_kl, why_not_streamed
 from curriculum.sampler import Sampler
 from pipeline.evaluation.forms import chat_form
 from pipeline.evaluation.inloop import InLoopEvaluation
+from pipeline.host.spans import CHECKPOINT, WEIGHTS
 from pipeline.host.stopping import StoppedError
+from pipeline.messages import RolloutGroup, WeightUpdate
+from pipeline.record.checkpoints import prune_checkpoints
 from pipeline.record.context import Context
+from pipeline.record.ledger import PLACEMENT_GUARD
 from pipeline.rollouts.buffer import RolloutBuffer
 from pipeline.rollouts.draws import DrawAccount
 from pipeline.rollouts.gate import SignalGate, max_gated
@@ -29,16 +44,21 @@ from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import GroupBasis
 from pipeline.run.stages import Job, Stages
 from pipeline.run.step_account import StageMetrics, StepAccount
-from pipeline.run.step_feed import StepFeed
-from pipeline.run.training_loop import TrainingLoop
-from pipeline.run.weight_publisher import WeightPublisher
+from pipeline.run.step_feed import FedStep, StepFeed
+from pipeline.weights.folder import remove_weights
 
 if TYPE_CHECKING:
     from pipeline.training.handle import TrainerHandle
 
 
+T = TypeVar("T")
+
+
 class Attempt:
-    """Trains from ``step``, which is done; ``is_running`` while a signal to stop finds its loops at work."""
+    """Trains from ``step``, which is done; ``is_running`` while a signal to stop finds its loops at work.
+
+    ``trial`` decides over the first steps whether generation goes on while the trainer computes.
+    """
 
     def __init__(
         self,
@@ -55,7 +75,11 @@ class Attempt:
         config = context.config
         gate = SignalGate(max_gated(config), context.ledger.gated())
         self._context = context
-        self._step = step
+        self._config = config
+        self._trainer = trainer
+        self._generator = stages.generator
+        self._weights_folder = weights_folder
+        self._trial = trial
         self.is_running = False
         self.buffer = RolloutBuffer(
             groups_per_step=config.prompts_per_step,
@@ -75,39 +99,28 @@ class Attempt:
             first_step=step,
         )
         self.evaluation = InLoopEvaluation(
-            context,
-            tasks=job.heldout,
-            form=form,
-            generator=stages.generator,
-            scorer=stages.scorer,
+            context, tasks=job.heldout, form=form, generator=stages.generator, scorer=stages.scorer
         )
-        self._publisher = WeightPublisher(context, trainer, stages.generator, weights_folder)
         counted = StageMetrics(
             self.producer, stages.scorer, stages.generator, config.acceleration.speculative
         )
         self._account = StepAccount(
             context, stages=counted, sampler=sampler, gate=gate, evaluation=self.evaluation
         )
-        self.loop = TrainingLoop(
-            context,
-            trainer=trainer,
-            buffer=self.buffer,
-            feed=StepFeed(context, trainer, self.buffer, self.producer),
-            publisher=self._publisher,
-            account=self._account,
-            evaluation=self.evaluation,
-            trial=trial,
-        )
+        self._feed = StepFeed(context, trainer, self.buffer, self.producer)
+        self._loaded: WeightUpdate | None = None  # a generator may start again, and reads it then
+        self._last_step = self._last_saved = step  # committed
+        self._closing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Train to the end; raises TrainerLostError where the trainer is lost, StoppedError where a signal
         ended it, and what the loops raise."""
-        max_steps = self._context.config.training.max_steps
+        max_steps, step = self._config.training.max_steps, self._last_step
         try:
-            if self._step > 0:
-                await self._publisher.load(await self._publisher.write(self._step))
-            self.evaluation.begin(self._step)
-            self._context.progress.start(max_steps, self._step)
+            if step > 0:
+                await self._load_weights(await self._write_weights(step))
+            self.evaluation.begin(step)
+            self._context.progress.start(max_steps, step)
             with self._context.stopwatch.timed("training"):
                 await self._run_loops()
                 while measured := self.evaluation.drain():
@@ -125,13 +138,155 @@ class Attempt:
         producing = asyncio.create_task(self.producer.run(), name="producer")
         self.is_running = True
         try:
-            await self.loop.run(self._step)
+            await self.train()
             await self._context.stop.guard(self.evaluation.finish())
         except StoppedError:
-            await self.loop.save_last()
+            await self.save_last()
             raise
         finally:
             self.is_running = False
             producing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await producing
+
+    async def train(self) -> None:
+        """The training loop: steps until ``training.max_steps``, and a checkpoint of the last one.
+
+        Raises:
+            TimeoutError: rollouts or a step took too long; the message says whose.
+            RuntimeError: the producer failed; the message says why.
+            StoppedError: the run was asked to end; ``save_last`` saves what is done.
+        """
+        config, tell = self._config, self._context.progress.message
+        self._account.begin()
+        reason = why_not_streamed(config)
+        if config.acceleration.stream_steps and reason is not None:
+            tell(f"a step is trained on when all its groups are there: {reason}")
+        reason = needs_no_kl(config)
+        if config.acceleration.refill.enabled and reason is not None:
+            tell(f"groups without signal are not replaced: {reason}")
+        try:
+            for step in range(self._last_step + 1, config.training.max_steps + 1):
+                await self._step(step)
+            await self._closed()
+        except StoppedError:
+            # ``save_last`` waits for the step that is being closed.
+            raise
+        except BaseException:
+            await self._give_up_closing()
+            raise
+        self._context.ledger.event("finished", f"{config.training.max_steps} steps")
+
+    async def save_last(self) -> int:
+        """Save the last committed step, unless it is saved; returns its number. For a run that is stopped."""
+        await self._closed()
+        if self._last_step > self._last_saved:
+            folder = self._context.folder.checkpoint(self._last_step)
+            await self._trainer.save_beside(folder, self._last_step)
+            self._context.ledger.note_checkpoint(self._last_step, folder.name)
+            await self._saved(self._last_step)
+        return self._last_step
+
+    async def _save_if_due(self, step: int) -> str | None:
+        """Save the checkpoint of ``step`` if it is to have one; returns its folder's name."""
+        if step % self._config.output.save_steps and step != self._config.training.max_steps:
+            return None
+        self._context.progress.activity(f"saving checkpoint {step}")
+        folder = self._context.folder.checkpoint(step)
+        with self._context.timeline.span(CHECKPOINT, folder.name):
+            await self._trainer.save_beside(folder, step)
+        return folder.name
+
+    async def _saved(self, step: int) -> None:
+        self._last_saved = step
+        if self._config.output.text_steps is not None:
+            self._context.ledger.forget_texts(step, self._config.output.text_steps)
+        # Gigabytes are removed: the event loop goes on meanwhile.
+        limit = self._config.output.save_total_limit
+        await asyncio.to_thread(prune_checkpoints, self._context.folder.path, limit, step)
+
+    async def _step(self, step: int) -> None:
+        """Train one step and begin to close it."""
+        fed = await self._beside_closing(self._feed.train(step, after=self._closing))
+        self.buffer.trained(step)
+        started = time.perf_counter()
+        update = await self._write_weights(step)
+        self._closing = asyncio.create_task(
+            self._close(step, fed, update, started), name=f"close step {step}"
+        )
+
+    async def _close(self, step: int, fed: FedStep, update: WeightUpdate, started: float) -> None:
+        """What follows from a step: the generator's weights, the checkpoint if it is due, the account."""
+        pause_s = await self._load_weights(update)
+        weights = {"weights/update_s": time.perf_counter() - started, "weights/pause_s": pause_s}
+        self.buffer.weights_loaded(step)
+        self.evaluation.weights_loaded(step)
+        checkpoint = await self._save_if_due(step)
+        step_s = await self._account.commit(fed, weights, checkpoint)
+        self._last_step = step
+        self._decide_order(step_s, fed.groups)
+        if checkpoint is not None:
+            await self._saved(step)
+
+    async def _write_weights(self, version: int) -> WeightUpdate:
+        """Have the trainer write its weights, which are ``version``, to a file; it stays until the next one
+        is loaded."""
+        with self._context.timeline.span(WEIGHTS, f"write version {version}"):
+            update = await self._trainer.publish(str(self._weights_folder))
+        written = update.policy_version
+        assert written == version, f"the trainer published {written}, not {version}"
+        generation = self._config.generation
+        return replace(
+            update,
+            mode=generation.weight_update_mode,
+            recompute_kv_cache=generation.recompute_kv_cache,
+        )
+
+    async def _load_weights(self, update: WeightUpdate) -> float:
+        """Bring ``update`` to the generators; returns for how many seconds they paused."""
+        with self._context.timeline.span(WEIGHTS, f"load version {update.policy_version}"):
+            loaded = await self._generator.update_weights(update)
+        if self._loaded is not None:
+            await asyncio.to_thread(remove_weights, self._loaded)
+        self._loaded = update
+        return loaded.pause_s
+
+    def _decide_order(self, step_s: float, groups: Sequence[RolloutGroup]) -> None:
+        """Tell the trial of a step, and do as it says."""
+        if self._trial is None:
+            return
+        # A prompt costs once a group, and still costs that when the policy has learnt to answer briefly.
+        num_tokens = sum(
+            len(group.rollouts[0].prompt_ids) + sum(len(one.completion.token_ids) for one in group.rollouts)
+            for group in groups
+        )
+        verdict = self._trial.record(step_s, num_tokens)
+        self.buffer.alternate(not self._trial.overlaps)
+        self._feed.alternate(not self._trial.overlaps)
+        if verdict is not None:
+            self._context.note(PLACEMENT_GUARD, str(verdict))
+
+    async def _closed(self) -> None:
+        """Wait until the last step that was trained is closed; raises what closing it raised."""
+        if self._closing is not None:
+            # Who waits may be cancelled; the close goes on.
+            await asyncio.shield(self._closing)
+
+    async def _beside_closing(self, work: Awaitable[T]) -> T:
+        """The result of ``work``, given up at once when the step before cannot be closed."""
+        job = asyncio.ensure_future(work)
+        try:
+            if self._closing is not None:
+                await asyncio.wait({job, self._closing}, return_when=asyncio.FIRST_COMPLETED)
+                if self._closing.done():
+                    self._closing.result()
+            return await job
+        finally:
+            if not job.done():
+                job.cancel()
+                await asyncio.gather(job, return_exceptions=True)
+
+    async def _give_up_closing(self) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
+            await asyncio.gather(self._closing, return_exceptions=True)

@@ -301,7 +301,7 @@ class FakeRun:
             weights_folder=self.weights_folder,
             trial=trial,
         )
-        self.buffer, self.producer, self.loop = self.attempt.buffer, self.attempt.producer, self.attempt.loop
+        self.buffer, self.producer = self.attempt.buffer, self.attempt.producer
 
     @property
     def notes(self) -> list[str]:
@@ -319,7 +319,7 @@ class FakeRun:
         producing = asyncio.create_task(self.producer.run())
         try:
             self.attempt.evaluation.begin(self.done_steps)
-            await self.loop.run(self.done_steps)
+            await self.attempt.train()
             self.log.append("all steps done")
             await self.attempt.evaluation.finish()
         finally:

@@ -72,13 +72,13 @@ def test_a_stopped_run_saves_its_last_finished_step_and_goes_on_from_there(tmp_p
 
     async def stop_in_a_step() -> int:
         producing = asyncio.create_task(run.producer.run())
-        training = asyncio.create_task(run.loop.run(0))
+        training = asyncio.create_task(run.attempt.train())
         while "train 3 0" not in run.log:
             await asyncio.sleep(0)
         run.stop.ask(signal.SIGINT)
         with pytest.raises(StoppedError):
             await training
-        saved = await run.loop.save_last()
+        saved = await run.attempt.save_last()
         producing.cancel()
         await asyncio.gather(producing, return_exceptions=True)
         return saved
