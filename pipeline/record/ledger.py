@@ -30,16 +30,17 @@ from typing import Any, Final
 from curriculum.task import Task
 from pipeline.host.spans import Span
 from pipeline.messages import Gated, Rollout, RolloutGroup, StepResult
-from pipeline.record import ledger_rewind, ledger_rows
+from pipeline.record import draw_states, ledger_rows
 from pipeline.record.draw_states import DrawState, check_stored_move
-from pipeline.record.ledger_rewind import gated_by_step, note_gated
 from pipeline.record.ledger_rows import (
     ROLLOUT_COLUMNS,
     Draw,
     SamplerCall,
     calls_after,
     find_last_call,
+    gated_by_step,
     note_call,
+    note_gated,
     note_record,
     rollout_of,
     rollout_row,
@@ -228,7 +229,7 @@ class Ledger:
             )
             for draw_id in draw_ids:
                 self._move(draw_id, DrawState.TRAINED, step_id=cursor.lastrowid)
-            ledger_rewind.forget_tokens(self._db)
+            draw_states.forget_tokens(self._db)
 
     def note_checkpoint(self, step: int, checkpoint: str) -> None:
         """Enter a checkpoint of the last committed step that was saved after its commit."""
@@ -236,7 +237,7 @@ class Ledger:
             query = "UPDATE steps SET checkpoint = ? WHERE step = ? AND status = 'committed'"
             changed = self._db.execute(query, (checkpoint, step)).rowcount
             assert changed == 1 and step == self.last_step(), f"step {step} is not the last committed one"
-            ledger_rewind.forget_tokens(self._db)
+            draw_states.forget_tokens(self._db)
 
     def last_step(self) -> int:
         """The last committed step, 0 before the first."""
@@ -260,11 +261,11 @@ class Ledger:
         """The ``extra_state`` of a committed step; {} for step 0. Raises ValueError for any other step."""
         if step == 0:
             return {}
-        return dict(json.loads(ledger_rewind.step_row(self._db, self._path, step)[0]))
+        return dict(json.loads(draw_states.step_row(self._db, self._path, step)[0]))
 
     def sampler_calls(self, step: int) -> list[SamplerCall]:
         """What the sampler was asked and told since the state of ``step``, in order, by whatever process."""
-        last_call_id = ledger_rewind.step_row(self._db, self._path, step)[1] if step else 0
+        last_call_id = draw_states.step_row(self._db, self._path, step)[1] if step else 0
         return calls_after(self._db, last_call_id)
 
     def unfinished_draws(self) -> list[Draw]:
@@ -299,11 +300,11 @@ class Ledger:
     def rewind(self, step: int, max_staleness: int = 0) -> None:
         """Go back to the checkpoint of ``step`` (0: the start). Call it on every resume.
 
-        See pipeline.record.ledger_rewind for what becomes of steps, draws and rollouts. Raises ValueError
+        See pipeline.record.draw_states for what becomes of steps, draws and rollouts. Raises ValueError
         when ``step`` was never committed.
         """
         with self._transaction():
-            ledger_rewind.rewind(self._db, self._path, step, max_staleness)
+            draw_states.rewind(self._db, self._path, step, max_staleness)
             end_run(self._db, self._run_id)
             self._run_id = note_process(self._db, self._terms, rewound_to=step)
             self._event("rewind", f"to step {step}")

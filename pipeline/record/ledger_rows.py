@@ -1,4 +1,4 @@
-"""Rows of run.db: rollouts and their tokens, what the sampler was asked and told, tasks and spans.
+"""Rows of run.db: rollouts and their tokens, calls of the sampler, groups without signal, tasks and spans.
 
 Token ids are kept as int32 and log-probabilities as float32, which is what engines compute them in: nothing
 is lost on the way. The sampler's calls, with its state at a step, let a resume make it what it was. Tasks and
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from curriculum.task import Task
 from pipeline.host.spans import Span
-from pipeline.messages import Completion, Rollout, RolloutGroup, VersionRun, is_flat
+from pipeline.messages import Completion, Gated, Rollout, RolloutGroup, VersionRun, gated_of, is_flat
 from pipeline.record.draw_states import DrawState
 from pipeline.record.metrics import finite_or_none
 from rewards.result import RewardResult
@@ -192,6 +192,25 @@ def _insert(
         " skipped) VALUES (?, ?, ?, ?, ?, ?, ?)",
         (kind, draw_id, *counts, has_signal, json.dumps(list(skipped))),
     )
+
+
+def note_gated(database: sqlite3.Connection, group: RolloutGroup, step: int) -> str:
+    """Enter a group that is replaced in ``step``; returns the reason, in words."""
+    gated = gated_of(group)
+    database.execute(
+        "INSERT INTO gated VALUES (?, ?, ?, ?)", (group.draw_id, step, gated.num_tokens, gated.num_solved)
+    )
+    rewards = [rollout.result.reward for rollout in group.rollouts if not rollout.result.is_infra_error]
+    return f"no signal: all {len(rewards)} rewards are {rewards[0]:g}"
+
+
+def gated_by_step(database: sqlite3.Connection) -> dict[int, Gated]:
+    """What was replaced in each step that had any."""
+    rows = database.execute("SELECT step, COUNT(*), SUM(is_solved), SUM(num_tokens) FROM gated GROUP BY step")
+    return {
+        step: Gated(num_groups=num_groups, num_solved=num_solved, num_tokens=num_tokens)
+        for step, num_groups, num_solved, num_tokens in rows
+    }
 
 
 _MAX_TESTS = 8

@@ -27,6 +27,8 @@ _SPARKS = "▁▂▃▄▅▆▇█"
 _SPARK_WIDTH = 24
 _QUIET_S = 30.0
 _MAX_WIDTH = 100
+# Three digits that count: a step may take minutes or milliseconds.
+_THREE_DIGITS = ".3g"
 
 
 class Progress(Protocol):
@@ -127,14 +129,14 @@ class PlainProgress:
         width = len(str(self._total_steps))
         self._print(
             f"step {step:>{width}}/{self._total_steps}"
-            f"  reward {_number(metrics.get('rollout/reward_mean')):>6}"
-            f"  pass {_percent(metrics.get('rollout/pass_rate')):>6}"
+            f"  reward {_shown(metrics.get('rollout/reward_mean'), '.3f'):>6}"
+            f"  pass {_shown(metrics.get('rollout/pass_rate'), '.1%'):>6}"
             f"  generation {_rate(metrics.get('generation/tokens_per_s')):>9}"
             f"  training {_rate(metrics.get('train/tokens_per_s')):>9}"
             f"  staleness {_staleness(metrics)}"
-            f"  {_seconds(metrics.get('step/seconds')):>7}"
-            f"  {_significant(metrics.get('step/per_s_recent'))} steps/s"
-            f" (overall {_significant(metrics.get('step/per_s'))})"
+            f"  {_shown(metrics.get('step/seconds'), '.1f', ' s'):>7}"
+            f"  {_shown(metrics.get('step/per_s_recent'), _THREE_DIGITS)} steps/s"
+            f" (overall {_shown(metrics.get('step/per_s'), _THREE_DIGITS)})"
             f"  left {_duration(self._clock.left_s())}"
         )
 
@@ -228,7 +230,7 @@ class RichProgress:
         for _ in range(3):
             row.add_column(justify="right", no_wrap=True)
         bar = ProgressBar(total=total, completed=self._step, complete_style="cyan", finished_style="green")
-        share = Text(_percent(self._step / total, digits=0), style="bold")
+        share = Text(f"{self._step / total:.0%}", style="bold")
         elapsed = Text(f"{_duration(self._clock.elapsed_s())} elapsed", style="dim")
         row.add_row(bar, share, elapsed, Text(f"{_duration(self._clock.left_s())} left"))
         return row
@@ -244,15 +246,15 @@ class RichProgress:
         grid.add_column(ratio=1)
         grid.add_column(style="dim", no_wrap=True)
         grid.add_column(justify="right", no_wrap=True)
-        reward, passed = _number(get("rollout/reward_mean")), _percent(get("rollout/pass_rate"))
-        tokens = _number(get("rollout/completion_length"), digits=0)
-        samples, overall = _rate(get("step/samples_per_s"), "/s"), _significant(get("step/per_s"))
+        reward, passed = _shown(get("rollout/reward_mean"), ".3f"), _shown(get("rollout/pass_rate"), ".1%")
+        tokens = _shown(get("rollout/completion_length"), ".0f")
+        samples, overall = _rate(get("step/samples_per_s"), "/s"), _shown(get("step/per_s"), _THREE_DIGITS)
         rows = (
             ("reward", reward, sparkline(self._rewards), "generation", _rate(get("generation/tokens_per_s"))),
             ("pass rate", passed, sparkline(self._pass_rates), "training", _rate(get("train/tokens_per_s"))),
-            ("length", tokens, "tokens", "step", _seconds(get("step/seconds"))),
+            ("length", tokens, "tokens", "step", _shown(get("step/seconds"), ".1f", " s")),
             ("staleness", _staleness(self._metrics), "mean/max", "samples", samples),
-            ("steps/s", _significant(get("step/per_s_recent")), "recent", "overall", overall),
+            ("steps/s", _shown(get("step/per_s_recent"), _THREE_DIGITS), "recent", "overall", overall),
         )  # fmt: skip
         for left, value, mark, right, rate in rows:
             mark = mark[-marks:] if marks >= len("mean/max") else ""
@@ -276,36 +278,17 @@ def sparkline(values: deque[float]) -> str:
     )
 
 
-def _is_missing(value: float | None) -> bool:
-    return value is None or not math.isfinite(value)
-
-
-def _number(value: float | None, digits: int = 3) -> str:
-    return "-" if value is None or _is_missing(value) else f"{value:.{digits}f}"
-
-
-def _percent(value: float | None, digits: int = 1) -> str:
-    return "-" if value is None or _is_missing(value) else f"{100 * value:.{digits}f}%"
+def _shown(value: float | None, form: str, unit: str = "") -> str:
+    return "-" if value is None or not math.isfinite(value) else f"{value:{form}}{unit}"
 
 
 def _rate(value: float | None, unit: str = " tok/s") -> str:
-    if value is None or _is_missing(value):
-        return "-"
-    return f"{value:.{0 if value >= 100 else 2 if value < 10 else 1}f}{unit}"
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None or _is_missing(value) else f"{value:.1f} s"
-
-
-def _significant(value: float | None) -> str:
-    """Three digits that count: a step may take minutes or milliseconds."""
-    return "-" if value is None or _is_missing(value) else f"{value:.3g}"
+    return _shown(value, f".{0 if value is None or value >= 100 else 2 if value < 10 else 1}f", unit)
 
 
 def _staleness(metrics: Mapping[str, float]) -> str:
     mean, largest = metrics.get("train/staleness_mean"), metrics.get("train/staleness_max")
-    return f"{_number(mean, 1)}/{_number(largest, 0)}"
+    return f"{_shown(mean, '.1f')}/{_shown(largest, '.0f')}"
 
 
 def _duration(seconds: float | None) -> str:

@@ -12,29 +12,15 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from configs.errors import ConfigError, Problem
 from configs.schema import Config
 
-# What each needs beside this project: the package that is imported, and what installs it.
-_PACKAGES = {"trackio": "trackio", "wandb": "wandb", "tensorboard": "tensorboard"}
 _CLOSE_TIMEOUT_S = 15.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrackedRun:
-    """What a tracker files a run under. ``first_step`` is the last step done before, 0 for a new run."""
-
-    project: str
-    name: str
-    folder: Path
-    settings: Mapping[str, object]
-    first_step: int
 
 
 class Tracker(Protocol):
@@ -113,15 +99,11 @@ class _Writer:
             self._note(f"{self._name} gets no more metrics: {type(error).__name__}: {error}")
 
 
-class TrackioTracker:
-    """Metrics in trackio's local store, which ``trackio show`` draws while the run trains."""
+class _LoggingRun:
+    """A run of trackio or of wandb, which are written to alike."""
 
-    def __init__(self, run: TrackedRun) -> None:
-        import trackio
-
-        self._run = trackio.init(
-            project=run.project, name=run.name, config=dict(run.settings), resume="allow", embed=False
-        )
+    def __init__(self, run: Any) -> None:
+        self._run = run
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """See Tracker."""
@@ -132,39 +114,15 @@ class TrackioTracker:
         self._run.finish()
 
 
-class WandbTracker:
-    """Metrics in Weights & Biases; its own variables (WANDB_MODE, ...) say where they go."""
-
-    def __init__(self, run: TrackedRun) -> None:
-        import wandb
-
-        self._run = wandb.init(
-            project=run.project,
-            name=run.name,
-            id=run.name,
-            dir=run.folder,
-            config=dict(run.settings),
-            resume="allow",
-        )
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See Tracker."""
-        self._run.log(dict(metrics), step=step)
-
-    def close(self) -> None:
-        """See Tracker."""
-        self._run.finish()
-
-
-class TensorBoardTracker:
+class _TensorBoard:
     """Event files in the run folder: ``tensorboard --logdir RUN/tensorboard``."""
 
-    def __init__(self, run: TrackedRun) -> None:
+    def __init__(self, folder: Path, first_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         # Steps that a resume does again are taken off the curves.
-        purge_step = run.first_step + 1 if run.first_step else None
-        self._writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=purge_step)
+        purge_step = first_step + 1 if first_step else None
+        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=purge_step)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """See Tracker."""
@@ -177,11 +135,24 @@ class TensorBoardTracker:
         self._writer.close()
 
 
-_TRACKERS: Mapping[str, Callable[[TrackedRun], Tracker]] = {
-    "trackio": TrackioTracker,
-    "wandb": WandbTracker,
-    "tensorboard": TensorBoardTracker,
-}
+def _start(tracker: str, config: Config, name: str, folder: Path, first_step: int) -> Tracker:
+    """Start ``tracker`` for the run ``name``; ``first_step`` is the last step done before, 0 for none."""
+    if tracker == "tensorboard":
+        return _TensorBoard(folder, first_step)
+    project, settings = config.output.project, config.model_dump(mode="json")
+    if tracker == "trackio":
+        # Metrics in trackio's local store, which ``trackio show`` draws while the run trains.
+        import trackio
+
+        return _LoggingRun(
+            trackio.init(project=project, name=name, config=settings, resume="allow", embed=False)
+        )
+    # wandb's own variables (WANDB_MODE, ...) say where they go.
+    import wandb
+
+    return _LoggingRun(
+        wandb.init(project=project, name=name, id=name, dir=folder, config=settings, resume="allow")
+    )
 
 
 def tracker_names(config: Config) -> tuple[str, ...]:
@@ -193,8 +164,8 @@ def tracker_names(config: Config) -> tuple[str, ...]:
     if asked == ["none"]:
         return ()
     if asked == ["auto"]:
-        return ("trackio",) if _is_installed("trackio") else ()
-    missing = [name for name in asked if not _is_installed(name)]
+        return ("trackio",) if find_spec("trackio") else ()
+    missing = [name for name in asked if find_spec(name) is None]
     if missing:
         raise ConfigError(
             [
@@ -202,7 +173,7 @@ def tracker_names(config: Config) -> tuple[str, ...]:
                     where="output",
                     field="report_to",
                     fault=f"{name} is not installed",
-                    allowed=f"{name} after: pip install {_PACKAGES[name]}; or none",
+                    allowed=f"{name} after: pip install {name}; or none",
                 )
                 for name in missing
             ]
@@ -214,18 +185,7 @@ def start_tracking(
     config: Config, name: str, folder: Path, first_step: int, tell: Callable[[str], None]
 ) -> Tracking:
     """The trackers of a run, starting in threads of their own. Raises as ``tracker_names`` does."""
-    run = TrackedRun(
-        project=config.output.project,
-        name=name,
-        folder=folder,
-        settings=config.model_dump(mode="json"),
-        first_step=first_step,
-    )
     names = tracker_names(config)
     if config.output.report_to == ["auto"] and not names:
         tell("note: trackio is not installed (pip install trackio): metrics are in the run folder only")
-    return Tracking([(one, partial(_TRACKERS[one], run)) for one in names], tell)
-
-
-def _is_installed(name: str) -> bool:
-    return find_spec(_PACKAGES[name]) is not None
+    return Tracking([(one, partial(_start, one, config, name, folder, first_step)) for one in names], tell)

@@ -43,8 +43,7 @@ from pipeline.rollouts.producer import RolloutProducer
 from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import GroupBasis
 from pipeline.run.stages import Job, Stages
-from pipeline.run.step_account import StageMetrics, StepAccount
-from pipeline.run.step_feed import FedStep, StepFeed
+from pipeline.run.step import FedStep, StepAccount, StepFeed
 from pipeline.weights.folder import remove_weights
 
 if TYPE_CHECKING:
@@ -101,11 +100,14 @@ class Attempt:
         self.evaluation = InLoopEvaluation(
             context, tasks=job.heldout, form=form, generator=stages.generator, scorer=stages.scorer
         )
-        counted = StageMetrics(
-            self.producer, stages.scorer, stages.generator, config.acceleration.speculative
-        )
         self._account = StepAccount(
-            context, stages=counted, sampler=sampler, gate=gate, evaluation=self.evaluation
+            context,
+            producer=self.producer,
+            scorer=stages.scorer,
+            generator=stages.generator,
+            sampler=sampler,
+            gate=gate,
+            evaluation=self.evaluation,
         )
         self._feed = StepFeed(context, trainer, self.buffer, self.producer)
         self._loaded: WeightUpdate | None = None  # a generator may start again, and reads it then

@@ -1,7 +1,7 @@
 """--resume: the run as it was at its last whole checkpoint, with what is still sound of the time after it.
 
     checkpoint ─► weights, optimiser, random state (pipeline.training.trainer)
-    run.db     ─► open draws, scored groups that are used again (the rule: pipeline.record.ledger_rewind)
+    run.db     ─► open draws, scored groups that are used again (the rule: pipeline.record.draw_states)
                ─► sampler: its state at that step, then all that it was asked and told since, once more
 
 The sampler makes no draw twice: draws after the checkpoint are told to it (``Sampler.repeat``) in the order

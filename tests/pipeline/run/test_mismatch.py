@@ -10,7 +10,7 @@ import torch
 
 from configs.schema import Config
 from pipeline.messages import StepResult, TrainBatch
-from pipeline.run.step_account import MismatchWatch
+from pipeline.run.step import MismatchWatch
 from pipeline.training.loss_sums import LossSums
 from pipeline.training.ranks import OneRank, sums_of_all
 from pipeline.training.trainer import Trainer

@@ -1,0 +1,336 @@
+"""One optimiser step: its groups on their way to the trainer, and the account of it.
+
+    buffer.take ─► make_batch ─► trainer.accumulate ┐
+    buffer.take ─► make_batch ─► trainer.accumulate ├─► trainer.step (the last part: the weights change)
+    buffer.take ─► make_batch ───────────────────────┘
+
+    what the stages counted ─► StepAccount.commit ┬─► run.db, in one transaction
+                                                  └─► metrics.jsonl, trackers, progress
+
+Groups are fed all at once, or in parts as they come. Where the weights may not change yet the last part has
+no samples: all of them are at work before. A part is what is ready when the trainer has nothing to do, a
+group at least. So parts are small where the trainer would idle otherwise, and grow where it is the one who is
+waited for: a group that comes while it works waits for the next part, with all that come beside it.
+
+``MismatchWatch`` says so when generator and trainer give one policy's tokens different probabilities: two
+engines round differently, and the importance ratio corrects for that, but what is far beyond rounding is a
+fault (weights that did not arrive, another temperature, a kernel). Measured on a CPU with the built-in model
+(vLLM against the trainer, 1,400 tokens), ``train/mismatch_kl`` is 0.001 where both compute in bf16 and 0 to
+eight digits in fp32; it is 0.008 and more where one divides by a temperature of 0.9 instead of 1. The default
+threshold lies between.
+
+Publishes, loads and saves nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from configs.conditions import why_not_streamed
+from curriculum.sampler import Sampler
+from pipeline.evaluation.inloop import InLoopEvaluation
+from pipeline.generation.generator import Generator
+from pipeline.host.spans import TRAINER, WAITING
+from pipeline.messages import RolloutGroup, StepResult, TrainBatch
+from pipeline.record.context import Context
+from pipeline.record.ledger import GUARD
+from pipeline.record.metrics import MetricsWriter, StepRate, log_samples
+from pipeline.rollouts.batch import BatchReport, make_batch
+from pipeline.rollouts.buffer import RolloutBuffer, Taken
+from pipeline.rollouts.gate import SignalGate
+from pipeline.rollouts.producer import RolloutProducer
+from rewards.pool import RewardPool
+from rewards.workers import scoring_deadline_s
+
+if TYPE_CHECKING:
+    from pipeline.training.handle import TrainerHandle
+
+
+T = TypeVar("T")
+# What the reward pool counts up from the start, and what it has at a moment.
+_REWARD_COUNTS = (
+    "rewards/cache_hits",
+    "rewards/cache_misses",
+    "rewards/cache_joins",
+    "rewards/cache_evictions",
+    "rewards/cache_saved_s",
+    "rewards/infra_errors",
+    "rewards/worker_restarts",
+)
+_REWARD_LEVELS = ("rewards/in_flight", "rewards/waiting")
+_DRAFTS = ("drafted", "accepted")
+_MISMATCH = "train/mismatch_kl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FedStep:
+    """A step that was trained: its groups in the order of training, and what the trainer made of them.
+
+    ``waited_s`` is how long the trainer had nothing to do. ``num_too_old`` groups were found too old since
+    the last step.
+    """
+
+    result: StepResult
+    groups: tuple[RolloutGroup, ...]
+    report: BatchReport
+    waited_s: float
+    num_too_old: int
+
+
+class StepFeed:
+    """Feeds the trainer step by step; one step at a time."""
+
+    def __init__(
+        self, context: Context, trainer: TrainerHandle, buffer: RolloutBuffer, producer: RolloutProducer
+    ) -> None:
+        self._config = context.config
+        self._progress = context.progress
+        self._timeline = context.timeline
+        self._stop = context.stop
+        self._trainer = trainer
+        self._buffer = buffer
+        self._producer = producer
+        wants_to = self._config.acceleration.stream_steps
+        self._can_stream = wants_to and why_not_streamed(self._config) is None
+        self._is_streamed = self._can_stream
+
+    def alternate(self, alternates: bool) -> None:
+        """Begin to train when all groups of a step are there, whatever the settings allow; or not."""
+        self._is_streamed = self._can_stream and not alternates
+
+    async def train(self, step: int, *, after: asyncio.Task[None] | None) -> FedStep:
+        """Train ``step`` on its groups; its weights may change only ``after`` that is done.
+
+        Raises what ``after`` raises, and:
+            TimeoutError: the groups did not come in time; the message says who owes them.
+            StageError: a stage failed.
+            StoppedError: the run was asked to end.
+        """
+        num_groups = self._config.prompts_per_step
+        groups: list[RolloutGroup] = []
+        num_parts, num_too_old, waited_s = 0, 0, 0.0
+        while True:
+            started = time.perf_counter()
+            self._progress.activity(
+                f"step {step}: waiting for rollouts ({len(groups)} of {num_groups} groups)"
+            )
+            with self._timeline.span(WAITING, f"step {step} waits for rollouts"):
+                taken = await self._stop.guard(self._take(step, num_groups - len(groups)))
+            waited_s += time.perf_counter() - started
+            groups += taken.groups
+            num_too_old += len(taken.too_old)
+            self._progress.activity(f"step {step}: training ({len(groups)} of {num_groups} groups)")
+            batch, report = self._batch(step, taken.groups)
+            batch = replace(batch, part=num_parts)
+            num_parts += 1
+            if len(groups) == num_groups:
+                break
+            await self._accumulate(batch)
+        if after is not None:
+            if not after.done():
+                await self._accumulate(batch)
+                batch = TrainBatch(step=step, samples=(), num_tokens=0, part=num_parts)
+            # Who waits may be cancelled; what is waited for goes on.
+            with self._timeline.span(WAITING, f"step {step} waits for the weights before it"):
+                await self._stop.guard(asyncio.shield(after))
+        with self._timeline.span(TRAINER, f"step {step}: update", num_tokens=batch.num_tokens):
+            result = await self._trained(self._trainer.step(batch))
+        return FedStep(
+            result=result,
+            groups=tuple(groups),
+            report=report if num_parts == 1 else self._batch(step, groups)[1],
+            waited_s=waited_s,
+            num_too_old=num_too_old,
+        )
+
+    async def _accumulate(self, batch: TrainBatch) -> None:
+        name = f"step {batch.step}: part {batch.part + 1}"
+        with self._timeline.span(TRAINER, name, num_tokens=batch.num_tokens):
+            await self._trained(self._trainer.accumulate(batch))
+
+    async def _take(self, step: int, num_left: int) -> Taken:
+        """Wait for a group, or where steps are not streamed for all; with it comes what else is ready."""
+        runtime = self._config.runtime
+        scoring_s = scoring_deadline_s(runtime.reward_timeout_s, self._config.rewards, self._config.execution)
+        # Time for a generator to fall silent, to be started again, and to write it all once more.
+        writing_s = 2 * runtime.generation_timeout_s + runtime.startup_timeout_s
+        num_first = 1 if self._is_streamed else num_left
+        parts = [await self._buffer.take(num_first, step - 1, writing_s + scoring_s)]
+        for _ in range(num_left - num_first):
+            more = self._buffer.take_now(1)
+            if more is None:
+                break
+            parts.append(more)
+        taken = Taken(
+            groups=tuple(group for part in parts for group in part.groups),
+            too_old=tuple(group for part in parts for group in part.too_old),
+        )
+        if step == self._config.training.max_steps and len(taken.groups) == num_left:
+            self._producer.finish()
+        return taken
+
+    async def _trained(self, training: Awaitable[T]) -> T:
+        # Ranks save together, so what they have begun is finished first.
+        has_ranks = self._config.runtime.trainer_ranks > 1
+        return await (training if has_ranks else self._stop.guard(training))
+
+    def _batch(self, step: int, groups: Sequence[RolloutGroup]) -> tuple[TrainBatch, BatchReport]:
+        return make_batch(step, groups, self._config.grpo, policy_version=step - 1)
+
+
+class MismatchWatch:
+    """Looks at every step's metrics; ``threshold`` is ``grpo.mismatch_kl_warning``."""
+
+    def __init__(self, threshold: float) -> None:
+        self._threshold = threshold
+        self._has_warned = False
+
+    def warning(self, step: int, metrics: Mapping[str, float]) -> str | None:
+        """What to tell the user after this step, once in a run; None where there is nothing to tell."""
+        value = metrics.get(_MISMATCH)
+        if self._has_warned or value is None or value <= self._threshold:
+            return None
+        self._has_warned = True
+        return (
+            f"warning: step {step}: {_MISMATCH} is {value:.3g}, above grpo.mismatch_kl_warning "
+            f"{self._threshold:g}: generator and trainer give the same tokens of the same weights different "
+            "probabilities. Look at generation.dtype, training.bf16 and generation.recompute_kv_cache; what "
+            "grpo.importance_sampling_mode corrects for are small differences"
+        )
+
+
+class StepAccount:
+    """Accounts for one step after the other, and adds what ``evaluation`` has found meanwhile."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        producer: RolloutProducer,
+        scorer: RewardPool,
+        generator: Generator,
+        sampler: Sampler,
+        gate: SignalGate,
+        evaluation: InLoopEvaluation,
+    ) -> None:
+        self._context = context
+        self._output = context.config.output
+        self._producer = producer
+        self._scorer = scorer
+        self._generator = generator
+        self._has_drafts = context.config.acceleration.speculative.enabled
+        self._last_scores = scorer.metrics()
+        self._last_drafts: dict[str, float] = {}
+        self._sampler = sampler
+        self._gate = gate
+        self._evaluation = evaluation
+        self._metrics = MetricsWriter(context.folder.path)
+        self._mismatch = MismatchWatch(context.config.grpo.mismatch_kl_warning)
+        self.begin()
+
+    def begin(self) -> None:
+        """What comes from now on is the first step's."""
+        self._rate = StepRate()
+        self._closed_s = time.perf_counter()  # when the last step was closed
+
+    async def commit(self, fed: FedStep, weights: Mapping[str, float], checkpoint: str | None) -> float:
+        """Commit a step that was trained as ``fed``; returns its seconds since the one before.
+
+        ``weights`` are the metrics of loading what it made, ``checkpoint`` the name of what was saved of it.
+        """
+        step = fed.result.step
+        step_s, self._closed_s = time.perf_counter() - self._closed_s, time.perf_counter()
+        metrics = {
+            **fed.report.metrics,
+            **await self._since_last(fed.result),
+            **fed.result.metrics,
+            "rollout/requeued_groups": float(fed.num_too_old),
+            "rollout/wait_s": fed.waited_s,
+            **self._gate.metrics(step),
+            **self._sampler.counts_by_level(),
+            **weights,
+            "step/seconds": step_s,
+            "step/samples_per_s": fed.report.num_samples / step_s,
+            **self._rate.step(),
+            **(self._evaluation.drain() if self._is_logged(step) else {}),
+        }
+        self._enter(replace(fed.result, metrics=metrics), [group.draw_id for group in fed.groups], checkpoint)
+        for note in fed.result.notes:
+            self._context.note(GUARD, note)
+        log_samples(self._context.folder.samples, step, fed.groups[0])
+        return step_s
+
+    async def _since_last(self, result: StepResult) -> dict[str, float]:
+        """The metrics of the step that ``result`` ended, since the last call or the beginning."""
+        return {
+            **self._generation(),
+            **self._rewards(),
+            "train/seconds": result.seconds,
+            "train/tokens": float(result.num_tokens),
+            "train/tokens_per_s": result.num_tokens / result.seconds,
+            **await self._drafting(),
+        }
+
+    def _generation(self) -> dict[str, float]:
+        generation, aborts = self._producer.generation_timer.drain(), self._producer.aborts.drain()
+        return {
+            "generation/seconds": generation.seconds,
+            "generation/tokens": float(generation.num_tokens),
+            "generation/tokens_per_s": generation.tokens_per_s,
+            "generation/aborted": float(aborts.num_aborted),
+            "generation/tokens_saved": aborts.num_tokens_saved,
+        }
+
+    def _rewards(self) -> dict[str, float]:
+        now, last = self._scorer.metrics(), self._last_scores
+        self._last_scores = now
+        grown = {name: now[name] - last[name] for name in now}
+        num_found = grown["rewards/cache_hits"] + grown["rewards/cache_joins"]
+        return {
+            "rewards/seconds": grown["rewards/busy_s"],
+            "rewards/seconds_mean": grown["rewards/busy_s"] / max(1.0, grown["rewards/scored"]),
+            "rewards/cache_hit_rate": num_found / max(1.0, num_found + grown["rewards/cache_misses"]),
+            **{name: grown[name] for name in _REWARD_COUNTS},
+            **{name: now[name] for name in _REWARD_LEVELS},
+        }
+
+    async def _drafting(self) -> dict[str, float]:
+        """What became of the tokens that were drafted since the last step, where any are."""
+        if not self._has_drafts:
+            return {}
+        now, last = await self._generator.stats(), self._last_drafts
+        self._last_drafts = now
+        # An engine that was started again counts from zero.
+        drafted, accepted = (max(0.0, now.get(name, 0.0) - last.get(name, 0.0)) for name in _DRAFTS)
+        return {
+            "generation/drafted_tokens": drafted,
+            "generation/draft_acceptance": min(1.0, accepted / max(1.0, drafted)),
+        }
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write ``metrics`` to metrics.jsonl and to the trackers."""
+        self._metrics.log(step, metrics)
+        self._context.tracking.log(step, metrics)
+
+    def close(self) -> None:
+        """Close metrics.jsonl."""
+        self._metrics.close()
+
+    def _is_logged(self, step: int) -> bool:
+        return step % self._output.logging_steps == 0
+
+    def _enter(self, result: StepResult, draw_ids: Sequence[int], checkpoint: str | None) -> None:
+        """Commit the step; no await between taking the sampler's state and the commit."""
+        context = self._context
+        state = {"sampler": self._sampler.state_dict()}
+        context.ledger.commit_step(result, draw_ids, state, checkpoint)
+        if self._is_logged(result.step):
+            self.log(result.step, result.metrics)
+        context.ledger.note_spans(result.step, context.timeline.drain(), self._output.timeline_steps)
+        context.progress.step(result.step, result.metrics)
+        if (warning := self._mismatch.warning(result.step, result.metrics)) is not None:
+            context.progress.message(warning)
