@@ -23,11 +23,10 @@ from curriculum.sampler import Sampler
 from curriculum.task import Task
 from pipeline.evaluation.scorers import reward_worker_starter
 from pipeline.models.prompt_tokenizer import PromptTokenizer
-from pipeline.record.context import Context
 from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import read_metrics
 from pipeline.record.progress import make_progress
-from pipeline.record.run_folder import RunFolder
+from pipeline.record.run_folder import Context, RunFolder
 from pipeline.run.attempt import Attempt
 from pipeline.run.resume import terms_of
 from pipeline.run.stages import Job, Stages

@@ -35,7 +35,7 @@ from pipeline.evaluation.journal import EvaluationJournal
 from pipeline.generation.generator import Generator
 from pipeline.host.spans import EVALUATION
 from pipeline.models.prompts import evaluation_sampling
-from pipeline.record.context import Context
+from pipeline.record.run_folder import Context
 
 _PREFIX = "step-"
 _JOURNAL = ".journal.jsonl"

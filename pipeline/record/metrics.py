@@ -180,9 +180,8 @@ class StageTimer:
             if self._num_open == 0:
                 self._seconds += self._clock() - self._since_s
 
-    def add(self, *, seconds: float = 0.0, num_tokens: int = 0) -> None:
-        """Add what was measured elsewhere (a trainer reports its own seconds)."""
-        self._seconds += seconds
+    def add(self, num_tokens: int) -> None:
+        """Count tokens of the stage."""
         self._num_tokens += num_tokens
 
     def total(self) -> StageUsage:

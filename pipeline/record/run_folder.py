@@ -1,11 +1,11 @@
-"""The folder of one run: where each file lies, and that only one process writes there.
+"""One run: its folder, where only one process writes, and what all parts of it are given.
 
     runs/<name>/config.yaml  run.db  metrics.jsonl  samples.jsonl  summary.json  reward_cache.jsonl
                 evaluation_before.json  evaluation_after.json  evaluation_step-000010.json
                 checkpoints/step-000010/
 
 It names the files and writes the small ones whole; what is in run.db, metrics.jsonl and the
-checkpoints belongs to ledger, metrics and checkpoint.
+checkpoints belongs to ledger, metrics and checkpoint. ``Context`` is what is made of a run beside it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,14 @@ from typing import TYPE_CHECKING
 
 from filelock import BaseFileLock
 
-from configs.schema import OutputConfig
+from configs.schema import Config, OutputConfig
 from pipeline.host.files import take_lock, write_text_atomically
+from pipeline.host.spans import Stopwatch, Timeline
+from pipeline.host.stopping import StopRequest
+from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import finite_or_none
+from pipeline.record.progress import Progress
+from pipeline.record.tracking import Tracking
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -113,13 +118,11 @@ class RunFolder:
 
     def write_evaluation(self, when: str, report: DataclassInstance) -> None:
         """Write a report of the evaluation to evaluation_<when>.json, whole."""
-        text = json.dumps(_plain(report), indent=2, allow_nan=False)
-        write_text_atomically(self.evaluation(when), text + "\n")
+        _write(self.evaluation(when), report)
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Write summary.json whole. NaN becomes null."""
-        text = json.dumps(_plain(summary), indent=2, allow_nan=False)
-        write_text_atomically(self.summary, text + "\n")
+        _write(self.summary, summary)
 
     def close(self) -> None:
         """Give the lock back; calling it again does nothing."""
@@ -132,6 +135,34 @@ class RunFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What every part of a run is given: its settings, where it writes, whom it tells, when it is to end.
+
+    The orchestrator makes one and hands it on. A stage, a queue or a task is not in it: what a part works
+    with is a parameter of that part. ``folder``, ``ledger``, ``progress`` and ``tracking`` are closed by
+    whoever made them.
+    """
+
+    config: Config
+    folder: RunFolder
+    ledger: Ledger
+    progress: Progress
+    timeline: Timeline = dataclasses.field(default_factory=lambda: Timeline(enabled=False))
+    tracking: Tracking = dataclasses.field(default_factory=lambda: Tracking(()))
+    stop: StopRequest = dataclasses.field(default_factory=StopRequest)
+    stopwatch: Stopwatch = dataclasses.field(default_factory=Stopwatch)
+
+    def note(self, kind: str, text: str) -> None:
+        """Keep an event in the ledger, and tell the user of it."""
+        self.ledger.event(kind, text)
+        self.progress.message(text)
+
+
+def _write(path: Path, value: object) -> None:
+    write_text_atomically(path, json.dumps(_plain(value), indent=2, allow_nan=False) + "\n")
 
 
 def _plain(value: object) -> object:

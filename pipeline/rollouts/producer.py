@@ -23,11 +23,11 @@ from pipeline.generation.generator import Generator, GeneratorError
 from pipeline.host.spans import GENERATION, REWARDS, Interval, union
 from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGroup
 from pipeline.models.prompts import request_seed, training_sampling
-from pipeline.record.context import Context
 from pipeline.record.draw_states import DrawState
 from pipeline.record.ledger import GUARD
 from pipeline.record.ledger_rows import Draw
 from pipeline.record.metrics import StageTimer
+from pipeline.record.run_folder import Context
 from pipeline.rollouts.buffer import RolloutBuffer, Slot
 from pipeline.rollouts.draws import DrawAccount, request_id
 from pipeline.rollouts.gate import SignalGate
@@ -222,7 +222,7 @@ class RolloutProducer:
             with self.generation_timer.busy():
                 async for completion in self._generator.generate(request):
                     completions.append(completion)
-                    self.generation_timer.add(num_tokens=len(completion.token_ids))
+                    self.generation_timer.add(len(completion.token_ids))
                     self.aborts.record(completion)
                     self._weigh_abort(completion)
                     if self._score_each:

@@ -34,8 +34,8 @@ from pipeline.host.spans import CHECKPOINT, WEIGHTS
 from pipeline.host.stopping import StoppedError
 from pipeline.messages import RolloutGroup, WeightUpdate
 from pipeline.record.checkpoints import prune_checkpoints
-from pipeline.record.context import Context
 from pipeline.record.ledger import PLACEMENT_GUARD
+from pipeline.record.run_folder import Context
 from pipeline.rollouts.buffer import RolloutBuffer
 from pipeline.rollouts.draws import DrawAccount
 from pipeline.rollouts.gate import SignalGate, max_gated

@@ -38,16 +38,15 @@ from pipeline.evaluation.summary import guards_of, print_summary, write_summary
 from pipeline.host.limits import explain_full_disk
 from pipeline.host.restarts import RestartLimit
 from pipeline.host.shares import num_gpus
-from pipeline.host.spans import EVALUATION, Stopwatch, Timeline
-from pipeline.host.stopping import StoppedError, StopRequest, stop_on_signals
+from pipeline.host.spans import EVALUATION, Timeline
+from pipeline.host.stopping import StoppedError, stop_on_signals
 from pipeline.host.versions import processor_name
 from pipeline.models.prompt_tokenizer import PromptTokenizer, find_model
 from pipeline.models.prompts import encode_prompt, refuse_useless_seeds
 from pipeline.record.checkpoints import latest_checkpoint
-from pipeline.record.context import Context
 from pipeline.record.ledger import Ledger
-from pipeline.record.progress import Progress, make_progress
-from pipeline.record.run_folder import RunFolder
+from pipeline.record.progress import make_progress
+from pipeline.record.run_folder import Context, RunFolder
 from pipeline.record.tracking import start_tracking, tracker_names
 from pipeline.run.attempt import Attempt
 from pipeline.run.early_start import Launched
@@ -81,11 +80,7 @@ class _Run:
     def __init__(self, job: Job, early: Launched) -> None:
         self._job = job
         self._early = early
-        self._folder: RunFolder
-        self._progress: Progress
         self._arm: Callable[[], None] = lambda: None  # sets the signal handlers once more
-        self._stop = StopRequest()
-        self._stopwatch = Stopwatch()
         self._context: Context  # its ledger is opened anew when the trainer was lost
         self._attempt: Attempt | None = None
 
@@ -95,9 +90,15 @@ class _Run:
         refuse_useless_seeds(config, self._job.device)
         tracker_names(config)
         with RunFolder.open(resume) if resume else RunFolder.create(config.output, render(config)) as folder:
-            self._folder = folder
-            self._progress = make_progress(config.runtime.progress, title=folder.name)
+            progress = make_progress(config.runtime.progress, title=folder.name)
             try:
+                self._context = Context(
+                    config=config,
+                    folder=folder,
+                    ledger=Ledger(folder.db, terms_of(config)),
+                    progress=progress,
+                    timeline=Timeline(enabled=config.output.timeline_steps > 0),
+                )
                 asyncio.run(self._run_until_stopped(is_resumed=resume is not None))
             except RewardsBrokenError as error:
                 raise StageError(str(error)) from error
@@ -107,7 +108,7 @@ class _Run:
                     raise
                 raise StageError(text) from error
             finally:
-                self._progress.close()
+                progress.close()
             print_summary(folder.path)
             # Imported here: a start need not wait for the hub's library.
             from pipeline.handover.command import finish_run
@@ -118,36 +119,28 @@ class _Run:
     async def _run_until_stopped(self, *, is_resumed: bool) -> None:
         """Run until the end, or until a signal."""
         job = asyncio.create_task(self._run(is_resumed=is_resumed), name="run")
+        stop = self._context.stop
 
         def leave() -> None:
             # An attempt that runs ends by itself, with what it has done saved.
             if self._attempt is None or not self._attempt.is_running:
                 job.cancel()
 
-        with stop_on_signals(self._stop, leave) as self._arm:
+        with stop_on_signals(stop, leave) as self._arm:
             try:
                 await job
             except (asyncio.CancelledError, StoppedError, StageError):
                 # What fails because a terminal's Ctrl-C reached other processes as well is no fault.
-                if self._stop.signal is None:
+                if stop.signal is None:
                     raise
-                raise RunStoppedError(self._resume_hint(), self._stop.signal) from None
+                raise RunStoppedError(self._resume_hint(), stop.signal) from None
 
     async def _run(self, *, is_resumed: bool) -> None:
-        if self._job.config.generation.tune:
-            self._job = replace(self._job, config=await self._tuned(self._job))
-        job, config, runtime = self._job, self._job.config, self._job.config.runtime
         async with AsyncExitStack() as stack:
-            context = self._context = Context(
-                config=config,
-                folder=self._folder,
-                ledger=Ledger(self._folder.db, terms_of(config)),
-                progress=self._progress,
-                timeline=Timeline(enabled=config.output.timeline_steps > 0),
-                stop=self._stop,
-                stopwatch=self._stopwatch,
-            )
             stack.callback(lambda: self._context.ledger.close())
+            if self._job.config.generation.tune:
+                await self._tune()
+            job, context, runtime = self._job, self._context, self._context.config.runtime
             weights_folder = shared_folder(context.folder.name)
             stack.callback(shutil.rmtree, weights_folder, ignore_errors=True)
             restarts = RestartLimit(runtime.max_restarts, runtime.restart_window_s, self._note)
@@ -176,14 +169,16 @@ class _Run:
         self._context.ledger.event(kind, text)
         self._context.progress.message(f"{kind}: {text}")
 
-    async def _tuned(self, job: Job) -> Config:
-        """The configuration with the engine settings that are fastest here; nothing else runs yet."""
+    async def _tune(self) -> None:
+        """Take the engine settings that are fastest here; nothing else runs yet."""
         # Imported here: it needs libraries that a start without it does without.
         from pipeline.generation.tuning import tuned
 
-        self._progress.activity("measuring engine settings")
+        job, progress = self._job, self._context.progress
+        progress.activity("measuring engine settings")
         model_path = str(await asyncio.to_thread(find_model, job.config.model))
-        return await tuned(job.config, model_path, job.device, self._progress.message)
+        config = await tuned(job.config, model_path, job.device, progress.message)
+        self._job, self._context = replace(job, config=config), replace(self._context, config=config)
 
     def _sampler(self) -> Sampler:
         config = self._context.config
@@ -279,7 +274,7 @@ class _Run:
 
     def _resume_hint(self) -> str:
         """What is saved, and the command that goes on from there."""
-        run = self._folder.path
+        run = self._context.folder.path
         checkpoint = latest_checkpoint(run)
         saved = "nothing is saved yet" if checkpoint is None else f"{checkpoint.name} is saved"
         return f"stopped: {saved}; go on with: train_accelerated --resume {run}"

@@ -192,7 +192,7 @@ def as_table(spans: Sequence[Span], origin_s: float) -> str:
     """One line a span: when, how long, processor time, how much other processes worked beside."""
     lines = [f"{'start':>7} {'end':>7} {'took':>7} {'cpu':>7} {'beside':>7}  process: phase (beside whom)"]
     for span in spans:
-        beside = sorted({other.stage for other in spans if _do_overlap(span, other)})
+        beside = sorted({other.stage for other in spans if overlap_s(span, [other]) > 0})
         names = f" ({', '.join(beside)})" if beside else ""
         start_s, end_s = span.started_s - origin_s, span.ended_s - origin_s
         cpu = "" if span.cpu_s is None else f"{span.cpu_s:.2f}"
@@ -201,12 +201,3 @@ def as_table(spans: Sequence[Span], origin_s: float) -> str:
             f"{span.stage}: {span.name}{names}"
         )
     return "\n".join(lines)
-
-
-def _do_overlap(span: Span, other: Span) -> bool:
-    return (
-        other.stage != span.stage
-        and span.seconds > 0
-        and other.seconds > 0
-        and min(span.ended_s, other.ended_s) > max(span.started_s, other.started_s)
-    )

@@ -36,9 +36,9 @@ from pipeline.evaluation.inloop import InLoopEvaluation
 from pipeline.generation.generator import Generator
 from pipeline.host.spans import TRAINER, WAITING
 from pipeline.messages import RolloutGroup, StepResult, TrainBatch
-from pipeline.record.context import Context
 from pipeline.record.ledger import GUARD
 from pipeline.record.metrics import MetricsWriter, StepRate, log_samples
+from pipeline.record.run_folder import Context
 from pipeline.rollouts.batch import BatchReport, make_batch
 from pipeline.rollouts.buffer import RolloutBuffer, Taken
 from pipeline.rollouts.gate import SignalGate

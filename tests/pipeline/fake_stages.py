@@ -16,6 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from configs.schema import Config, OutputConfig
 from curriculum.sampler import Sampler
 from curriculum.task import Task
@@ -30,10 +32,9 @@ from pipeline.messages import (
     WeightUpdate,
 )
 from pipeline.models.prompt_tokenizer import PromptTokenizer
-from pipeline.record.context import Context
 from pipeline.record.ledger import Ledger
 from pipeline.record.progress import make_progress
-from pipeline.record.run_folder import RunFolder
+from pipeline.record.run_folder import Context, RunFolder
 from pipeline.record.tracking import Tracking
 from pipeline.run.attempt import Attempt
 from pipeline.run.overlap_trial import OverlapTrial
@@ -308,12 +309,20 @@ class FakeRun:
         """What the measurement on the way noted."""
         return [text for (text,) in self.rows("SELECT text FROM events WHERE kind = 'evaluation'")]
 
-    def train(self) -> None:
+    def train(self) -> FakeRun:
         """Run to the end, or until something raises; then give the folder back."""
         try:
             asyncio.run(asyncio.wait_for(self._train(), 30))
         finally:
             self.close()
+        return self
+
+    def die_in(self, step: int) -> FakeRun:
+        """Train until the trainer dies in ``step``."""
+        self.trainer.dies_in_step = step
+        with pytest.raises(StageError, match="the trainer died"):
+            self.train()
+        return self
 
     async def _train(self) -> None:
         producing = asyncio.create_task(self.producer.run())

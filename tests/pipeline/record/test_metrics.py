@@ -94,9 +94,9 @@ def test_overlapping_busy_intervals_count_once() -> None:
         clock.now_s += 1
         assert timer.total().seconds == 4.0
     clock.now_s += 100
-    timer.add(seconds=1.0, num_tokens=50)
+    timer.add(50)
     usage = timer.drain()
-    assert (usage.seconds, usage.num_tokens, usage.tokens_per_s) == (5.0, 50, 10.0)
+    assert (usage.seconds, usage.num_tokens, usage.tokens_per_s) == (4.0, 50, 12.5)
     assert timer.drain().seconds == 0.0
     assert timer.drain().tokens_per_s == 0.0
 

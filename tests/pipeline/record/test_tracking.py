@@ -175,8 +175,7 @@ def test_every_metric_that_the_code_writes_is_in_the_table_and_every_one_in_it_i
 
 
 def test_the_metrics_of_a_run_are_all_in_the_table(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path, make_config())
-    run.train()
+    run = FakeRun(tmp_path, make_config()).train()
     (line, *_) = run.rows("SELECT metrics FROM steps")
     written = json.loads(line[0])
     assert [name for name in written if not is_documented(name)] == []

@@ -168,8 +168,7 @@ def test_in_turn_nothing_is_generated_while_the_trainer_computes(tmp_path: Path)
             decisions.append(super().record(next(seconds, 1.0), 1000 if self.overlaps else 100_000))
             return decisions[-1]
 
-    run = FakeRun(tmp_path, config, trial=Timed(num_settling=0, num_measured=1))
-    run.train()
+    run = FakeRun(tmp_path, config, trial=Timed(num_settling=0, num_measured=1)).train()
     assert any(verdict is not None and not verdict.overlaps for verdict in decisions)
     # Completions of two tokens; the three of a prompt count once a group.
     assert set(sizes) == {GROUPS_PER_STEP * (3 + 2 * NUM_GENERATIONS)}

@@ -14,7 +14,6 @@ import pytest
 
 from configs.schema import Config
 from curriculum.sampler import Sampler
-from pipeline.errors import StageError
 from pipeline.messages import GenerationRequest
 from pipeline.models.prompts import refuse_useless_seeds, request_seed
 from pipeline.record.audit import audit
@@ -128,8 +127,7 @@ def test_an_interrupted_run_on_policy_asks_for_what_an_uninterrupted_one_does(tm
         for num_turns in turns:
             done_steps = last_saved(folder) if (folder / "run").exists() else 0
             end_after(FakeRun(folder, config, fault=note, done_steps=done_steps), num_turns)
-        run = FakeRun(folder, config, fault=note, done_steps=last_saved(folder) if turns else 0)
-        run.train()
+        run = FakeRun(folder, config, fault=note, done_steps=last_saved(folder) if turns else 0).train()
         return trained(run), seeds
 
     whole = play(tmp_path / "whole", turns=[])
@@ -141,10 +139,7 @@ def test_an_interrupted_run_on_policy_asks_for_what_an_uninterrupted_one_does(tm
 def test_the_sampler_knows_all_that_it_knew(tmp_path: Path) -> None:
     """Ended within the step after a checkpoint: all weights still exist, so nothing it was told is lost."""
     config = config_of(0, curriculum=True)
-    run = FakeRun(tmp_path, config)
-    run.trainer.dies_in_step = 5
-    with pytest.raises(StageError, match="the trainer died"):
-        run.train()
+    run = FakeRun(tmp_path, config).die_in(5)
     resumed = FakeRun(tmp_path, config, done_steps=4)
     assert resumed.sampler.state_dict() == run.sampler.state_dict()
     assert [draw.state for draw in resumed.ledger.unfinished_draws()] == ["scored"] * GROUPS_PER_STEP
@@ -153,10 +148,7 @@ def test_the_sampler_knows_all_that_it_knew(tmp_path: Path) -> None:
 
 def test_pass_counts_of_lost_weights_are_forgotten(tmp_path: Path) -> None:
     config = config_of(0, save_steps=4, curriculum=True)
-    run = FakeRun(tmp_path, config)
-    run.trainer.dies_in_step = 8
-    with pytest.raises(StageError):
-        run.train()
+    FakeRun(tmp_path, config).die_in(8)
     resumed = FakeRun(tmp_path, config, done_steps=4)
     told = resumed.ledger.sampler_calls(4)
     counted = [call for call in told if call.kind == "record"]
@@ -178,10 +170,7 @@ def test_pass_counts_of_lost_weights_are_forgotten(tmp_path: Path) -> None:
 
 def test_scored_groups_are_trained_on_without_being_generated_again(tmp_path: Path) -> None:
     config = config_of(2)
-    run = FakeRun(tmp_path, config)
-    run.trainer.dies_in_step = 5
-    with pytest.raises(StageError):
-        run.train()
+    FakeRun(tmp_path, config).die_in(5)
     resumed = FakeRun(tmp_path, config, done_steps=4)
     reused = [draw.draw_id for draw in resumed.ledger.unfinished_draws() if draw.state == "scored"]
     assert len(reused) >= GROUPS_PER_STEP
@@ -199,10 +188,7 @@ def test_scored_groups_are_trained_on_without_being_generated_again(tmp_path: Pa
 
 
 def test_groups_scored_by_other_rewards_are_made_again(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path, config_of(1))
-    run.trainer.dies_in_step = 5
-    with pytest.raises(StageError):
-        run.train()
+    FakeRun(tmp_path, config_of(1)).die_in(5)
     changed = Config.model_validate(
         config_of(1).model_dump(mode="json") | {"rewards": {"preset": "tests_only"}}
     )
@@ -216,10 +202,7 @@ def test_groups_scored_by_other_rewards_are_made_again(tmp_path: Path) -> None:
 
 
 def test_groups_that_smaller_steps_cannot_take_in_time_are_made_again(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path, config_of(3))
-    run.trainer.dies_in_step = 5
-    with pytest.raises(StageError):
-        run.train()
+    FakeRun(tmp_path, config_of(3)).die_in(5)
     smaller = {"training": {"max_steps": NUM_STEPS, "gradient_accumulation_steps": 1}}
     config = make_config(**smaller, acceleration={"max_staleness": 1}, output={"save_steps": 1})
     resumed = FakeRun(tmp_path, config, done_steps=4)
@@ -237,14 +220,10 @@ def test_a_run_that_is_made_longer_goes_on_in_its_epoch(tmp_path: Path) -> None:
     """What was dropped because the last step had its groups is still to come: six tasks, six groups."""
     acceleration = {"max_staleness": 2}
     output = {"save_steps": 1}
-    run = FakeRun(tmp_path, make_config(acceleration=acceleration, output=output))
-    run.trainer.dies_in_step = 2
-    with pytest.raises(StageError):
-        run.train()
+    run = FakeRun(tmp_path, make_config(acceleration=acceleration, output=output)).die_in(2)
     for max_steps, done_steps in ((2, 1), (3, 2)):
         config = make_config(training={"max_steps": max_steps}, acceleration=acceleration, output=output)
-        run = FakeRun(tmp_path, config, done_steps=done_steps)
-        run.train()
+        run = FakeRun(tmp_path, config, done_steps=done_steps).train()
     assert run.rows("SELECT COUNT(*) FROM draws WHERE status = 'dropped'") > [(0,)]
     assert len({task_id for _, _, task_id in trained(run)}) == len(TASKS)
     assert audit(run.folder.path).violations == ()
@@ -267,10 +246,7 @@ def test_what_a_group_rests_on_is_told_apart_by_all_of_it() -> None:
 
 def test_an_open_draw_of_a_task_that_is_gone_is_not_used_again(tmp_path: Path) -> None:
     config = config_of(1, curriculum=True)
-    run = FakeRun(tmp_path, config)
-    run.trainer.dies_in_step = 1
-    with pytest.raises(StageError):
-        run.train()
+    FakeRun(tmp_path, config).die_in(1)
     ledger = ledger_of(tmp_path)
     draws = ledger.unfinished_draws()
     gone = draws[0].task_id
@@ -287,8 +263,7 @@ def test_an_open_draw_of_a_task_that_is_gone_is_not_used_again(tmp_path: Path) -
 
 
 def test_the_last_good_checkpoint_is_taken_and_a_lost_ledger_is_named(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path, config_of(0, save_steps=4))
-    run.train()
+    run = FakeRun(tmp_path, config_of(0, save_steps=4)).train()
     for step in (4, 8):
         folder = run.folder.checkpoint(step)
         folder.mkdir()

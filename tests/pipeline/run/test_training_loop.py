@@ -30,16 +30,14 @@ def stale(max_staleness: int, **sections: dict[str, object]) -> dict[str, dict[s
 
 
 def test_without_staleness_steps_never_overlap_and_every_sample_is_on_policy(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path, make_config(**stale(0, training={"max_steps": 6})))
-    run.train()
+    run = FakeRun(tmp_path, make_config(**stale(0, training={"max_steps": 6}))).train()
     assert len(run.trainer.staleness) == 6 * GROUPS_PER_STEP * NUM_GENERATIONS
     assert set(run.trainer.staleness) == {0}
     assert num_while_training(run.log, "generate", until="weights") == 0
 
 
 def test_with_staleness_of_one_steps_overlap_and_no_sample_is_older(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path, make_config(**stale(1, training={"max_steps": 6})))
-    run.train()
+    run = FakeRun(tmp_path, make_config(**stale(1, training={"max_steps": 6}))).train()
     assert len(run.trainer.staleness) == 6 * GROUPS_PER_STEP * NUM_GENERATIONS
     assert max(run.trainer.staleness) == 1
     assert num_while_training(run.log, "completion", until="trained") > 0
@@ -47,8 +45,7 @@ def test_with_staleness_of_one_steps_overlap_and_no_sample_is_older(tmp_path: Pa
 
 @pytest.mark.parametrize("max_staleness", [0, 1])
 def test_every_draw_is_accounted_for(tmp_path: Path, max_staleness: int) -> None:
-    run = FakeRun(tmp_path, make_config(**stale(max_staleness)))
-    run.train()
+    run = FakeRun(tmp_path, make_config(**stale(max_staleness))).train()
     trained = run.rows(
         "SELECT steps.step, COUNT(*) FROM draws JOIN steps USING (step_id)"
         " WHERE draws.status = 'trained' GROUP BY steps.step"
@@ -65,8 +62,7 @@ def test_every_draw_is_accounted_for(tmp_path: Path, max_staleness: int) -> None
 
 
 def test_weights_follow_each_step_and_their_files_do_not_stay(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path, make_config())
-    run.train()
+    run = FakeRun(tmp_path, make_config()).train()
     order = [line for line in run.log if line.split()[0] in ("trained", "weights")]
     assert order == [f"{kind} {step}" for step in (1, 2, 3) for kind in ("trained", "weights")]
     kept = [path.name for path in run.weights_folder.iterdir()]
@@ -78,8 +74,7 @@ def test_an_infrastructure_error_is_never_trained_on_as_a_zero(tmp_path: Path) -
         tmp_path,
         make_config(training={"max_steps": 1}),
         score_of=lambda task, index: scored(math.nan if index == 0 else float(index % 2)),
-    )
-    run.train()
+    ).train()
     (batch,) = run.trainer.batches
     assert len(batch.samples) == GROUPS_PER_STEP * (NUM_GENERATIONS - 1)
     assert not any(math.isnan(sample.advantage) for sample in batch.samples)
@@ -129,8 +124,7 @@ def test_each_step_leaves_metrics_and_samples(tmp_path: Path) -> None:
         tmp_path,
         make_config(),
         score_of=lambda task, index: scored(math.nan if index == 0 else float(index % 2), detail="why"),
-    )
-    run.train()
+    ).train()
     assert [line["step"] for line in read_metrics(run.folder.metrics)] == [1, 2, 3]
     lines = [json.loads(line) for line in run.folder.samples.read_text(encoding="utf-8").splitlines()]
     assert [line["step"] for line in lines] == [1, 1, 2, 2, 3, 3]
@@ -142,14 +136,12 @@ def test_each_step_leaves_metrics_and_samples(tmp_path: Path) -> None:
 
 
 def test_checkpoints_come_every_save_steps_and_at_the_end(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path, make_config(training={"max_steps": 5}, output={"save_steps": 2}))
-    run.train()
+    run = FakeRun(tmp_path, make_config(training={"max_steps": 5}, output={"save_steps": 2})).train()
     assert run.trainer.saved == [2, 4, 5]
 
 
 def test_metrics_are_written_every_logging_steps(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path, make_config(training={"max_steps": 4}, output={"logging_steps": 2}))
-    run.train()
+    run = FakeRun(tmp_path, make_config(training={"max_steps": 4}, output={"logging_steps": 2})).train()
     assert [line["step"] for line in read_metrics(run.folder.metrics)] == [2, 4]
     assert run.rows("SELECT step FROM steps ORDER BY step") == [(1,), (2,), (3,), (4,)]
 
@@ -182,8 +174,7 @@ def test_broken_rewards_end_training_with_the_pools_reason_and_a_resume_loses_no
     ):
         run.train()
     assert run.rows("SELECT step FROM steps ORDER BY step") == [(1,), (2,)]
-    resumed = FakeRun(tmp_path, config, done_steps=2)
-    resumed.train()
+    resumed = FakeRun(tmp_path, config, done_steps=2).train()
     assert resumed.rows("SELECT step FROM steps ORDER BY step") == [(1,), (2,), (3,), (4,)]
     assert resumed.rows("SELECT COUNT(*) FROM draws WHERE status = 'trained'") == [(4 * GROUPS_PER_STEP,)]
     assert resumed.rows("SELECT draw_id FROM draws WHERE status != 'trained'") == []
