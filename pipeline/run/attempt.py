@@ -21,10 +21,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from configs.conditions import needs_no_kl, why_not_streamed
 from curriculum.sampler import Sampler
@@ -42,15 +42,12 @@ from pipeline.rollouts.gate import SignalGate, max_gated
 from pipeline.rollouts.producer import RolloutProducer
 from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import GroupBasis
-from pipeline.run.stages import Job, Stages
+from pipeline.run.stages import Job, Stages, beside
 from pipeline.run.step import FedStep, StepAccount, StepFeed
 from pipeline.weights.folder import remove_weights
 
 if TYPE_CHECKING:
     from pipeline.training.handle import TrainerHandle
-
-
-T = TypeVar("T")
 
 
 class Attempt:
@@ -209,7 +206,8 @@ class Attempt:
 
     async def _step(self, step: int) -> None:
         """Train one step and begin to close it."""
-        fed = await self._beside_closing(self._feed.train(step, after=self._closing))
+        feeding = self._feed.train(step, after=self._closing)
+        fed = await (feeding if self._closing is None else beside(self._closing, feeding))
         self.buffer.trained(step)
         started = time.perf_counter()
         update = await self._write_weights(step)
@@ -273,20 +271,6 @@ class Attempt:
         if self._closing is not None:
             # Who waits may be cancelled; the close goes on.
             await asyncio.shield(self._closing)
-
-    async def _beside_closing(self, work: Awaitable[T]) -> T:
-        """The result of ``work``, given up at once when the step before cannot be closed."""
-        job = asyncio.ensure_future(work)
-        try:
-            if self._closing is not None:
-                await asyncio.wait({job, self._closing}, return_when=asyncio.FIRST_COMPLETED)
-                if self._closing.done():
-                    self._closing.result()
-            return await job
-        finally:
-            if not job.done():
-                job.cancel()
-                await asyncio.gather(job, return_exceptions=True)
 
     async def _give_up_closing(self) -> None:
         if self._closing is not None:

@@ -65,14 +65,7 @@ class Stages:
 
     async def beside_trainer(self, work: Awaitable[T]) -> T:
         """The result of ``work``, given up at once when the trainer's start fails meanwhile."""
-        job = asyncio.ensure_future(_awaited(work))
-        try:
-            await _all_of({job}, self.trainer)
-        finally:
-            if not job.done():
-                job.cancel()
-                await asyncio.gather(job, return_exceptions=True)
-        return job.result()
+        return await beside(self.trainer, work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +193,18 @@ def _begin(
 
     stack.push_async_callback(end)
     return task
+
+
+async def beside(other: asyncio.Task[Any], work: Awaitable[T]) -> T:
+    """The result of ``work``, given up at once when ``other`` fails meanwhile."""
+    job = asyncio.ensure_future(_awaited(work))
+    try:
+        await _all_of({job}, other)
+    finally:
+        if not job.done():
+            job.cancel()
+            await asyncio.gather(job, return_exceptions=True)
+    return job.result()
 
 
 async def _all_of(wanted: set[asyncio.Task[Any]], beside: asyncio.Task[Any]) -> None:

@@ -37,10 +37,8 @@ from pipeline.run.stages import Stages, prepare, running_stages
 
 def run_profile(config: Config) -> int:
     """Measure a start; returns the exit status. Raises as pipeline.run.orchestrator.run_training."""
-    with _profiled(config) as profile:
-        with launched(config) as early:
-            _run_until_first_score(config, profile.folder, early)
-        profile.publish()
+    with _profiled(config) as folder, launched(config) as early:
+        _run_until_first_score(config, folder, early)
     return 0
 
 
@@ -102,38 +100,19 @@ async def _score_group(config: Config, task: Task, stages: Stages) -> None:
                 group.create_task(score(completion))
 
 
-class _Profile:
-    """The measurement of one start, into ``folder``."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self.folder = folder
-        self._log = Path(os.environ[startup.LOG_VARIABLE])
-        self._origin_s = startup.process_started_s()
-
-    def publish(self) -> None:
-        """Write startup.json and startup_trace.json, and print the table."""
-        spans = startup.read_spans(self._log)
-        record = as_record(spans, self._origin_s)
-        title = f"from process start to first scored rollout: {record['first_scored_rollout_s']} s"
-        write_text_atomically(self.folder.path / "startup.json", json.dumps(record, indent=1) + "\n")
-        trace = self.folder.path / "startup_trace.json"
-        write_text_atomically(trace, json.dumps(chrome_trace(spans, self.folder.name)))
-        print(as_table(spans, self._origin_s))
-        print(f"{title}; trace: {trace} (open it in ui.perfetto.dev)")
-
-
 @contextmanager
-def _profiled(config: Config) -> Iterator[_Profile]:
+def _profiled(config: Config) -> Iterator[RunFolder]:
     """Make a run folder and have this process, and all that it starts inside, note their spans there.
 
-    A file that ``CODE_GRPO_STARTUP_LOG`` names already is used instead of one in the folder.
+    A file that ``CODE_GRPO_STARTUP_LOG`` names already is used instead of one in the folder. What was noted
+    is published at the end.
     """
     begun_s = time.time()
     with RunFolder.create(config.output, render(config)) as folder:
         given = os.environ.get(startup.LOG_VARIABLE)
-        os.environ[startup.LOG_VARIABLE] = given or str(folder.path.absolute() / "startup.jsonl")
+        log = given or str(folder.path.absolute() / "startup.jsonl")
+        os.environ[startup.LOG_VARIABLE] = log
         try:
-            profile = _Profile(folder)
             startup.note(
                 "driver",
                 "interpreter, configuration",
@@ -141,10 +120,25 @@ def _profiled(config: Config) -> Iterator[_Profile]:
                 begun_s,
                 cpu_s=time.process_time(),
             )
-            yield profile
+            yield folder
+            _publish(folder, startup.read_spans(Path(log)))
         finally:
             if given is None:
                 del os.environ[startup.LOG_VARIABLE]
+
+
+def _publish(folder: RunFolder, spans: Sequence[Span]) -> None:
+    """Write startup.json and startup_trace.json, and print the table."""
+    origin_s = startup.process_started_s()
+    record = as_record(spans, origin_s)
+    write_text_atomically(folder.path / "startup.json", json.dumps(record, indent=1) + "\n")
+    trace = folder.path / "startup_trace.json"
+    write_text_atomically(trace, json.dumps(chrome_trace(spans, folder.name)))
+    print(as_table(spans, origin_s))
+    print(
+        f"from process start to first scored rollout: {record['first_scored_rollout_s']} s; trace: {trace} "
+        "(open it in ui.perfetto.dev)"
+    )
 
 
 def moment(spans: Sequence[Span], name: str) -> float | None:
