@@ -7,7 +7,6 @@ says so.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import math
 import sqlite3
@@ -312,7 +311,7 @@ class FakeRun:
     def train(self) -> FakeRun:
         """Run to the end, or until something raises; then give the folder back."""
         try:
-            asyncio.run(asyncio.wait_for(self._train(), 30))
+            asyncio.run(asyncio.wait_for(self.attempt.run(), 30))
         finally:
             self.close()
         return self
@@ -323,19 +322,6 @@ class FakeRun:
         with pytest.raises(StageError, match="the trainer died"):
             self.train()
         return self
-
-    async def _train(self) -> None:
-        producing = asyncio.create_task(self.producer.run())
-        try:
-            self.attempt.evaluation.begin(self.done_steps)
-            await self.attempt.train()
-            self.log.append("all steps done")
-            await self.attempt.evaluation.finish()
-        finally:
-            await self.attempt.evaluation.cancel()
-            producing.cancel()
-            with contextlib.suppress(asyncio.CancelledError, RuntimeError):
-                await producing
 
     def close(self) -> None:
         self.attempt.close()

@@ -60,9 +60,9 @@ def test_each_measurement_names_its_version_and_leaves_a_report(tmp_path: Path) 
 def test_no_trained_step_waits_for_a_measurement_that_takes_as_long_as_the_run(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, _config(), heldout=_HELDOUT)
     for task in _HELDOUT:
-        run.generator.held[f"evaluation/{task.task_id}"] = lambda: "all steps done" in run.log
+        run.generator.held[f"evaluation/{task.task_id}"] = lambda: "saved 6" in run.log
     run.train()
-    end = run.log.index("all steps done")
+    end = run.log.index("saved 6")
     assert "trained 6" in run.log[:end] and "generate evaluation/e0" in run.log[:end]
     assert not any(line.startswith("completion evaluation") for line in run.log[:end])
     # What it wrote in the end it wrote with the weights of the last step, and says so.
@@ -75,9 +75,9 @@ def test_no_trained_step_waits_for_a_measurement_that_takes_as_long_as_the_run(t
 def test_it_asks_for_no_more_at_once_than_it_may(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, _config(max_steps=4, inloop_requests=2), heldout=_HELDOUT)
     for task in _HELDOUT[:2]:
-        run.generator.held[f"evaluation/{task.task_id}"] = lambda: "all steps done" in run.log
+        run.generator.held[f"evaluation/{task.task_id}"] = lambda: "saved 4" in run.log
     run.train()
-    end = run.log.index("all steps done")
+    end = run.log.index("saved 4")
     before = [line for line in run.log[:end] if line.startswith("generate evaluation")]
     assert before == ["generate evaluation/e0", "generate evaluation/e1"]
     assert len(_asked(run)) == len(_HELDOUT)

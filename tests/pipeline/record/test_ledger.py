@@ -84,9 +84,17 @@ def rows(path: Path, query: str) -> list[tuple[object, ...]]:
         return database.execute(query).fetchall()
 
 
-def test_a_draw_is_followed_from_issue_to_training(tmp_path: Path) -> None:
-    path = tmp_path / "run.db"
-    ledger = Ledger(path)
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.db"
+
+
+@pytest.fixture
+def ledger(path: Path) -> Ledger:
+    return Ledger(path)
+
+
+def test_a_draw_is_followed_from_issue_to_training(path: Path, ledger: Ledger) -> None:
     draw_id = ledger.record_draw("t", 1, 0)
     assert [draw.state for draw in ledger.unfinished_draws()] == ["issued"]
     ledger.record_group(group(draw_id, reward=0.5))
@@ -103,24 +111,21 @@ def test_a_draw_is_followed_from_issue_to_training(tmp_path: Path) -> None:
     assert rows(path, "SELECT metrics FROM steps") == [('{"train/loss": null}',)]
 
 
-def test_an_infrastructure_error_is_stored_without_a_reward(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "run.db")
+def test_an_infrastructure_error_is_stored_without_a_reward(path: Path, ledger: Ledger) -> None:
     ledger.record_group(group(ledger.record_draw("t", 1, 0), reward=math.nan))
-    assert rows(tmp_path / "run.db", "SELECT reward, outcome FROM rollouts") == [(None, "infra_error")]
+    assert rows(path, "SELECT reward, outcome FROM rollouts") == [(None, "infra_error")]
 
 
-def test_dropped_and_failed_draws_keep_their_reason(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "run.db")
+def test_dropped_and_failed_draws_keep_their_reason(path: Path, ledger: Ledger) -> None:
     first, second = ledger.record_draw("a", 1, 0), ledger.record_draw("b", 1, 0)
     ledger.drop_draw(first, "too stale")
     ledger.fail_group(group(second, "b", reward=math.nan), "engine died")
     assert ledger.unfinished_draws() == []
     expected = [("dropped", "too stale"), ("failed", "engine died")]
-    assert rows(tmp_path / "run.db", "SELECT status, reason FROM draws ORDER BY draw_id") == expected
+    assert rows(path, "SELECT status, reason FROM draws ORDER BY draw_id") == expected
 
 
-def test_no_draw_is_trained_twice_and_a_refused_step_leaves_nothing(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "run.db")
+def test_no_draw_is_trained_twice_and_a_refused_step_leaves_nothing(ledger: Ledger) -> None:
     first, second = ledger.record_draw("t", 1, 0), ledger.record_draw("t", 1, 0)
     train(ledger, 1, first)
     ledger.record_group(group(second))
@@ -138,9 +143,7 @@ def test_no_draw_is_trained_twice_and_a_refused_step_leaves_nothing(tmp_path: Pa
         ledger.record_group(group(99))
 
 
-def test_a_rewind_opens_all_that_no_step_up_to_the_checkpoint_trained_on(tmp_path: Path) -> None:
-    path = tmp_path / "run.db"
-    ledger = Ledger(path)
+def test_a_rewind_opens_all_that_no_step_up_to_the_checkpoint_trained_on(path: Path, ledger: Ledger) -> None:
     one, two, three = (ledger.record_draw("t", 1, 0) for _ in range(3))
     train(ledger, 1, one)
     ledger.record_group(group(two))
@@ -169,8 +172,7 @@ def test_a_rewind_opens_all_that_no_step_up_to_the_checkpoint_trained_on(tmp_pat
     assert rows(path, "SELECT status, reason FROM draws WHERE draw_id = 6") == [("dropped", "not wanted")]
 
 
-def test_a_rewind_to_the_start_and_one_to_an_unknown_step(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "run.db")
+def test_a_rewind_to_the_start_and_one_to_an_unknown_step(ledger: Ledger) -> None:
     train(ledger, 1, ledger.record_draw("t", 1, 0))
     with pytest.raises(ValueError, match="no committed step 7"):
         ledger.rewind(7)
@@ -179,8 +181,7 @@ def test_a_rewind_to_the_start_and_one_to_an_unknown_step(tmp_path: Path) -> Non
     assert (ledger.last_step(), states(ledger), ledger.load_state(0)) == (0, [(1, 1, "issued")], {})
 
 
-def test_rollouts_come_back_as_they_were(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "run.db")
+def test_rollouts_come_back_as_they_were(path: Path, ledger: Ledger) -> None:
     train(ledger, 1, *score(ledger, (0, 0)))
     plain = group(ledger.record_draw("t", 2, 0))
     (first,) = plain.rollouts
@@ -190,7 +191,7 @@ def test_rollouts_come_back_as_they_were(tmp_path: Path) -> None:
     second = replace(first, rollout_id="2/1", completion=mixed, result=failed)
     ledger.record_group(replace(plain, rollouts=(first, second)), BASIS)
     ledger.close()
-    ledger = Ledger(tmp_path / "run.db")
+    ledger = Ledger(path)
     ledger.rewind(1, max_staleness=1)
     (draw,) = ledger.unfinished_draws()
     assert (draw.state, draw.basis, draw.attempt) == ("scored", BASIS, 0)
@@ -202,9 +203,9 @@ def test_rollouts_come_back_as_they_were(tmp_path: Path) -> None:
     assert ledger.load_rollouts(draw, prompt_ids=(1,)) == (first,), "those of the latest attempt"
 
 
-def test_scored_groups_are_used_again_if_weights_that_still_exist_wrote_them_of_late(tmp_path: Path) -> None:
-    path = tmp_path / "run.db"
-    ledger = Ledger(path)
+def test_scored_groups_are_used_again_if_weights_that_still_exist_wrote_them_of_late(
+    path: Path, ledger: Ledger
+) -> None:
     train(ledger, 1, *score(ledger, (0, 0)))
     old, fresh, edge, across, lost = score(ledger, (0, 1), (2, 3), (1, 3), (3, 4), (4, 4))
     for number in (2, 3):
@@ -223,10 +224,10 @@ def test_scored_groups_are_used_again_if_weights_that_still_exist_wrote_them_of_
     assert kept(path) == sorted([fresh, edge, trained])
 
 
-def test_numbers_of_lost_weights_that_come_again_are_not_taken_for_each_other(tmp_path: Path) -> None:
+def test_numbers_of_lost_weights_that_come_again_are_not_taken_for_each_other(
+    path: Path, ledger: Ledger
+) -> None:
     """Version 2 of the first life is lost when it goes back to 1; the second life makes another 2."""
-    path = tmp_path / "run.db"
-    ledger = Ledger(path)
     train(ledger, 1, *score(ledger, (0, 0)))
     train(ledger, 2, *score(ledger, (1, 1)), is_saved=False)
     first_life = score(ledger, (2, 2))[0]
@@ -241,9 +242,7 @@ def test_numbers_of_lost_weights_that_come_again_are_not_taken_for_each_other(tm
     assert states(ledger) == [(first_life, 2, "issued"), (second_life, 0, "scored")]
 
 
-def test_tokens_are_kept_no_longer_than_a_resume_could_use_them(tmp_path: Path) -> None:
-    path = tmp_path / "run.db"
-    ledger = Ledger(path)
+def test_tokens_are_kept_no_longer_than_a_resume_could_use_them(path: Path, ledger: Ledger) -> None:
     dropped, again, first, second, third = score(ledger, *[(0, 0)] * 5)
     failed = ledger.record_draw("t", 1, 0)
     ledger.fail_group(group(failed, reward=math.nan), "broken")
@@ -263,8 +262,7 @@ def test_tokens_are_kept_no_longer_than_a_resume_could_use_them(tmp_path: Path) 
     assert kept(path) == [third] and ledger.checkpoints() == {"step-000003", "step-000004"}
 
 
-def test_what_the_sampler_was_asked_and_told_since_a_step_is_known(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "run.db")
+def test_what_the_sampler_was_asked_and_told_since_a_step_is_known(ledger: Ledger) -> None:
     train(ledger, 1, *score(ledger, (0, 0)))
     first, second = ledger.record_draw("a", 2, 1), ledger.record_draw("b", 2, 1)
     ledger.record_group(group(first, "a", versions=(1, 1)), BASIS)
@@ -281,8 +279,7 @@ def test_what_the_sampler_was_asked_and_told_since_a_step_is_known(tmp_path: Pat
     assert len(ledger.sampler_calls(0)) == 2 + len(calls)
 
 
-def test_what_was_committed_survives_a_kill(tmp_path: Path) -> None:
-    path = tmp_path / "run.db"
+def test_what_was_committed_survives_a_kill(path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from pipeline.record.ledger import Ledger;"
         "ledger = Ledger(Path(sys.argv[1]));"
@@ -303,9 +300,7 @@ def test_what_was_committed_survives_a_kill(tmp_path: Path) -> None:
     assert rows(path, "SELECT COUNT(*), COUNT(ended_at) FROM runs") == [(2, 1)]
 
 
-def test_a_reader_does_not_stop_the_writer(tmp_path: Path) -> None:
-    path = tmp_path / "run.db"
-    ledger = Ledger(path)
+def test_a_reader_does_not_stop_the_writer(path: Path, ledger: Ledger) -> None:
     reader = sqlite3.connect(path)
     reader.execute("BEGIN")
     assert reader.execute("SELECT COUNT(*) FROM draws").fetchone() == (0,)
@@ -326,9 +321,7 @@ def test_a_file_that_is_no_ledger_or_of_another_version_is_refused(tmp_path: Pat
         Ledger(tmp_path / "other.db")
 
 
-def test_a_damaged_file_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
-    path = tmp_path / "run.db"
-    ledger = Ledger(path)
+def test_a_damaged_file_is_refused_and_says_what_to_do(path: Path, ledger: Ledger) -> None:
     for _ in range(300):
         ledger.record_draw("task" * 20, 1, 0)
     ledger.close()
@@ -339,9 +332,7 @@ def test_a_damaged_file_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
         Ledger(path)
 
 
-def test_a_full_disk_is_named_and_what_was_committed_stays(tmp_path: Path) -> None:
-    path = tmp_path / "run.db"
-    ledger = Ledger(path)
+def test_a_full_disk_is_named_and_what_was_committed_stays(ledger: Ledger) -> None:
     draw_ids = score(ledger, (0, 0), (0, 0))
     train(ledger, 1, draw_ids[0])
     (num_pages,) = ledger._db.execute("PRAGMA page_count").fetchone()
@@ -357,8 +348,7 @@ def test_a_full_disk_is_named_and_what_was_committed_stays(tmp_path: Path) -> No
     assert ledger.load_state(2) == big
 
 
-def test_a_disk_that_fills_up_under_a_process_loses_nothing_committed(tmp_path: Path) -> None:
-    path = tmp_path / "run.db"
+def test_a_disk_that_fills_up_under_a_process_loses_nothing_committed(path: Path) -> None:
     program = (
         "import resource, signal, sys; from pathlib import Path; from pipeline.record.ledger import Ledger;"
         "ledger = Ledger(Path(sys.argv[1])); ledger.record_draw('t', 1, 0);"

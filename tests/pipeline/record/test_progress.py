@@ -32,6 +32,14 @@ class Clock:
         return self.now_s
 
 
+def plain(total_steps: int, done_steps: int = 0) -> tuple[io.StringIO, Clock, PlainProgress]:
+    """What it writes to, its clock, and the display of a run that has begun."""
+    stream, clock = io.StringIO(), Clock()
+    progress = PlainProgress(stream, clock=clock)
+    progress.start(total_steps, done_steps)
+    return stream, clock, progress
+
+
 def rendered(width: int = 100, total_steps: int = 20, steps: int = 7) -> str:
     clock = Clock()
     live = Console(width=width, file=io.StringIO(), force_terminal=True)
@@ -94,9 +102,7 @@ def test_the_live_panel_starts_and_ends_and_keeps_messages() -> None:
 
 
 def test_plain_lines_have_one_format_and_one_line_a_step() -> None:
-    stream, clock = io.StringIO(), Clock()
-    progress = PlainProgress(stream, clock=clock)
-    progress.start(20)
+    stream, clock, progress = plain(20)
     clock.now_s = 40.0
     progress.step(1, METRICS)
     progress.step(2, {"rollout/reward_mean": math.nan})
@@ -109,9 +115,7 @@ def test_plain_lines_have_one_format_and_one_line_a_step() -> None:
 
 
 def test_plain_activity_is_printed_only_after_silence() -> None:
-    stream, clock = io.StringIO(), Clock()
-    progress = PlainProgress(stream, clock=clock)
-    progress.start(20)
+    stream, clock, progress = plain(20)
     progress.activity("generating 1/64")
     clock.now_s = 31.0
     progress.activity("generating 2/64")
@@ -143,9 +147,7 @@ def test_auto_is_plain_without_a_terminal_and_other_kinds_are_refused() -> None:
 
 
 def test_time_left_counts_only_the_steps_after_a_resume() -> None:
-    stream, clock = io.StringIO(), Clock()
-    progress = PlainProgress(stream, clock=clock)
-    progress.start(20, done_steps=18)
+    stream, clock, progress = plain(20, done_steps=18)
     clock.now_s = 10.0
     progress.step(19, METRICS)
     assert stream.getvalue().endswith("left 0:10\n")
@@ -155,9 +157,7 @@ def test_time_left_counts_only_the_steps_after_a_resume() -> None:
 def test_time_left_is_steady_and_right_where_every_block_of_steps_begins_with_a_slow_one(
     block: tuple[float, ...],
 ) -> None:
-    stream, clock = io.StringIO(), Clock()
-    progress = PlainProgress(stream, clock=clock)
-    progress.start(100)
+    stream, clock, progress = plain(100)
     left_s = []
     for step in range(1, 25):
         clock.now_s += block[step % len(block)]
@@ -169,9 +169,7 @@ def test_time_left_is_steady_and_right_where_every_block_of_steps_begins_with_a_
 
 
 def test_one_slow_step_does_not_scare() -> None:
-    stream, clock = io.StringIO(), Clock()
-    progress = PlainProgress(stream, clock=clock)
-    progress.start(20)
+    stream, clock, progress = plain(20)
     for step, seconds in enumerate((10.0, 10.0, 300.0, 10.0), start=1):
         clock.now_s += seconds
         progress.step(step, METRICS)

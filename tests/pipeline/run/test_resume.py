@@ -55,7 +55,7 @@ def end_after(run: FakeRun, num_turns: int) -> bool:
 
     async def live() -> bool:
         asyncio.get_running_loop().set_default_executor(AtOnce(1))
-        job = asyncio.create_task(run._train())
+        job = asyncio.create_task(run.attempt.run())
         for _ in range(num_turns):
             if job.done():
                 break
