@@ -52,13 +52,13 @@ TASKS = tuple(
 )
 
 
-def make_config(**sections: Mapping[str, object]) -> Config:
+def make_config(max_staleness: int = 0, **sections: Mapping[str, object]) -> Config:
     """Two groups of four a step, three steps, and what ``sections`` change."""
     merged: dict[str, Mapping[str, object]] = {
         "training": {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_steps": 3},
         "grpo": {"num_generations": NUM_GENERATIONS},
         "generation": {"assistant_prefill": "prefill "},
-        "acceleration": {"max_staleness": 0},
+        "acceleration": {"max_staleness": max_staleness},
     }
     for name, values in sections.items():
         merged[name] = {**merged.get(name, {}), **values}

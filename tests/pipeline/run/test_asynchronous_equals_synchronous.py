@@ -1,15 +1,15 @@
 """On-policy training through all the asynchronous parts gives the weights of a plain loop.
 
 Real are the Transformers engine, the trainer, its weight files, the sampler, the buffer, the ledger and both
-loops; scores come late and out of order. test_on_policy_order does this with recorded samples and parts
-in a forced order.
+loops; scores come late and out of order. The last test has recorded samples, and parts in a forced order.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -37,10 +37,11 @@ from pipeline.training.trainer import Trainer
 from pipeline.weights.files import write_weights
 from rewards.result import RewardResult
 from tests.pipeline import tiny_model
-from tests.pipeline.fake_stages import NUM_GENERATIONS, TASKS, FakeRun, make_config, scored
+from tests.pipeline.fake_stages import NUM_GENERATIONS, TASKS, FakeRun, make_config, scored, until
 
 NUM_STEPS = 3
 GROUPS_PER_STEP = 3
+NUM_GROUPS = 4  # of a step on recorded samples
 PROMPT = (1, 2, 3)  # of every task of FakeRun
 
 TokenIds = list[tuple[int, ...]]
@@ -83,6 +84,13 @@ def publish(trainer: Trainer, folder: Path) -> WeightUpdate:
 
 def weights_of(trainer: Trainer) -> Tensor:
     return torch.cat([weight.detach().flatten() for _, weight in trainer.named_weights()])
+
+
+def assert_same_training(before: Tensor, ours: Tensor, expected: Tensor) -> None:
+    # Adam takes a full step even where the gradient is all rounding, so one part in 1,000 may differ.
+    change = float((expected - before).norm())
+    assert change > 1e-3
+    assert float((ours - expected).norm()) < 1e-3 * change
 
 
 def train_asynchronously(
@@ -180,10 +188,7 @@ def test_on_policy_training_ends_at_the_weights_of_a_plain_loop(
     expected, expected_samples = train_synchronously(tmp_path, model)
     ours, samples, run = train_asynchronously(tmp_path, model, is_streamed=is_streamed, mode=mode)
     assert samples == expected_samples
-    # Adam takes a full step even where the gradient is all rounding, so one part in 1,000 may differ.
-    change = float((expected - before).norm())
-    assert change > 1e-3
-    assert float((ours - expected).norm()) < 1e-3 * change
+    assert_same_training(before, ours, expected)
     for line in read_metrics(run.folder.metrics):
         assert line["train/staleness_max"] == line["train/token_staleness_mean"] == 0
         assert line["train/on_policy_share"] == 1
@@ -192,3 +197,74 @@ def test_on_policy_training_ends_at_the_weights_of_a_plain_loop(
         assert line["train/ratio_p01"] == pytest.approx(1, abs=1e-3)
         assert line["train/ratio_p99"] == pytest.approx(1, abs=1e-3)
     assert "warning" not in run.output.getvalue()
+
+
+def write(request: GenerationRequest, version: int) -> list[Completion]:
+    """Completions that depend on the draw alone."""
+    chance = random.Random(request.request_id)
+    completions = []
+    for index in range(request.num_generations):
+        length = chance.randint(1, 12)
+        completions.append(
+            Completion(
+                index=index,
+                token_ids=tuple(chance.randrange(3, tiny_model.VOCABULARY) for _ in range(length)),
+                logprobs=tuple(-4.0 + chance.random() for _ in range(length)),
+                text=f"answer {index}",
+                finish_reason="stop",
+                min_policy_version=version,
+                max_policy_version=version,
+            )
+        )
+    return completions
+
+
+def train_recorded(path: Path, model: Path, *, is_streamed: bool) -> tuple[Tensor, list[float | None]]:
+    """The weights after three steps of real training, and the parts of each step.
+
+    Streamed, a step's groups come from the last draw to the first, each when the one after it is trained on.
+    """
+    config = make_config(
+        acceleration={"max_staleness": 0, "stream_steps": is_streamed},
+        training={"gradient_accumulation_steps": NUM_GROUPS, "max_steps": NUM_STEPS, "bf16": False},
+    )
+    run = FakeRun(path, config)
+    real = Trainer(config, model)
+
+    async def generate(request: GenerationRequest) -> AsyncIterator[Completion]:
+        version = run.generator.policy_version
+        draw_id = int(request.request_id.removeprefix("draw-"))
+        num_later = -draw_id % NUM_GROUPS
+        if is_streamed:
+            await until(lambda: num_later == 0 or f"train {version + 1} {num_later - 1}" in run.log)
+        for completion in write(request, version):
+            yield completion
+
+    async def accumulate(batch: TrainBatch) -> None:
+        run.log.append(f"train {batch.step} {batch.part}")
+        real.accumulate(batch)
+
+    async def step(batch: TrainBatch) -> StepResult:
+        result = real.step(batch)
+        run.trainer._version = result.policy_version
+        return result
+
+    run.generator.generate = generate  # type: ignore[method-assign]
+    run.trainer.accumulate, run.trainer.step = accumulate, step  # type: ignore[method-assign]
+    run.train()
+    parts = [line["train/parts"] for line in read_metrics(run.folder.metrics)]
+    return weights_of(real), parts
+
+
+def test_on_policy_steps_fed_group_by_group_end_at_the_weights_of_the_synchronous_order(
+    tmp_path: Path, model: Path
+) -> None:
+    results = []
+    for is_streamed in (True, False):
+        folder = tmp_path / str(is_streamed)
+        folder.mkdir()
+        results.append(train_recorded(folder, model, is_streamed=is_streamed))
+    (streamed, streamed_parts), (synchronous, synchronous_parts) = results
+    assert streamed_parts == [NUM_GROUPS] * NUM_STEPS
+    assert synchronous_parts == [1] * NUM_STEPS
+    assert_same_training(weights_of(Trainer(tiny_model.make_config(), model)), streamed, synchronous)
