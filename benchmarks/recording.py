@@ -139,7 +139,6 @@ def _group(entry: dict[str, Any], path: Path) -> RolloutGroup:
         for rollout in entry["rollouts"]
     )
     return RolloutGroup(
-        group_id=f"draw-{entry['draw_id']}",
         draw_id=entry["draw_id"],
         task=tasks[entry["task_id"]],
         rollouts=rollouts,

@@ -130,7 +130,6 @@ class Rollout:
 class RolloutGroup:
     """All rollouts of one draw of one task."""
 
-    group_id: str
     draw_id: int
     task: Task
     rollouts: tuple[Rollout, ...]

@@ -120,12 +120,6 @@ FAMILIES = (
 )
 
 
-def is_documented(name: str) -> bool:
-    """Whether METRICS has ``name``, or FAMILIES a form of it."""
-    families = tuple(family.name.removesuffix("NAME").removesuffix("N") for family in FAMILIES)
-    return any(metric.name == name for metric in METRICS) or name.startswith(families)
-
-
 def as_markdown() -> str:
     """The text of docs/metrics.md."""
     rows = [

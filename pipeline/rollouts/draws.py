@@ -60,9 +60,7 @@ class DrawAccount:
             task = self._tasks.get(draw.task_id)
             if draw.state is DrawState.SCORED and task is not None:
                 rollouts = self._ledger.load_rollouts(draw, self._prompt_ids(task))
-                group = RolloutGroup(
-                    group_id=request_id(draw), draw_id=draw.draw_id, task=task, rollouts=rollouts
-                )
+                group = RolloutGroup(draw_id=draw.draw_id, task=task, rollouts=rollouts)
                 if accept(group):
                     accepted.append(group)
                     continue

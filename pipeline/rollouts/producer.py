@@ -318,4 +318,4 @@ def make_group(
         )
         for completion, result in zip(completions, results, strict=True)
     )
-    return RolloutGroup(group_id=f"draw-{draw_id}", draw_id=draw_id, task=task, rollouts=rollouts)
+    return RolloutGroup(draw_id=draw_id, task=task, rollouts=rollouts)

@@ -32,6 +32,7 @@ from pipeline.messages import (
 )
 from pipeline.models.prompt_tokenizer import PromptTokenizer
 from pipeline.record.ledger import Ledger
+from pipeline.record.metric_names import FAMILIES, METRICS
 from pipeline.record.progress import make_progress
 from pipeline.record.run_folder import Context, RunFolder
 from pipeline.record.tracking import Tracking
@@ -63,6 +64,12 @@ def make_config(max_staleness: int = 0, **sections: Mapping[str, object]) -> Con
     for name, values in sections.items():
         merged[name] = {**merged.get(name, {}), **values}
     return Config.model_validate(merged)
+
+
+def is_documented(name: str) -> bool:
+    """Whether METRICS has ``name``, or FAMILIES a form of it."""
+    families = tuple(family.name.removesuffix("NAME").removesuffix("N") for family in FAMILIES)
+    return any(metric.name == name for metric in METRICS) or name.startswith(families)
 
 
 def scored(reward: float, *, detail: str = "") -> RewardResult:

@@ -20,11 +20,11 @@ from pipeline.baseline.trl_setup import CpuGRPOTrainer, prompt_dataset, stop_tok
 from pipeline.errors import StageError
 from pipeline.models.prompts import encode_prompt
 from pipeline.record.ledger import Ledger
-from pipeline.record.metric_names import is_documented
 from pipeline.record.metrics import MetricsWriter, read_metrics
 from pipeline.record.progress import make_progress
 from rewards.scorer import Scorer
 from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
+from tests.pipeline.fake_stages import is_documented
 from tests.pipeline.tiny_model import make_byte_tokenizer, save_byte_model
 
 # The answer is prefilled and an untrained model adds a comment: it compiles unless it has a line break.

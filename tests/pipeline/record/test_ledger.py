@@ -46,7 +46,7 @@ def group(
     )
     rollout = Rollout(rollout_id=f"{draw_id}/0", prompt_ids=(1,), completion=completion, result=result)
     task = Task(task_id=task_id, prompt="p", entry_point="f", check_source="def check(f): pass")
-    return RolloutGroup(group_id=f"g{draw_id}", draw_id=draw_id, task=task, rollouts=(rollout,))
+    return RolloutGroup(draw_id=draw_id, task=task, rollouts=(rollout,))
 
 
 def step(number: int, metrics: Mapping[str, float] | None = None) -> StepResult:

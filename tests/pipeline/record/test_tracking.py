@@ -12,9 +12,9 @@ import pytest
 
 from configs.schema import Config
 from pipeline.record import tracking
-from pipeline.record.metric_names import METRICS, as_markdown, is_documented
+from pipeline.record.metric_names import METRICS, as_markdown
 from pipeline.record.tracking import Tracking, start_tracking, tracker_names
-from tests.pipeline.fake_stages import FakeRun, make_config
+from tests.pipeline.fake_stages import FakeRun, is_documented, make_config
 
 ROOT = Path(__file__).parents[3]
 # Totals of the reward pool, from which metrics are made.

@@ -46,7 +46,7 @@ def rollout(
 
 
 def group(*rollouts: Rollout) -> RolloutGroup:
-    return RolloutGroup(group_id="g", draw_id=1, task=TASK, rollouts=rollouts)
+    return RolloutGroup(draw_id=1, task=TASK, rollouts=rollouts)
 
 
 def test_a_sample_is_prompt_and_completion_with_loss_on_the_completion_only() -> None:

@@ -31,7 +31,7 @@ def group(draw_id: int, version: int = 0) -> RolloutGroup:
         max_policy_version=version,
     )
     rollout = Rollout(rollout_id=f"{draw_id}-0", prompt_ids=(1,), completion=completion, result=RESULT)
-    return RolloutGroup(group_id=f"g{draw_id}", draw_id=draw_id, task=TASK, rollouts=(rollout,))
+    return RolloutGroup(draw_id=draw_id, task=TASK, rollouts=(rollout,))
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:

@@ -260,7 +260,7 @@ async def wait_through_replacements(*, replace: Callable[[RolloutBuffer, int], N
 
 def of_draw(draw_id: int) -> RolloutGroup:
     one = group(rollout(1.0), rollout(0.0))
-    return RolloutGroup(group_id=f"draw-{draw_id}", draw_id=draw_id, task=TASKS[0], rollouts=one.rollouts)
+    return RolloutGroup(draw_id=draw_id, task=TASKS[0], rollouts=one.rollouts)
 
 
 def test_the_gate_lengthens_the_expected_gradient_by_the_share_of_groups_with_signal() -> None:

@@ -71,7 +71,7 @@ def test_a_completion_is_scored_before_its_group_is_finished_only_with_score_eac
     acceleration = {"max_staleness": 0, "async_rewards": {"enabled": score_each}}
     run = FakeRun(tmp_path, make_config(acceleration=acceleration))
     first = take(run).groups[0]
-    last_completion = run.log.index(f"completion {first.group_id} 3")
+    last_completion = run.log.index(f"completion draw-{first.draw_id} 3")
     first_score = run.log.index(f"score {first.task.task_id} 0")
     assert (first_score < last_completion) == score_each
 

@@ -41,7 +41,7 @@ def command(
         f"import sys; from pipeline.cli import {name}; status = {name}(); "
         "print('Ray was imported:', 'ray' in sys.modules); sys.exit(status)"
     )
-    return subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         cwd=folder,
         capture_output=True,
@@ -49,10 +49,12 @@ def command(
         timeout=600,
         env={**os.environ, **(environment or {})},
     )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done
 
 
-def small_settings() -> list[str]:
-    return [part for setting in SMALL for part in ("--set", setting)]
+def settings(*values: str) -> list[str]:
+    return [part for value in values for part in ("--set", value)]
 
 
 def steps_and_draws(run: Path) -> tuple[list[tuple[int, int]], dict[str, int]]:
@@ -66,10 +68,9 @@ def steps_and_draws(run: Path) -> tuple[list[tuple[int, int]], dict[str, int]]:
 
 def test_two_steps_an_evaluation_and_a_resume_with_vllm(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "small"
-    on_the_way = ("--set", "evaluation.every_steps=1", "--set", "evaluation.inloop_tasks=2")
-    arguments = ("--run-name", "small", "--max-steps", "2", *small_settings(), *on_the_way)
+    on_the_way = settings("evaluation.every_steps=1", "evaluation.inloop_tasks=2")
+    arguments = ("--run-name", "small", "--max-steps", "2", *settings(*SMALL), *on_the_way)
     done = command("train_accelerated", *arguments, folder=tmp_path)
-    assert done.returncode == 0, done.stderr[-4000:]
     assert "before training" in done.stdout and "after training" in done.stdout
     summary = json.loads((run / "summary.json").read_text())
     assert summary["num_steps"] == 2
@@ -94,7 +95,6 @@ def test_two_steps_an_evaluation_and_a_resume_with_vllm(tmp_path: Path) -> None:
 
     sent = ("--set", "runtime.weight_transport=collective")
     resumed = command("train_accelerated", "--resume", str(run), "--max-steps", "3", *sent, folder=tmp_path)
-    assert resumed.returncode == 0, resumed.stderr[-4000:]
     assert "resumed from step 2" in resumed.stdout
     assert len(list(run.glob("evaluation_step*"))) == 2
     # What was measured before the first part is still what the second compares with.
@@ -110,20 +110,10 @@ def test_two_steps_an_evaluation_and_a_resume_with_vllm(tmp_path: Path) -> None:
 def test_the_portable_engine_trains_on_policy(tmp_path: Path) -> None:
     done = command(
         "train_accelerated",
-        "--speedup-mode",
-        "conservative",
-        "--run-name",
-        "portable",
-        "--max-steps",
-        "2",
-        *small_settings(),
-        "--set",
-        "generation.engine=transformers",
-        "--set",
-        "evaluation.enabled=false",
+        *("--speedup-mode", "conservative", "--run-name", "portable", "--max-steps", "2"),
+        *settings(*SMALL, "generation.engine=transformers", "evaluation.enabled=false"),
         folder=tmp_path,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
     metrics = read_metrics(tmp_path / "runs" / "portable" / "metrics.jsonl")
     assert [row["train/staleness_max"] for row in metrics] == [0.0, 0.0]
 
@@ -133,18 +123,14 @@ def test_two_trainer_ranks_train_a_small_model_with_ray_or_without(address: str,
     # A socket's path has to be short, so not in tmp_path.
     sessions = Path(tempfile.mkdtemp())
     sessions.rmdir()
-    settings = ("generation.engine=transformers", "evaluation.enabled=false", "runtime.trainer_ranks=2")
-    where = ("--set", f"cluster.address={address}")
+    portable = ("generation.engine=transformers", "evaluation.enabled=false", "runtime.trainer_ranks=2")
     done = command(
         "train_accelerated",
         *("--run-name", "ranks", "--max-steps", "2", "--model", str(save_byte_model(tmp_path / "model"))),
-        *small_settings(),
-        *(part for setting in settings for part in ("--set", setting)),
-        *where,
+        *settings(*SMALL, *portable, f"cluster.address={address}"),
         folder=tmp_path,
         environment={"RAY_TMPDIR": str(sessions)},
     )
-    assert done.returncode == 0, done.stderr[-4000:]
     steps, _ = steps_and_draws(tmp_path / "runs" / "ranks")
     assert steps == [(1, 1), (2, 2)]
     load_model(tmp_path / "runs" / "ranks" / "checkpoints" / "step-000002")
@@ -159,23 +145,20 @@ def test_humaneval_is_sampled_scored_and_written_in_openai_format(tmp_path: Path
         *("--max-completion-length", "48", "--output", "samples.jsonl"),
         folder=tmp_path,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
     assert "pass@1" in done.stdout and "pass@2" in done.stdout
     lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     assert len(lines) == 8 and all(set(line) == {"task_id", "completion"} for line in lines)
     again = command(
         "evaluate_humaneval", *("--samples", "samples.jsonl", "--limit", "4", "-k", "1"), folder=tmp_path
     )
-    assert again.returncode == 0, again.stderr[-4000:]
 
 
 @pytest.mark.gpu
 def test_two_steps_on_a_gpu(tmp_path: Path) -> None:
     done = command(
         "train_accelerated",
-        *("--run-name", "gpu", "--max-steps", "2", *small_settings()),
-        *("--set", "runtime.device=cuda", "--set", "generation.gpu_memory_utilization=0.3"),
+        *("--run-name", "gpu", "--max-steps", "2"),
+        *settings(*SMALL, "runtime.device=cuda", "generation.gpu_memory_utilization=0.3"),
         folder=tmp_path,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
     assert json.loads((tmp_path / "runs" / "gpu" / "summary.json").read_text())["num_steps"] == 2
