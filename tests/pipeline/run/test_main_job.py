@@ -108,7 +108,7 @@ def test_two_steps_an_evaluation_and_a_resume_with_vllm(tmp_path: Path) -> None:
 
 
 def test_the_portable_engine_trains_on_policy(tmp_path: Path) -> None:
-    done = command(
+    command(
         "train_accelerated",
         *("--speedup-mode", "conservative", "--run-name", "portable", "--max-steps", "2"),
         *settings(*SMALL, "generation.engine=transformers", "evaluation.enabled=false"),
@@ -148,14 +148,12 @@ def test_humaneval_is_sampled_scored_and_written_in_openai_format(tmp_path: Path
     assert "pass@1" in done.stdout and "pass@2" in done.stdout
     lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     assert len(lines) == 8 and all(set(line) == {"task_id", "completion"} for line in lines)
-    again = command(
-        "evaluate_humaneval", *("--samples", "samples.jsonl", "--limit", "4", "-k", "1"), folder=tmp_path
-    )
+    command("evaluate_humaneval", *("--samples", "samples.jsonl", "--limit", "4", "-k", "1"), folder=tmp_path)
 
 
 @pytest.mark.gpu
 def test_two_steps_on_a_gpu(tmp_path: Path) -> None:
-    done = command(
+    command(
         "train_accelerated",
         *("--run-name", "gpu", "--max-steps", "2"),
         *settings(*SMALL, "runtime.device=cuda", "generation.gpu_memory_utilization=0.3"),
