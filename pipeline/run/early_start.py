@@ -1,8 +1,8 @@
 """The first thing a run does: start what takes long, then import the rest of the run beside it.
 
 The engine's process imports vLLM while this process imports, reads its configuration's tasks and looks at the
-sandbox. Ray, where a run wants it, is started by the first stage that waits for it. Nothing of it holds a
-model yet: a run that is refused costs no more than before.
+sandbox. Ray, where a run wants it, is started with the stages. Nothing of it holds a model yet: a run that is
+refused costs no more than before.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Launched:
         return host
 
     def wait_for_ray(self) -> None:
-        """Return when Ray runs; the first call starts it.
+        """Start Ray, once, and return when it runs.
 
         Raises what its start raised, and StageError when it takes too long.
         """
         with self._starting:
-            if self._ray.ident is None and not self._is_over.is_set():
+            if not self._is_over.is_set():
                 self._ray.start()
         if not self._is_up.wait(self._startup_timeout_s):
             limit = f"{self._startup_timeout_s:g} s (runtime.startup_timeout_s)"
