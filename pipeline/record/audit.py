@@ -40,6 +40,7 @@ class Check:
 class Audit:
     """All checks of one ledger."""
 
+    path: Path
     checks: tuple[Check, ...]
 
     @property
@@ -219,7 +220,7 @@ def audit(path: Path | str) -> Audit:
     try:
         check_database(database, file)
         database.execute("PRAGMA query_only = ON")
-        return Audit(checks=tuple(_check(rule, database.execute) for rule in _RULES))
+        return Audit(path=file, checks=tuple(_check(rule, database.execute) for rule in _RULES))
     except sqlite3.DatabaseError as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
     finally:

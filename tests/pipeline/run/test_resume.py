@@ -203,8 +203,8 @@ def test_groups_scored_by_other_rewards_are_made_again(tmp_path: Path) -> None:
 
 def test_groups_that_smaller_steps_cannot_take_in_time_are_made_again(tmp_path: Path) -> None:
     FakeRun(tmp_path, config_of(3)).die_in(5)
-    smaller = {"training": {"max_steps": NUM_STEPS, "gradient_accumulation_steps": 1}}
-    config = make_config(**smaller, acceleration={"max_staleness": 1}, output={"save_steps": 1})
+    smaller = {"max_steps": NUM_STEPS, "gradient_accumulation_steps": 1}
+    config = make_config(1, training=smaller, output={"save_steps": 1})
     resumed = FakeRun(tmp_path, config, done_steps=4)
     num_scored = sum(draw.state == "scored" for draw in resumed.ledger.unfinished_draws())
     assert num_scored > 2, "more than two steps of one group can take"
