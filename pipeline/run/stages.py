@@ -36,13 +36,12 @@ from pipeline.host.shares import check_tensor_parallel, choose_device, uses_ray
 from pipeline.models.check import refuse_damaged_model
 from pipeline.models.prompt_tokenizer import PromptTokenizer, find_model
 from pipeline.run.early_start import Launched
-from pipeline.training.loader_checks import refuse_unusable_loaders
+from pipeline.training.handle import TrainerHandle, refuse_unusable_loaders, start_trainer
 from rewards.custom import load_custom
 from rewards.pool import RewardPool
 
 if TYPE_CHECKING:
     from pipeline.cluster.places import ClusterPlaces
-    from pipeline.training.handle import TrainerHandle
 
 
 T = TypeVar("T")
@@ -134,7 +133,7 @@ async def running_stages(
         model_path = str(await asyncio.to_thread(find_model, config.model))
         if config.lora.enabled:
             # Imported here: only adapters need to know the model's layers in this process.
-            from pipeline.training.adapter_checks import refuse_unknown_layers
+            from pipeline.training.adapters import refuse_unknown_layers
 
             await asyncio.to_thread(refuse_unknown_layers, config, model_path)
     with startup.span("driver", "load the tokenizer, encode the prompts"):
@@ -254,9 +253,6 @@ async def _start_trainer(
     restarts: RestartLimit,
 ) -> TrainerHandle:
     await ready
-    # Imported here: not needed before.
-    from pipeline.training.handle import start_trainer
-
     asked_s = time.time()
     while True:
         try:

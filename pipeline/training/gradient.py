@@ -22,7 +22,7 @@ from pipeline.messages import TrainBatch
 from pipeline.training.backward import LossBackward
 from pipeline.training.batching import MicroBatchPlan, StepPlanner, StepTotals
 from pipeline.training.compilation import uncompile_layers
-from pipeline.training.loss_sums import LossSums
+from pipeline.training.loss import LossSums
 from pipeline.training.micro_batch import WeightedSample
 from pipeline.training.precision import MasterWeights
 from pipeline.training.ranks import Ranks, empty_micro_batch, sums_of_all

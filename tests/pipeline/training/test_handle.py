@@ -20,16 +20,10 @@ from pipeline.cluster.ray_start import running_ray
 from pipeline.errors import TrainerError
 from pipeline.training.handle import TrainerHandle, start_trainer
 from pipeline.training.trainer import Trainer
-from tests.pipeline.tiny_model import make_config, make_samples, parts_of, save_model
+from tests.pipeline.tiny_model import make_config, make_samples, parts_of
+from tests.pipeline.training.builders import ADVANTAGES, LENGTHS
 
-LENGTHS = [(5, 9), (3, 16), (7, 1), (5, 4), (2, 12), (6, 6), (4, 3), (3, 8)]
-ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.0, 0.3, -0.2]
 BATCH = make_samples(LENGTHS, ADVANTAGES)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.fixture(scope="module", params=[None, "local"])
