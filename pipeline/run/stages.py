@@ -36,7 +36,7 @@ from pipeline.host.shares import check_tensor_parallel, choose_device, uses_ray
 from pipeline.models.check import refuse_damaged_model
 from pipeline.models.prompt_tokenizer import PromptTokenizer, find_model
 from pipeline.run.early_start import Launched
-from pipeline.training.handle import TrainerHandle, refuse_unusable_loaders, start_trainer
+from pipeline.training.handle import TrainerHandle, refuse_unusable_loaders
 from rewards.custom import load_custom
 from rewards.pool import RewardPool
 
@@ -254,9 +254,10 @@ async def _start_trainer(
 ) -> TrainerHandle:
     await ready
     asked_s = time.time()
+    trainer = TrainerHandle(config, model_path, device, places)
     while True:
         try:
-            trainer = await start_trainer(config, model_path, device, places)
+            await trainer.start()
             break
         except TrainerDiedError as error:
             restarts.admit("the trainer", str(error))

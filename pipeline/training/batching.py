@@ -9,7 +9,7 @@ tensors (pipeline.training.micro_batch).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -235,17 +235,23 @@ def _micro_plan(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class StepTotals:
     """``num_samples`` came in ``num_parts`` parts that were not empty, with ``num_tokens`` loss tokens.
 
     ``micro_plans`` are those of all ranks whose gradient counts; what was begun and given up is not in them.
     """
 
-    num_samples: int
-    num_tokens: int
-    num_parts: int
-    micro_plans: tuple[MicroBatchPlan, ...]
+    num_samples: int = 0
+    num_tokens: int = 0
+    num_parts: int = 0
+    micro_plans: list[MicroBatchPlan] = field(default_factory=list)
+
+    def add(self, samples: Sequence[TrainingSample]) -> None:
+        """Count a part."""
+        self.num_parts += bool(samples)
+        self.num_samples += len(samples)
+        self.num_tokens += sum(sum(sample.loss_mask) for sample in samples)
 
     @property
     def num_trained_samples(self) -> int:

@@ -40,9 +40,10 @@ _PROBE_TIMEOUT_S = 3.0
 
 
 class TrainerHandle:
-    """The driver's side of the ranks. Every call has a deadline and raises TrainerLostError past it.
+    """The ``runtime.trainer_ranks`` ranks, their model on ``device`` ("cpu" or "cuda"), on ``places`` if any.
 
-    ``pids`` are the ranks' processes, in order. After an error the ranks are gone, until ``start``.
+    Every call has a deadline and raises TrainerLostError past it. ``pids`` are the ranks' processes, in
+    order. There are none before ``start``, nor after an error until it is called again.
     """
 
     def __init__(
@@ -60,8 +61,8 @@ class TrainerHandle:
     async def start(self) -> None:
         """Start the ranks' processes, have them meet and load the model.
 
-        All of it within ``runtime.startup_timeout_s``; when it fails nothing of it is left. Raises ValueError
-        when there are fewer GPUs than ranks.
+        When it fails nothing of it is left. Raises ValueError when there are fewer GPUs than ranks;
+        TrainerError when it fails or takes longer than ``runtime.startup_timeout_s``.
         """
         self.close()
         self.pids = ()
@@ -180,21 +181,6 @@ class TrainerHandle:
     def _name(self, rank: int) -> str:
         of = f"rank {rank} of {len(self._ranks)}, " if len(self._ranks) > 1 else ""
         return f"the trainer ({of}process {self.pids[rank]})" if self.pids else f"the trainer ({of}starting)"
-
-
-async def start_trainer(
-    config: Config, model_path: str, device: str, places: ClusterPlaces | None = None
-) -> TrainerHandle:
-    """Start ``runtime.trainer_ranks`` processes and load the model on ``device`` ("cpu" or "cuda").
-
-    With ``places`` they are there, on the nodes of a cluster.
-
-    Raises ValueError when there are fewer GPUs than ranks; TrainerError when the start fails or takes longer
-    than ``runtime.startup_timeout_s``.
-    """
-    handle = TrainerHandle(config, model_path, device, places)
-    await handle.start()
-    return handle
 
 
 def _make_ranks(config: Config, model_path: str, device: str, places: ClusterPlaces | None) -> list[Remote]:

@@ -165,8 +165,7 @@ class _Builder:
     ) -> None:
         """Append what of a group goes through the model, with ``padding``, and its loss tokens."""
         start, num_prefix = len(self.ids), len(shared.prefix)
-        self.ids += shared.token_ids
-        self.ids += padding
+        self.ids += [*shared.token_ids, *padding]
         for item, offset in zip(group, shared.offsets(), strict=True):
             self._add(item, start, num_prefix, offset)
 

@@ -116,7 +116,7 @@ def test_each_loss_token_is_predicted_from_its_own_past(max_tokens: int | None) 
                 old = float(torch.tensor(sample.old_logprobs[position]))
                 expected.append((sample.token_ids[:position], sample.token_ids[position], old))
     assert sorted(found) == sorted(expected)
-    totals = StepTotals(num_samples=16, num_tokens=BATCH.num_tokens, num_parts=1, micro_plans=tuple(plans))
+    totals = StepTotals(num_samples=16, num_tokens=BATCH.num_tokens, num_parts=1, micro_plans=plans)
     if max_tokens == 1000:
         # Of the first group 3 tokens are shared by all, and two completions of 8 inputs are one branch.
         (plan,) = plans

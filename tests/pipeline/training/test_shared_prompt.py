@@ -37,7 +37,7 @@ def test_a_shared_prompt_keeps_loss_and_gradient(
 
 def test_the_prompt_goes_through_the_model_once_a_group() -> None:
     plans = micro_plans(BATCH.samples, shares_prompts=True, acceleration={"shared_prefix": False})
-    totals = StepTotals(num_samples=12, num_tokens=BATCH.num_tokens, num_parts=1, micro_plans=tuple(plans))
+    totals = StepTotals(num_samples=12, num_tokens=BATCH.num_tokens, num_parts=1, micro_plans=plans)
     # The last token of a completion predicts nothing and stays outside.
     num_inputs = sum(sum(sample.loss_mask) - 1 for sample in BATCH.samples)
     assert totals.num_shared_tokens == 3 * (7 + 1 + 4)
