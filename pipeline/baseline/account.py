@@ -12,7 +12,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from transformers import (
@@ -61,6 +61,7 @@ class _ScoredBatch:
     scored_s: float
 
 
+@dataclass(eq=False, kw_only=True)
 class BaselineAccount(TrainerCallback):
     """Reward function (``code_reward``) and callback of one run of TRL's trainer.
 
@@ -68,30 +69,19 @@ class BaselineAccount(TrainerCallback):
     completions in order of groups.
     """
 
-    def __init__(
-        self,
-        *,
-        config: Config,
-        tasks: Sequence[Task],
-        scorer: Scorer,
-        prompt_ids: Callable[[Task], tuple[int, ...]],
-        end_ids: frozenset[int],
-        ledger: Ledger,
-        metrics: MetricsWriter,
-        samples: Path,
-        progress: Progress,
-        tracking: Tracking | None = None,
-    ) -> None:
-        self._config = config
-        self._tasks = {task.task_id: task for task in tasks}
-        self._scorer = scorer
-        self._prompt_ids = prompt_ids
-        self._end_ids = end_ids
-        self._ledger = ledger
-        self._metrics = metrics
-        self._samples = samples
-        self._progress = progress
-        self._tracking = tracking or Tracking(())
+    config: Config
+    tasks: Sequence[Task]
+    scorer: Scorer
+    prompt_ids: Callable[[Task], tuple[int, ...]]
+    end_ids: frozenset[int]
+    ledger: Ledger
+    metrics: MetricsWriter
+    samples: Path
+    progress: Progress
+    tracking: Tracking = field(default_factory=lambda: Tracking(()))
+
+    def __post_init__(self) -> None:
+        self._tasks = {task.task_id: task for task in self.tasks}
         self._begun_s = self._ended_s = time.perf_counter()
         self._batch: _ScoredBatch | None = None
         self._breaker = CircuitBreaker()
@@ -113,16 +103,16 @@ class BaselineAccount(TrainerCallback):
         late could not.
         """
         step = trainer_state.global_step + 1
-        self._progress.activity(f"step {step}: scoring {len(completions)} completions")
+        self.progress.activity(f"step {step}: scoring {len(completions)} completions")
         generated_s = time.perf_counter()
-        prefill = self._config.generation.assistant_prefill
-        results = score_completions(self._tasks, self._scorer, task_id, completions, prefill)
+        prefill = self.config.generation.assistant_prefill
+        results = score_completions(self._tasks, self.scorer, task_id, completions, prefill)
         rewards_s = time.perf_counter() - generated_s
         startup.mark("driver", startup.FIRST_SCORE)
         self._refuse_broken_rewards(results)
         texts = [completion_text(completion) for completion in completions]
         groups = self._record(step, task_id, texts, completion_ids, results)
-        self._progress.activity(f"step {step}: training")
+        self.progress.activity(f"step {step}: training")
         self._batch = _ScoredBatch(
             step=step,
             groups=groups,
@@ -137,7 +127,7 @@ class BaselineAccount(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **unused: object
     ) -> None:
         """Start the step's clock; generation and scoring are inside the step."""
-        self._progress.activity(f"step {state.global_step + 1}: generating")
+        self.progress.activity(f"step {state.global_step + 1}: generating")
         self._begun_s = time.perf_counter()
         self._rate = self._rate or StepRate()
 
@@ -179,25 +169,25 @@ class BaselineAccount(TrainerCallback):
         results: Sequence[RewardResult],
     ) -> tuple[RolloutGroup, ...]:
         """Enter the groups in the ledger; returns those that have a signal to give, two scores at least."""
-        size = self._config.grpo.num_generations
+        size = self.config.grpo.num_generations
         usable = []
         for first in range(0, len(texts), size):
             members = range(first, first + size)
             task = self._tasks[task_ids[first]]
             assert all(task_ids[i] == task.task_id for i in members), "TRL's batch is not in order of groups"
-            draw_id = self._ledger.record_draw(task.task_id, step, step - 1)
+            draw_id = self.ledger.record_draw(task.task_id, step, step - 1)
             completions = [
                 self._completion(i - first, completion_ids[i], texts[i], step - 1) for i in members
             ]
             group = make_group(
-                draw_id, task, self._prompt_ids(task), completions, [results[i] for i in members]
+                draw_id, task, self.prompt_ids(task), completions, [results[i] for i in members]
             )
             lost = [r.result for r in group.rollouts if r.result.is_infra_error]
             if size - len(lost) >= 2:
-                self._ledger.record_group(group)
+                self.ledger.record_group(group)
                 usable.append(group)
             else:
-                self._ledger.fail_group(group, f"scoring failed: {lost[0].detail}")
+                self.ledger.fail_group(group, f"scoring failed: {lost[0].detail}")
         if not usable:
             raise StageError(f"step {step}: no group could be scored; the last reason: {lost[0].detail}")
         return tuple(usable)
@@ -209,14 +199,14 @@ class BaselineAccount(TrainerCallback):
             # TRL has none yet: it takes those of its training forward, being on-policy.
             logprobs=(math.nan,) * len(token_ids),
             text=text,
-            finish_reason="stop" if token_ids[-1] in self._end_ids else "length",
+            finish_reason="stop" if token_ids[-1] in self.end_ids else "length",
             min_policy_version=policy_version,
             max_policy_version=policy_version,
         )
 
     def _account(self, batch: _ScoredBatch, logs: Mapping[str, float | None]) -> None:
         trained, report = make_batch(
-            batch.step, batch.groups, self._config.grpo, policy_version=batch.step - 1
+            batch.step, batch.groups, self.config.grpo, policy_version=batch.step - 1
         )
         train_s, step_s = self._ended_s - batch.scored_s, self._ended_s - self._begun_s
         metrics = {
@@ -226,7 +216,7 @@ class BaselineAccount(TrainerCallback):
             "generation/tokens": float(batch.num_tokens),
             "generation/tokens_per_s": batch.num_tokens / batch.generation_s,
             "rewards/seconds": batch.rewards_s,
-            "rewards/seconds_mean": batch.rewards_s / self._config.completions_per_step,
+            "rewards/seconds_mean": batch.rewards_s / self.config.completions_per_step,
             "rewards/cache_hit_rate": 0.0,
             "train/seconds": train_s,
             "train/tokens": float(trained.num_tokens),
@@ -242,12 +232,12 @@ class BaselineAccount(TrainerCallback):
             seconds=train_s,
             num_tokens=trained.num_tokens,
         )
-        self._ledger.commit_step(result, [group.draw_id for group in batch.groups], {})
-        if batch.step % self._config.output.logging_steps == 0:
-            self._metrics.log(batch.step, metrics)
-            self._tracking.log(batch.step, metrics)
-        self._progress.step(batch.step, metrics)
-        log_samples(self._samples, batch.step, batch.groups[0])
+        self.ledger.commit_step(result, [group.draw_id for group in batch.groups], {})
+        if batch.step % self.config.output.logging_steps == 0:
+            self.metrics.log(batch.step, metrics)
+            self.tracking.log(batch.step, metrics)
+        self.progress.step(batch.step, metrics)
+        log_samples(self.samples, batch.step, batch.groups[0])
 
 
 def rename_metrics(logs: Mapping[str, float | None]) -> dict[str, float]:
@@ -256,6 +246,7 @@ def rename_metrics(logs: Mapping[str, float | None]) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if value is not None}
 
 
+@dataclass(eq=False, kw_only=True)
 class StepCheckpoints(TrainerCallback):
     """Saves ``model`` to ``checkpoint(step)``, and keeps the newest ``limit`` of what it saved.
 
@@ -263,38 +254,28 @@ class StepCheckpoints(TrainerCallback):
     is saved when training is over.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        end_ids: int | list[int] | None,
-        checkpoint: Callable[[int], Path],
-        save_steps: int,
-        limit: int,
-    ) -> None:
-        self._model = model
-        self._tokenizer = tokenizer
-        self._end_ids = end_ids
-        self._checkpoint = checkpoint
-        self._save_steps = save_steps
-        self._limit = limit
-        self._saved: list[Path] = []
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    end_ids: int | list[int] | None
+    checkpoint: Callable[[int], Path]
+    save_steps: int
+    limit: int
+    _saved: list[Path] = field(default_factory=list)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **unused: object
     ) -> None:
         """Save if it is due."""
-        if state.global_step % self._save_steps or state.global_step >= state.max_steps:
+        if state.global_step % self.save_steps or state.global_step >= state.max_steps:
             return
-        folder = self._checkpoint(state.global_step)
-        settings = self._model.generation_config
-        stop_ids, settings.eos_token_id = settings.eos_token_id, self._end_ids
+        folder = self.checkpoint(state.global_step)
+        settings = self.model.generation_config
+        stop_ids, settings.eos_token_id = settings.eos_token_id, self.end_ids
         try:
-            self._model.save_pretrained(str(folder))
+            self.model.save_pretrained(str(folder))
         finally:
             settings.eos_token_id = stop_ids
-        self._tokenizer.save_pretrained(str(folder))
+        self.tokenizer.save_pretrained(str(folder))
         self._saved.append(folder)
-        while len(self._saved) > self._limit:
+        while len(self._saved) > self.limit:
             shutil.rmtree(self._saved.pop(0), ignore_errors=True)

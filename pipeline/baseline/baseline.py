@@ -19,12 +19,13 @@ import asyncio
 import gc
 import os
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import ray
 import torch
 from datasets import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback
+from transformers import PreTrainedTokenizerBase, PrinterCallback
 from trl import GRPOTrainer
 
 from configs.load import render
@@ -86,7 +87,10 @@ def run_baseline(config: Config, verbose: bool) -> int:
     with RunFolder.create(config.output, render(config), is_baseline=True) as folder:
         progress = make_progress(config.runtime.progress, title=folder.name)
         try:
-            _Baseline(config, folder, progress, tasks, heldout, device).run(verbose=verbose)
+            run = _Baseline(
+                config=config, folder=folder, progress=progress, tasks=tasks, heldout=heldout, device=device
+            )
+            run.run(verbose=verbose)
         finally:
             progress.close()
         print_summary(folder.path)
@@ -94,34 +98,26 @@ def run_baseline(config: Config, verbose: bool) -> int:
     return 0
 
 
+@dataclass(kw_only=True)
 class _Baseline:
     """One run: measure, train, measure, each with the machine to itself."""
 
-    def __init__(
-        self,
-        config: Config,
-        folder: RunFolder,
-        progress: Progress,
-        tasks: tuple[Task, ...],
-        heldout: tuple[Task, ...],
-        device: str,
-    ) -> None:
-        self._config = config
-        self._folder = folder
-        self._progress = progress
-        self._tasks = tasks
-        self._heldout = heldout
-        self._device = device
-        self._level = "none"
-        self._stopwatch = Stopwatch()
+    config: Config
+    folder: RunFolder
+    progress: Progress
+    tasks: tuple[Task, ...]
+    heldout: tuple[Task, ...]
+    device: str
+    _level: str = "none"
+    _stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
     def run(self, *, verbose: bool) -> None:
-        config = self._config
-        self._progress.activity("loading the model")
+        config = self.config
+        self.progress.activity("loading the model")
         model_path = resolve_model(config.model)
         tokenizer = load_tokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
-        refuse_long_prompts(tokenizer, (*self._tasks, *self._heldout), config.generation)
-        dataset = prompt_dataset(self._tasks, tokenizer, config)
+        refuse_long_prompts(tokenizer, (*self.tasks, *self.heldout), config.generation)
+        dataset = prompt_dataset(self.tasks, tokenizer, config)
         before = self._evaluate("before", model_path, tokenizer)
         final = self._train(model_path, tokenizer, dataset, verbose=verbose)
         # What the trainer held would be missing to the generator that follows.
@@ -129,9 +125,9 @@ class _Baseline:
         after = self._evaluate("after", final, tokenizer)
         self._stopwatch.note("total")
         write_summary(
-            self._folder,
+            self.folder,
             config,
-            self._device,
+            self.device,
             self._level,
             before,
             after,
@@ -143,7 +139,7 @@ class _Baseline:
         self, when: str, model_path: Path, tokenizer: PreTrainedTokenizerBase
     ) -> EvaluationReport | None:
         """Measure the model in ``model_path`` with a generator that is gone when this returns."""
-        if not self._heldout:
+        if not self.heldout:
             return None
         is_ray_ours = not ray.is_initialized()
         try:
@@ -156,19 +152,19 @@ class _Baseline:
     async def _measure(
         self, when: str, model_path: Path, tokenizer: PreTrainedTokenizerBase
     ) -> EvaluationReport:
-        config = self._config
-        self._progress.activity(f"starting the generator to measure {when} training")
+        config = self.config
+        self.progress.activity(f"starting the generator to measure {when} training")
         with start_sandbox(config.execution, max(1, (os.cpu_count() or 2) // 2)) as sandbox:
-            async with running_generator(config, str(model_path), self._device) as generator:
+            async with running_generator(config, str(model_path), self.device) as generator:
                 return await measure(
                     when,
-                    self._heldout,
+                    self.heldout,
                     generator,
                     SandboxScorer(sandbox, config.execution),
                     config=config,
                     tokenizer=tokenizer,
-                    folder=self._folder,
-                    progress=self._progress,
+                    folder=self.folder,
+                    progress=self.progress,
                     stopwatch=self._stopwatch,
                 )
 
@@ -176,10 +172,10 @@ class _Baseline:
         self, model_path: Path, tokenizer: PreTrainedTokenizerBase, dataset: Dataset, *, verbose: bool
     ) -> Path:
         """Train the model in ``model_path``; returns the folder of the trained one."""
-        config = self._config
+        config = self.config
         if config.runtime.trainer_threads is not None:
             torch.set_num_threads(config.runtime.trainer_threads)
-        self._progress.activity("starting TRL's trainer")
+        self.progress.activity("starting TRL's trainer")
         with ExitStack() as stack:
             with self._stopwatch.timed("startup"):
                 model = load_model(
@@ -188,8 +184,16 @@ class _Baseline:
                 end_ids = model.generation_config.eos_token_id
                 stop_ids = stop_token_ids(tokenizer, end_ids, config)
                 model.generation_config.eos_token_id = stop_ids
-                settings = trl_config(config, self._folder.checkpoints, self._device)
+                settings = trl_config(config, self.folder.checkpoints, self.device)
                 account = self._account(tokenizer, frozenset(stop_ids), stack)
+                checkpoints = StepCheckpoints(
+                    model=model,
+                    tokenizer=tokenizer,
+                    end_ids=end_ids,
+                    checkpoint=self.folder.checkpoint,
+                    save_steps=config.output.save_steps,
+                    limit=config.output.save_total_limit,
+                )
                 trainer_class = CpuGRPOTrainer if settings.use_cpu else GRPOTrainer
                 trainer = trainer_class(
                     model=model,
@@ -197,45 +201,32 @@ class _Baseline:
                     args=settings,
                     train_dataset=dataset,
                     processing_class=tokenizer,
-                    callbacks=[account, self._checkpoints(model, tokenizer, end_ids)],
+                    callbacks=[account, checkpoints],
                 )
                 if not verbose:
                     trainer.remove_callback(PrinterCallback)
-            self._progress.start(config.training.max_steps)
+            self.progress.start(config.training.max_steps)
             with self._stopwatch.timed("training"):
                 trainer.train()
             # The fence was this run's stop sign, not the model's end of text.
             model.generation_config.eos_token_id = end_ids
-            final = self._folder.checkpoints / "final"
-            self._progress.activity("saving the model")
+            final = self.folder.checkpoints / "final"
+            self.progress.activity("saving the model")
             trainer.save_model(str(final))
         return final
-
-    def _checkpoints(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, end_ids: int | list[int] | None
-    ) -> StepCheckpoints:
-        output = self._config.output
-        return StepCheckpoints(
-            model,
-            tokenizer,
-            end_ids=end_ids,
-            checkpoint=self._folder.checkpoint,
-            save_steps=output.save_steps,
-            limit=output.save_total_limit,
-        )
 
     def _account(
         self, tokenizer: PreTrainedTokenizerBase, end_ids: frozenset[int], stack: ExitStack
     ) -> BaselineAccount:
         """The account with its ledger, sandbox and scorer, which ``stack`` closes."""
-        config = self._config
-        ledger = Ledger(self._folder.db)
+        config = self.config
+        ledger = Ledger(self.folder.db)
         stack.callback(ledger.close)
-        metrics = MetricsWriter(self._folder.path)
+        metrics = MetricsWriter(self.folder.path)
         stack.callback(metrics.close)
-        tracking = start_tracking(config, self._folder.name, self._folder.path, 0, self._progress.message)
+        tracking = start_tracking(config, self.folder.name, self.folder.path, 0, self.progress.message)
         stack.callback(tracking.close)
-        ledger.note_tasks(self._tasks)
+        ledger.note_tasks(self.tasks)
         sandbox = None
         if config.execution.enabled:
             sandbox = stack.enter_context(start_sandbox(config.execution))
@@ -245,14 +236,14 @@ class _Baseline:
         prefill = config.generation.assistant_prefill
         return BaselineAccount(
             config=config,
-            tasks=self._tasks,
+            tasks=self.tasks,
             scorer=scorer,
             prompt_ids=lambda task: encode_prompt(tokenizer, task, prefill),
             end_ids=end_ids,
             ledger=ledger,
             metrics=metrics,
-            samples=self._folder.samples,
-            progress=self._progress,
+            samples=self.folder.samples,
+            progress=self.progress,
             tracking=tracking,
         )
 

@@ -20,6 +20,12 @@ from curriculum.task import Task
 from pipeline.models.prompts import encode_prompt, render_prompt, stop_strings
 
 FENCE = "```"
+# All other settings of training and grpo are TRL's by name. The generator's correction is for another policy
+# than the trainer's, which there is none of here; compilation, TF32 and a size that adapts are left to TRL.
+_NOT_TRLS = {
+    *("importance_sampling_mode", "importance_sampling_cap", "mismatch_kl_warning"),
+    *("lr_scheduler_type", "torch_compile", "tf32", "auto_find_batch_size"),
+}
 
 
 def trl_config(config: Config, output_dir: Path, device: str) -> GRPOConfig:
@@ -29,31 +35,11 @@ def trl_config(config: Config, output_dir: Path, device: str) -> GRPOConfig:
     if scheduler == "constant" and training.warmup_steps > 0:
         # Transformers' "constant" ignores the warm-up.
         scheduler = "constant_with_warmup"
+    settings = {**training.model_dump(exclude=_NOT_TRLS), **grpo.model_dump(exclude=_NOT_TRLS)}
     return GRPOConfig(
         output_dir=str(output_dir),
-        learning_rate=training.learning_rate,
-        max_steps=training.max_steps,
+        **settings,
         lr_scheduler_type=scheduler,
-        warmup_steps=training.warmup_steps,
-        weight_decay=training.weight_decay,
-        adam_beta1=training.adam_beta1,
-        adam_beta2=training.adam_beta2,
-        adam_epsilon=training.adam_epsilon,
-        max_grad_norm=training.max_grad_norm,
-        per_device_train_batch_size=training.per_device_train_batch_size,
-        gradient_accumulation_steps=training.gradient_accumulation_steps,
-        bf16=training.bf16,
-        gradient_checkpointing=training.gradient_checkpointing,
-        seed=training.seed,
-        num_generations=grpo.num_generations,
-        beta=grpo.beta,
-        epsilon=grpo.epsilon,
-        epsilon_high=grpo.epsilon_high,
-        delta=grpo.delta,
-        loss_type=grpo.loss_type,
-        importance_sampling_level=grpo.importance_sampling_level,
-        scale_rewards=grpo.scale_rewards,
-        mask_truncated_completions=grpo.mask_truncated_completions,
         temperature=generation.temperature,
         top_p=generation.top_p,
         top_k=generation.top_k,

@@ -38,13 +38,12 @@ from pipeline.models.prompt_tokenizer import PromptTokenizer, find_model
 from pipeline.record.progress import Progress
 from pipeline.record.run_folder import RunFolder
 from pipeline.run.early_start import Launched
-from pipeline.training.loader_checks import refuse_unusable_loaders
+from pipeline.training.handle import TrainerHandle, refuse_unusable_loaders
 from rewards.custom import load_custom
 from rewards.pool import RewardPool
 
 if TYPE_CHECKING:
     from pipeline.cluster.places import ClusterPlaces
-    from pipeline.training.handle import TrainerHandle
 
 
 T = TypeVar("T")
@@ -137,7 +136,7 @@ async def running_stages(
         model_path = str(await asyncio.to_thread(find_model, config.model))
         if config.lora.enabled:
             # Imported here: only adapters need to know the model's layers in this process.
-            from pipeline.training.adapter_checks import refuse_unknown_layers
+            from pipeline.training.adapters import refuse_unknown_layers
 
             await asyncio.to_thread(refuse_unknown_layers, config, model_path)
     with startup.span("driver", "load the tokenizer, encode the prompts"):
@@ -257,13 +256,11 @@ async def _trainer(
         await asyncio.wait(first)
         await asyncio.sleep(_HEAD_START_S)
     await ray
-    # Imported here: not needed before.
-    from pipeline.training.handle import start_trainer
-
     asked_s = time.time()
+    trainer = TrainerHandle(job.config, model_path, job.device, places)
     while True:
         try:
-            trainer = await start_trainer(job.config, model_path, job.device, places)
+            await trainer.start()
             break
         except TrainerDiedError as error:
             restarts.admit("the trainer", str(error))

@@ -9,33 +9,78 @@ Source: LoRA arXiv:2106.09685, QLoRA arXiv:2305.14314.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
 import peft
 import torch
 from peft.tuners.lora import LoraLayer
+from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils.integrations import dequantize_module_weight
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedModel
 
+from configs.errors import ConfigError, wrong_value
 from configs.schema import Config, LoraConfig, ModelConfig
 from pipeline.models.loading import load_model
 from pipeline.models.merging import ADAPTER_CONFIG, ADAPTER_WEIGHTS, PEFT_PREFIX
 from pipeline.models.packaged import SMOLLM2
-from pipeline.training.adapter_checks import target_names
 
+ALL_LINEAR = "all-linear"
 # PEFT's name of the adapter within the model; it is not part of the names in a file.
 _ADAPTER = "default"
+
+
+def refuse_unknown_layers(config: Config, model_path: Path | str) -> None:
+    """Raise ConfigError when ``lora.target_modules`` names a layer that the model does not have.
+
+    Builds the model without memory for its weights: milliseconds.
+    """
+    if not config.lora.enabled:
+        return
+    trust = config.model.trust_remote_code
+    settings = AutoConfig.from_pretrained(str(model_path), local_files_only=True, trust_remote_code=trust)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+            settings, trust_remote_code=trust
+        )
+    target_names(model, config.lora)
+
+
+def target_names(model: PreTrainedModel, lora: LoraConfig) -> list[str]:
+    """The names by which PEFT finds the layers that get adapters.
+
+    Only linear layers of the decoder can: the output head is read by the loss, and often tied. Raises
+    ConfigError naming the layers that there are.
+    """
+    head: nn.Module | None = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    layers = [
+        name for name, part in model.named_modules() if isinstance(part, nn.Linear) and part is not head
+    ]
+    known = sorted({name.rpartition(".")[2] for name in layers})
+    if not known:
+        allowed = "false (this model has no linear layers that could get adapters)"
+        raise ConfigError([wrong_value("lora.enabled", True, allowed)])
+    wanted = lora.target_modules
+    if wanted == ALL_LINEAR:
+        return known
+    allowed = f"{ALL_LINEAR}, or a list of: {', '.join(known)}"
+    if isinstance(wanted, str) or not wanted:
+        raise ConfigError([wrong_value("lora.target_modules", wanted, allowed)])
+    wrong = [target for target in wanted if not _is_in(target, layers)]
+    if wrong:
+        raise ConfigError([wrong_value("lora.target_modules", name, allowed) for name in wrong])
+    return list(wanted)
 
 
 def load_policy(config: Config, path: Path | str, device: torch.device) -> PreTrainedModel:
     """The model to train: what needs a gradient is fp32.
 
     With ``lora.enabled`` that is the adapters; all else is frozen, in the precision that the step computes
-    in, or in 4 bits. pipeline.training.adapter_checks has seen the configuration before. Raises ConfigError
+    in, or in 4 bits. ``refuse_unknown_layers`` has seen the configuration before. Raises ConfigError
     when ``lora.target_modules`` names no layer.
     """
     lora, trust = config.lora, config.model.trust_remote_code
@@ -70,6 +115,19 @@ def add_adapters(model: PreTrainedModel, lora: LoraConfig) -> None:
     peft.inject_adapter_in_model(settings, model, adapter_name=_ADAPTER)
     _to_fp32(model)
     model.train(False)
+
+
+@contextmanager
+def disabled_adapters(model: nn.Module) -> Iterator[None]:
+    """Within it the model computes what its frozen weights alone say; nothing changes without adapters."""
+    layers = [layer for layer in model.modules() if isinstance(layer, BaseTunerLayer)]
+    for layer in layers:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
 
 
 def published_weights(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
@@ -153,6 +211,10 @@ def _published_name(name: str) -> str:
     if ".lora_" not in name or not name.endswith(marker):
         return name
     return f"{PEFT_PREFIX}{name.removesuffix(marker)}.weight"
+
+
+def _is_in(target: str, layers: Sequence[str]) -> bool:
+    return any(layer == target or layer.endswith(f".{target}") for layer in layers)
 
 
 def _to_fp32(model: nn.Module) -> None:

@@ -9,6 +9,7 @@ Shapes: T tokens of the row, H query heads, K key and value heads, D head size.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,10 +17,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
-from transformers import AttentionInterface
+from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from configs.schema import Config
 from pipeline.training.rows import Tree, segments
+
+_log = logging.getLogger(__name__)
 
 # The name under which Transformers finds ``row_attention``.
 IMPLEMENTATION = "code_grpo_rows"
@@ -95,6 +99,22 @@ def why_not_packed(config: Any, longest: int) -> str | None:
         return "its attention caps its scores"
     kinds = set(text.get("layer_types") or ()) - {"full_attention", "sliding_attention"}
     return f"it has layers of kind {', '.join(sorted(kinds))}" if kinds else None
+
+
+def use_row_attention(model: PreTrainedModel) -> None:
+    """Give ``model`` the attention that understands rows; padded batches go through SDPA as before."""
+    model.set_attn_implementation(IMPLEMENTATION)
+
+
+def supports_packing(config: Config, model: PreTrainedModel) -> bool:
+    """Whether rows of several sequences go through ``model`` as they should; if not, the run says so."""
+    acceleration, generation = config.acceleration, config.generation
+    if not (acceleration.token_packing.enabled or acceleration.shared_prompt):
+        return False
+    obstacle = why_not_packed(model.config, generation.max_prompt_length + generation.max_completion_length)
+    if obstacle is not None:
+        _log.warning("token packing and shared prompts are off, the batches are padded: %s", obstacle)
+    return obstacle is None
 
 
 class _RowAttention(torch.autograd.Function):

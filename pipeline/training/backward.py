@@ -1,7 +1,9 @@
 """Loss and gradient of one micro-batch, with logits for only some tokens at a time.
 
 The output head, the log-probabilities and the loss run in chunks of rows, each taken back to the hidden
-states at once; the model's own backward runs once. Holds no optimiser and does not clip.
+states at once; the model's own backward runs once. Log-probabilities and their gradient are plain functions
+in the memory of the logits instead of an autograd node: the gradient of the loss to them may need whole
+sequences, so the caller decides when to ask for it. Holds no optimiser and does not clip.
 
 Shapes: N loss tokens of a micro-batch, M predictions that they are (pipeline.training.micro_batch), H hidden
 size, V vocabulary.
@@ -19,16 +21,18 @@ from transformers import PreTrainedModel
 
 from configs.training_schema import GrpoConfig
 from pipeline.models.loading import head_of
-from pipeline.training.forward import ForwardFn, completion_hidden_states, disabled_adapters
-from pipeline.training.logprobs import logits_gradient_, logprobs_to_probabilities_
-from pipeline.training.loss import LossTokens, needs_whole_sequences, policy_loss
-from pipeline.training.loss_sums import LossSums
-from pipeline.training.micro_batch import MicroBatch
+from pipeline.training.adapters import disabled_adapters
+from pipeline.training.loss import LossSums, LossTokens, needs_whole_sequences, policy_loss
+from pipeline.training.micro_batch import ForwardFn, MicroBatch, completion_hidden_states
 
 # Tokens whose logits exist at a time: 1024 x 49,152 in bf16 are 96 MiB.
 LOGITS_ROWS = 1024
 # Elements of the head's gradient that are made at a time on a CPU: 8 MiB in fp32.
 _CPU_SLICE = 2**21
+# Rows turned into probabilities at a time. CPU: two fp32 buffers of 32 rows stay in the cache; with fewer
+# rows the threads' meetings after each operation count, with many more the memory does.
+_CPU_ROWS = 32
+_CUDA_ROWS = 256
 
 # Models that change their logits after the output head; the loss reads the head's own.
 _LOGIT_TRANSFORMS = (
@@ -164,6 +168,57 @@ class LossBackward:
                 for rows, chosen in chunks
             ]
         )
+
+
+@torch.no_grad()
+def logprobs_to_probabilities_(
+    logits: Tensor, targets: Tensor, *, temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Log-probability of each target and the entropy of its distribution: (N,), (N,), fp32.
+
+    ``logits`` (N, V) are consumed: their memory holds the probabilities afterwards, which
+    ``logits_gradient_`` needs, so nothing of size N * V exists besides it. The logits are divided by
+    ``temperature`` first, so the policy is the one that was sampled from. All sums are in fp32.
+    """
+    num, size = logits.shape
+    assert targets.shape == (num,)
+    block = min(num, _CPU_ROWS if logits.device.type == "cpu" else _CUDA_ROWS)
+    scores_buffer = torch.empty(block, size, dtype=torch.float32, device=logits.device)
+    probabilities_buffer = torch.empty_like(scores_buffer)
+    logprobs = torch.empty(num, dtype=torch.float32, device=logits.device)
+    entropy = torch.empty_like(logprobs)
+    for start in range(0, num, block):
+        rows = slice(start, min(start + block, num))
+        scores = scores_buffer[: rows.stop - start].copy_(logits[rows])
+        if temperature != 1.0:
+            scores.div_(temperature)
+        scores.sub_(scores.amax(dim=1, keepdim=True))
+        probabilities = torch.softmax(scores, dim=1, out=probabilities_buffer[: rows.stop - start])
+        logits[rows] = probabilities
+        # The largest score is 0 now, so the sum of all exponentials is one over its probability.
+        log_total = -probabilities.amax(dim=1).log()
+        logprobs[rows] = scores.gather(1, targets[rows, None]).squeeze(1) - log_total
+        # A multiplication and a sum: faster than linalg.vecdot, which splits few rows badly over threads.
+        entropy[rows] = log_total - scores.mul_(probabilities).sum(dim=1)
+    return logprobs, entropy
+
+
+@torch.no_grad()
+def logits_gradient_(
+    probabilities: Tensor, targets: Tensor, logprobs: Tensor, upstream: Tensor, *, temperature: float = 1.0
+) -> Tensor:
+    """The gradient to the logits, (N, V), in the memory of ``probabilities``.
+
+    ``upstream`` (N,) fp32 is the gradient to the log-probabilities; row n becomes
+    ``upstream[n] / temperature * (onehot(targets[n]) - probabilities[n])``.
+    """
+    scale = upstream / temperature
+    probabilities.mul_(-scale[:, None].to(probabilities.dtype))
+    # 1 - p from the fp32 log-probability: a p near 1 that was rounded to bf16 would lose it.
+    exact = (-torch.expm1(logprobs) * scale).to(probabilities.dtype)
+    # Not scatter_, which first copies all of the tensor on a CPU.
+    rows = torch.arange(targets.shape[0], device=targets.device)
+    return probabilities.index_put_((rows, targets), exact)
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ tensors (pipeline.training.micro_batch).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -103,27 +103,58 @@ class StepPlanner:
         self._min_pack_ratio = acceleration.token_packing.min_pack_ratio
 
     def weighted(self, samples: Sequence[TrainingSample]) -> list[WeightedSample]:
-        """See ``weight_samples``."""
-        return weight_samples(
-            samples,
+        """The samples to train on, with the weights of their tokens.
+
+        To leave out those whose advantage is zero is exact where the loss has no KL and no entropy term. The
+        weights are computed before anything is left out, so no denominator changes. A sample without loss
+        tokens is always left out.
+        """
+        lengths = [sum(sample.loss_mask) for sample in samples]
+        weights = token_weights(
+            lengths,
             loss_type=self.loss_type,
             batch_size=self.batch_size,
             max_completion_length=self._max_completion_length,
-            skip_zero_advantages=self._skips_zero_advantages,
         )
+        return [
+            WeightedSample(sample=sample, weight=weight)
+            for sample, weight, length in zip(samples, weights, lengths, strict=True)
+            if length > 0 and not (self._skips_zero_advantages and sample.advantage == 0.0)
+        ]
 
     def plan(self, samples: Sequence[WeightedSample], limit: MicroBatchLimit) -> list[MicroBatchPlan]:
-        """See ``plan_micro_batches``."""
+        """Micro-batches for ``samples``, the largest first; at least one a rank where the samples suffice.
+
+        Where the layout packs, they are rows of at most ``limit.max_tokens`` (one sequence may exceed it),
+        unless that would fill less than ``token_packing.min_pack_ratio`` of them; otherwise they are at most
+        ``limit.max_sequences`` sequences.
+        """
         layout = self._layouts.present
-        return plan_micro_batches(
-            samples,
-            pad_token_id=self._pad_token_id,
-            sharing=self._sharing if layout.shares_prompts else "nothing",
-            max_sequences=limit.max_sequences,
-            max_tokens=limit.max_tokens if layout.packs else None,
-            min_pack_ratio=self._min_pack_ratio,
-            min_parts=self._num_ranks,
-        )
+        sharing = self._sharing if layout.shares_prompts else "nothing"
+        groups = _groups(samples, sharing)
+        rows = self._rows(groups, sharing, limit.max_tokens) if layout.packs and samples else []
+        capacity = limit.max_tokens if rows else 0
+        if not rows and samples:
+            size = min(limit.max_sequences, max(len(samples) // self._num_ranks, 1))
+            rows = _batches(groups, sharing, size)
+        plans = [_micro_plan(row, capacity, sharing, self._pad_token_id) for row in rows]
+        plans.sort(key=lambda plan: -plan.num_tokens)
+        return plans
+
+    def _rows(
+        self, groups: Sequence[Sequence[WeightedSample]], sharing: Sharing, max_tokens: int
+    ) -> list[list[Sequence[WeightedSample]]]:
+        """The groups of every row; nothing if they are not to be packed."""
+        units = [unit for group in groups for unit in _cut_group(group, sharing, max_tokens)]
+        # A row that must be shared out has to be cut finer than its groups.
+        while sharing != "nothing" and len(units) < self._num_ranks and max(map(len, units)) > 1:
+            largest = max(units, key=len)
+            units.remove(largest)
+            units += [largest[: len(largest) // 2], largest[len(largest) // 2 :]]
+        sizes = [_num_tokens(unit, sharing) for unit in units]
+        packed = pack(sizes, max_tokens=max_tokens, min_rows=self._num_ranks)
+        ratio = sum(sizes) / (len(packed) * max_tokens)
+        return [] if ratio < self._min_pack_ratio else [[units[index] for index in row] for row in packed]
 
     def scale(self, *, num_sequences: int, num_tokens: int) -> float:
         """See ``loss.step_scale``."""
@@ -133,60 +164,6 @@ class StepPlanner:
             loss_type=self.loss_type,
             batch_size=self.batch_size,
         )
-
-
-def weight_samples(
-    samples: Sequence[TrainingSample],
-    *,
-    loss_type: LossType,
-    batch_size: int,
-    max_completion_length: int,
-    skip_zero_advantages: bool,
-) -> list[WeightedSample]:
-    """The samples to train on, with the weights of their tokens.
-
-    ``skip_zero_advantages`` leaves out the samples whose advantage is zero; that is exact as long as the loss
-    has no KL and no entropy term, which the caller answers for. The weights are computed before anything is
-    left out, so no denominator changes. A sample without loss tokens is always left out.
-    """
-    lengths = [sum(sample.loss_mask) for sample in samples]
-    weights = token_weights(
-        lengths, loss_type=loss_type, batch_size=batch_size, max_completion_length=max_completion_length
-    )
-    return [
-        WeightedSample(sample=sample, weight=weight)
-        for sample, weight, length in zip(samples, weights, lengths, strict=True)
-        if length > 0 and not (skip_zero_advantages and sample.advantage == 0.0)
-    ]
-
-
-def plan_micro_batches(
-    samples: Sequence[WeightedSample],
-    *,
-    pad_token_id: int,
-    max_sequences: int,
-    sharing: Sharing = "nothing",
-    max_tokens: int | None = None,
-    min_pack_ratio: float = 0.0,
-    min_parts: int = 1,
-) -> list[MicroBatchPlan]:
-    """Micro-batches for ``samples``, the largest first.
-
-    With ``max_tokens`` samples are packed into rows of at most so many tokens (one sequence may exceed it),
-    unless that would fill less than ``min_pack_ratio`` of them; otherwise a micro-batch is at most
-    ``max_sequences`` sequences. ``sharing`` says what the sequences of a prompt that are in one micro-batch
-    have computed once for all of them. At least ``min_parts`` micro-batches are made where the samples
-    suffice.
-    """
-    groups = _groups(samples, sharing)
-    rows = _rows(groups, sharing, max_tokens, min_pack_ratio, min_parts)
-    capacity = max_tokens if rows and max_tokens is not None else 0
-    if not rows and samples:
-        size = min(max_sequences, max(len(samples) // min_parts, 1))
-        rows = _batches(groups, sharing, size)
-    plans = [_micro_plan(row, capacity, sharing, pad_token_id) for row in rows]
-    plans.sort(key=lambda plan: -plan.num_tokens)
-    return plans
 
 
 def _groups(samples: Sequence[WeightedSample], sharing: Sharing) -> list[list[WeightedSample]]:
@@ -210,28 +187,6 @@ def _shared(group: Sequence[WeightedSample], sharing: Sharing) -> SharedPrefix:
 
 def _num_tokens(group: Sequence[WeightedSample], sharing: Sharing) -> int:
     return _shared(group, sharing).tree.num_tokens
-
-
-def _rows(
-    groups: Sequence[Sequence[WeightedSample]],
-    sharing: Sharing,
-    max_tokens: int | None,
-    min_pack_ratio: float,
-    min_parts: int,
-) -> list[list[Sequence[WeightedSample]]]:
-    """The groups of every row; nothing if they are not to be packed."""
-    if max_tokens is None or not groups:
-        return []
-    units = [unit for group in groups for unit in _cut_group(group, sharing, max_tokens)]
-    # A row that must be shared out has to be cut finer than its groups.
-    while sharing != "nothing" and len(units) < min_parts and max(len(unit) for unit in units) > 1:
-        largest = max(units, key=len)
-        units.remove(largest)
-        units += [largest[: len(largest) // 2], largest[len(largest) // 2 :]]
-    sizes = [_num_tokens(unit, sharing) for unit in units]
-    rows = [[units[index] for index in row] for row in pack(sizes, max_tokens=max_tokens, min_rows=min_parts)]
-    ratio = sum(sizes) / (len(rows) * max_tokens)
-    return [] if ratio < min_pack_ratio else rows
 
 
 def _cut_group(
@@ -280,17 +235,23 @@ def _micro_plan(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class StepTotals:
     """``num_samples`` came in ``num_parts`` parts that were not empty, with ``num_tokens`` loss tokens.
 
     ``micro_plans`` are those of all ranks whose gradient counts; what was begun and given up is not in them.
     """
 
-    num_samples: int
-    num_tokens: int
-    num_parts: int
-    micro_plans: tuple[MicroBatchPlan, ...]
+    num_samples: int = 0
+    num_tokens: int = 0
+    num_parts: int = 0
+    micro_plans: list[MicroBatchPlan] = field(default_factory=list)
+
+    def add(self, samples: Sequence[TrainingSample]) -> None:
+        """Count a part."""
+        self.num_parts += bool(samples)
+        self.num_samples += len(samples)
+        self.num_tokens += sum(sum(sample.loss_mask) for sample in samples)
 
     @property
     def num_trained_samples(self) -> int:

@@ -22,7 +22,7 @@ from pipeline.messages import TrainBatch
 from pipeline.training.backward import LossBackward
 from pipeline.training.batching import MicroBatchPlan, StepPlanner, StepTotals
 from pipeline.training.compilation import uncompile_layers
-from pipeline.training.loss_sums import LossSums
+from pipeline.training.loss import LossSums
 from pipeline.training.micro_batch import WeightedSample
 from pipeline.training.precision import MasterWeights
 from pipeline.training.ranks import Ranks, empty_micro_batch, sums_of_all
@@ -40,15 +40,12 @@ class FinishedGradient:
 
 
 class _OpenStep:
-    """A step that has had some of its parts."""
+    """A step that has had some of its parts, empty ones among them."""
 
     def __init__(self, step: int, device: torch.device) -> None:
         self.step = step
         self.num_parts = 0
-        self.num_full_parts = 0
-        self.num_samples = 0
-        self.num_tokens = 0
-        self.done: list[MicroBatchPlan] = []
+        self.totals = StepTotals()
         self.sums = LossSums.zeros(device)
 
 
@@ -92,12 +89,12 @@ class StepGradient:
         if step is None or (step.step, step.num_parts) != (batch.step, batch.part):
             had = "no step is open" if step is None else f"step {step.step} has had {step.num_parts} parts"
             raise ValueError(f"part {batch.part} of step {batch.step} does not follow: {had}")
-        is_aligned = self._planner.loss_type != "bnpo" or step.num_samples % self._planner.batch_size == 0
+        is_aligned = (
+            self._planner.loss_type != "bnpo" or step.totals.num_samples % self._planner.batch_size == 0
+        )
         assert is_aligned or not batch.samples, "bnpo: a part begins amidst sequences of one denominator"
         step.num_parts += 1
-        step.num_full_parts += bool(batch.samples)
-        step.num_samples += len(batch.samples)
-        step.num_tokens += sum(sum(sample.loss_mask) for sample in batch.samples)
+        step.totals.add(batch.samples)
         try:
             self._run(step, self._planner.weighted(batch.samples))
         except BaseException:
@@ -109,13 +106,8 @@ class StepGradient:
         step, self._open = self._open, None
         assert step is not None, "a step begins with its part 0"
         self._weights.complete_gradients()
-        scale = self._planner.scale(num_sequences=step.num_samples, num_tokens=step.num_tokens)
-        totals = StepTotals(
-            num_samples=step.num_samples,
-            num_tokens=step.num_tokens,
-            num_parts=step.num_full_parts,
-            micro_plans=tuple(step.done),
-        )
+        totals = step.totals
+        scale = self._planner.scale(num_sequences=totals.num_samples, num_tokens=totals.num_tokens)
         sums = sums_of_all(self._ranks, step.sums, totals.num_trained_tokens)
         return FinishedGradient(totals=totals, sums=replace(sums, loss=sums.loss * scale), scale=scale)
 
@@ -138,7 +130,7 @@ class StepGradient:
         """Train on ``samples`` until a micro-batch fails; returns what is to be trained on again."""
         device = self._weights.trained[0].device
         plans = self._planner.plan(samples, self.limit)
-        own = self._ranks.share(plans)
+        own, done = self._ranks.share(plans), step.totals.micro_plans
         for number, plan in enumerate(own):
             versions = self._weights.gradient_versions()
             try:
@@ -146,17 +138,18 @@ class StepGradient:
                 sums = self._backward.accumulate(plan.build(device))
             except (RuntimeError, MemoryError) as error:
                 self._recover(step.step, plan, error)
-                step.done += own[:number]
+                done += own[:number]
                 if self._weights.gradient_versions() == versions:
                     return _samples(own[number:])
-                again = _samples([*step.done, *own[number:]])
-                step.done, step.sums = [], LossSums.zeros(device)
+                again = _samples([*done, *own[number:]])
+                done.clear()
+                step.sums = LossSums.zeros(device)
                 self._weights.clear_gradients()
                 return again
             step.sums = step.sums + sums
         for _ in range(self._ranks.num_idle(len(plans))):
             step.sums = step.sums + self._backward.accumulate(empty_micro_batch(device))
-        step.done += plans
+        done += plans
         return []
 
     def _recover(self, step: int, failed: MicroBatchPlan, error: RuntimeError | MemoryError) -> None:

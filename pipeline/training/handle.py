@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from configs.errors import ConfigError, Problem, wrong_value
 from configs.schema import Config
 from pipeline.errors import StageError, TrainerDiedError, TrainerError, TrainerLostError
 from pipeline.host.shares import cpu_threads, gpu_shares, num_gpus, sends_weights, uses_ray
@@ -38,9 +40,10 @@ _PROBE_TIMEOUT_S = 3.0
 
 
 class TrainerHandle:
-    """The driver's side of the ranks. Every call has a deadline and raises TrainerLostError past it.
+    """The ``runtime.trainer_ranks`` ranks, their model on ``device`` ("cpu" or "cuda"), on ``places`` if any.
 
-    ``pids`` are the ranks' processes, in order. After an error the ranks are gone, until ``start``.
+    Every call has a deadline and raises TrainerLostError past it. ``pids`` are the ranks' processes, in
+    order. There are none before ``start``, nor after an error until it is called again.
     """
 
     def __init__(
@@ -58,8 +61,8 @@ class TrainerHandle:
     async def start(self) -> None:
         """Start the ranks' processes, have them meet and load the model.
 
-        All of it within ``runtime.startup_timeout_s``; when it fails nothing of it is left. Raises ValueError
-        when there are fewer GPUs than ranks.
+        When it fails nothing of it is left. Raises ValueError when there are fewer GPUs than ranks;
+        TrainerError when it fails or takes longer than ``runtime.startup_timeout_s``.
         """
         self.close()
         self.pids = ()
@@ -180,21 +183,6 @@ class TrainerHandle:
         return f"the trainer ({of}process {self.pids[rank]})" if self.pids else f"the trainer ({of}starting)"
 
 
-async def start_trainer(
-    config: Config, model_path: str, device: str, places: ClusterPlaces | None = None
-) -> TrainerHandle:
-    """Start ``runtime.trainer_ranks`` processes and load the model on ``device`` ("cpu" or "cuda").
-
-    With ``places`` they are there, on the nodes of a cluster.
-
-    Raises ValueError when there are fewer GPUs than ranks; TrainerError when the start fails or takes longer
-    than ``runtime.startup_timeout_s``.
-    """
-    handle = TrainerHandle(config, model_path, device, places)
-    await handle.start()
-    return handle
-
-
 def _make_ranks(config: Config, model_path: str, device: str, places: ClusterPlaces | None) -> list[Remote]:
     num_ranks = config.runtime.trainer_ranks
     # OpenMP reads it before any code of ours, and Ray sets it to 1 for actors without CPUs.
@@ -242,3 +230,52 @@ def _culprit(tasks: Sequence[asyncio.Future[Any]]) -> tuple[int, BaseException]:
         if task.done() and (error := task.exception()) is not None
     ]
     return min(errors, key=lambda item: isinstance(item[1], CallFailedError))
+
+
+def refuse_unusable_loaders(config: Config, device: str) -> None:
+    """Raise ConfigError when 4-bit weights or Unsloth are asked for and cannot be had on ``device``."""
+    problems = [*_four_bit_problems(config, device), *_unsloth_problems(config, device)]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _four_bit_problems(config: Config, device: str) -> list[Problem]:
+    field = "lora.load_in_4bit"
+    if not config.lora.load_in_4bit:
+        return []
+    problems = _gpu_problems(field, True, device, "bitsandbytes", "pip install bitsandbytes")
+    if not config.lora.enabled:
+        problems.append(wrong_value(field, True, "false, or true with lora.enabled: true", "lora.enabled"))
+    return problems
+
+
+def _unsloth_problems(config: Config, device: str) -> list[Problem]:
+    field, value = "model.loader", config.model.loader
+    if value != "unsloth":
+        return []
+    problems = _gpu_problems(field, value, device, "unsloth", "pip install -e '.[unsloth]'")
+    if not config.lora.enabled:
+        allowed = "transformers, or unsloth with lora.enabled: true"
+        problems.append(wrong_value(field, value, allowed, "lora.enabled"))
+    acceleration = config.acceleration
+    for other, is_on in (
+        ("acceleration.token_packing.enabled", acceleration.token_packing.enabled),
+        ("acceleration.shared_prompt", acceleration.shared_prompt),
+    ):
+        if is_on:
+            allowed = (
+                f"transformers, or unsloth with {other}: false (its attention knows no rows of sequences)"
+            )
+            problems.append(wrong_value(field, value, allowed, other))
+    return problems
+
+
+def _gpu_problems(field: str, value: object, device: str, package: str, install: str) -> list[Problem]:
+    """``value`` needs a GPU and an installed ``package``."""
+    if device == "cpu":
+        allowed = "another value on a CPU; this one needs a CUDA GPU (the run's device is cpu)"
+        return [wrong_value(field, value, allowed, "runtime.device")]
+    if importlib.util.find_spec(package) is None:
+        allowed = f"with the package {package}, which is not installed: {install}"
+        return [wrong_value(field, value, allowed)]
+    return []

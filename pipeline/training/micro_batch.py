@@ -1,4 +1,4 @@
-"""The tensors of one micro-batch: what goes through the model, and what each loss token reads of it.
+"""The tensors of one micro-batch: what goes through the model, what each loss token reads, the way through.
 
 What goes through the model once for several sequences (pipeline.training.rows) still gives each of them its
 loss tokens, so none of it changes the gradient. Chooses and packs nothing.
@@ -10,15 +10,17 @@ predictions: pairs of a position and the token that it is to predict, which sequ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from pipeline.messages import TrainingSample
+from pipeline.models.loading import decoder_of
 from pipeline.training.attention import RowLayout, make_layout
 from pipeline.training.rows import SharedPrefix, position_ids
 
@@ -117,6 +119,29 @@ def build_micro_batch(
     )
 
 
+# The last hidden states (M, H) of a micro-batch, as ``completion_hidden_states`` makes them.
+ForwardFn = Callable[[PreTrainedModel, MicroBatch], Tensor]
+
+
+def completion_hidden_states(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
+    """The last hidden state at the positions that predict loss tokens: (M, H).
+
+    ``use_row_attention`` must have been called on ``model`` before a micro-batch in rows comes.
+    """
+    decoder = decoder_of(model)
+    if batch.layout is None:
+        output = decoder(input_ids=batch.input_ids, use_cache=False)
+    else:
+        output = decoder(
+            input_ids=batch.input_ids,
+            position_ids=batch.position_ids,
+            use_cache=False,
+            layout=batch.layout,
+        )
+    states = cast(Tensor, output.last_hidden_state).flatten(0, 1)
+    return states.index_select(0, batch.source_rows)
+
+
 class _LossToken(NamedTuple):
     prediction: int
     old_logprob: float
@@ -140,8 +165,7 @@ class _Builder:
     ) -> None:
         """Append what of a group goes through the model, with ``padding``, and its loss tokens."""
         start, num_prefix = len(self.ids), len(shared.prefix)
-        self.ids += shared.token_ids
-        self.ids += padding
+        self.ids += [*shared.token_ids, *padding]
         for item, offset in zip(group, shared.offsets(), strict=True):
             self._add(item, start, num_prefix, offset)
 

@@ -7,6 +7,7 @@ the run goes back to a checkpoint with new ranks.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from configs.schema import Config
 from pipeline.messages import StepResult, TrainBatch, WeightUpdate
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from pipeline.training.draft_learning import DraftLearner
     from pipeline.training.ranks import Ranks
     from pipeline.training.trainer import Trainer
@@ -52,10 +55,10 @@ class TrainerRank:
     def start(self, meeting_point: tuple[str, int] | None) -> int:
         """Meet the other ranks, if there are any, and load the model; returns the process id."""
         from pipeline.models.prompt_tokenizer import find_model
-        from pipeline.training.ranks import OneRank
+        from pipeline.training.ranks import Ranks
         from pipeline.training.trainer import Trainer
 
-        ranks: Ranks = OneRank() if meeting_point is None else self._join(*meeting_point)
+        ranks = Ranks() if meeting_point is None else self._join(*meeting_point)
         model_path = self._model_path
         if self._config.cluster.is_joined and not Path(model_path).is_dir():
             # The driver's folder is the driver's node's.
@@ -91,37 +94,29 @@ class TrainerRank:
         """
         from pipeline.weights.files import write_adapter, write_weights
 
-        version = self._loaded.policy_version
-        weights = self._loaded.named_weights()
-        if self._rank > 0:
-            for _ in weights:
-                pass
+        version, weights = self._loaded.policy_version, self._weights_on_host()
+        if weights is None:
             return None
-        # On the host before the next one is gathered: the GPU never holds them all.
-        on_host = ((name, weight.detach().to("cpu", self._dtype)) for name, weight in weights)
         name = str(Path(directory) / f"policy-{version:06d}")
         adapter = self._loaded.published_adapter
         if adapter is not None:
-            update = write_adapter(on_host, adapter, name, version, self._dtype)
+            update = write_adapter(weights, adapter, name, version, self._dtype)
         else:
-            update = write_weights(on_host, f"{name}.safetensors", version, self._dtype)
+            update = write_weights(weights, f"{name}.safetensors", version, self._dtype)
         return self._with_draft(update, directory)
 
     def offer(self, directory: str) -> WeightUpdate | None:
         """As ``publish``, for generators to fetch; only a draft model's weights go into ``directory``."""
         from pipeline.weights.exchange import WeightServer
 
-        version, weights = self._loaded.policy_version, self._loaded.named_weights()
-        if self._rank > 0:
-            for _ in weights:
-                pass
+        weights = self._weights_on_host()
+        if weights is None:
             return None
-        # As in ``publish``: the GPU never holds them all.
-        on_host = ((name, weight.detach().to("cpu", self._dtype)) for name, weight in weights)
         if self._server is None:
             timeout_s = self._config.runtime.weight_update_timeout_s
             self._server = WeightServer(self._host(), self._device, timeout_s)
-        return self._with_draft(self._server.offer(on_host, version, self._dtype), directory)
+        update = self._server.offer(weights, self._loaded.policy_version, self._dtype)
+        return self._with_draft(update, directory)
 
     def save(self, folder: str, step: int) -> str:
         """See Trainer.save."""
@@ -139,6 +134,16 @@ class TrainerRank:
     def _loaded(self) -> Trainer:
         assert self._trainer is not None, "start comes first"
         return self._trainer
+
+    def _weights_on_host(self) -> Iterator[tuple[str, Tensor]] | None:
+        """The weights to publish one by one; on ranks behind the first none, after their part in it."""
+        weights = self._loaded.named_weights()
+        if self._rank == 0:
+            # On the host before the next one is gathered: the GPU never holds them all.
+            return ((name, weight.detach().to("cpu", self._dtype)) for name, weight in weights)
+        for _ in weights:
+            pass
+        return None
 
     def _host(self) -> str:
         """Where the other ranks and the generators find this process."""
@@ -168,7 +173,7 @@ class TrainerRank:
         return DraftLearner(model, self._dtype)
 
     def _join(self, host: str, port: int) -> Ranks:
-        from pipeline.training.sharding import join
+        from pipeline.training.ranks import join
         from pipeline.weights.group import find_store
 
         runtime = self._config.runtime

@@ -29,20 +29,21 @@ from pipeline.training.adapters import (
     published_weights,
     saved_adapter,
 )
+from pipeline.training.attention import supports_packing, use_row_attention
 from pipeline.training.backward import LossBackward, refuse_logit_transforms
 from pipeline.training.batching import StepPlanner, StepTotals
 from pipeline.training.compilation import prepare_layers
-from pipeline.training.forward import ForwardFn, completion_hidden_states, supports_packing, use_row_attention
 from pipeline.training.gradient import StepGradient
 from pipeline.training.layout_trial import LayoutTrial
-from pipeline.training.loss_sums import loss_metrics
+from pipeline.training.loss import loss_metrics
+from pipeline.training.micro_batch import ForwardFn, completion_hidden_states
 from pipeline.training.precision import (
     MasterWeights,
     learning_rate_factor,
     make_optimizer,
     set_gpu_arithmetic,
 )
-from pipeline.training.ranks import OneRank, OptimizerState, Ranks, gathered_state, own_optimizer_state
+from pipeline.training.ranks import OptimizerState, Ranks, gathered_state, own_optimizer_state
 
 
 class Trainer:
@@ -71,7 +72,7 @@ class Trainer:
         if self.device.type == "cuda":
             set_gpu_arithmetic(tf32=training.tf32)
         self.tokenizer = load_tokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
-        self._ranks = OneRank() if ranks is None else ranks
+        self._ranks = Ranks() if ranks is None else ranks
         self.model = load_policy(config, model_path, self._ranks.load_device(self.device))
         use_row_attention(self.model)
         refuse_logit_transforms(self.model)
@@ -189,7 +190,7 @@ class Trainer:
         """The part of ``step`` that changes the weights; it never waits for the device.
 
         Returns what the step was made of and, on the device, the sums of the loss
-        (pipeline.training.loss_sums) and the norm of the gradient, in one tensor.
+        (``LossSums.reported``) and the norm of the gradient, in one tensor.
         """
         self._add(batch)
         found = self._gradient.finish()

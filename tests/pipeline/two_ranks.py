@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 
-from pipeline.training.ranks import Ranks
-from pipeline.training.sharding import join, leave
+from pipeline.training.ranks import Ranks, join, leave
 
 _TIMEOUT_S = 90.0
 

@@ -11,8 +11,8 @@ import torch
 from configs.schema import Config
 from pipeline.messages import StepResult, TrainBatch
 from pipeline.run.step import MismatchWatch
-from pipeline.training.loss_sums import LossSums
-from pipeline.training.ranks import OneRank, sums_of_all
+from pipeline.training.loss import LossSums
+from pipeline.training.ranks import Ranks, sums_of_all
 from pipeline.training.trainer import Trainer
 from tests.pipeline.fake_stages import FakeRun, make_config
 from tests.pipeline.tiny_model import make_config as make_model_config
@@ -113,7 +113,7 @@ def test_a_threshold_that_every_run_exceeds_is_refused(value: float) -> None:
         Config.model_validate({"grpo": {"mismatch_kl_warning": value}})
 
 
-class TwoAtOnce(OneRank):
+class TwoAtOnce(Ranks):
     """Gathers what this rank gives, and what another one gives in the same call."""
 
     num_ranks = 2

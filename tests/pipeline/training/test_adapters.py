@@ -18,24 +18,23 @@ from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.models.merging import merge_adapter, read_adapter
 from pipeline.record.checkpoints import find_fault
 from pipeline.run.stages import prepare
-from pipeline.training.adapter_checks import refuse_unknown_layers
-from pipeline.training.adapters import add_adapters, full_weights, published_weights
-from pipeline.training.forward import disabled_adapters
-from pipeline.training.loader_checks import refuse_unusable_loaders
+from pipeline.training.adapters import (
+    add_adapters,
+    disabled_adapters,
+    full_weights,
+    published_weights,
+    refuse_unknown_layers,
+)
+from pipeline.training.handle import refuse_unusable_loaders
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_model, make_samples, save_model
+from tests.pipeline.training.builders import PADDED
 
 LENGTHS = [(5, 9), (5, 16), (5, 1), (5, 4), (2, 12), (2, 6), (2, 3), (2, 8)]
 ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.0, 0.3, -0.2]
 Sections = dict[str, Mapping[str, object]]
-PLAIN: Mapping[str, object] = {"shared_prompt": False, "token_packing": {"enabled": False}}
 PACKED: Mapping[str, object] = {"enabled": True, "min_pack_ratio": 0.0}
 LORA: Mapping[str, object] = {"enabled": True, "r": 4, "alpha": 6.0}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("policy"))
 
 
 def make_trainer(folder: Path, **sections: Mapping[str, object]) -> Trainer:
@@ -94,15 +93,15 @@ def test_gradients_are_those_of_the_merged_weights_by_the_chain_rule(
 @pytest.mark.parametrize(
     "sections",
     [
-        pytest.param({"acceleration": {**PLAIN, "shared_prompt": True}}, id="shared prompt"),
-        pytest.param({"acceleration": {**PLAIN, "token_packing": PACKED}}, id="packed"),
+        pytest.param({"acceleration": {**PADDED, "shared_prompt": True}}, id="shared prompt"),
+        pytest.param({"acceleration": {**PADDED, "token_packing": PACKED}}, id="packed"),
         pytest.param({"training": {"gradient_checkpointing": True}}, id="checkpointed"),
     ],
 )
 def test_what_saves_work_keeps_the_gradients_of_adapters(folder: Path, sections: Sections) -> None:
     batch = grouped()
-    _, plain = make_trainer(folder, acceleration=PLAIN).gradients(batch)
-    trainer = make_trainer(folder, **{"acceleration": PLAIN, **sections})
+    _, plain = make_trainer(folder, acceleration=PADDED).gradients(batch)
+    trainer = make_trainer(folder, **{"acceleration": PADDED, **sections})
     _, ours = trainer.gradients(batch)
     assert_same(ours, plain)
     if "acceleration" in sections:

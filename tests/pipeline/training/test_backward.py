@@ -12,13 +12,19 @@ from transformers import LlamaForCausalLM
 
 from configs.schema import Config
 from pipeline.training import backward as backward_module
-from pipeline.training.backward import LossBackward, add_weight_gradient_, refuse_logit_transforms
-from pipeline.training.loss_sums import LossSums, loss_metrics
+from pipeline.training.backward import (
+    LossBackward,
+    add_weight_gradient_,
+    logits_gradient_,
+    logprobs_to_probabilities_,
+    refuse_logit_transforms,
+)
+from pipeline.training.loss import LossSums, loss_metrics
 from pipeline.training.micro_batch import MicroBatch
 from pipeline.training.trainer import Trainer
-from tests.pipeline.tiny_model import make_config, make_model, make_samples, save_model
+from tests.pipeline.tiny_model import make_config, make_model, make_samples
+from tests.pipeline.training.builders import LENGTHS, assert_same
 
-LENGTHS = [(5, 9), (3, 16), (7, 1), (5, 4), (2, 12), (6, 6), (4, 3), (3, 8)]
 ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.9, 0.3, -0.2]
 SEQUENCE_SETTINGS: dict[str, dict[str, object]] = {
     "gspo": {"importance_sampling_level": "sequence", "loss_type": "grpo"},
@@ -28,11 +34,6 @@ SEQUENCE_SETTINGS: dict[str, dict[str, object]] = {
     "both": {"importance_sampling_mode": "sequence_mask", "importance_sampling_level": "sequence"},
     "token weights": {"importance_sampling_mode": "token_truncate", "importance_sampling_level": "sequence"},
 }
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.mark.parametrize("name", SEQUENCE_SETTINGS)
@@ -180,6 +181,52 @@ def test_a_model_that_changes_its_logits_is_refused() -> None:
         refuse_logit_transforms(model)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_log_probabilities_and_their_gradient_equal_log_softmax(temperature: float) -> None:
+    torch.manual_seed(0)
+    logits = (3 * torch.randn(41, 97)).requires_grad_()
+    targets = torch.randint(0, 97, (41,))
+    upstream = torch.randn(41)
+    plain = torch.log_softmax(logits / temperature, -1)
+    expected = plain.gather(1, targets[:, None]).squeeze(1)
+    (expected_gradient,) = torch.autograd.grad(expected @ upstream, logits)
+    expected_entropy = -(plain.exp() * plain).sum(-1)
+
+    memory = logits.detach().clone()
+    logprobs, entropy = logprobs_to_probabilities_(memory, targets, temperature=temperature)
+    torch.testing.assert_close(logprobs, expected.detach(), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(entropy, expected_entropy.detach(), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(memory, plain.exp().detach(), atol=1e-7, rtol=1e-5)
+    gradient = logits_gradient_(memory, targets, logprobs, upstream, temperature=temperature)
+    assert gradient is memory
+    torch.testing.assert_close(gradient, expected_gradient, atol=1e-6, rtol=1e-5)
+
+
+def test_improbable_tokens_keep_their_log_probability() -> None:
+    logits = torch.tensor([[200.0, 0.0, -300.0], [-1000.0, 0.0, 0.0]])
+    logprobs, _ = logprobs_to_probabilities_(logits, torch.tensor([2, 0]))
+    assert logprobs.tolist() == pytest.approx([-500.0, -1000.69315], abs=1e-3)
+
+
+def test_a_confident_bf16_token_keeps_its_small_gradient() -> None:
+    logits = torch.tensor([[9.0, 0.0, 0.0]], dtype=torch.bfloat16)
+    targets = torch.tensor([0])
+    logprobs, _ = logprobs_to_probabilities_(logits, targets)
+    gradient = logits_gradient_(logits, targets, logprobs, torch.ones(1))
+    assert float(gradient[0, 0]) == pytest.approx(2 * 1.234e-4, rel=0.02)
+
+
+def test_bf16_logits_are_summed_in_fp32() -> None:
+    torch.manual_seed(0)
+    logits = (3 * torch.randn(5, 4000)).bfloat16()
+    targets = torch.randint(0, 4000, (5,))
+    expected = torch.log_softmax(logits.double(), -1)
+    logprobs, entropy = logprobs_to_probabilities_(logits, targets)
+    chosen = expected.gather(1, targets[:, None]).squeeze(1)
+    torch.testing.assert_close(logprobs.double(), chosen, atol=1e-5, rtol=0)
+    torch.testing.assert_close(entropy.double(), -(expected.exp() * expected).sum(-1), atol=1e-5, rtol=0)
+
+
 def make_backward(model: LlamaForCausalLM, config: Config, *, is_direct: bool = True) -> LossBackward:
     def gradient_of(parameter: nn.Parameter) -> Tensor:
         if parameter.grad is None:
@@ -223,10 +270,3 @@ def make_part() -> MicroBatch:
 
 def gradients_of(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.grad for name, value in model.named_parameters() if value.grad is not None}
-
-
-def assert_same(ours: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    assert ours.keys() == expected.keys()
-    assert any(bool(value.abs().max() > 1e-4) for value in expected.values())
-    for name, value in expected.items():
-        torch.testing.assert_close(ours[name], value, atol=1e-6, rtol=1e-4, msg=name)

@@ -2,32 +2,20 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import torch
 from torch import Tensor, fx
 
 from pipeline.training import compilation
 from pipeline.training.compilation import compile_layers, uncompile_layers, why_not_on_gpu, why_not_with
 from pipeline.training.trainer import Trainer
-from tests.pipeline.tiny_model import make_config, make_model, make_samples, save_model
+from tests.pipeline.tiny_model import make_config, make_model, make_samples
+from tests.pipeline.training.builders import GROUP_ADVANTAGES, GROUP_LENGTHS, PADDED, relative_error
 
-LENGTHS = [(5, 9), (5, 12), (5, 4), (5, 6), (4, 12), (4, 6), (4, 3), (4, 8)]
-ADVANTAGES = [1.2, -0.7, 0.1, 0.4, -1.5, 0.2, 0.3, -0.2]
-PADDED: dict[str, object] = {"token_packing": {"enabled": False}, "shared_prompt": False}
-PACKED: dict[str, object] = {"token_packing": {"enabled": True, "max_tokens": 40}}
+PACKED: Mapping[str, object] = {"token_packing": {"enabled": True, "max_tokens": 40}}
 COMPILED = {"torch_compile": True}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("policy"))
-
-
-def relative_error(ours: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
-    a, b = (torch.cat([grads[name].flatten() for name in expected]) for grads in (ours, expected))
-    return float((a - b).norm() / b.norm())
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -74,7 +62,7 @@ def test_a_machine_that_cannot_compile_trains_uncompiled_and_says_why_once(
     monkeypatch.setenv("CXX", "no-such-c++")
     trainer = Trainer(make_config(training=COMPILED), folder)
     for seed in (1, 2):
-        trainer.step(make_samples(LENGTHS, ADVANTAGES, seed=seed))
+        trainer.step(make_samples(GROUP_LENGTHS, GROUP_ADVANTAGES, seed=seed))
     (warning,) = warnings_of(caplog)
     assert "training.torch_compile" in warning and "no C++ compiler no-such-c++" in warning
 
@@ -83,7 +71,7 @@ def test_a_machine_that_cannot_compile_trains_uncompiled_and_says_why_once(
 def test_a_failed_compilation_loses_no_batch(
     folder: Path, backend: object, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    batch = make_samples(LENGTHS, ADVANTAGES)
+    batch = make_samples(GROUP_LENGTHS, GROUP_ADVANTAGES)
     plain = Trainer(make_config(), folder)
     loss, expected = plain.gradients(batch)
     monkeypatch.setattr(compilation, "why_not_compile", lambda device: None)
@@ -113,13 +101,14 @@ def test_compiling_the_layers_can_be_taken_back() -> None:
     ("layout", "checkpointing"), [(PADDED, False), (PACKED, True)], ids=["padded", "packed-checkpointed"]
 )
 def test_the_compiled_gradient_equals_the_plain_one(
-    folder: Path, layout: dict[str, object], checkpointing: bool, caplog: pytest.LogCaptureFixture
+    folder: Path, layout: Mapping[str, object], checkpointing: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain = Trainer(make_config(acceleration=layout), folder)
     training = {**COMPILED, "gradient_checkpointing": checkpointing}
     compiled = Trainer(make_config(acceleration=layout, training=training), folder)
     for seed in (1, 2):
-        batch = make_samples(LENGTHS[: 8 if seed == 1 else 5], ADVANTAGES[: 8 if seed == 1 else 5], seed=seed)
+        num = 8 if seed == 1 else 5
+        batch = make_samples(GROUP_LENGTHS[:num], GROUP_ADVANTAGES[:num], seed=seed)
         loss, expected = plain.gradients(batch)
         ours_loss, ours = compiled.gradients(batch)
         assert ours_loss == pytest.approx(loss, rel=1e-5, abs=1e-6)

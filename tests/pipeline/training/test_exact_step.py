@@ -20,7 +20,7 @@ from pipeline.messages import TrainBatch
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.training import backward
-from pipeline.training.ranks import OneRank, Ranks
+from pipeline.training.ranks import Ranks
 from pipeline.training.trainer import Trainer
 from tests.pipeline.two_ranks import TwoRanks, two_ranks
 
@@ -78,7 +78,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Plain:
     model.save_pretrained(str(folder))
     load_tokenizer(source).save_pretrained(str(folder))
     batch = recorded()
-    loss, gradient = gradients(OneRank(), make_config(PLAIN), folder, batch)
+    loss, gradient = gradients(Ranks(), make_config(PLAIN), folder, batch)
     return Plain(folder=folder, batch=batch, loss=loss, gradient=gradient)
 
 
@@ -115,7 +115,7 @@ def test_each_technique_keeps_the_gradient(
     plain: Plain, acceleration: dict[str, object], training: dict[str, object]
 ) -> None:
     config = make_config(acceleration, **training)
-    assert_exact(plain, *gradients(OneRank(), config, plain.folder, plain.batch))
+    assert_exact(plain, *gradients(Ranks(), config, plain.folder, plain.batch))
 
 
 def test_two_ranks_keep_the_gradient(plain: Plain, pair: TwoRanks) -> None:
@@ -125,13 +125,13 @@ def test_two_ranks_keep_the_gradient(plain: Plain, pair: TwoRanks) -> None:
 
 def test_logits_in_small_chunks_keep_the_gradient(plain: Plain, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backward, "LOGITS_ROWS", 37)
-    assert_exact(plain, *gradients(OneRank(), make_config(ALL), plain.folder, plain.batch))
+    assert_exact(plain, *gradients(Ranks(), make_config(ALL), plain.folder, plain.batch))
 
 
 def test_the_comparison_can_fail(plain: Plain) -> None:
     """A sample less is another gradient."""
     fewer = TrainBatch(step=1, samples=plain.batch.samples[1:], num_tokens=plain.batch.num_tokens)
-    loss, gradient = gradients(OneRank(), make_config(ALL), plain.folder, fewer)
+    loss, gradient = gradients(Ranks(), make_config(ALL), plain.folder, fewer)
     with pytest.raises(AssertionError):
         assert_exact(plain, loss, gradient)
     assert max(float(value.abs().max()) for value in plain.gradient.values()) > 1e-3

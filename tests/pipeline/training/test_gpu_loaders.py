@@ -11,7 +11,7 @@ import torch
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model
 from pipeline.training.adapters import full_weights, published_weights
-from pipeline.training.loader_checks import refuse_unusable_loaders
+from pipeline.training.handle import refuse_unusable_loaders
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_samples
 

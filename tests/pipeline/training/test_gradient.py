@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -10,53 +10,24 @@ from torch import Tensor, nn
 
 from pipeline.training.gradient import is_out_of_memory
 from pipeline.training.trainer import Trainer
-from tests.pipeline.tiny_model import make_config, make_samples, save_model
+from tests.pipeline.tiny_model import make_config, make_samples
+from tests.pipeline.training.builders import (
+    GROUP_ADVANTAGES,
+    GROUP_LENGTHS,
+    PADDED,
+    FaultyAllocator,
+    gpu_fault,
+    relative_error,
+)
 
-LENGTHS = [(5, 9), (5, 12), (5, 4), (5, 6), (4, 12), (4, 6), (4, 3), (4, 8)]
-ADVANTAGES = [1.2, -0.7, 0.1, 0.4, -1.5, 0.2, 0.3, -0.2]
-PADDED = {"token_packing": {"enabled": False}, "shared_prompt": False}
-PACKED = {"token_packing": {"enabled": True, "max_tokens": 64}}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("policy"))
-
-
-def gpu_fault() -> Exception:
-    return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+PACKED: Mapping[str, object] = {"token_packing": {"enabled": True, "max_tokens": 64}}
 
 
 def cpu_fault() -> Exception:
     return RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory")
 
 
-class FaultyAllocator:
-    """Fails in the forward or the backward of the first layer when more than ``max_tokens`` go through it.
-
-    In the backward all later layers have their gradients by then.
-    """
-
-    def __init__(self, trainer: Trainer, fault: Callable[[], Exception], max_tokens: int, where: str) -> None:
-        self._fault = fault
-        self._max_tokens = max_tokens
-        self._is_late = where == "backward"
-        self.sizes: list[int] = []
-        layer: nn.Module = trainer._weights.compute_model.model.layers[0]
-        layer.register_forward_hook(self._check)
-
-    def _check(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        self.sizes.append(output.shape[0] * output.shape[1])
-        if self.sizes[-1] > self._max_tokens:
-            if not self._is_late:
-                raise self._fault()
-            output.register_hook(self._fail)  # type: ignore[no-untyped-call]
-
-    def _fail(self, gradient: Tensor) -> None:
-        raise self._fault()
-
-
-def make_trainer(folder: Path, layout: dict[str, object], **training: object) -> Trainer:
+def make_trainer(folder: Path, layout: Mapping[str, object], **training: object) -> Trainer:
     sizes = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
     config = make_config(training={**sizes, **training}, grpo={"loss_type": "bnpo"}, acceleration=layout)
     return Trainer(config, folder)
@@ -68,24 +39,23 @@ def make_trainer(folder: Path, layout: dict[str, object], **training: object) ->
 @pytest.mark.parametrize("bf16", [False, True])
 def test_a_step_that_runs_out_of_memory_goes_on_in_smaller_parts_with_the_same_gradient(
     folder: Path,
-    layout: dict[str, object],
+    layout: Mapping[str, object],
     where: str,
     fault: Callable[[], Exception],
     bf16: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    batch = make_samples(LENGTHS, ADVANTAGES)
+    batch = make_samples(GROUP_LENGTHS, GROUP_ADVANTAGES)
     expected_loss, expected = make_trainer(folder, layout).gradients(batch)
     trainer = make_trainer(folder, layout, bf16=bf16)
-    allocator = FaultyAllocator(trainer, fault, 40, where)
+    allocator = FaultyAllocator(trainer, 40, where, fault)
     with caplog.at_level(logging.WARNING):
         loss, gradients = trainer.gradients(batch)
     if bf16:
         assert loss == pytest.approx(expected_loss, rel=0.1)
     else:
         assert loss == pytest.approx(expected_loss, rel=1e-5)
-        a, b = (torch.cat([grads[name].flatten() for name in expected]) for grads in (gradients, expected))
-        assert float((a - b).norm() / b.norm()) < 1e-5
+        assert relative_error(gradients, expected) < 1e-5
     num_failures = sum(size > 40 for size in allocator.sizes)
     assert 1 <= num_failures == len(caplog.records)
     assert "does not fit into memory" in caplog.text
@@ -95,25 +65,27 @@ def test_a_step_that_runs_out_of_memory_goes_on_in_smaller_parts_with_the_same_g
 
 
 @pytest.mark.parametrize("layout", [PADDED, PACKED], ids=["padded", "packed"])
-def test_a_sequence_that_is_too_long_for_the_memory_is_named(folder: Path, layout: dict[str, object]) -> None:
+def test_a_sequence_that_is_too_long_for_the_memory_is_named(
+    folder: Path, layout: Mapping[str, object]
+) -> None:
     trainer = make_trainer(folder, layout)
-    FaultyAllocator(trainer, gpu_fault, 10, "forward")
+    FaultyAllocator(trainer, 10, "forward")
     with pytest.raises(MemoryError, match=r"step 1: .*one sequence of 16 tokens.*max_completion_length"):
-        trainer.step(make_samples(LENGTHS, ADVANTAGES))
+        trainer.step(make_samples(GROUP_LENGTHS, GROUP_ADVANTAGES))
 
 
 def test_a_fixed_size_is_not_changed_and_the_setting_is_named(folder: Path) -> None:
     trainer = make_trainer(folder, PADDED, auto_find_batch_size=False)
-    FaultyAllocator(trainer, gpu_fault, 40, "forward")
+    FaultyAllocator(trainer, 40, "forward")
     with pytest.raises(MemoryError, match=r"8 sequences.*per_device_train_batch_size"):
-        trainer.step(make_samples(LENGTHS, ADVANTAGES))
+        trainer.step(make_samples(GROUP_LENGTHS, GROUP_ADVANTAGES))
 
 
 def test_other_errors_end_the_step(folder: Path) -> None:
     trainer = make_trainer(folder, PADDED)
-    allocator = FaultyAllocator(trainer, lambda: RuntimeError("illegal memory access"), 40, "forward")
+    allocator = FaultyAllocator(trainer, 40, "forward", lambda: RuntimeError("illegal memory access"))
     with pytest.raises(RuntimeError, match="illegal"):
-        trainer.step(make_samples(LENGTHS, ADVANTAGES))
+        trainer.step(make_samples(GROUP_LENGTHS, GROUP_ADVANTAGES))
     assert len(allocator.sizes) == 1
 
 
@@ -126,7 +98,7 @@ def test_the_allocator_of_the_cpu_fails_as_expected() -> None:
 
 @pytest.mark.gpu
 def test_a_full_gpu_is_survived(folder: Path) -> None:
-    batch = make_samples(LENGTHS, ADVANTAGES)
+    batch = make_samples(GROUP_LENGTHS, GROUP_ADVANTAGES)
     _, expected = Trainer(make_config(acceleration=PADDED), folder, "cuda").gradients(batch)
     trainer = Trainer(make_config(acceleration=PADDED), folder, "cuda")
     layer = trainer._weights.compute_model.model.layers[0]

@@ -18,18 +18,12 @@ from safetensors.torch import load_file
 from configs.schema import Config
 from pipeline.cluster.ray_start import running_ray
 from pipeline.errors import TrainerError
-from pipeline.training.handle import TrainerHandle, start_trainer
+from pipeline.training.handle import TrainerHandle
 from pipeline.training.trainer import Trainer
-from tests.pipeline.tiny_model import make_config, make_samples, parts_of, save_model
+from tests.pipeline.tiny_model import make_config, make_samples, parts_of
+from tests.pipeline.training.builders import ADVANTAGES, LENGTHS
 
-LENGTHS = [(5, 9), (3, 16), (7, 1), (5, 4), (2, 12), (6, 6), (4, 3), (3, 8)]
-ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.0, 0.3, -0.2]
 BATCH = make_samples(LENGTHS, ADVANTAGES)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.fixture(scope="module", params=[None, "local"])
@@ -49,7 +43,8 @@ def two_ranks(address: str | None, **runtime: object) -> Config:
 
 @asynccontextmanager
 async def started(config: Config, folder: Path) -> AsyncIterator[TrainerHandle]:
-    trainer = await start_trainer(config, str(folder), "cpu")
+    trainer = TrainerHandle(config, str(folder), "cpu")
+    await trainer.start()
     try:
         yield trainer
     finally:
@@ -129,4 +124,4 @@ def test_a_rank_that_hangs_is_named_at_the_deadline_and_none_stays_behind(
 
 def test_a_model_that_cannot_be_loaded_is_said_once(tmp_path: Path) -> None:
     with pytest.raises(TrainerError, match=r"the trainer \(starting\): start: .*none"):
-        asyncio.run(start_trainer(make_config(), str(tmp_path / "none"), "cpu"))
+        asyncio.run(TrainerHandle(make_config(), str(tmp_path / "none"), "cpu").start())

@@ -16,7 +16,7 @@ from torch import Tensor
 from configs.schema import Config
 from pipeline.messages import TrainBatch
 from pipeline.models.loading import load_model
-from pipeline.training.ranks import OneRank, Ranks, assign_micro_batches
+from pipeline.training.ranks import Ranks, assign_micro_batches
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import (
     make_config,
@@ -24,18 +24,9 @@ from tests.pipeline.tiny_model import (
     make_samples,
     make_tokenizer,
     parts_of,
-    save_model,
 )
+from tests.pipeline.training.builders import ADVANTAGES, LENGTHS, PADDED, relative_error
 from tests.pipeline.two_ranks import TwoRanks, two_ranks
-
-LENGTHS = [(5, 9), (3, 16), (7, 1), (5, 4), (2, 12), (6, 6), (4, 3), (3, 8)]
-ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.0, 0.3, -0.2]
-PADDED: Mapping[str, object] = {"token_packing": {"enabled": False}, "shared_prompt": False}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +62,6 @@ def three_steps(
 
 def weights(trainer: Trainer) -> dict[str, Tensor]:
     return {name: weight.detach().clone() for name, weight in trainer.named_weights()}
-
-
-def relative_error(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
-    assert ours.keys() == expected.keys()
-    a = torch.cat([ours[name].flatten() for name in expected])
-    b = torch.cat([expected[name].flatten() for name in expected])
-    return float((a - b).norm() / b.norm())
 
 
 def assert_close(
@@ -122,7 +106,7 @@ def test_two_ranks_have_the_gradient_of_one(
     pair: TwoRanks, folder: Path, settings: Mapping[str, Mapping[str, object]], batch: TrainBatch
 ) -> None:
     config = make_config(**settings)
-    loss, expected = gradients(OneRank(), config, folder, batch)
+    loss, expected = gradients(Ranks(), config, folder, batch)
     assert max(float(value.abs().max()) for value in expected.values()) > 1e-3
     for ours_loss, ours in pair.run(gradients, config, folder, batch):
         assert ours_loss == pytest.approx(loss, abs=1e-5)
@@ -148,7 +132,7 @@ def test_two_ranks_have_the_gradient_of_one_part_by_part(
     pair: TwoRanks, folder: Path, settings: Mapping[str, Mapping[str, object]]
 ) -> None:
     config, batch = make_config(**settings), groups()
-    loss, expected = gradients(OneRank(), config, folder, batch)
+    loss, expected = gradients(Ranks(), config, folder, batch)
     for ours_loss, ours in pair.run(gradients_of_parts, config, folder, parts_of(batch, (4, 1, 3))):
         assert ours_loss == pytest.approx(loss, abs=1e-5)
         assert relative_error(ours, expected) <= 1e-5
@@ -164,7 +148,7 @@ def step_part_by_part(ranks: Ranks, config: Config, folder: Path) -> dict[str, f
 
 def test_two_ranks_report_of_a_step_in_parts_what_one_does(pair: TwoRanks, folder: Path) -> None:
     config = make_config(acceleration=PADDED)
-    expected = step_part_by_part(OneRank(), config, folder)
+    expected = step_part_by_part(Ranks(), config, folder)
     for ours in pair.run(step_part_by_part, config, folder):
         same = expected.keys() - {"train/micro_batches", "train/padding_share"}
         assert {name: ours[name] for name in same} == pytest.approx(
@@ -177,7 +161,7 @@ def test_any_number_of_samples_is_shared_out(pair: TwoRanks, folder: Path, num_s
     training = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}
     config = make_config(training=training, acceleration=PADDED)
     batch = make_samples(LENGTHS[:num_samples], [1.0, -0.5, 0.7, 0.4, -1.2][:num_samples])
-    _, expected = gradients(OneRank(), config, folder, batch)
+    _, expected = gradients(Ranks(), config, folder, batch)
     for _, ours in pair.run(gradients, config, folder, batch):
         assert relative_error(ours, expected) <= 1e-5
 
@@ -190,7 +174,7 @@ def test_an_output_head_of_its_own_is_sharded_too(pair: TwoRanks, tmp_path: Path
         training={"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}, acceleration=PADDED
     )
     batch = make_samples(LENGTHS[:num_samples], [1.0] * num_samples)
-    _, expected = gradients(OneRank(), config, tmp_path, batch)
+    _, expected = gradients(Ranks(), config, tmp_path, batch)
     assert "lm_head.weight" in expected
     for _, ours in pair.run(gradients, config, tmp_path, batch):
         assert relative_error(ours, expected) <= 1e-5
@@ -198,9 +182,9 @@ def test_an_output_head_of_its_own_is_sharded_too(pair: TwoRanks, tmp_path: Path
 
 def test_bf16_ranks_are_as_near_to_fp32_as_one_bf16_trainer(pair: TwoRanks, folder: Path) -> None:
     batch = make_samples(LENGTHS, ADVANTAGES)
-    _, exact = gradients(OneRank(), make_config(), folder, batch)
+    _, exact = gradients(Ranks(), make_config(), folder, batch)
     bf16 = make_config(training={"bf16": True})
-    _, one = gradients(OneRank(), bf16, folder, batch)
+    _, one = gradients(Ranks(), bf16, folder, batch)
     for _, ours in pair.run(gradients, bf16, folder, batch):
         assert all(value.dtype == torch.float32 for value in ours.values())
         assert relative_error(ours, exact) < 1.5 * relative_error(one, exact)
@@ -213,7 +197,7 @@ def test_weights_and_metrics_agree_after_three_steps_one_without_signal(pair: Tw
         make_samples(LENGTHS[:5], ADVANTAGES[:5], seed=3),
     ]
     config = make_config(training={"max_grad_norm": 0.5}, acceleration=PADDED)
-    metrics, expected = three_steps(OneRank(), config, folder, batches)
+    metrics, expected = three_steps(Ranks(), config, folder, batches)
     start = weights(Trainer(config, folder))
     assert metrics[1]["train/grad_norm"] == 0.0
     for ours_metrics, ours in pair.run(three_steps, config, folder, batches):
@@ -249,7 +233,7 @@ def test_a_checkpoint_of_adapters_goes_on_with_one_and_with_two(
     config = make_config(lora={"enabled": True, "r": 4})
     left, _ = pair.run(save_after_a_step, config, folder, tmp_path / "by-two")
     assert all("lora" in name for name in left)
-    expected = load_and_step(OneRank(), config, folder, tmp_path / "by-two")
+    expected = load_and_step(Ranks(), config, folder, tmp_path / "by-two")
     for _, loaded, after in [expected, *pair.run(load_and_step, config, folder, tmp_path / "by-two")]:
         assert all(torch.equal(loaded[name], left[name]) for name in left)
         assert_close(after, expected[2], loaded)
@@ -261,14 +245,14 @@ def test_a_checkpoint_of_two_ranks_goes_on_with_one_and_with_two_and_back(
     config = make_config()
     by_two, by_one = tmp_path / "by-two", tmp_path / "by-one"
     left, right = pair.run(save_after_a_step, config, folder, by_two)
-    one = save_after_a_step(OneRank(), config, folder, by_one)
+    one = save_after_a_step(Ranks(), config, folder, by_one)
     assert all(torch.equal(left[name], right[name]) for name in left)
     assert (by_two / "model.safetensors").stat().st_size == (by_one / "model.safetensors").stat().st_size
     config_of = [json.loads((path / "config.json").read_text()) for path in (by_two, by_one)]
     assert config_of[0] == config_of[1]
     on_disk = dict(load_model(by_two).named_parameters())
     for saved, written in ((by_two, left), (by_one, one)):
-        expected = load_and_step(OneRank(), config, folder, saved)
+        expected = load_and_step(Ranks(), config, folder, saved)
         for step, loaded, after in [expected, *pair.run(load_and_step, config, folder, saved)]:
             assert step == 1
             assert all(torch.equal(loaded[name], written[name]) for name in written)

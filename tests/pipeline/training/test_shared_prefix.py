@@ -12,15 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.messages import TrainBatch, TrainingSample
-from pipeline.training.batching import MicroBatchPlan, StepTotals, plan_micro_batches, weight_samples
+from pipeline.training.batching import MicroBatchPlan, StepTotals
 from pipeline.training.rows import Tree, share_prefix, share_prompt
 from pipeline.training.trainer import Trainer
-from tests.pipeline.tiny_model import make_config, make_groups, save_model
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("policy"))
+from tests.pipeline.tiny_model import make_config, make_groups
+from tests.pipeline.training.builders import assert_each_near, micro_plans
 
 
 def _alike(samples: Sequence[TrainingSample], lengths: Sequence[int]) -> list[TrainingSample]:
@@ -73,8 +69,7 @@ def test_shared_beginnings_keep_loss_and_gradient(
     loss, gradient = results[0]
     for expected_loss, expected in results[1:]:
         assert loss == pytest.approx(expected_loss, abs=1e-6)
-        for name, value in expected.items():
-            assert float((gradient[name] - value).norm()) <= 1e-5 * float(value.norm()), name
+        assert_each_near(gradient, expected)
         assert max(float(value.abs().max()) for value in expected.values()) > 1e-3
 
 
@@ -95,10 +90,16 @@ def test_a_step_reports_the_same_of_its_tokens(folder: Path) -> None:
 
 @pytest.mark.parametrize("max_tokens", [None, 12, 30, 1000])
 def test_each_loss_token_is_predicted_from_its_own_past(max_tokens: int | None) -> None:
-    kept = weight_samples(
-        BATCH.samples, loss_type="dapo", batch_size=4, max_completion_length=16, skip_zero_advantages=False
+    plans = micro_plans(
+        BATCH.samples,
+        packs=max_tokens is not None,
+        shares_prompts=True,
+        acceleration={
+            "shared_prefix": True,
+            "skip_zero_advantages": False,
+            "token_packing": {"max_tokens": max_tokens or 1, "min_pack_ratio": 0.0},
+        },
     )
-    plans = plan_micro_batches(kept, max_sequences=4, pad_token_id=0, sharing="prefix", max_tokens=max_tokens)
     found, expected = [], []
     for plan in plans:
         part = plan.build()
@@ -115,7 +116,7 @@ def test_each_loss_token_is_predicted_from_its_own_past(max_tokens: int | None) 
                 old = float(torch.tensor(sample.old_logprobs[position]))
                 expected.append((sample.token_ids[:position], sample.token_ids[position], old))
     assert sorted(found) == sorted(expected)
-    totals = StepTotals(num_samples=16, num_tokens=BATCH.num_tokens, num_parts=1, micro_plans=tuple(plans))
+    totals = StepTotals(num_samples=16, num_tokens=BATCH.num_tokens, num_parts=1, micro_plans=plans)
     if max_tokens == 1000:
         # Of the first group 3 tokens are shared by all, and two completions of 8 inputs are one branch.
         (plan,) = plans

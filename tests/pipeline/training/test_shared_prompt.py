@@ -7,15 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.training.batching import StepTotals, plan_micro_batches, weight_samples
+from pipeline.training.batching import StepTotals
 from pipeline.training.trainer import Trainer
-from tests.pipeline.tiny_model import make_config, make_groups, save_model
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("policy"))
-
+from tests.pipeline.tiny_model import make_config, make_groups
+from tests.pipeline.training.builders import assert_each_near, micro_plans
 
 BATCH = make_groups((7, 1, 4), [[3, 9, 1, 6], [5, 2, 8, 4], [1, 1, 12, 7]])
 
@@ -36,17 +31,13 @@ def test_a_shared_prompt_keeps_loss_and_gradient(
         results.append(Trainer(config, folder).gradients(BATCH))
     (loss, gradient), (expected_loss, expected) = results
     assert loss == pytest.approx(expected_loss, abs=1e-6)
-    for name, value in expected.items():
-        assert float((gradient[name] - value).norm()) <= 1e-5 * float(value.norm()), name
+    assert_each_near(gradient, expected)
     assert max(float(value.abs().max()) for value in expected.values()) > 1e-3
 
 
 def test_the_prompt_goes_through_the_model_once_a_group() -> None:
-    kept = weight_samples(
-        BATCH.samples, loss_type="dapo", batch_size=4, max_completion_length=16, skip_zero_advantages=True
-    )
-    plans = plan_micro_batches(kept, max_sequences=4, pad_token_id=0, sharing="prompt")
-    totals = StepTotals(num_samples=12, num_tokens=BATCH.num_tokens, num_parts=1, micro_plans=tuple(plans))
+    plans = micro_plans(BATCH.samples, shares_prompts=True, acceleration={"shared_prefix": False})
+    totals = StepTotals(num_samples=12, num_tokens=BATCH.num_tokens, num_parts=1, micro_plans=plans)
     # The last token of a completion predicts nothing and stays outside.
     num_inputs = sum(sum(sample.loss_mask) - 1 for sample in BATCH.samples)
     assert totals.num_shared_tokens == 3 * (7 + 1 + 4)

@@ -12,10 +12,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.training.trainer import Trainer
-from tests.pipeline.tiny_model import make_config, make_samples, save_model
-
-LENGTHS = [(5, 9), (3, 16), (7, 1), (5, 4), (2, 12), (6, 6), (4, 3), (3, 8)]
-ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.0, 0.3, -0.2]
+from tests.pipeline.tiny_model import make_config, make_samples
+from tests.pipeline.training.builders import ADVANTAGES, LENGTHS, PADDED
 
 # Operators whose result the host must know before it can go on.
 WAITING_OPERATORS = {"_local_scalar_dense", "item", "nonzero", "is_nonzero", "masked_select", "equal"}
@@ -61,11 +59,6 @@ def waits() -> Iterator[list[str]]:
         yield seen
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("policy"))
-
-
 @pytest.mark.parametrize(
     "read",
     [
@@ -90,7 +83,7 @@ def test_the_check_sees_every_way_to_wait(read: Callable[[Tensor], object]) -> N
 @pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize(
     "acceleration",
-    [{}, {"token_packing": {"enabled": False}, "shared_prompt": False}],
+    [{}, PADDED],
     ids=["packed", "padded"],
 )
 @pytest.mark.parametrize("beta", [0.0, 0.1])
@@ -112,7 +105,7 @@ def test_a_step_reads_one_value_from_the_device_at_its_end(
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     "acceleration",
-    [{}, {"token_packing": {"enabled": False}, "shared_prompt": False}],
+    [{}, PADDED],
     ids=["packed", "padded"],
 )
 def test_a_step_on_a_gpu_never_waits_for_it(folder: Path, acceleration: dict[str, object]) -> None:

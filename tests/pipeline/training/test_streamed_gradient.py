@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from configs.schema import Config
 from pipeline.messages import TrainBatch
 from pipeline.training.trainer import Trainer
-from tests.pipeline.tiny_model import make_config, make_groups, parts_of, save_model
+from tests.pipeline.tiny_model import make_config, make_groups, parts_of
+from tests.pipeline.training.builders import PADDED, FaultyAllocator, relative_error
 
 # Four groups of four; the third is without signal.
 GROUPS = make_groups((7, 3, 4, 5), [[3, 9, 1, 6], [5, 2, 8, 4], [4, 4, 6, 2], [1, 1, 12, 7]])
@@ -25,22 +26,10 @@ WHOLE = replace(
         for index, sample in enumerate(GROUPS.samples)
     ),
 )
-PADDED: Mapping[str, object] = {"token_packing": {"enabled": False}, "shared_prompt": False}
 SHARED: Mapping[str, object] = {"token_packing": {"enabled": False}}
 PACKED: Mapping[str, object] = {"shared_prompt": False, "token_packing": {"max_tokens": 48}}
 LAYOUTS = {"padded": PADDED, "shared prompts": SHARED, "packed": PACKED, "both": {}}
 Settings = Mapping[str, Mapping[str, object]]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("policy"))
-
-
-def relative_error(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
-    assert ours.keys() == expected.keys()
-    a, b = (torch.cat([grads[name].flatten() for name in expected]) for grads in (ours, expected))
-    return float((a - b).norm() / b.norm())
 
 
 def assert_parts_equal_the_whole(folder: Path, config: Config, batch: TrainBatch = WHOLE) -> None:
@@ -153,28 +142,6 @@ def test_the_seconds_of_a_step_are_those_of_all_its_parts(folder: Path) -> None:
     assert trainer._earlier_s < 2 * (earlier_s + 1)
 
 
-class Fault:
-    """Fails once more than ``max_tokens`` go through the first layer, if ``is_on``."""
-
-    def __init__(self, trainer: Trainer, max_tokens: int, where: str) -> None:
-        self.sizes: list[int] = []
-        self.is_on = False
-        self._max_tokens = max_tokens
-        self._is_late = where == "backward"
-        layer: nn.Module = trainer._weights.compute_model.model.layers[0]
-        layer.register_forward_hook(self._check)
-
-    def _check(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        self.sizes.append(output.shape[0] * output.shape[1])
-        if self.is_on and self.sizes[-1] > self._max_tokens:
-            if not self._is_late:
-                raise torch.OutOfMemoryError("CUDA out of memory.")
-            output.register_hook(self._fail)  # type: ignore[no-untyped-call]
-
-    def _fail(self, gradient: Tensor) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory.")
-
-
 @pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize("where", ["forward", "backward"])
 def test_a_part_that_runs_out_of_memory_goes_on_with_what_is_not_in_the_gradient(
@@ -183,7 +150,8 @@ def test_a_part_that_runs_out_of_memory_goes_on_with_what_is_not_in_the_gradient
     _, expected = Trainer(make_config(), folder).gradients(WHOLE)
     config = make_config(training={"bf16": bf16}, acceleration={"skip_zero_advantages": False})
     trainer = Trainer(config, folder)
-    fault = Fault(trainer, 25, where)
+    fault = FaultyAllocator(trainer, 25, where)
+    fault.is_on = False
     first, *others = parts_of(WHOLE, (4, 4, 4, 4))
     trainer._gradient.add(first)
     assert fault.sizes == [22]
@@ -193,7 +161,7 @@ def test_a_part_that_runs_out_of_memory_goes_on_with_what_is_not_in_the_gradient
     # A second part of 18 tokens fits; the third too; the last, of 22 and its prompt, does not.
     assert caplog.records == [] and fault.sizes == [22, 18]
     trainer._gradient.add(others[1])
-    fault._max_tokens = 20
+    fault.max_tokens = 20
     with caplog.at_level(logging.WARNING):
         trainer._gradient.add(others[2])
     found = trainer._gradient.finish()
@@ -213,7 +181,8 @@ def test_a_part_that_runs_out_of_memory_goes_on_with_what_is_not_in_the_gradient
 def test_an_error_in_a_part_leaves_no_half_gradient_behind(folder: Path) -> None:
     trainer = Trainer(make_config(training={"auto_find_batch_size": False}), folder)
     _, expected = trainer.gradients(WHOLE)
-    fault = Fault(trainer, 0, "backward")
+    fault = FaultyAllocator(trainer, 0, "backward")
+    fault.is_on = False
     first, second = parts_of(WHOLE, (8, 8))
     trainer.accumulate(first)
     fault.is_on = True

@@ -5,32 +5,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from configs.schema import TrainingConfig
 from pipeline.messages import TrainingSample
 from pipeline.models.loading import load_model
 from pipeline.training import backward as backward_module
-from pipeline.training.batching import plan_micro_batches, weight_samples
 from pipeline.training.loss import step_scale
 from pipeline.training.precision import learning_rate_factor
 from pipeline.training.trainer import Trainer
-from tests.pipeline.tiny_model import make_config, make_samples, save_model
-
-LENGTHS = [(5, 9), (3, 16), (7, 1), (5, 4), (2, 12), (6, 6), (4, 3), (3, 8)]
-ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.0, 0.3, -0.2]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("policy"))
-
-
-def assert_same(ours: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    assert ours.keys() == expected.keys()
-    assert any(bool(value.abs().max() > 1e-4) for value in expected.values())
-    for name, value in expected.items():
-        torch.testing.assert_close(ours[name], value, atol=1e-6, rtol=1e-4, msg=name)
+from tests.pipeline.tiny_model import make_config, make_samples
+from tests.pipeline.training.builders import ADVANTAGES, LENGTHS, assert_same, micro_plans
 
 
 @pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo", "bnpo"])
@@ -140,6 +124,24 @@ def test_a_resumed_trainer_continues_as_if_never_stopped(folder: Path, tmp_path:
     assert loaded.dtype == torch.float32
 
 
+def test_a_checkpoint_beside_an_open_step_is_of_the_step_before_and_of_no_other(
+    folder: Path, tmp_path: Path
+) -> None:
+    trainer = Trainer(make_config(), folder)
+    batch = make_samples([(5, 9), (3, 16), (7, 4), (5, 4)], [1.2, -0.7, 0.4, -1.5])
+    trainer.accumulate(batch)
+    saved = trainer.save_beside(tmp_path / "step-000000", 0)
+    before = dict(load_model(folder).named_parameters())
+    for name, weight in load_model(saved).named_parameters():
+        assert torch.equal(weight, before[name])
+    trainer.step(replace(batch, part=1))
+    with pytest.raises(RuntimeError, match="past step 0"):
+        trainer.save_beside(tmp_path / "late", 0)
+    assert not (tmp_path / "late").exists()
+    trainer.save_beside(tmp_path / "step-000001", 1)
+    assert Trainer(make_config(), folder).load(tmp_path / "step-000001") == 1
+
+
 def test_published_names_leave_out_the_tied_head(folder: Path) -> None:
     names = [name for name, _ in Trainer(make_config(), folder).named_weights()]
     assert "model.embed_tokens.weight" in names
@@ -148,10 +150,7 @@ def test_published_names_leave_out_the_tied_head(folder: Path) -> None:
 
 def test_padding_is_counted_and_sorting_saves_it() -> None:
     batch = make_samples([(2, 2), (2, 10), (2, 2), (2, 10)], [1.0] * 4)
-    kept = weight_samples(
-        batch.samples, loss_type="dapo", batch_size=2, max_completion_length=16, skip_zero_advantages=True
-    )
-    plans = plan_micro_batches(kept, max_sequences=2, pad_token_id=0)
+    plans = micro_plans(batch.samples, training={"per_device_train_batch_size": 2})
     # The last token predicts nothing and does not go through the model.
     assert [plan.num_tokens for plan in plans] == [2 * 11, 2 * 3]
     assert [plan.num_padding for plan in plans] == [0, 0]
@@ -161,10 +160,12 @@ def test_padding_is_counted_and_sorting_saves_it() -> None:
 def test_masked_completions_change_nothing_but_the_denominator_of_grpo(folder: Path) -> None:
     batch = make_samples(LENGTHS, ADVANTAGES)
     samples = [*batch.samples[:1], _masked(batch.samples[1])]
-    kept = weight_samples(
-        samples, loss_type="grpo", batch_size=2, max_completion_length=16, skip_zero_advantages=False
+    (plan,) = micro_plans(
+        samples,
+        training={"per_device_train_batch_size": 2},
+        grpo={"loss_type": "grpo"},
+        acceleration={"skip_zero_advantages": False},
     )
-    (plan,) = plan_micro_batches(kept, max_sequences=2, pad_token_id=0)
     part = plan.build()
     assert part.input_ids.shape[0] == 1
     scale = step_scale(num_sequences=2, num_tokens=9, loss_type="grpo", batch_size=2)

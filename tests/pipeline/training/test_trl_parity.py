@@ -22,13 +22,13 @@ from pipeline.models.loading import load_model
 from pipeline.rollouts.advantages import group_advantages
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_model, make_samples, make_tokenizer, save_model
+from tests.pipeline.training.builders import LENGTHS
 
 BATCH = 4
 ACCUMULATION = 2
 MAX_COMPLETION = 16
 TEMPERATURE = 0.7
 CAP = 1.5
-LENGTHS = [(5, 9), (3, 16), (7, 1), (5, 4), (2, 12), (6, 6), (4, 3), (3, 8)]
 ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.9, 0.3, -0.2]
 
 

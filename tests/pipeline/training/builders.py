@@ -1,0 +1,88 @@
+"""What the tests of training share: batches, layouts, a full memory, and how near two gradients are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.messages import TrainingSample
+from pipeline.training.batching import MicroBatchPlan, StepPlanner
+from pipeline.training.layout_trial import Layout, LayoutTrial
+from pipeline.training.trainer import Trainer
+from tests.pipeline.tiny_model import make_config
+
+# (prompt, completion) lengths of eight samples; two of the advantages are zero.
+LENGTHS = [(5, 9), (3, 16), (7, 1), (5, 4), (2, 12), (6, 6), (4, 3), (3, 8)]
+ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.0, 0.3, -0.2]
+# The same in two groups of four, all with a signal.
+GROUP_LENGTHS = [(5, 9), (5, 12), (5, 4), (5, 6), (4, 12), (4, 6), (4, 3), (4, 8)]
+GROUP_ADVANTAGES = [1.2, -0.7, 0.1, 0.4, -1.5, 0.2, 0.3, -0.2]
+PADDED: Mapping[str, object] = {"token_packing": {"enabled": False}, "shared_prompt": False}
+
+
+def micro_plans(
+    samples: Sequence[TrainingSample],
+    *,
+    packs: bool = False,
+    shares_prompts: bool = False,
+    **sections: Mapping[str, object],
+) -> list[MicroBatchPlan]:
+    """The micro-batches of a trainer with ``make_config(**sections)`` and this layout."""
+    layouts = LayoutTrial([Layout(packs=packs, shares_prompts=shares_prompts)])
+    planner = StepPlanner(make_config(**sections), layouts, pad_token_id=0, num_ranks=1)
+    return planner.plan(planner.weighted(samples), planner.limit)
+
+
+def relative_error(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
+    assert ours.keys() == expected.keys()
+    a, b = (torch.cat([grads[name].flatten() for name in expected]) for grads in (ours, expected))
+    return float((a - b).norm() / b.norm())
+
+
+def assert_same(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Element by element, and not all of them zero."""
+    assert ours.keys() == expected.keys()
+    assert any(bool(value.abs().max() > 1e-4) for value in expected.values())
+    for name, value in expected.items():
+        torch.testing.assert_close(ours[name], value, atol=1e-6, rtol=1e-4, msg=name)
+
+
+def assert_each_near(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor], error: float = 1e-5) -> None:
+    """Parameter by parameter, by the norm of the difference."""
+    assert ours.keys() == expected.keys()
+    for name, value in expected.items():
+        assert float((ours[name] - value).norm()) <= error * float(value.norm()), name
+
+
+def gpu_fault() -> Exception:
+    return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+class FaultyAllocator:
+    """Fails in the forward or the backward of the first layer when more than ``max_tokens`` go through it.
+
+    In the backward all later layers have their gradients by then.
+    """
+
+    def __init__(
+        self, trainer: Trainer, max_tokens: int, where: str, fault: Callable[[], Exception] = gpu_fault
+    ) -> None:
+        self.sizes: list[int] = []
+        self.is_on = True
+        self.max_tokens = max_tokens
+        self._fault = fault
+        self._is_late = where == "backward"
+        layer: nn.Module = trainer._weights.compute_model.model.layers[0]
+        layer.register_forward_hook(self._check)
+
+    def _check(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        self.sizes.append(output.shape[0] * output.shape[1])
+        if self.is_on and self.sizes[-1] > self.max_tokens:
+            if not self._is_late:
+                raise self._fault()
+            output.register_hook(self._fail)  # type: ignore[no-untyped-call]
+
+    def _fail(self, gradient: Tensor) -> None:
+        raise self._fault()
