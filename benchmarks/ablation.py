@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ RESULT = RESULTS / "ablation_cpu.json"
 ALL, PLAIN = "all", "plain"
 # On in plain as well.
 _ALWAYS = ("bf16",)
+_FIGURES = ("alone: times plain", "left out: times all")
 # What a technique needs to have anything to do: key -> key.
 _NEEDS = {
     "in_flight": "asynchrony",
@@ -140,25 +141,28 @@ def ratios(runs: contest.Runs, name: str) -> list[float]:
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """The figures in Markdown: one line a technique, alone and left out."""
+    """Every technique in Markdown: class, source of the gain, and what it measured alone and left out."""
     runs, settings = result["runs"], result["settings"]
     told = ", ".join(
         f"{name} {statistics.median(run['speed']['samples_per_s'] for run in own):.2f} trained samples/s"
         for name in (ALL, PLAIN)
         if (own := contest.runs_of(runs, name).values())
     )
-    lines = [
-        [technique.name, technique.exactness, *cells]
-        for key, technique in BY_KEY.items()
-        if any(cells := _cells(runs, key))
-    ]
+    # Of the mode as it comes: what was run with other settings shows its figures all the same.
+    pending = {row.name for row in rows(settings["mode"], (), None)}
+    lines = []
+    for key, technique in BY_KEY.items():
+        switch, *_ = technique.off
+        name = f"{technique.name} (`{switch}`)"
+        lines.append(
+            [name, technique.exactness, technique.gain, *_cells(runs, key, pending), technique.guard]
+        )
     above = (
         f"{settings['model']}, mode {settings['mode']}, {settings['cores']} cores of "
         f"{result['hardware']['cpu']}; {settings['steps']} steps after {settings['warmup']}: {told}."
     )
-    return table_text(
-        ["technique", "exact?", "alone: times plain", "left out: times all"], lines, above=above
-    )
+    head = ["technique (setting)", "exact?", "where the gain comes from", *_FIGURES, "guard"]
+    return table_text(head, lines, above=above)
 
 
 def dropped_table(result: Mapping[str, Any]) -> str:
@@ -176,16 +180,17 @@ def dropped_table(result: Mapping[str, Any]) -> str:
     ]
     if not lines:
         return "Every technique that was measured is still there."
-    return table_text(["technique", "alone: times plain", "left out: times all"], lines)
+    return table_text(["technique", *_FIGURES], lines)
 
 
-def _cells(runs: contest.Runs, key: str) -> list[str]:
-    """Alone and left out, empty where it was not measured."""
+def _cells(runs: contest.Runs, key: str, pending: Collection[str] = ()) -> list[str]:
+    """Alone and left out; where it was not measured empty, or said of the rows that are ``pending``."""
     cells = []
     for name in (f"only-{key}", f"no-{key}"):
         values = ratios(runs, name)
         each = f" ({', '.join(f'{value:.2f}' for value in values)})" if len(values) > 1 else ""
-        cells.append(f"{statistics.median(values):.2f}{each}" if values else "")
+        missing = "not measured yet" if name in pending else ""
+        cells.append(f"{statistics.median(values):.2f}{each}" if values else missing)
     return cells
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,27 +63,6 @@ def proofs_table() -> str:
     return table_text(head, rows)
 
 
-def techniques_table() -> str:
-    """Every technique: class, source of the gain, and what it measured alone and left out."""
-    result = _result("ablation")
-    mode = result["settings"]["mode"] if result is not None else "aggressive"
-    # Of the mode as it comes: what the benchmark ran with other settings shows its figures all the same.
-    pending = {row.name for row in ablation.rows(mode, (), None)}
-    rows = []
-    for technique in TECHNIQUES:
-        switch, *_ = technique.off
-        measured = [_ratio(result, f"{row}-{technique.key}", pending) for row in ("only", "no")]
-        name = f"{technique.name} (`{switch}`)"
-        rows.append([name, technique.exactness, technique.gain, *measured, technique.guard])
-    head = ["technique (setting)", "exact?", "where the gain comes from", "alone", "left out", "guard"]
-    return table_text(head, rows)
-
-
-def _ratio(result: dict[str, Any] | None, row: str, pending: Set[str]) -> str:
-    values = ablation.ratios(result["runs"], row) if result is not None else []
-    return ", ".join(f"{value:.2f}" for value in values) or ("not measured yet" if row in pending else "")
-
-
 def dropped_table() -> str:
     """What was measured of techniques that are no longer there."""
     result = _result("ablation")
@@ -92,7 +71,6 @@ def dropped_table() -> str:
 
 DERIVED: Final[Mapping[str, Callable[[], str]]] = {
     "proofs": proofs_table,
-    "techniques": techniques_table,
     "dropped": dropped_table,
 }
 

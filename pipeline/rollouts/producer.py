@@ -4,9 +4,9 @@
                                                                   └─► no signal: replaced
                                                                   (pipeline.rollouts.gate)
 
-At first it hands in what a resume found scored. Then one loop issues draws as slots come free, those of one
-step whose answers are expected to be long first; each draw lives in an asyncio task of its own, so that
-groups overlap freely. Does not train and does not decide how old a sample may be (the buffer does).
+At first it hands in what a resume found scored. Then one loop issues draws as slots come free; each draw
+lives in an asyncio task of its own, so that groups overlap freely. Does not train and does not decide how old
+a sample may be (the buffer does).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from pipeline.record.draw_states import DrawState
 from pipeline.record.ledger import GUARD
 from pipeline.record.ledger_rows import Draw
 from pipeline.record.metrics import StageTimer
+from pipeline.rollouts.aborts import AbortAccount, AbortBalance
 from pipeline.rollouts.buffer import RolloutBuffer, Slot
 from pipeline.rollouts.draws import DrawAccount, request_id
 from pipeline.rollouts.gate import SignalGate
-from pipeline.rollouts.lengths import AbortAccount, AbortBalance, ExpectedLengths
 from rewards.result import RewardResult
 
 # So many groups in a row without a usable score mean that scoring is broken, not the answers.
@@ -52,7 +52,7 @@ class RolloutProducer:
     Issues the groups of the steps after ``first_step``, which is done, up to ``training.max_steps``.
     ``prompt_ids`` maps a task to its encoded prompt. With ``async_rewards`` a completion is scored as soon as
     it is finished, otherwise when its whole group is. With ``early_abort`` completions that can no longer
-    compile are ended, as long as that pays (pipeline.rollouts.lengths).
+    compile are ended, as long as that pays (pipeline.rollouts.aborts).
     Groups that ``gate`` holds are replaced.
     """
 
@@ -85,7 +85,6 @@ class RolloutProducer:
         self._slot_deadline_s = _slot_deadline_s(config.runtime)
         self._balance = AbortBalance(self._prefill) if config.acceleration.early_abort.enabled else None
         self._ledger = context.ledger
-        self._long_tails = config.acceleration.long_tails
         self._last_step = config.training.max_steps - 1
         self._num_issued = 0
         self._num_lost = 0
@@ -95,7 +94,6 @@ class RolloutProducer:
         self._num_failed_in_row = 0
         self._gate = gate
         self._running: dict[int, asyncio.Task[None]] = {}  # draw_id -> its work
-        self._lengths = ExpectedLengths()
         self.aborts = AbortAccount()
         self.generation_timer = StageTimer()
         buffer.when_too_old(self._requeue)
@@ -114,8 +112,7 @@ class RolloutProducer:
                 while self._num_issued >= self._num_wanted:
                     self._more_wanted.clear()
                     await self._more_wanted.wait()
-                first = await self._buffer.acquire_slot(self._slot_deadline_s)
-                self._issue(self._slots_of_step(first))
+                self._issue(await self._buffer.acquire_slot(self._slot_deadline_s))
         except Exception as error:
             self._buffer.fail(_describe(error))
             raise
@@ -143,10 +140,7 @@ class RolloutProducer:
 
     def _restore(self) -> None:
         """Hand in what was scored before a resume; it counts as issued, as it was."""
-        for group in self._draws.restore(self._buffer.restore):
-            self._num_issued += 1
-            lengths = [len(rollout.completion.token_ids) for rollout in group.rollouts]
-            self._lengths.record(group.task.task_id, len(group.rollouts[0].prompt_ids), lengths)
+        self._num_issued += len(self._draws.restore(self._buffer.restore))
 
     def _requeue(self, group: RolloutGroup) -> None:
         """Issue a draw once more whose group came too old; the buffer calls this."""
@@ -159,34 +153,14 @@ class RolloutProducer:
         self._num_lost += 1
         self._more_wanted.set()
 
-    def _slots_of_step(self, first: Slot) -> list[Slot]:
-        """``first`` and what else can be had at once of the groups of the same step."""
-        num_left = self._groups_per_step - (self._num_issued - self._num_lost) % self._groups_per_step
-        slots = [first]
-        while len(slots) < min(num_left, self._num_wanted - self._num_issued):
-            slot = self._buffer.take_slot()
-            if slot is None:
-                break
-            slots.append(slot)
-        return slots
-
-    def _issue(self, slots: Sequence[Slot]) -> None:
-        """Draw a task for each slot and send them off; the draws do not depend on the order of dispatch."""
-        draws: list[tuple[Draw, Task]] = []
-        for slot in slots:
-            draw, task = self._draws.next(self._next_step(), slot.policy_version)
-            self._num_issued += 1
-            self._buffer.issue(slot, draw.draw_id)
-            draws.append((draw, task))
-        if self._long_tails.longest_first:
-            draws.sort(key=lambda draw: self._expected_length(draw[1]), reverse=True)
-        for draw, task in draws:
-            running = asyncio.create_task(self._collect(draw, task), name=f"draw {draw.draw_id}")
-            self._running[draw.draw_id] = running
-            running.add_done_callback(partial(self._finished, draw.draw_id))
-
-    def _expected_length(self, task: Task) -> float:
-        return self._lengths.expect(task.task_id, len(self._prompt_ids(task)))
+    def _issue(self, slot: Slot) -> None:
+        """Draw a task for ``slot`` and send it off."""
+        draw, task = self._draws.next(self._next_step(), slot.policy_version)
+        self._num_issued += 1
+        self._buffer.issue(slot, draw.draw_id)
+        running = asyncio.create_task(self._collect(draw, task), name=f"draw {draw.draw_id}")
+        self._running[draw.draw_id] = running
+        running.add_done_callback(partial(self._finished, draw.draw_id))
 
     def _next_step(self) -> int:
         """The step that the next draw is meant for; it may come to be trained on by another."""
@@ -237,7 +211,6 @@ class RolloutProducer:
             self._timeline.note(
                 GENERATION, task.task_id, asked_s, draw_id=draw.draw_id, num_tokens=num_tokens
             )
-            self._lengths.record(task.task_id, len(prompt_ids), [len(c.token_ids) for c in completions])
             if not self._score_each:
                 scores = [self._start_scoring(draw.draw_id, task, one, scoring) for one in completions]
             results = await asyncio.gather(*scores)
