@@ -24,7 +24,7 @@ from benchmarks.train_step.job import BatchSpec, StepJob
 from configs.schema import ModelConfig
 from pipeline.messages import TrainBatch, TrainingSample
 from pipeline.models.find import resolve_model
-from pipeline.rollouts.advantages import group_advantages
+from pipeline.rollouts.batch import group_advantages
 
 # hidden size, intermediate size, layers, heads; 2 key and value heads, tied embeddings.
 Geometry = tuple[int, int, int, int]

@@ -18,7 +18,7 @@ other weights their groups may have signal, and the sampler has to hear of them 
 by the sampler a second time: see Ledger.sampler_calls. These are the moves ``RESUMED`` of
 pipeline.record.draw_states.
 
-The table ``gated`` holds the draws that were replaced for want of signal (pipeline.rollouts.gate decides
+The table ``gated`` holds the draws that were replaced for want of signal (pipeline.rollouts.draws decides
 which); it is here since a resume alone must undo it.
 """
 

@@ -42,15 +42,17 @@ class AbortAccount:
         self._num_aborted = 0
         self._num_tokens_saved = 0.0
 
-    def record(self, completion: Completion) -> None:
-        """Count one completion."""
+    def record(self, completion: Completion) -> float:
+        """Count one completion; the tokens that ending it has saved."""
         length = len(completion.token_ids)
         if completion.finish_reason != "abort":
             self._lengths.append(length)
-            return
-        self._num_aborted += 1
+            return 0.0
         left = [other - length for other in self._lengths if other > length]
-        self._num_tokens_saved += statistics.fmean(left) if left else 0.0
+        num_saved = statistics.fmean(left) if left else 0.0
+        self._num_aborted += 1
+        self._num_tokens_saved += num_saved
+        return num_saved
 
     def drain(self) -> AbortCounts:
         """Since the last ``drain()``."""
@@ -89,8 +91,7 @@ class AbortBalance:
         """
         if not self.pays:
             return None
-        self._saved.record(completion)
-        self._saved_s += self._saved.drain().num_tokens_saved * token_s
+        self._saved_s += self._saved.record(completion) * token_s
         if self._num_seen % self._every == 0:
             self._cost_s += self._every * self._watch(completion)
         self._num_seen += 1

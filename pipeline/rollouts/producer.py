@@ -2,7 +2,7 @@
 
     buffer.acquire_slot ─► draws.next ─► generator ─► scorer ─► draws.close_group ─► buffer.put
                                                                   └─► no signal: replaced
-                                                                  (pipeline.rollouts.gate)
+                                                                  (pipeline.rollouts.draws)
 
 At first it hands in what a resume found scored. Then one loop issues draws as slots come free; each draw
 lives in an asyncio task of its own, so that groups overlap freely. Does not train and does not decide how old
@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from configs.schema import RuntimeConfig
 from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.generation.generator import Generator, GeneratorError
@@ -30,8 +29,7 @@ from pipeline.record.ledger_rows import Draw
 from pipeline.record.metrics import StageTimer
 from pipeline.rollouts.aborts import AbortAccount, AbortBalance
 from pipeline.rollouts.buffer import RolloutBuffer, Slot
-from pipeline.rollouts.draws import DrawAccount, request_id
-from pipeline.rollouts.gate import SignalGate
+from pipeline.rollouts.draws import DrawAccount, SignalGate, request_id
 from rewards.result import RewardResult
 
 # So many groups in a row without a usable score mean that scoring is broken, not the answers.
@@ -82,7 +80,11 @@ class RolloutProducer:
         self._first_step = first_step
         self._prefill = config.generation.assistant_prefill
         self._score_each = config.acceleration.async_rewards.enabled
-        self._slot_deadline_s = _slot_deadline_s(config.runtime)
+        # For the next slot: a step, its weights, and the restart of a generator in between.
+        runtime = config.runtime
+        self._slot_deadline_s = (
+            runtime.train_step_timeout_s + runtime.weight_update_timeout_s + runtime.startup_timeout_s
+        )
         self._balance = AbortBalance(self._prefill) if config.acceleration.early_abort.enabled else None
         self._ledger = context.ledger
         self._last_step = config.training.max_steps - 1
@@ -107,7 +109,8 @@ class RolloutProducer:
         buffer, and raised here.
         """
         try:
-            self._restore()
+            # What was scored before a resume counts as issued, as it was.
+            self._num_issued += len(self._draws.restore(self._buffer.restore))
             while True:
                 while self._num_issued >= self._num_wanted:
                     self._more_wanted.clear()
@@ -132,15 +135,6 @@ class RolloutProducer:
             self._draws.drop(draw_id, reason)
         self._draws.drop_waiting(reason)
         self._num_wanted = self._num_issued
-
-    @property
-    def at_work(self) -> tuple[int, ...]:
-        """The draws that are generating or scoring, by number."""
-        return tuple(sorted(self._running))
-
-    def _restore(self) -> None:
-        """Hand in what was scored before a resume; it counts as issued, as it was."""
-        self._num_issued += len(self._draws.restore(self._buffer.restore))
 
     def _requeue(self, group: RolloutGroup) -> None:
         """Issue a draw once more whose group came too old; the buffer calls this."""
@@ -262,11 +256,6 @@ class RolloutProducer:
             raise StageError(
                 f"{MAX_FAILED_GROUPS} groups in a row could not be scored; the last reason: {detail}"
             )
-
-
-def _slot_deadline_s(runtime: RuntimeConfig) -> float:
-    """For the next slot: a step, its weights, and the restart of a generator in between."""
-    return runtime.train_step_timeout_s + runtime.weight_update_timeout_s + runtime.startup_timeout_s
 
 
 def _describe(error: BaseException) -> str:

@@ -22,8 +22,7 @@ from pipeline.evaluation.inloop import InLoopEvaluation
 from pipeline.host.stopping import StoppedError
 from pipeline.record.context import Context
 from pipeline.rollouts.buffer import RolloutBuffer
-from pipeline.rollouts.draws import DrawAccount
-from pipeline.rollouts.gate import SignalGate, max_gated
+from pipeline.rollouts.draws import DrawAccount, SignalGate, max_gated
 from pipeline.rollouts.producer import RolloutProducer
 from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import GroupBasis

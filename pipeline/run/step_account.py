@@ -27,7 +27,7 @@ from pipeline.messages import StepResult
 from pipeline.record.context import Context
 from pipeline.record.ledger import GUARD
 from pipeline.record.metrics import MetricsWriter, StepRate, log_samples
-from pipeline.rollouts.gate import SignalGate
+from pipeline.rollouts.draws import SignalGate
 from pipeline.rollouts.producer import RolloutProducer
 from pipeline.run.step_feed import FedStep
 from rewards.pool import RewardPool

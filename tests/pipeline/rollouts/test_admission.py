@@ -61,7 +61,7 @@ class Play:
                 continue
             self.num_made_again += len(taken.too_old)
             return taken.groups
-        raise AssertionError(f"nothing moves: {self.buffer.counts}")
+        raise AssertionError(f"nothing moves: {self.buffer.states}")
 
     def some_events(self) -> None:
         for _ in range(self.rng.choice((0, 1, 8))):
@@ -70,7 +70,7 @@ class Play:
     def event(self) -> None:
         """A slot is used, a group finishes, or a draw fails."""
         slot = self.buffer.take_slot() if self.rng.random() < 0.5 else None
-        assert self.buffer.counts.in_use <= self.per_step * (self.max_staleness + 1)
+        assert self.buffer.in_use <= self.per_step * (self.max_staleness + 1)
         if slot is not None:
             draw_id = self.again.pop(0) if self.again else self.next_draw
             self.next_draw += draw_id == self.next_draw

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pipeline.rollouts.advantages import group_advantages
+from pipeline.rollouts.batch import group_advantages
 
 
 def test_a_group_is_centred_and_scaled_by_its_unbiased_deviation() -> None:

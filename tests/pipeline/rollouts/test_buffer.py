@@ -41,7 +41,7 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 async def slots(buffer: RolloutBuffer) -> list[Slot]:
     """All slots that are free now."""
     taken = []
-    while buffer.counts.in_use < buffer.num_slots:
+    while buffer.in_use < buffer.num_slots:
         taken.append(await buffer.acquire_slot(1))
     return taken
 
@@ -217,7 +217,7 @@ def test_groups_of_before_a_resume_are_restored_while_all_can_be_trained_in_time
         assert not buffer.restore(group(4, version=4)), "step 6 takes two, and step 7 takes none of 4"
         assert buffer.restore(group(5, version=5)) and buffer.restore(group(6, version=5))
         assert not buffer.restore(group(7, version=5)), "there are no more slots"
-        assert buffer.counts.in_use == buffer.num_slots == 4
+        assert buffer.in_use == buffer.num_slots == 4
         assert [g.draw_id for g in (await buffer.take(2, 5, 1)).groups] == [2, 3]
 
     run(body())
@@ -230,7 +230,7 @@ def test_who_requeues_draws_hears_of_a_group_at_once() -> None:
         buffer.when_too_old(lambda one: heard.append(one.draw_id))
         await issue(buffer, 1, 2, 3, 4)
         put(buffer, group(1, version=3))
-        assert heard == [1] and buffer.counts.in_use == 3
+        assert heard == [1] and buffer.in_use == 3
         put(buffer, group(2, version=5))
         put(buffer, group(3, version=5))
         put(buffer, group(4, version=4))  # older than its slot: it is not first in line
@@ -263,7 +263,7 @@ def test_in_turn_or_not_every_step_gets_its_groups_and_none_is_too_old(seed: int
                     buffer.issue(slot, next_draw)
                     at_work[next_draw] = slot.policy_version
                     next_draw += 1
-                assert buffer.counts.in_use <= per_step * (staleness + 1)
+                assert buffer.in_use <= per_step * (staleness + 1)
                 try:
                     taken = await buffer.take(per_step, version, 0.0)
                     break

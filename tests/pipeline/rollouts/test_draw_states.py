@@ -124,9 +124,9 @@ class Walk:
         assert waiting == sorted(
             draw_id for draw_id, state in without.items() if state is DrawState.ISSUED
         ), "what is to be made again waits for a slot, once"
-        assert self.run.producer.at_work == tuple(
-            sorted(draw_id for draw_id, state in held.items() if state in AT_WORK)
-        )
+        assert set(self.run.producer._running) == {
+            draw_id for draw_id, state in held.items() if state in AT_WORK
+        }
 
     async def play(self) -> None:
         producing = asyncio.create_task(self.run.producer.run())

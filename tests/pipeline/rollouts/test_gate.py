@@ -18,9 +18,9 @@ from pipeline.messages import Gated, GenerationRequest, RolloutGroup, is_flat
 from pipeline.record.audit import audit
 from pipeline.record.draw_states import DrawState
 from pipeline.record.metrics import read_metrics
-from pipeline.rollouts.advantages import group_advantages
+from pipeline.rollouts.batch import group_advantages
 from pipeline.rollouts.buffer import RolloutBuffer
-from pipeline.rollouts.gate import SignalGate, max_gated
+from pipeline.rollouts.draws import SignalGate, max_gated
 from rewards.result import RewardResult
 from tests.pipeline.fake_stages import (
     GROUPS_PER_STEP,
