@@ -112,7 +112,6 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     store = contest.open_store(given, "ablation")
     return contest.hold(
         store,
-        contest.terms_of(given),
         entries,
         lambda entry, folder: {"technique": chosen[entry.contender.name].technique},
         given,

@@ -50,7 +50,6 @@ _REPORTED = ("rollout/zero_signal_share", "rollout/pass_rate", "rollout/reward_m
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet, a seed of all arms after the other."""
-    terms = contest.terms_of(given)
     entries = [
         contest.Entry(
             contender=contender(arm, given.mode),
@@ -62,12 +61,10 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         for seed in given.seeds
         for arm in given.arms
     ]
-
     return contest.hold(
         contest.open_store(given, "curriculum"),
-        terms,
         entries,
-        lambda entry, folder: {"curve": contest.curve_of(folder, terms, given), **_draws(folder)},
+        lambda entry, folder: {"curve": contest.curve_of(folder, given), **_draws(folder)},
         given,
     )
 

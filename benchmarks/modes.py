@@ -39,7 +39,6 @@ CONTENDERS: Mapping[str, Contender] = {
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet."""
-    terms = contest.terms_of(given)
     entries = [
         whole_run(name, repeat, given.seed + repeat, given, num_tail=_steps_ahead(name, given))
         for name, repeat in contest.in_turns(given.only, given.repeats)
@@ -50,9 +49,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             raise ValueError(f"--steps {given.steps}: {name} has {num} steps that are not counted")
     return contest.hold(
         contest.open_store(given, "modes"),
-        terms,
         entries,
-        lambda entry, folder: {"curve": contest.curve_of(folder, terms, given) if given.curve else []},
+        lambda entry, folder: {"curve": contest.curve_of(folder, given) if given.curve else []},
         given,
     )
 

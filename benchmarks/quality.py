@@ -55,7 +55,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         }
 
     entries = [whole_run(name, seed, seed, given) for seed in given.seeds for name in given.only]
-    return contest.hold(store, terms, entries, record, given)
+    return contest.hold(store, entries, record, given)
 
 
 def difference(left: Sequence[Counts], right: Sequence[Counts]) -> Estimate:

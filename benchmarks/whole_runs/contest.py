@@ -25,6 +25,7 @@ from benchmarks.report import (
     end_on_sigterm,
     make_parser,
     own_cores,
+    write_result,
 )
 from benchmarks.whole_runs.training_run import (
     Contender,
@@ -41,7 +42,6 @@ from benchmarks.whole_runs.training_run import (
 )
 from configs.load import load_config
 from configs.schema import Config
-from pipeline.host.files import write_text_atomically
 
 BASE = "base"  # the model as it was, before any training
 _PACKAGES = ("torch", "transformers", "trl", "ray")
@@ -110,8 +110,7 @@ class ResultStore:
     def add(self, key: str, record: Mapping[str, Any]) -> None:
         """Keep ``record``; it is on disk when this returns."""
         self._runs[key] = dict(record)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(self.path, json.dumps(self.result(), indent=1) + "\n")
+        write_result(self.path, self.result())
 
     def result(self) -> dict[str, Any]:
         """All of it."""
@@ -138,7 +137,6 @@ def in_turns(names: Sequence[str], num_repeats: int) -> list[tuple[str, int]]:
 
 def hold(
     store: ResultStore,
-    terms: Terms,
     entries: Iterable[Entry],
     measure: Callable[[Entry, Path], Mapping[str, Any]],
     given: argparse.Namespace,
@@ -151,7 +149,7 @@ def hold(
         if given.limit is not None and num_done >= given.limit:
             break
         folder = train(
-            entry.contender, terms, name=entry.run_name, num_steps=entry.num_steps, seed=entry.seed
+            entry.contender, terms_of(given), name=entry.run_name, num_steps=entry.num_steps, seed=entry.seed
         )
         drop_optimiser_states(folder)
         watched = watched_of(folder)
@@ -206,10 +204,10 @@ def speed_ratios(runs: Runs, name: str, against: str) -> list[float]:
     ]
 
 
-def curve_of(folder: Path, terms: Terms, given: argparse.Namespace) -> list[dict[str, Any]]:
+def curve_of(folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
     """Pass rate over steps and training time; the first point is the model as it was."""
     model = load_config(folder / "config.yaml").model.name
-    measurement = measurement_of(given)
+    measurement, terms = measurement_of(given), terms_of(given)
     base = pass_rates(model, measurement, terms, name=BASE)
     points = [{"step": 0, "time_s": 0.0, **pass_at_1(base)}]
     for step, path in checkpoints(folder).items():
