@@ -32,6 +32,7 @@ from pipeline.record.draw_states import (
 from pipeline.rollouts.producer import make_group
 from rewards.result import RewardResult
 from tests.pipeline.fake_stages import GROUPS_PER_STEP, NUM_GENERATIONS, TASKS, FakeRun, make_config, scored
+from tests.pipeline.rollouts.groups import completion
 
 NUM_STEPS = 4
 AT_WORK = (DrawState.GENERATING, DrawState.SCORING)
@@ -249,18 +250,6 @@ class Walk:
             before = stored[draw_id]
             assert state is before or state in RESUMED[before], (draw_id, before, state)
         assert audit(self.run.folder.path).violations == ()
-
-
-def completion(index: int, version: int) -> Completion:
-    return Completion(
-        index=index,
-        token_ids=(7, 8),
-        logprobs=(-0.5, -0.25),
-        text=f"answer {index}",
-        finish_reason="stop",
-        min_policy_version=version,
-        max_policy_version=version,
-    )
 
 
 def group_of(draw_id: int) -> RolloutGroup:
