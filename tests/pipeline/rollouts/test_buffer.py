@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 
@@ -186,45 +185,3 @@ async def test_who_requeues_draws_hears_of_a_group_at_once() -> None:
     assert heard == [1, 4]
     with pytest.raises(TimeoutError, match="draws 4 came too old and were requeued"):
         await buffer.take(1, 6, 0.01)
-
-
-@pytest.mark.parametrize("seed", range(30))
-async def test_in_turn_or_not_every_step_gets_its_groups_and_none_is_too_old(seed: int) -> None:
-    """Random orders of finishing and dropping, with turns that begin and end at random steps."""
-    rng = random.Random(seed)
-    per_step, staleness, num_steps = rng.randint(1, 3), rng.randint(0, 3), 24
-
-    buffer = RolloutBuffer(groups_per_step=per_step, max_staleness=staleness)
-    at_work: dict[int, int] = {}
-    next_draw, in_turn_since = 0, None
-    for version in range(num_steps):
-        if rng.random() < 0.2:
-            in_turn_since = version if in_turn_since is None else None
-            buffer.alternate(in_turn_since is not None)
-        while True:
-            while (slot := buffer.take_slot()) is not None:
-                buffer.issue(slot, next_draw)
-                at_work[next_draw] = slot.policy_version
-                next_draw += 1
-            assert buffer.in_use <= per_step * (staleness + 1)
-            try:
-                taken = await buffer.take(per_step, version, 0.0)
-                break
-            except TimeoutError:
-                assert at_work, "nothing is at work and the step has not got its groups"
-                finished = rng.choice(sorted(at_work))
-                if rng.random() < 0.1:
-                    buffer.release(finished, DrawState.DROPPED)
-                    del at_work[finished]
-                else:
-                    put(buffer, group(finished, at_work.pop(finished)))
-        assert not taken.too_old
-        assert all(
-            version - rollout.completion.min_policy_version <= staleness
-            for one in taken.groups
-            for rollout in one.rollouts
-        )
-        if in_turn_since is not None and version > in_turn_since + staleness + 2:
-            assert not at_work and buffer.take_slot() is None, "in turn nothing is generated beside"
-        buffer.trained(version + 1)
-        buffer.weights_loaded(version + 1)
