@@ -18,7 +18,6 @@ import argparse
 import statistics
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +44,8 @@ _NEEDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One configuration; ``settings`` is what it changes of the mode."""
-
-    name: str
-    technique: str
-    settings: Mapping[str, Scalar]
-
-
-def rows(mode: str, shared: Sequence[str], config: Path | None) -> list[Row]:
-    """The rows for ``mode`` with the settings that all runs share."""
+def rows(mode: str, shared: Sequence[str], config: Path | None) -> dict[str, Mapping[str, Scalar]]:
+    """By name, what each row for ``mode`` changes of it, with the settings that all runs share."""
     full = load_config(config, mode, shared)
     every_off = {
         path: value
@@ -63,21 +53,19 @@ def rows(mode: str, shared: Sequence[str], config: Path | None) -> list[Row]:
         if technique.key not in _ALWAYS
         for path, value in technique.off.items()
     }
-    found = [
-        Row(name=ALL, technique="", settings={}),
-        Row(name=PLAIN, technique="", settings=every_off),
-    ]
-    for technique in TECHNIQUES:
-        name = technique.name
+    found: dict[str, Mapping[str, Scalar]] = {ALL: {}, PLAIN: every_off}
+    for key, technique in BY_KEY.items():
         if technique.is_on(full) and technique.idle(full) is None:
-            found.append(Row(name=f"no-{technique.key}", technique=name, settings=technique.off))
-        if (
-            technique.key not in (*_NEEDS, *_ALWAYS)
-            and technique.idle(_with(mode, shared, config, technique.on)) is None
-        ):
-            alone = {**every_off, **technique.on}
-            found.append(Row(name=f"only-{technique.key}", technique=name, settings=alone))
+            found[f"no-{key}"] = technique.off
+        acts_alone = technique.idle(_with(mode, shared, config, technique.on)) is None
+        if key not in (*_NEEDS, *_ALWAYS) and acts_alone:
+            found[f"only-{key}"] = {**every_off, **technique.on}
     return found
+
+
+def _key(row: str) -> str:
+    """The technique that ``row`` is about; nothing of ALL and PLAIN."""
+    return row.partition("-")[2]
 
 
 def _with(mode: str, shared: Sequence[str], file: Path | None, values: Mapping[str, Scalar]) -> Config:
@@ -91,15 +79,18 @@ def _assignments(values: Mapping[str, Scalar]) -> list[str]:
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet."""
     file = contest.config_file(given)
-    chosen = {row.name: row for row in rows(given.mode, given.set, file) if _is_chosen(row, given.only)}
-    num_tails = {
-        name: contest.steps_ahead(_with(given.mode, given.set, file, row.settings))
-        for name, row in chosen.items()
+    chosen = {
+        name: settings
+        for name, settings in rows(given.mode, given.set, file).items()
+        if given.only is None or _key(name) in ("", *given.only)
     }
-
+    num_tails = {
+        name: contest.steps_ahead(_with(given.mode, given.set, file, settings))
+        for name, settings in chosen.items()
+    }
     entries = [
         contest.Entry(
-            contender=_contender(chosen[name], given.mode),
+            contender=_contender(name, chosen[name], given.mode),
             number=repeat,
             run_name=f"ablation-{given.mode}-{name}-{repeat}",
             num_steps=given.warmup + given.steps + num_tails[name],
@@ -109,24 +100,18 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         )
         for name, repeat in contest.in_turns(list(chosen), given.repeats)
     ]
-    store = contest.open_store(given, "ablation")
+    name_of = {key: technique.name for key, technique in BY_KEY.items()}
     return contest.hold(
-        store,
+        contest.open_store(given, "ablation"),
         entries,
-        lambda entry, folder: {"technique": chosen[entry.contender.name].technique},
+        lambda entry, folder: {"technique": name_of.get(_key(entry.contender.name), "")},
         given,
     )
 
 
-def _is_chosen(row: Row, only: Sequence[str] | None) -> bool:
-    return only is None or row.name in (ALL, PLAIN) or row.name.partition("-")[2] in only
-
-
-def _contender(row: Row, mode: str) -> Contender:
-    arguments = [word for text in _assignments(row.settings) for word in ("--set", text)]
-    return Contender(
-        name=row.name, command="train_accelerated", arguments=("--speedup-mode", mode, *arguments)
-    )
+def _contender(name: str, settings: Mapping[str, Scalar], mode: str) -> Contender:
+    arguments = [word for text in _assignments(settings) for word in ("--set", text)]
+    return Contender(name=name, command="train_accelerated", arguments=("--speedup-mode", mode, *arguments))
 
 
 def against(name: str) -> str:
@@ -148,7 +133,7 @@ def table(result: Mapping[str, Any]) -> str:
         if (own := contest.runs_of(runs, name).values())
     )
     # Of the mode as it comes: what was run with other settings shows its figures all the same.
-    pending = {row.name for row in rows(settings["mode"], (), None)}
+    pending = rows(settings["mode"], (), None)
     lines = []
     for key, technique in BY_KEY.items():
         switch, *_ = technique.off
@@ -167,11 +152,7 @@ def table(result: Mapping[str, Any]) -> str:
 def dropped_table(result: Mapping[str, Any]) -> str:
     """What was measured of techniques that are no longer there, in Markdown."""
     runs = result["runs"]
-    names = {
-        key.rpartition("/")[0].partition("-")[2]: run["technique"]
-        for key, run in runs.items()
-        if run["technique"]
-    }
+    names = {_key(key.rpartition("/")[0]): run["technique"] for key, run in runs.items() if run["technique"]}
     lines = [
         [name, *_cells(runs, key)]
         for key, name in names.items()

@@ -1,6 +1,6 @@
 """How fast completions are written: our engine with each way of drafting, vLLM's own defaults, Transformers.
 
-    python -m benchmarks.generation --threads 2 --repeats 5 --json benchmarks/results/generation_cpu.json
+    python -m benchmarks.generation --threads 2 --repeats 5 --output benchmarks/results/generation_cpu.json
 
 Every contender is a process of its own, all pinned to the same cores; one works at a time. In each round
 all of them write the same number of completions for the same ladder tasks, twice: in the first pass the
@@ -241,33 +241,22 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser = make_parser(__doc__)
     names = [*_OWN, *_RIVALS]
     parser.add_argument("--threads", type=int, default=2, help="cores, the first that this process may use")
-    parser.add_argument("--batch", type=_numbers, default=[1, 4, 16, 64], help="sequences in flight: 1,4")
+    parser.add_argument("--batch", nargs="+", type=int, default=[1, 4, 16, 64], help="sequences in flight")
     parser.add_argument("--repeats", type=int, default=3, help="rounds, each with new tasks")
     parser.add_argument("--length", type=int, default=128, help="tokens of a completion at most")
     parser.add_argument("--model", default="smollm2-135m-instruct")
     parser.add_argument("--draft-model", help="folder of a smaller model; without one draft is left out")
     parser.add_argument("--draft-layers", type=int, help="draft with the model's own first layers")
-    parser.add_argument("--contenders", type=lambda text: text.split(","), help=f"of {','.join(names)}")
-    parser.add_argument("--json", dest="output", type=Path, help="the same as --output")
+    parser.add_argument("--contenders", nargs="+", choices=names, help="default: all that can run")
     given = parser.parse_args(arguments)
+    has_draft = bool(given.draft_model or given.draft_layers)
     if given.contenders is None:
-        given.contenders = [name for name in names if name != "draft" or _has_draft(given)]
-    unknown = [name for name in given.contenders if name not in names]
-    if unknown:
-        parser.error(f"--contenders: {', '.join(unknown)}: choose from {', '.join(names)}")
-    if "draft" in given.contenders and not _has_draft(given):
+        given.contenders = [name for name in names if name != "draft" or has_draft]
+    if "draft" in given.contenders and not has_draft:
         parser.error("--contenders: draft needs --draft-model or --draft-layers")
     check_at_least_one(parser, given, ("threads", "repeats", "length", "batch"))
     check_cores(parser, given.threads, "--threads")
     return given
-
-
-def _has_draft(given: argparse.Namespace) -> bool:
-    return bool(given.draft_model or given.draft_layers)
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
 
 
 def main() -> None:

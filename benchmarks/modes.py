@@ -125,9 +125,7 @@ def _row(name: str, own: Sequence[Mapping[str, Any]], times: str, target: float)
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
     parser = contest.options(__doc__, RESULT)
-    parser.add_argument(
-        "--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), help="default: all"
-    )
+    contest.add_only_option(parser, CONTENDERS)
     parser.add_argument("--repeats", type=int, default=2, help="runs of each contender (%(default)s)")
     parser.add_argument("--warmup", type=int, default=12, help="steps that are not counted (%(default)s)")
     parser.add_argument("--curve", action="store_true", help="measure the checkpoints")

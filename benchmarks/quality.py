@@ -124,9 +124,7 @@ def table(result: Mapping[str, Any]) -> str:
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
     parser = contest.options(__doc__, RESULT)
-    parser.add_argument(
-        "--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), help="default: all"
-    )
+    contest.add_only_option(parser, CONTENDERS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="of the runs")
     contest.add_measured_options(parser)
     return contest.parsed(parser, arguments)

@@ -261,6 +261,11 @@ def options(description: str | None, result: Path) -> argparse.ArgumentParser:
     return parser
 
 
+def add_only_option(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
+    """Which of the contenders ``names`` run."""
+    parser.add_argument("--only", nargs="+", choices=(*names,), default=[*names], help="default: all")
+
+
 def add_measured_options(parser: argparse.ArgumentParser, *, save_every: int = 12) -> None:
     """The options of contests that measure what whole runs have learnt."""
     parser.add_argument("--steps", type=int, default=36, help="optimiser steps of each run (%(default)s)")

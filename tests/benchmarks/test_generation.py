@@ -33,7 +33,7 @@ def test_every_contender_runs_but_draft_without_a_model() -> None:
     assert given.batch == [1, 4, 16, 64]
     assert "draft" not in given.contenders
     assert {"plain", "ngram", "history", "dynamic", "vllm_defaults", "transformers"} == set(given.contenders)
-    with_draft = parse_arguments(["--threads", "1", "--draft-model", "tiny", "--json", "out.json"])
+    with_draft = parse_arguments(["--threads", "1", "--draft-model", "tiny", "--output", "out.json"])
     assert "draft" in with_draft.contenders
     assert with_draft.output.name == "out.json"
 
@@ -41,7 +41,7 @@ def test_every_contender_runs_but_draft_without_a_model() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--contenders", "plain,magic"], "magic: choose from plain"),
+        (["--contenders", "plain", "magic"], "invalid choice: 'magic'"),
         (["--contenders", "draft"], "draft needs --draft-model"),
         (["--batch", "0"], "at least 1"),
         (["--threads", "4096"], "this process may use"),

@@ -234,13 +234,13 @@ def test_a_difference_between_trainers_is_seen_and_noise_is_not() -> None:
 
 @pytest.mark.parametrize("mode", ["conservative", "balanced", "aggressive"])
 def test_an_ablation_has_a_row_for_every_technique_that_acts(mode: str) -> None:
-    found = {row.name: row for row in ablation.rows(mode, (), None)}
+    found = ablation.rows(mode, (), None)
     assert {"all", "plain", "no-packing", "only-packing", "only-early_abort"} <= set(found)
     assert ("no-early_abort" in found) == (mode == "aggressive")
     assert "only-in_flight" not in found and "only-bf16" not in found
-    plain = ablation._with(mode, (), None, found["plain"].settings)
+    plain = ablation._with(mode, (), None, found["plain"])
     assert [key for key, technique in BY_KEY.items() if technique.is_on(plain)] == ["bf16"]
-    alone = ablation._with(mode, (), None, found["only-packing"].settings)
+    alone = ablation._with(mode, (), None, found["only-packing"])
     assert [key for key, technique in BY_KEY.items() if technique.is_on(alone)] == ["packing", "bf16"]
     assert ablation.against("no-packing") == "all" and ablation.against("only-packing") == "plain"
 
