@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from pipeline.errors import StageError
 from pipeline.processes.local import LocalProcess
 
 
-class Worker(contextlib.AbstractContextManager["Worker"]):
+class Worker:
     """See pipeline.processes.local.LocalProcess; ``name`` is what errors call it."""
 
     def __init__(
@@ -27,6 +26,9 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             raise RuntimeError(f"{self.name}: not done within {deadline_s:g} s") from error
         except StageError as error:
             raise RuntimeError(f"{self.name}: the worker failed:\n{error}") from error
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *exception: object) -> None:
         self._process.kill()

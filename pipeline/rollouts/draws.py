@@ -73,8 +73,8 @@ class DrawAccount:
             self._waiting.append(draw)
         return accepted
 
-    def close_group(self, group: RolloutGroup, gate_step: int | None = None) -> bool:
-        """Enter a scored group; False for one that has no statistics: fewer than two real scores.
+    def close_group(self, group: RolloutGroup, gate_step: int | None = None) -> str | None:
+        """Enter a scored group; the reason for one that has no statistics: fewer than two real scores.
 
         Its draw is failed then, and the sampler hears nothing of it. With ``gate_step`` the group is replaced
         in that step for want of signal: its draw is dropped, and the sampler is told what it taught.
@@ -86,10 +86,10 @@ class DrawAccount:
             self._ledger.record_group(group, self._basis(group.task, prompt_ids), gate_step)
             num_passed = sum(result.passed for result in scored)
             self._sampler.record(group.task.task_id, num_passed, len(scored), not is_flat(group), step)
-            return True
+            return None
         detail = next(r.result.detail for r in group.rollouts if r.result.is_infra_error)
         self._ledger.fail_group(group, f"scoring failed: {detail}")
-        return False
+        return detail
 
     def requeue(self, draw_id: int, reason: str) -> None:
         """Have a draw issued again, before any new one: its task is not drawn anew by the sampler."""

@@ -41,7 +41,6 @@ class TaskScorer(Protocol):
 
     async def score(self, task: Task, text: str, *, priority: float = 0) -> RewardResult:
         """Score ``text``, prefill included, as an answer to ``task``; the smallest ``priority`` is first."""
-        ...
 
 
 class RolloutProducer:
@@ -90,8 +89,7 @@ class RolloutProducer:
         self._last_step = config.training.max_steps - 1
         self._num_issued = 0
         self._num_lost = 0
-        num_steps = config.training.max_steps - first_step
-        self._num_wanted = num_steps * self._groups_per_step
+        self._num_wanted = (config.training.max_steps - first_step) * self._groups_per_step
         self._more_wanted = asyncio.Event()
         self._num_failed_in_row = 0
         self._gate = gate
@@ -239,7 +237,8 @@ class RolloutProducer:
         """Hand the group in; one that could not be scored, or that the gate holds, is replaced."""
         step = self._buffer.next_step
         is_held = self._gate.holds(group, step)
-        if self._draws.close_group(group, step if is_held else None):
+        fault = self._draws.close_group(group, step if is_held else None)
+        if fault is None:
             self._num_failed_in_row = 0
             if is_held:
                 self._buffer.renew_deadlines()
@@ -249,12 +248,11 @@ class RolloutProducer:
                 self._buffer.put(group)
             return
         self._num_failed_in_row += 1
-        detail = next(r.result.detail for r in group.rollouts if r.result.is_infra_error)
         self._buffer.release(group.draw_id, DrawState.FAILED)
         self._replace_one()
         if self._num_failed_in_row >= MAX_FAILED_GROUPS:
             raise StageError(
-                f"{MAX_FAILED_GROUPS} groups in a row could not be scored; the last reason: {detail}"
+                f"{MAX_FAILED_GROUPS} groups in a row could not be scored; the last reason: {fault}"
             )
 
 

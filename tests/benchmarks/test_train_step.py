@@ -248,27 +248,6 @@ def test_completions_of_one_prompt_need_it_once(job: StepJob) -> None:
     assert together == pytest.approx(sum(alone) - per_token * num_prompt)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--rows", "none"], "--rows"),
-        (["--repeats", "2", "--rounds", "3"], "--repeats: value 2"),
-        (["--threads", "0"], "--threads"),
-        (["--threads", "4096"], "--threads: value 4096"),
-        (["--trl-micro-batch", "7"], "--trl-micro-batch: value 7: a divisor of 64"),
-        (["--flat-groups", "8"], "--flat-groups: value 8"),
-        (["--profile", "--device", "cuda"], "--profile"),
-        (["--profile", "--rows", "all", "plain"], "--profile"),
-    ],
-)
-def test_a_command_line_that_cannot_be_run_is_refused(
-    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        parse(arguments)
-    assert complaint in capsys.readouterr().err
-
-
 def test_the_command_line_makes_the_job_that_a_worker_reads() -> None:
     given = parse(["--device", "cuda", "--model", "some/folder", "--batch", "random", "--threads", "1"])
     job = make_job(given)

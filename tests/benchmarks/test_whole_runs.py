@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import ablation, curriculum, modes, quality
+from benchmarks import ablation, modes, quality
 from benchmarks.modes import CONTENDERS
 from benchmarks.processes import Watched, descendants, proportional_mb, run_command
 from benchmarks.whole_runs.contest import ResultStore, reached, speed_ratios
@@ -269,13 +269,6 @@ def test_what_was_measured_of_a_technique_that_is_gone_has_a_table_of_its_own() 
     runs["only-gone/0"] = run("what did not pay", 1.8)
     assert ablation.dropped_table(result).splitlines()[2:] == ["| what did not pay | 0.90 |  |"]
     assert "what did not pay" not in ablation.table(result)
-
-
-@pytest.mark.parametrize("benchmark", [modes, quality, ablation, curriculum])
-def test_a_command_line_that_cannot_be_run_ends_with_status_2(benchmark: Any) -> None:
-    with pytest.raises(SystemExit) as ended:
-        benchmark.parse(["--steps", "0"])
-    assert ended.value.code == 2
 
 
 def test_a_command_is_watched_and_one_that_fails_is_named_with_its_words(tmp_path: Path) -> None:
