@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.modes import MODES
-from benchmarks.report import RESULTS, table_text
+from benchmarks.report import RESULTS, positive, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import Contender
 from configs.load import load_config, resolve
@@ -179,10 +179,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = contest.options(__doc__, RESULT)
     parser.add_argument("--mode", choices=MODES, default="aggressive", help="(%(default)s)")
     parser.add_argument("--only", nargs="+", choices=tuple(BY_KEY), help="these techniques; default: all")
-    parser.add_argument("--repeats", type=int, default=1, help="runs of each row (%(default)s)")
-    parser.add_argument("--warmup", type=int, default=3, help="steps that are not counted (%(default)s)")
-    parser.add_argument("--steps", type=int, default=6, help="steps that are counted (%(default)s)")
-    return contest.parsed(parser, arguments)
+    parser.add_argument("--repeats", type=positive, default=1, help="runs of each row (%(default)s)")
+    parser.add_argument("--warmup", type=positive, default=3, help="steps that are not counted (%(default)s)")
+    parser.add_argument("--steps", type=positive, default=6, help="steps that are counted (%(default)s)")
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--mode", default="balanced", help="the mode of all arms (%(default)s)")
     parser.add_argument("--target", type=float, default=0.12, help="pass@1 to be reached (%(default)s)")
     contest.add_measured_options(parser, save_every=6)
-    return contest.parsed(parser, arguments)
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -26,11 +26,11 @@ from typing import Any
 from torch import nn
 
 from benchmarks.report import (
-    check_at_least_one,
     check_cores,
     circumstances,
     make_parser,
     own_cores,
+    positive,
     publish,
     table_text,
 )
@@ -240,10 +240,14 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     """The command line; what cannot be is refused before anything starts."""
     parser = make_parser(__doc__)
     names = [*_OWN, *_RIVALS]
-    parser.add_argument("--threads", type=int, default=2, help="cores, the first that this process may use")
-    parser.add_argument("--batch", nargs="+", type=int, default=[1, 4, 16, 64], help="sequences in flight")
-    parser.add_argument("--repeats", type=int, default=3, help="rounds, each with new tasks")
-    parser.add_argument("--length", type=int, default=128, help="tokens of a completion at most")
+    parser.add_argument(
+        "--threads", type=positive, default=2, help="cores, the first that this process may use"
+    )
+    parser.add_argument(
+        "--batch", nargs="+", type=positive, default=[1, 4, 16, 64], help="sequences in flight"
+    )
+    parser.add_argument("--repeats", type=positive, default=3, help="rounds, each with new tasks")
+    parser.add_argument("--length", type=positive, default=128, help="tokens of a completion at most")
     parser.add_argument("--model", default="smollm2-135m-instruct")
     parser.add_argument("--draft-model", help="folder of a smaller model; without one draft is left out")
     parser.add_argument("--draft-layers", type=int, help="draft with the model's own first layers")
@@ -254,7 +258,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         given.contenders = [name for name in names if name != "draft" or has_draft]
     if "draft" in given.contenders and not has_draft:
         parser.error("--contenders: draft needs --draft-model or --draft-layers")
-    check_at_least_one(parser, given, ("threads", "repeats", "length", "batch"))
     check_cores(parser, given.threads, "--threads")
     return given
 

@@ -37,6 +37,7 @@ MEASURED: Final[Mapping[str, tuple[Callable[[dict[str, Any]], str], str]]] = {
     "modes": (modes.table, "modes"),
     "quality": (quality.table, "quality"),
     "ablation": (ablation.table, "ablation"),
+    "dropped": (ablation.dropped_table, "ablation"),
     "curriculum": (curriculum.table, "curriculum"),
     "train_step": (train_step.table, "train_step"),
     "train_step_profile": (train_step.profile_table, "train_step --profile"),
@@ -63,16 +64,7 @@ def proofs_table() -> str:
     return table_text(head, rows)
 
 
-def dropped_table() -> str:
-    """What was measured of techniques that are no longer there."""
-    result = _result("ablation")
-    return "Not measured yet." if result is None else ablation.dropped_table(result)
-
-
-DERIVED: Final[Mapping[str, Callable[[], str]]] = {
-    "proofs": proofs_table,
-    "dropped": dropped_table,
-}
+DERIVED: Final[Mapping[str, Callable[[], str]]] = {"proofs": proofs_table}
 
 
 def printed(name: str) -> str:
@@ -85,7 +77,7 @@ def printed(name: str) -> str:
 
 
 def _result(name: str) -> dict[str, Any] | None:
-    path = RESULTS / f"{name}_cpu.json"
+    path = RESULTS / f"{'ablation' if name == 'dropped' else name}_cpu.json"
     if not path.is_file():
         return None
     result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.report import RESULTS, table_text
+from benchmarks.report import RESULTS, positive, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import Contender
 from configs.load import load_config
@@ -126,12 +126,14 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
     parser = contest.options(__doc__, RESULT)
     contest.add_only_option(parser, CONTENDERS)
-    parser.add_argument("--repeats", type=int, default=2, help="runs of each contender (%(default)s)")
-    parser.add_argument("--warmup", type=int, default=12, help="steps that are not counted (%(default)s)")
+    parser.add_argument("--repeats", type=positive, default=2, help="runs of each contender (%(default)s)")
+    parser.add_argument(
+        "--warmup", type=positive, default=12, help="steps that are not counted (%(default)s)"
+    )
     parser.add_argument("--curve", action="store_true", help="measure the checkpoints")
     parser.add_argument("--target", type=float, default=0.15, help="pass@1 to be reached (%(default)s)")
     contest.add_measured_options(parser)
-    return contest.parsed(parser, arguments)
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

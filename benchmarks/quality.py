@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.modes import BASELINE, CONTENDERS, whole_run
 from benchmarks.report import RESULTS, percent, table_text
 from benchmarks.whole_runs import contest
-from benchmarks.whole_runs.training_run import checkpoints, pass_at_1, pass_rates
+from benchmarks.whole_runs.training_run import checkpoints, pass_at_1
 from configs.load import load_config
 from pipeline.evaluation.passk import Estimate
 
@@ -37,17 +37,15 @@ Counts = Mapping[str, Sequence[int]]
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet, a seed of all contenders after the other."""
-    terms = contest.terms_of(given)
     model = load_config(contest.config_file(given), None, given.set).model.name
-    measurement = contest.measurement_of(given)
     store = contest.open_store(given, "quality")
     if contest.BASE not in store:
-        counts = pass_rates(model, measurement, terms, name=contest.BASE)
+        counts = contest.pass_rates(model, given, name=contest.BASE)
         store.add(contest.BASE, {"contender": contest.BASE, "pass_at_1": pass_at_1(counts), "tasks": counts})
 
     def record(entry: contest.Entry, folder: Path) -> dict[str, Any]:
         trained = checkpoints(folder)[given.steps]
-        counts = pass_rates(str(trained), measurement, terms, name=f"{folder.name}-{given.steps}")
+        counts = contest.pass_rates(str(trained), given, name=f"{folder.name}-{given.steps}")
         return {
             "pass_at_1": pass_at_1(counts),
             "tasks": counts,
@@ -127,7 +125,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     contest.add_only_option(parser, CONTENDERS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="of the runs")
     contest.add_measured_options(parser)
-    return contest.parsed(parser, arguments)
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

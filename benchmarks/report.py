@@ -34,14 +34,11 @@ def make_parser(description: str | None, *, prints_result: bool = True) -> argpa
     return parser
 
 
-def check_at_least_one(
-    parser: argparse.ArgumentParser, given: argparse.Namespace, names: Iterable[str]
-) -> None:
-    """End the process with a message where one of these options is below 1."""
-    for name in names:
-        value = getattr(given, name)
-        if min(value if isinstance(value, list) else [value]) < 1:
-            parser.error(f"--{name.replace('_', '-')}: value {value}: at least 1")
+def positive(text: str) -> int:
+    """The type of an option that is a number of at least 1."""
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"value {value}: at least 1")
+    return value
 
 
 def own_cores(num_cores: int, option: str = "--cores") -> tuple[int, ...]:

@@ -3,7 +3,7 @@
     start ─► wait ─► SIGKILL ─► it goes on, or its driver is gone: --resume ─► audit of run.db, orphans
 
 The run is the command that users type, in processes of its own. Every process of it stays below the caller's
-(``processes.adopt_orphans``), so none can get away unseen.
+(``processes.orphans_adopted``), so none can get away unseen.
 """
 
 from __future__ import annotations

@@ -25,11 +25,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from benchmarks.report import (
-    check_at_least_one,
     check_cores,
     circumstances,
     make_parser,
     own_cores,
+    positive,
     publish,
     table_text,
 )
@@ -210,10 +210,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--rows", nargs="+", choices=VARIANTS, help="variants (default: all but some slow ones)"
     )
-    parser.add_argument("--repeats", type=int, default=6, help="timed steps of each variant")
-    parser.add_argument("--rounds", type=int, default=3, help="processes of each variant")
-    parser.add_argument("--threads", type=int, default=2, help="cores, and threads")
-    parser.add_argument("--trl-micro-batch", type=int, default=8, help="TRL's per_device_train_batch_size")
+    parser.add_argument("--repeats", type=positive, default=6, help="timed steps of each variant")
+    parser.add_argument("--rounds", type=positive, default=3, help="processes of each variant")
+    parser.add_argument("--threads", type=positive, default=2, help="cores, and threads")
+    parser.add_argument(
+        "--trl-micro-batch", type=positive, default=8, help="TRL's per_device_train_batch_size"
+    )
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds that a process may take")
     parser.add_argument("--skip-check", action="store_true", help="do not compare gradients")
     parser.add_argument(
@@ -221,14 +223,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     batch = parser.add_argument_group("batch")
     batch.add_argument("--batch", choices=("short", "long", "random"), default="short")
-    batch.add_argument("--groups", type=int, default=8, help="random: prompts")
-    batch.add_argument("--generations", type=int, default=8, help="random: completions of each")
-    batch.add_argument("--prompt-tokens", type=int, default=256, help="random: longest prompt")
-    batch.add_argument("--completion-tokens", type=int, default=1024, help="random: longest completion")
+    batch.add_argument("--groups", type=positive, default=8, help="random: prompts")
+    batch.add_argument("--generations", type=positive, default=8, help="random: completions of each")
+    batch.add_argument("--prompt-tokens", type=positive, default=256, help="random: longest prompt")
+    batch.add_argument("--completion-tokens", type=positive, default=1024, help="random: longest completion")
     batch.add_argument("--flat-groups", type=int, default=0, help="random: groups without signal")
     given = parser.parse_args(arguments)
-    counted = ("repeats", "rounds", "threads", "trl_micro_batch", "groups", "generations")
-    check_at_least_one(parser, given, (*counted, "prompt_tokens", "completion_tokens"))
     if given.repeats < given.rounds:
         parser.error(f"--repeats: value {given.repeats}: at least one for each of {given.rounds} --rounds")
     if not 0 <= given.flat_groups < given.groups:

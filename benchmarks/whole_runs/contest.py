@@ -18,23 +18,23 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchmarks.processes import run_command
 from benchmarks.report import (
-    check_at_least_one,
     circumstances,
     command_line,
     end_on_sigterm,
     make_parser,
     own_cores,
+    positive,
     write_result,
 )
 from benchmarks.whole_runs.training_run import (
     Contender,
-    Measurement,
     Terms,
     checkpoints,
     drop_optimiser_states,
     pass_at_1,
-    pass_rates,
+    read_pass_rates,
     speed_of,
     time_at,
     train,
@@ -170,12 +170,27 @@ def hold(
     return store.result()
 
 
-def measurement_of(given: argparse.Namespace) -> Measurement:
-    """What the options of ``add_measured_options`` say of the measurement."""
+def pass_rates(model: str, given: argparse.Namespace, *, name: str) -> dict[str, list[int]]:
+    """[passed, judged] of every task at temperature 1, as training asks; measured once for each ``name``.
+
+    ``model`` is a folder or a name. One that was trained anew needs another ``name``, or an empty folder of
+    work.
+    """
     length = load_config(config_file(given), None, given.set).evaluation.max_completion_length
-    return Measurement(
-        tasks=given.tasks, num_samples=given.samples, max_completion_length=length, seed=given.seed
-    )
+    how = f"{Path(given.tasks).stem}-{given.samples}-{given.seed}-{length}"
+    folder = given.work / "measured"
+    output = folder / f"{name}-{how}.jsonl"
+    results = Path(f"{output}_results.jsonl")
+    if not results.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        arguments = [
+            *("--model", model, "--tasks", given.tasks, "-n", str(given.samples)),
+            *("--temperature", "1", "--max-completion-length", str(length)),
+            *("--seed", str(given.seed), "--output", str(output)),
+        ]
+        terms, log = terms_of(given), folder / f"{name}.log"
+        run_command("evaluate_humaneval", arguments, cores=terms.cores, log=log, deadline_s=terms.deadline_s)
+    return read_pass_rates(results)
 
 
 def steps_ahead(config: Config) -> int:
@@ -207,11 +222,10 @@ def speed_ratios(runs: Runs, name: str, against: str) -> list[float]:
 def curve_of(folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
     """Pass rate over steps and training time; the first point is the model as it was."""
     model = load_config(folder / "config.yaml").model.name
-    measurement, terms = measurement_of(given), terms_of(given)
-    base = pass_rates(model, measurement, terms, name=BASE)
+    base = pass_rates(model, given, name=BASE)
     points = [{"step": 0, "time_s": 0.0, **pass_at_1(base)}]
     for step, path in checkpoints(folder).items():
-        counts = pass_rates(str(path), measurement, terms, name=f"{folder.name}-{step}")
+        counts = pass_rates(str(path), given, name=f"{folder.name}-{step}")
         points.append({"step": step, "time_s": time_at(folder, step), **pass_at_1(counts)})
     return points
 
@@ -268,23 +282,17 @@ def add_only_option(parser: argparse.ArgumentParser, names: Iterable[str]) -> No
 
 def add_measured_options(parser: argparse.ArgumentParser, *, save_every: int = 12) -> None:
     """The options of contests that measure what whole runs have learnt."""
-    parser.add_argument("--steps", type=int, default=36, help="optimiser steps of each run (%(default)s)")
+    parser.add_argument(
+        "--steps", type=positive, default=36, help="optimiser steps of each run (%(default)s)"
+    )
     parser.add_argument(
         *("--save-every", "--every"),
-        type=int,
+        type=positive,
         default=save_every,
         help="a checkpoint each so many (%(default)s)",
     )
     parser.add_argument("--tasks", default="ladder-heldout", help="what is measured on (%(default)s)")
-    parser.add_argument("--samples", type=int, default=4, help="samples of a task (%(default)s)")
-
-
-def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; ends the process with a message where a number is below 1."""
-    given = parser.parse_args(arguments)
-    counted = [name for name in ("repeats", "warmup", "steps", "save_every", "samples") if name in given]
-    check_at_least_one(parser, given, counted)
-    return given
+    parser.add_argument("--samples", type=positive, default=4, help="samples of a task (%(default)s)")
 
 
 def run_to_the_end(measure: Callable[[], dict[str, Any]], table: Callable[[dict[str, Any]], str]) -> int:

@@ -165,37 +165,6 @@ def drop_optimiser_states(folder: Path) -> None:
             path.unlink()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    """How models are measured: a set of tasks, samples of each, temperature 1, as training asks."""
-
-    tasks: str
-    num_samples: int
-    max_completion_length: int
-    seed: int
-
-
-def pass_rates(model: str, measurement: Measurement, terms: Terms, *, name: str) -> dict[str, list[int]]:
-    """[passed, judged] of every task; ``model`` is a folder or a name. Measured once for each ``name``.
-
-    A model that was trained anew needs another name, or a folder of work that is empty.
-    """
-    how = [Path(measurement.tasks).stem, *map(str, (measurement.num_samples, measurement.seed))]
-    how.append(str(measurement.max_completion_length))
-    output = terms.work / "measured" / f"{name}-{'-'.join(how)}.jsonl"
-    results = Path(f"{output}_results.jsonl")
-    if not results.is_file():
-        output.parent.mkdir(parents=True, exist_ok=True)
-        arguments = [
-            *("--model", model, "--tasks", measurement.tasks, "-n", str(measurement.num_samples)),
-            *("--temperature", "1", "--max-completion-length", str(measurement.max_completion_length)),
-            *("--seed", str(measurement.seed), "--output", str(output)),
-        ]
-        log = terms.work / "measured" / f"{name}.log"
-        run_command("evaluate_humaneval", arguments, cores=terms.cores, log=log, deadline_s=terms.deadline_s)
-    return read_pass_rates(results)
-
-
 def read_pass_rates(results: Path) -> dict[str, list[int]]:
     """[passed, judged] of every task of a file of verdicts."""
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0])

@@ -124,7 +124,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         (final / "config.json").touch()
         return Watched(seconds=9.0, peak_mb=2500.0)
 
-    monkeypatch.setattr("benchmarks.whole_runs.training_run.run_command", run)
+    for module in ("training_run", "contest"):
+        monkeypatch.setattr(f"benchmarks.whole_runs.{module}.run_command", run)
     return calls
 
 
