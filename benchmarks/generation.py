@@ -73,11 +73,6 @@ class Contender(Worker):
             environment={**contender_environment(name, config), "HF_HUB_OFFLINE": "1"},
         )
 
-    def write_all(self, name: str, tasks: Sequence[str], num_in_flight: int) -> dict[str, Any]:
-        """See Hosted."""
-        answer: dict[str, Any] = self.ask("write_all", name, tasks, num_in_flight, deadline_s=_PASS_TIMEOUT_S)
-        return answer
-
     def __exit__(self, *exception: object) -> None:
         """Let it end what it has started, then kill it."""
         with contextlib.suppress(RuntimeError):
@@ -142,14 +137,16 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             contenders[-1].ask("stats", deadline_s=_START_TIMEOUT_S)
         # Not counted, over a task that no round takes: compilation, first allocations.
         for one in contenders:
-            one.write_all("warm-up", [ladder_tasks("heldout")[0].task_id] * 4, 4)
+            task = ladder_tasks("heldout")[0].task_id
+            one.ask("write_all", "warm-up", [task] * 4, 4, deadline_s=_PASS_TIMEOUT_S)
         for repeat, batch, tasks in task_slices(given.batch, given.repeats):
             wanted = [task for task in tasks for _ in range(_GENERATIONS_PER_TASK)]
             for which in _PASSES:
                 # Whoever comes first in every round might find another machine than the last.
                 turn = repeat % len(contenders)
                 for one in contenders[turn:] + contenders[:turn]:
-                    answer = one.write_all(f"{repeat}-{batch}-{which}", wanted, batch)
+                    asked = (f"{repeat}-{batch}-{which}", wanted, batch)
+                    answer = one.ask("write_all", *asked, deadline_s=_PASS_TIMEOUT_S)
                     row = {"contender": one.name, "repeat": repeat, "batch": batch, "pass": which}
                     rows.append({**row, **answer})
                     print(json.dumps(rows[-1]), file=sys.stderr, flush=True)

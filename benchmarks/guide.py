@@ -72,16 +72,10 @@ def printed(name: str) -> str:
     if name in DERIVED:
         return DERIVED[name]()
     table, command = MEASURED[name]
-    result = _result(name)
-    return f"Not measured yet: `python -m benchmarks.{command}`." if result is None else table(result)
-
-
-def _result(name: str) -> dict[str, Any] | None:
     path = RESULTS / f"{'ablation' if name == 'dropped' else name}_cpu.json"
     if not path.is_file():
-        return None
-    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return result
+        return f"Not measured yet: `python -m benchmarks.{command}`."
+    return table(json.loads(path.read_text(encoding="utf-8")))
 
 
 def written(text: str) -> str:

@@ -39,8 +39,10 @@ CONTENDERS: Mapping[str, Contender] = {
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet."""
+    file = contest.config_file(given)
+    num_tails = {mode: contest.steps_ahead(load_config(file, mode, given.set)) for mode in MODES}
     entries = [
-        whole_run(name, repeat, given.seed + repeat, given, num_tail=_steps_ahead(name, given))
+        whole_run(name, repeat, given.seed + repeat, given, num_tail=num_tails.get(name, 0))
         for name, repeat in contest.in_turns(given.only, given.repeats)
     ]
     for entry in entries:
@@ -68,12 +70,6 @@ def whole_run(
         num_warmup=0 if num_tail is None else given.warmup,
         num_tail=num_tail or 0,
     )
-
-
-def _steps_ahead(name: str, given: argparse.Namespace) -> int:
-    if name == BASELINE:
-        return 0
-    return contest.steps_ahead(load_config(contest.config_file(given), name, given.set))
 
 
 def times_baseline(runs: contest.Runs, name: str) -> str:

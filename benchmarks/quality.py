@@ -61,7 +61,8 @@ def difference(left: Sequence[Counts], right: Sequence[Counts]) -> Estimate:
 
     Raises ValueError where no task was judged for every seed of both.
     """
-    tasks = sorted(set.intersection(*(_judged(counts) for counts in (*left, *right))))
+    judged = [{task_id for task_id, (_, num) in counts.items() if num > 0} for counts in (*left, *right)]
+    tasks = sorted(set.intersection(*judged))
     if not tasks:
         raise ValueError("no task was judged in all runs")
     rates = [_rates(side, tasks) for side in (left, right)]
@@ -74,10 +75,6 @@ def difference(left: Sequence[Counts], right: Sequence[Counts]) -> Estimate:
     low, high = np.quantile(means, [_TAIL, 1 - _TAIL])
     mean = float(rates[1].mean() - rates[0].mean())
     return Estimate(mean=mean, low=float(low), high=float(high), num_tasks=len(tasks))
-
-
-def _judged(counts: Counts) -> set[str]:
-    return {task_id for task_id, (_, judged) in counts.items() if judged > 0}
 
 
 def _rates(seeds: Sequence[Counts], tasks: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from benchmarks.recording import describe_batch
 from benchmarks.train_step.inputs import StepInputs, make_inputs
-from benchmarks.train_step.job import VARIANTS, Precision, StepJob, Variant, job_config
+from benchmarks.train_step.job import VARIANTS, StepJob, Variant, job_config
 from benchmarks.train_step.profile import measure_limit, needed_flops, profile_step
 from configs.schema import Config
 from pipeline.training.trainer import Trainer
@@ -110,8 +111,7 @@ def _timed_step(trainer: Trainer, inputs: StepInputs) -> float:
 def _in_fp32(variant: Variant) -> Variant:
     settings = copy.deepcopy(variant.settings)
     settings["training"]["bf16"] = False
-    weights: Precision | None = None if variant.trl_weights is None else "float32"
-    return Variant(name=variant.name, note=variant.note, settings=settings, trl_weights=weights)
+    return replace(variant, settings=settings, trl_weights=variant.trl_weights and "float32")
 
 
 def _config(job: StepJob, variant: Variant, inputs: StepInputs) -> Config:
