@@ -18,7 +18,6 @@ import os
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -127,7 +126,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     config = contender_config(_PLAIN, given)
     model_path = str(resolve_model(config.model))
     rows = []
-    with ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         if given.draft_layers:
             given.draft_model = stack.enter_context(TemporaryDirectory(prefix="code-grpo-draft-"))
             save_shallow(Path(model_path), given.draft_layers, Path(given.draft_model))
