@@ -17,13 +17,12 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.modes import MODES
-from benchmarks.report import RESULTS, table_text
+from benchmarks.report import RESULTS, positive, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import Contender
 from configs.load import load_config, resolve
@@ -35,6 +34,7 @@ RESULT = RESULTS / "ablation_cpu.json"
 ALL, PLAIN = "all", "plain"
 # On in plain as well.
 _ALWAYS = ("bf16",)
+_FIGURES = ("alone: times plain", "left out: times all")
 # What a technique needs to have anything to do: key -> key.
 _NEEDS = {
     "in_flight": "asynchrony",
@@ -44,17 +44,8 @@ _NEEDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One configuration; ``settings`` is what it changes of the mode."""
-
-    name: str
-    technique: str
-    settings: Mapping[str, Scalar]
-
-
-def rows(mode: str, shared: Sequence[str], config: Path | None) -> list[Row]:
-    """The rows for ``mode`` with the settings that all runs share."""
+def rows(mode: str, shared: Sequence[str], config: Path | None) -> dict[str, Mapping[str, Scalar]]:
+    """By name, what each row for ``mode`` changes of it, with the settings that all runs share."""
     full = load_config(config, mode, shared)
     every_off = {
         path: value
@@ -62,21 +53,19 @@ def rows(mode: str, shared: Sequence[str], config: Path | None) -> list[Row]:
         if technique.key not in _ALWAYS
         for path, value in technique.off.items()
     }
-    found = [
-        Row(name=ALL, technique="", settings={}),
-        Row(name=PLAIN, technique="", settings=every_off),
-    ]
-    for technique in TECHNIQUES:
-        name = technique.name
+    found: dict[str, Mapping[str, Scalar]] = {ALL: {}, PLAIN: every_off}
+    for key, technique in BY_KEY.items():
         if technique.is_on(full) and technique.idle(full) is None:
-            found.append(Row(name=f"no-{technique.key}", technique=name, settings=technique.off))
-        if (
-            technique.key not in (*_NEEDS, *_ALWAYS)
-            and technique.idle(_with(mode, shared, config, technique.on)) is None
-        ):
-            alone = {**every_off, **technique.on}
-            found.append(Row(name=f"only-{technique.key}", technique=name, settings=alone))
+            found[f"no-{key}"] = technique.off
+        acts_alone = technique.idle(_with(mode, shared, config, technique.on)) is None
+        if key not in (*_NEEDS, *_ALWAYS) and acts_alone:
+            found[f"only-{key}"] = {**every_off, **technique.on}
     return found
+
+
+def _key(row: str) -> str:
+    """The technique that ``row`` is about; nothing of ALL and PLAIN."""
+    return row.partition("-")[2]
 
 
 def _with(mode: str, shared: Sequence[str], file: Path | None, values: Mapping[str, Scalar]) -> Config:
@@ -90,15 +79,18 @@ def _assignments(values: Mapping[str, Scalar]) -> list[str]:
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet."""
     file = contest.config_file(given)
-    chosen = {row.name: row for row in rows(given.mode, given.set, file) if _is_chosen(row, given.only)}
-    num_tails = {
-        name: contest.steps_ahead(_with(given.mode, given.set, file, row.settings))
-        for name, row in chosen.items()
+    chosen = {
+        name: settings
+        for name, settings in rows(given.mode, given.set, file).items()
+        if given.only is None or _key(name) in ("", *given.only)
     }
-
+    num_tails = {
+        name: contest.steps_ahead(_with(given.mode, given.set, file, settings))
+        for name, settings in chosen.items()
+    }
     entries = [
         contest.Entry(
-            contender=_contender(chosen[name], given.mode),
+            contender=_contender(name, chosen[name], given.mode),
             number=repeat,
             run_name=f"ablation-{given.mode}-{name}-{repeat}",
             num_steps=given.warmup + given.steps + num_tails[name],
@@ -108,25 +100,18 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         )
         for name, repeat in contest.in_turns(list(chosen), given.repeats)
     ]
-    store = contest.open_store(given, "ablation")
+    name_of = {key: technique.name for key, technique in BY_KEY.items()}
     return contest.hold(
-        store,
-        contest.terms_of(given),
+        contest.open_store(given, "ablation"),
         entries,
-        lambda entry, folder: {"technique": chosen[entry.contender.name].technique},
+        lambda entry, folder: {"technique": name_of.get(_key(entry.contender.name), "")},
         given,
     )
 
 
-def _is_chosen(row: Row, only: Sequence[str] | None) -> bool:
-    return only is None or row.name in (ALL, PLAIN) or row.name.partition("-")[2] in only
-
-
-def _contender(row: Row, mode: str) -> Contender:
-    arguments = [word for text in _assignments(row.settings) for word in ("--set", text)]
-    return Contender(
-        name=row.name, command="train_accelerated", arguments=("--speedup-mode", mode, *arguments)
-    )
+def _contender(name: str, settings: Mapping[str, Scalar], mode: str) -> Contender:
+    arguments = [word for text in _assignments(settings) for word in ("--set", text)]
+    return Contender(name=name, command="train_accelerated", arguments=("--speedup-mode", mode, *arguments))
 
 
 def against(name: str) -> str:
@@ -140,35 +125,34 @@ def ratios(runs: contest.Runs, name: str) -> list[float]:
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """The figures in Markdown: one line a technique, alone and left out."""
+    """Every technique in Markdown: class, source of the gain, and what it measured alone and left out."""
     runs, settings = result["runs"], result["settings"]
     told = ", ".join(
         f"{name} {statistics.median(run['speed']['samples_per_s'] for run in own):.2f} trained samples/s"
         for name in (ALL, PLAIN)
         if (own := contest.runs_of(runs, name).values())
     )
-    lines = [
-        [technique.name, technique.exactness, *cells]
-        for key, technique in BY_KEY.items()
-        if any(cells := _cells(runs, key))
-    ]
+    # Of the mode as it comes: what was run with other settings shows its figures all the same.
+    pending = rows(settings["mode"], (), None)
+    lines = []
+    for key, technique in BY_KEY.items():
+        switch, *_ = technique.off
+        name = f"{technique.name} (`{switch}`)"
+        lines.append(
+            [name, technique.exactness, technique.gain, *_cells(runs, key, pending), technique.guard]
+        )
     above = (
         f"{settings['model']}, mode {settings['mode']}, {settings['cores']} cores of "
         f"{result['hardware']['cpu']}; {settings['steps']} steps after {settings['warmup']}: {told}."
     )
-    return table_text(
-        ["technique", "exact?", "alone: times plain", "left out: times all"], lines, above=above
-    )
+    head = ["technique (setting)", "exact?", "where the gain comes from", *_FIGURES, "guard"]
+    return table_text(head, lines, above=above)
 
 
 def dropped_table(result: Mapping[str, Any]) -> str:
     """What was measured of techniques that are no longer there, in Markdown."""
     runs = result["runs"]
-    names = {
-        key.rpartition("/")[0].partition("-")[2]: run["technique"]
-        for key, run in runs.items()
-        if run["technique"]
-    }
+    names = {_key(key.rpartition("/")[0]): run["technique"] for key, run in runs.items() if run["technique"]}
     lines = [
         [name, *_cells(runs, key)]
         for key, name in names.items()
@@ -176,16 +160,17 @@ def dropped_table(result: Mapping[str, Any]) -> str:
     ]
     if not lines:
         return "Every technique that was measured is still there."
-    return table_text(["technique", "alone: times plain", "left out: times all"], lines)
+    return table_text(["technique", *_FIGURES], lines)
 
 
-def _cells(runs: contest.Runs, key: str) -> list[str]:
-    """Alone and left out, empty where it was not measured."""
+def _cells(runs: contest.Runs, key: str, pending: Collection[str] = ()) -> list[str]:
+    """Alone and left out; where it was not measured empty, or said of the rows that are ``pending``."""
     cells = []
     for name in (f"only-{key}", f"no-{key}"):
         values = ratios(runs, name)
         each = f" ({', '.join(f'{value:.2f}' for value in values)})" if len(values) > 1 else ""
-        cells.append(f"{statistics.median(values):.2f}{each}" if values else "")
+        missing = "not measured yet" if name in pending else ""
+        cells.append(f"{statistics.median(values):.2f}{each}" if values else missing)
     return cells
 
 
@@ -194,10 +179,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = contest.options(__doc__, RESULT)
     parser.add_argument("--mode", choices=MODES, default="aggressive", help="(%(default)s)")
     parser.add_argument("--only", nargs="+", choices=tuple(BY_KEY), help="these techniques; default: all")
-    parser.add_argument("--repeats", type=int, default=1, help="runs of each row (%(default)s)")
-    parser.add_argument("--warmup", type=int, default=3, help="steps that are not counted (%(default)s)")
-    parser.add_argument("--steps", type=int, default=6, help="steps that are counted (%(default)s)")
-    return contest.parsed(parser, arguments)
+    parser.add_argument("--repeats", type=positive, default=1, help="runs of each row (%(default)s)")
+    parser.add_argument("--warmup", type=positive, default=3, help="steps that are not counted (%(default)s)")
+    parser.add_argument("--steps", type=positive, default=6, help="steps that are counted (%(default)s)")
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,6 @@ _REPORTED = ("rollout/zero_signal_share", "rollout/pass_rate", "rollout/reward_m
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet, a seed of all arms after the other."""
-    terms = contest.terms_of(given)
     entries = [
         contest.Entry(
             contender=contender(arm, given.mode),
@@ -62,12 +61,10 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         for seed in given.seeds
         for arm in given.arms
     ]
-
     return contest.hold(
         contest.open_store(given, "curriculum"),
-        terms,
         entries,
-        lambda entry, folder: {"curve": contest.curve_of(folder, terms, given), **_draws(folder)},
+        lambda entry, folder: {"curve": contest.curve_of(folder, given), **_draws(folder)},
         given,
     )
 
@@ -156,7 +153,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--mode", default="balanced", help="the mode of all arms (%(default)s)")
     parser.add_argument("--target", type=float, default=0.12, help="pass@1 to be reached (%(default)s)")
     contest.add_measured_options(parser, save_every=6)
-    return contest.parsed(parser, arguments)
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How fast completions are written: our engine with each way of drafting, vLLM's own defaults, Transformers.
 
-    python -m benchmarks.generation --threads 2 --repeats 5 --json benchmarks/results/generation_cpu.json
+    python -m benchmarks.generation --threads 2 --repeats 5 --output benchmarks/results/generation_cpu.json
 
 Every contender is a process of its own, all pinned to the same cores; one works at a time. In each round
 all of them write the same number of completions for the same ladder tasks, twice: in the first pass the
@@ -12,13 +12,12 @@ formed within a round, so that what else the machine does falls on both sides. T
 from __future__ import annotations
 
 import argparse
-import asyncio
+import contextlib
 import json
 import os
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,14 +25,15 @@ from typing import Any
 from torch import nn
 
 from benchmarks.report import (
-    check_at_least_one,
     check_cores,
     circumstances,
     make_parser,
     own_cores,
+    positive,
     publish,
     table_text,
 )
+from benchmarks.worker import Worker
 from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
 from pipeline.generation.settings import engine_environment
@@ -45,6 +45,7 @@ _GENERATIONS_PER_TASK = 8
 _MIN_SEQUENCES = 16
 _START_TIMEOUT_S = 600.0
 _PASS_TIMEOUT_S = 900.0
+_END_TIMEOUT_S = 30.0
 _PASSES = ("first", "second")
 _PLAIN = "plain"
 _OFF = {"speculative": {"enabled": False}}
@@ -59,56 +60,23 @@ _OWN: Mapping[str, Mapping[str, Any]] = {
 _RIVALS = ("vllm_defaults", "transformers")
 
 
-class Process:
-    """A contender's process: one line of JSON to it, one from it."""
+class Contender(Worker):
+    """See benchmarks.generation_contender; loading its model is what its first answer waits for."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
-        self.name = name
-        self._process = process
+    def __init__(self, name: str, given: argparse.Namespace, model_path: str) -> None:
+        config = contender_config(name, given)
+        super().__init__(
+            name,
+            "benchmarks.generation_contender:Hosted",
+            *(name if name in _RIVALS else "own", config, model_path),
+            environment={**contender_environment(name, config), "HF_HUB_OFFLINE": "1"},
+        )
 
-    async def ask(self, message: Mapping[str, Any], deadline_s: float) -> dict[str, Any]:
-        """Its answer. Raises RuntimeError that names it when none comes in time or at all."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write((json.dumps(message) + "\n").encode())
-        try:
-            line = await asyncio.wait_for(self._process.stdout.readline(), deadline_s)
-        except TimeoutError as error:
-            raise RuntimeError(f"{self.name} did not answer within {deadline_s:g} s") from error
-        if not line:
-            raise RuntimeError(f"{self.name} ended; what it said stands above")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    async def close(self) -> None:
-        """Let it end by itself; kill it where it does not."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            await asyncio.wait_for(self._process.wait(), 30)
-        except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
-
-
-async def start_contender(name: str, given: argparse.Namespace, model_path: str) -> Process:
-    """Start one; returns when its model is loaded."""
-    config = contender_config(name, given)
-    # One Python for all: the contender's libraries are those of this interpreter.
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "benchmarks.generation_contender"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, **contender_environment(name, config), "HF_HUB_OFFLINE": "1"},
-    )
-    started = Process(name, process)
-    spec = {
-        "kind": name if name in _RIVALS else "own",
-        "config": config.model_dump(),
-        "model_path": model_path,
-    }
-    await started.ask(spec, _START_TIMEOUT_S)
-    return started
+    def __exit__(self, *exception: object) -> None:
+        """Let it end what it has started, then kill it."""
+        with contextlib.suppress(RuntimeError):
+            self.ask("close", deadline_s=_END_TIMEOUT_S)
+        super().__exit__(*exception)
 
 
 def contender_config(name: str, given: argparse.Namespace) -> Config:
@@ -153,33 +121,32 @@ def task_slices(batches: Sequence[int], num_repeats: int) -> Iterator[tuple[int,
             yield repeat, batch, [next(order) for _ in range(sizes[batch])]
 
 
-async def measure(given: argparse.Namespace) -> dict[str, Any]:
+def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Every pass of every contender, and what follows from them."""
     config = contender_config(_PLAIN, given)
     model_path = str(resolve_model(config.model))
     rows = []
-    async with AsyncExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         if given.draft_layers:
             given.draft_model = stack.enter_context(TemporaryDirectory(prefix="code-grpo-draft-"))
             save_shallow(Path(model_path), given.draft_layers, Path(given.draft_model))
-        processes = []
+        contenders = []
         for name in given.contenders:
-            processes.append(await start_contender(name, given, model_path))
-            stack.push_async_callback(processes[-1].close)
-        await _warm_up(processes)
+            contenders.append(stack.enter_context(Contender(name, given, model_path)))
+            contenders[-1].ask("stats", deadline_s=_START_TIMEOUT_S)
+        # Not counted, over a task that no round takes: compilation, first allocations.
+        for one in contenders:
+            task = ladder_tasks("heldout")[0].task_id
+            one.ask("write_all", "warm-up", [task] * 4, 4, deadline_s=_PASS_TIMEOUT_S)
         for repeat, batch, tasks in task_slices(given.batch, given.repeats):
+            wanted = [task for task in tasks for _ in range(_GENERATIONS_PER_TASK)]
             for which in _PASSES:
                 # Whoever comes first in every round might find another machine than the last.
-                turn = repeat % len(processes)
-                for process in processes[turn:] + processes[:turn]:
-                    order = {
-                        "name": f"{repeat}-{batch}-{which}",
-                        "tasks": tasks,
-                        "num_generations": _GENERATIONS_PER_TASK,
-                        "num_in_flight": batch,
-                    }
-                    answer = await process.ask(order, _PASS_TIMEOUT_S)
-                    row = {"contender": process.name, "repeat": repeat, "batch": batch, "pass": which}
+                turn = repeat % len(contenders)
+                for one in contenders[turn:] + contenders[:turn]:
+                    asked = (f"{repeat}-{batch}-{which}", wanted, batch)
+                    answer = one.ask("write_all", *asked, deadline_s=_PASS_TIMEOUT_S)
+                    row = {"contender": one.name, "repeat": repeat, "batch": batch, "pass": which}
                     rows.append({**row, **answer})
                     print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     return {
@@ -213,14 +180,6 @@ def save_shallow(model_path: Path, num_layers: int, folder: Path) -> None:
     model.config.num_hidden_layers = num_layers
     model.save_pretrained(folder)
     load_tokenizer(model_path).save_pretrained(folder)
-
-
-async def _warm_up(processes: Sequence[Process]) -> None:
-    """One pass that is not counted, over a task that no round takes: compilation, first allocations."""
-    task = ladder_tasks("heldout")[0].task_id
-    for process in processes:
-        order = {"name": "warm-up", "tasks": [task], "num_generations": 4, "num_in_flight": 4}
-        await process.ask(order, _PASS_TIMEOUT_S)
 
 
 def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -277,34 +236,26 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     """The command line; what cannot be is refused before anything starts."""
     parser = make_parser(__doc__)
     names = [*_OWN, *_RIVALS]
-    parser.add_argument("--threads", type=int, default=2, help="cores, the first that this process may use")
-    parser.add_argument("--batch", type=_numbers, default=[1, 4, 16, 64], help="sequences in flight: 1,4")
-    parser.add_argument("--repeats", type=int, default=3, help="rounds, each with new tasks")
-    parser.add_argument("--length", type=int, default=128, help="tokens of a completion at most")
+    parser.add_argument(
+        "--threads", type=positive, default=2, help="cores, the first that this process may use"
+    )
+    parser.add_argument(
+        "--batch", nargs="+", type=positive, default=[1, 4, 16, 64], help="sequences in flight"
+    )
+    parser.add_argument("--repeats", type=positive, default=3, help="rounds, each with new tasks")
+    parser.add_argument("--length", type=positive, default=128, help="tokens of a completion at most")
     parser.add_argument("--model", default="smollm2-135m-instruct")
     parser.add_argument("--draft-model", help="folder of a smaller model; without one draft is left out")
     parser.add_argument("--draft-layers", type=int, help="draft with the model's own first layers")
-    parser.add_argument("--contenders", type=lambda text: text.split(","), help=f"of {','.join(names)}")
-    parser.add_argument("--json", dest="output", type=Path, help="the same as --output")
+    parser.add_argument("--contenders", nargs="+", choices=names, help="default: all that can run")
     given = parser.parse_args(arguments)
+    has_draft = bool(given.draft_model or given.draft_layers)
     if given.contenders is None:
-        given.contenders = [name for name in names if name != "draft" or _has_draft(given)]
-    unknown = [name for name in given.contenders if name not in names]
-    if unknown:
-        parser.error(f"--contenders: {', '.join(unknown)}: choose from {', '.join(names)}")
-    if "draft" in given.contenders and not _has_draft(given):
+        given.contenders = [name for name in names if name != "draft" or has_draft]
+    if "draft" in given.contenders and not has_draft:
         parser.error("--contenders: draft needs --draft-model or --draft-layers")
-    check_at_least_one(parser, given, ("threads", "repeats", "length", "batch"))
     check_cores(parser, given.threads, "--threads")
     return given
-
-
-def _has_draft(given: argparse.Namespace) -> bool:
-    return bool(given.draft_model or given.draft_layers)
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
 
 
 def main() -> None:
@@ -313,7 +264,7 @@ def main() -> None:
     os.sched_setaffinity(0, own_cores(given.threads))
     # Killed, contenders would leave their engines behind.
     with guarded():
-        publish(asyncio.run(measure(given)), "generation", table, given)
+        publish(measure(given), "generation", table, given)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,15 @@
 """One contender of benchmarks.generation in a process of its own: passes over tasks in, figures out.
 
-Reads lines of JSON on stdin: first what to start, then one pass a line; answers each with one line of
-JSON. The pipeline's own engine runs as the pipeline runs it (pipeline.generation.vllm.engine with the
-settings that a configuration makes). Its rivals are vLLM with its own defaults, and Transformers'
-``generate`` on left-padded batches. Started by benchmarks.generation.
+``Hosted`` is what benchmarks.generation calls (pipeline.processes). The pipeline's own engine runs as the
+pipeline runs it (pipeline.generation.vllm.engine with the settings that a configuration makes). Its rivals
+are vLLM with its own defaults, and Transformers' ``generate`` on left-padded batches.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Sequence
 
 import torch
 from transformers import GenerationConfig
@@ -125,10 +120,9 @@ class TransformersGenerate(Contender):
 
     @torch.inference_mode()
     def _batch(self, prompts: Prompts) -> int:
-        longest = max(map(len, prompts))
-        pad = self._tokenizer.pad_token_id
-        input_ids = torch.tensor([[pad] * (longest - len(ids)) + list(ids) for ids in prompts])  # [n, P]
-        mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts])
+        padded = self._tokenizer.pad(  # [n, P]
+            {"input_ids": [list(ids) for ids in prompts]}, padding_side="left", return_tensors="pt"
+        )
         sampling = self._sampling
         settings = GenerationConfig(  # type: ignore[no-untyped-call]
             do_sample=True,
@@ -136,14 +130,14 @@ class TransformersGenerate(Contender):
             top_p=sampling.top_p,
             top_k=sampling.top_k,
             max_new_tokens=sampling.max_completion_length,
-            pad_token_id=pad,
+            pad_token_id=self._tokenizer.pad_token_id,
             eos_token_id=self._tokenizer.eos_token_id,
             stop_strings=list(sampling.stop) or None,
         )
         output = self._model.generate(  # type: ignore[operator]
-            input_ids, attention_mask=mask, generation_config=settings, tokenizer=self._tokenizer
+            **padded, generation_config=settings, tokenizer=self._tokenizer
         )
-        return sum(self._length(row) for row in output[:, longest:].tolist())
+        return sum(self._length(row) for row in output[:, padded["input_ids"].shape[1] :].tolist())
 
     def _length(self, row: list[int]) -> int:
         """Tokens of a completion without what pads it; its own end token counts."""
@@ -153,41 +147,35 @@ class TransformersGenerate(Contender):
         return min(len(row), length if has_stop else length + 1)
 
 
-def start(spec: Mapping[str, Any]) -> tuple[Contender, dict[str, tuple[int, ...]]]:
-    """The contender that ``spec`` names, and the encoded prompt of every task by id."""
-    config, model_path = Config.model_validate(spec["config"]), spec["model_path"]
-    kinds: dict[str, type[OwnEngine] | type[VllmDefaults] | type[TransformersGenerate]] = {
-        "own": OwnEngine,
-        "vllm_defaults": VllmDefaults,
-        "transformers": TransformersGenerate,
-    }
-    tokenizer = load_tokenizer(model_path, trust_remote_code=False)
-    prefill = config.generation.assistant_prefill
-    prompts = {task.task_id: encode_prompt(tokenizer, task, prefill) for task in ladder_tasks("all")}
-    return kinds[spec["kind"]](config, model_path), prompts
+class Hosted:
+    """One contender, with the prompts of all tasks."""
 
+    def __init__(self, kind: str, config: Config, model_path: str) -> None:
+        kinds: dict[str, type[OwnEngine] | type[VllmDefaults] | type[TransformersGenerate]] = {
+            "own": OwnEngine,
+            "vllm_defaults": VllmDefaults,
+            "transformers": TransformersGenerate,
+        }
+        self._contender = kinds[kind](config, model_path)
+        tokenizer = load_tokenizer(model_path, trust_remote_code=False)
+        prefill = config.generation.assistant_prefill
+        self._prompts = {
+            task.task_id: encode_prompt(tokenizer, task, prefill) for task in ladder_tasks("all")
+        }
 
-async def serve(replies: TextIO) -> None:
-    """Answer stdin line by line until it ends."""
-    contender, prompts = start(json.loads(sys.stdin.readline()))
-    print(json.dumps({"ready": True}), file=replies, flush=True)
-    while line := await asyncio.to_thread(sys.stdin.readline):
-        order = json.loads(line)
-        wanted = [prompts[task_id] for task_id in order["tasks"] for _ in range(order["num_generations"])]
-        before, started = await contender.stats(), time.perf_counter()
-        num_tokens = await contender.run(order["name"], wanted, order["num_in_flight"])
+    async def stats(self) -> dict[str, float]:
+        """See Contender."""
+        return await self._contender.stats()
+
+    async def write_all(self, name: str, tasks: Sequence[str], num_in_flight: int) -> dict[str, float]:
+        """One completion for each of ``tasks``; the pass's tokens, seconds and counts of speculation."""
+        wanted = [self._prompts[task_id] for task_id in tasks]
+        before, started = await self.stats(), time.perf_counter()
+        num_tokens = await self._contender.run(name, wanted, num_in_flight)
         seconds = time.perf_counter() - started
-        grown = {name: count - before[name] for name, count in (await contender.stats()).items()}
-        print(json.dumps({"tokens": num_tokens, "seconds": seconds, **grown}), file=replies, flush=True)
-    await contender.close()
+        grown = {key: count - before[key] for key, count in (await self.stats()).items()}
+        return {"tokens": num_tokens, "seconds": seconds, **grown}
 
-
-def main() -> None:
-    """Serve until stdin ends; what libraries print goes to stderr, the answers alone to stdout."""
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as replies:
-        os.dup2(2, 1)
-        asyncio.run(serve(replies))
-
-
-if __name__ == "__main__":
-    main()
+    async def close(self) -> None:
+        """End what was started."""
+        await self._contender.close()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,12 +37,13 @@ MEASURED: Final[Mapping[str, tuple[Callable[[dict[str, Any]], str], str]]] = {
     "modes": (modes.table, "modes"),
     "quality": (quality.table, "quality"),
     "ablation": (ablation.table, "ablation"),
+    "dropped": (ablation.dropped_table, "ablation"),
     "curriculum": (curriculum.table, "curriculum"),
     "train_step": (train_step.table, "train_step"),
     "train_step_profile": (train_step.profile_table, "train_step --profile"),
     "generation": (generation.table, "generation"),
-    "generation_transformers": (generation.table, "generation --contenders plain,transformers"),
-    "generation_draft": (generation.table, "generation --draft-layers 6 --contenders plain,draft"),
+    "generation_transformers": (generation.table, "generation --contenders plain transformers"),
+    "generation_draft": (generation.table, "generation --draft-layers 6 --contenders plain draft"),
     "speculation_exactness": (speculation_exactness.table, "speculation_exactness"),
     "startup": (startup.table, "startup"),
     "async_overlap": (async_overlap.table, "async_overlap"),
@@ -63,38 +64,7 @@ def proofs_table() -> str:
     return table_text(head, rows)
 
 
-def techniques_table() -> str:
-    """Every technique: class, source of the gain, and what it measured alone and left out."""
-    result = _result("ablation")
-    mode = result["settings"]["mode"] if result is not None else "aggressive"
-    # Of the mode as it comes: what the benchmark ran with other settings shows its figures all the same.
-    pending = {row.name for row in ablation.rows(mode, (), None)}
-    rows = []
-    for technique in TECHNIQUES:
-        switch, *_ = technique.off
-        measured = [_ratio(result, f"{row}-{technique.key}", pending) for row in ("only", "no")]
-        name = f"{technique.name} (`{switch}`)"
-        rows.append([name, technique.exactness, technique.gain, *measured, technique.guard])
-    head = ["technique (setting)", "exact?", "where the gain comes from", "alone", "left out", "guard"]
-    return table_text(head, rows)
-
-
-def _ratio(result: dict[str, Any] | None, row: str, pending: Set[str]) -> str:
-    values = ablation.ratios(result["runs"], row) if result is not None else []
-    return ", ".join(f"{value:.2f}" for value in values) or ("not measured yet" if row in pending else "")
-
-
-def dropped_table() -> str:
-    """What was measured of techniques that are no longer there."""
-    result = _result("ablation")
-    return "Not measured yet." if result is None else ablation.dropped_table(result)
-
-
-DERIVED: Final[Mapping[str, Callable[[], str]]] = {
-    "proofs": proofs_table,
-    "techniques": techniques_table,
-    "dropped": dropped_table,
-}
+DERIVED: Final[Mapping[str, Callable[[], str]]] = {"proofs": proofs_table}
 
 
 def printed(name: str) -> str:
@@ -102,16 +72,10 @@ def printed(name: str) -> str:
     if name in DERIVED:
         return DERIVED[name]()
     table, command = MEASURED[name]
-    result = _result(name)
-    return f"Not measured yet: `python -m benchmarks.{command}`." if result is None else table(result)
-
-
-def _result(name: str) -> dict[str, Any] | None:
-    path = RESULTS / f"{name}_cpu.json"
+    path = RESULTS / f"{'ablation' if name == 'dropped' else name}_cpu.json"
     if not path.is_file():
-        return None
-    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return result
+        return f"Not measured yet: `python -m benchmarks.{command}`."
+    return table(json.loads(path.read_text(encoding="utf-8")))
 
 
 def written(text: str) -> str:

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.report import RESULTS, table_text
+from benchmarks.report import RESULTS, positive, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import Contender
 from configs.load import load_config
@@ -39,9 +39,10 @@ CONTENDERS: Mapping[str, Contender] = {
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet."""
-    terms = contest.terms_of(given)
+    file = contest.config_file(given)
+    num_tails = {mode: contest.steps_ahead(load_config(file, mode, given.set)) for mode in MODES}
     entries = [
-        whole_run(name, repeat, given.seed + repeat, given, num_tail=_steps_ahead(name, given))
+        whole_run(name, repeat, given.seed + repeat, given, num_tail=num_tails.get(name, 0))
         for name, repeat in contest.in_turns(given.only, given.repeats)
     ]
     for entry in entries:
@@ -50,9 +51,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             raise ValueError(f"--steps {given.steps}: {name} has {num} steps that are not counted")
     return contest.hold(
         contest.open_store(given, "modes"),
-        terms,
         entries,
-        lambda entry, folder: {"curve": contest.curve_of(folder, terms, given) if given.curve else []},
+        lambda entry, folder: {"curve": contest.curve_of(folder, given) if given.curve else []},
         given,
     )
 
@@ -70,12 +70,6 @@ def whole_run(
         num_warmup=0 if num_tail is None else given.warmup,
         num_tail=num_tail or 0,
     )
-
-
-def _steps_ahead(name: str, given: argparse.Namespace) -> int:
-    if name == BASELINE:
-        return 0
-    return contest.steps_ahead(load_config(contest.config_file(given), name, given.set))
 
 
 def times_baseline(runs: contest.Runs, name: str) -> str:
@@ -127,15 +121,15 @@ def _row(name: str, own: Sequence[Mapping[str, Any]], times: str, target: float)
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
     parser = contest.options(__doc__, RESULT)
+    contest.add_only_option(parser, CONTENDERS)
+    parser.add_argument("--repeats", type=positive, default=2, help="runs of each contender (%(default)s)")
     parser.add_argument(
-        "--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), help="default: all"
+        "--warmup", type=positive, default=12, help="steps that are not counted (%(default)s)"
     )
-    parser.add_argument("--repeats", type=int, default=2, help="runs of each contender (%(default)s)")
-    parser.add_argument("--warmup", type=int, default=12, help="steps that are not counted (%(default)s)")
     parser.add_argument("--curve", action="store_true", help="measure the checkpoints")
     parser.add_argument("--target", type=float, default=0.15, help="pass@1 to be reached (%(default)s)")
     contest.add_measured_options(parser)
-    return contest.parsed(parser, arguments)
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

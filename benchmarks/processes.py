@@ -126,7 +126,7 @@ def wait_until_gone(
 ) -> list[Process]:
     """Wait until ``process`` and all that came of it is gone, but for ``known``; kill what stays longer.
 
-    Returns what had to be killed. Needs ``adopt_orphans``. Raises TimeoutError where something survives that.
+    Returns what had to be killed. Needs ``orphans_adopted``. Raises TimeoutError where something survives.
     """
     deadline = time.monotonic() + deadline_s
     stayed: list[Process] = []

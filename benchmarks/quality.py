@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.modes import BASELINE, CONTENDERS, whole_run
 from benchmarks.report import RESULTS, percent, table_text
 from benchmarks.whole_runs import contest
-from benchmarks.whole_runs.training_run import checkpoints, pass_at_1, pass_rates
+from benchmarks.whole_runs.training_run import checkpoints, pass_at_1
 from configs.load import load_config
 from pipeline.evaluation.passk import Estimate
 
@@ -37,17 +37,15 @@ Counts = Mapping[str, Sequence[int]]
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet, a seed of all contenders after the other."""
-    terms = contest.terms_of(given)
     model = load_config(contest.config_file(given), None, given.set).model.name
-    measurement = contest.measurement_of(given)
     store = contest.open_store(given, "quality")
     if contest.BASE not in store:
-        counts = pass_rates(model, measurement, terms, name=contest.BASE)
+        counts = contest.pass_rates(model, given, name=contest.BASE)
         store.add(contest.BASE, {"contender": contest.BASE, "pass_at_1": pass_at_1(counts), "tasks": counts})
 
     def record(entry: contest.Entry, folder: Path) -> dict[str, Any]:
         trained = checkpoints(folder)[given.steps]
-        counts = pass_rates(str(trained), measurement, terms, name=f"{folder.name}-{given.steps}")
+        counts = contest.pass_rates(str(trained), given, name=f"{folder.name}-{given.steps}")
         return {
             "pass_at_1": pass_at_1(counts),
             "tasks": counts,
@@ -55,7 +53,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         }
 
     entries = [whole_run(name, seed, seed, given) for seed in given.seeds for name in given.only]
-    return contest.hold(store, terms, entries, record, given)
+    return contest.hold(store, entries, record, given)
 
 
 def difference(left: Sequence[Counts], right: Sequence[Counts]) -> Estimate:
@@ -63,7 +61,8 @@ def difference(left: Sequence[Counts], right: Sequence[Counts]) -> Estimate:
 
     Raises ValueError where no task was judged for every seed of both.
     """
-    tasks = sorted(set.intersection(*(_judged(counts) for counts in (*left, *right))))
+    judged = [{task_id for task_id, (_, num) in counts.items() if num > 0} for counts in (*left, *right)]
+    tasks = sorted(set.intersection(*judged))
     if not tasks:
         raise ValueError("no task was judged in all runs")
     rates = [_rates(side, tasks) for side in (left, right)]
@@ -76,10 +75,6 @@ def difference(left: Sequence[Counts], right: Sequence[Counts]) -> Estimate:
     low, high = np.quantile(means, [_TAIL, 1 - _TAIL])
     mean = float(rates[1].mean() - rates[0].mean())
     return Estimate(mean=mean, low=float(low), high=float(high), num_tasks=len(tasks))
-
-
-def _judged(counts: Counts) -> set[str]:
-    return {task_id for task_id, (_, judged) in counts.items() if judged > 0}
 
 
 def _rates(seeds: Sequence[Counts], tasks: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -124,12 +119,10 @@ def table(result: Mapping[str, Any]) -> str:
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
     parser = contest.options(__doc__, RESULT)
-    parser.add_argument(
-        "--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), help="default: all"
-    )
+    contest.add_only_option(parser, CONTENDERS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="of the runs")
     contest.add_measured_options(parser)
-    return contest.parsed(parser, arguments)
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import RESULTS, make_parser, percent, table_lines, table_text
+from benchmarks.report import RESULTS, make_parser, percent, table_lines, table_text, write_result
 from curriculum.sources import load_named_tasks
 from pipeline.evaluation.evaluate import EvaluatedSample
 from pipeline.evaluation.heldout import earlier_measurement
@@ -185,11 +185,6 @@ def humaneval_table(result: dict[str, Any]) -> str:
     return table_text([head, "pass@1 (95 %)"], rows)
 
 
-def _write(path: Path, result: Mapping[str, Any]) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-
-
 def main() -> int:
     """Gather what the command line names; 2 for what cannot be used."""
     parser = make_parser(__doc__, prints_result=False)
@@ -199,7 +194,7 @@ def main() -> int:
     try:
         if given.humaneval is not None:
             compared = gather_humaneval(given.humaneval, given.runs[0])
-            _write(HUMANEVAL_RESULT, compared)
+            write_result(HUMANEVAL_RESULT, compared)
             print(humaneval_table(compared))
             return 0
         runs = sorted((gather(run) for run in given.runs), key=lambda run: int(run["seed"]))
@@ -207,7 +202,7 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     result = {"command": 'make train ARGS="--run-name seedN --seed N"', "runs": runs}
-    _write(RESULT, result)
+    write_result(RESULT, result)
     print(f"{table(result)}\n\n{answers_table(result)}")
     return 0
 

@@ -11,11 +11,14 @@ import json
 import os
 import platform
 import signal
+import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
+
+from pipeline.host.files import write_text_atomically
 
 RESULTS: Final = Path(__file__).parent / "results"
 
@@ -31,14 +34,11 @@ def make_parser(description: str | None, *, prints_result: bool = True) -> argpa
     return parser
 
 
-def check_at_least_one(
-    parser: argparse.ArgumentParser, given: argparse.Namespace, names: Iterable[str]
-) -> None:
-    """End the process with a message where one of these options is below 1."""
-    for name in names:
-        value = getattr(given, name)
-        if min(value if isinstance(value, list) else [value]) < 1:
-            parser.error(f"--{name.replace('_', '-')}: value {value}: at least 1")
+def positive(text: str) -> int:
+    """The type of an option that is a number of at least 1."""
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"value {value}: at least 1")
+    return value
 
 
 def own_cores(num_cores: int, option: str = "--cores") -> tuple[int, ...]:
@@ -105,8 +105,24 @@ def publish(
     if not given.json_only:
         print(table(result))
     if given.output is not None:
-        given.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write_result(given.output, result)
     print(json.dumps(result))
+
+
+def write_result(path: Path, result: Mapping[str, Any]) -> None:
+    """Write ``result`` as JSON; it is on disk, whole, when this returns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text_atomically(path, json.dumps(result, indent=1) + "\n")
+
+
+def rows_of(run: Path, query: str) -> list[tuple[Any, ...]]:
+    """What the ledger of the run in the folder ``run`` answers. Raises ValueError where it cannot be read."""
+    database = run / "run.db"
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+            return connection.execute(query).fetchall()
+    except sqlite3.Error as error:
+        raise ValueError(f"{database} cannot be read: {error}") from error
 
 
 def end_on_sigterm() -> None:

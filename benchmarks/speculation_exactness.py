@@ -226,7 +226,8 @@ def table(result: dict[str, Any]) -> str:
     """The comparisons in Markdown."""
     rows = []
     for entry in result["rows"]:
-        cells = [entry["method"], entry["against"], f"{entry['p_value']:.2g}", _verdict(entry), "", ""]
+        verdict = "as it must" if entry["ok"] else "WRONG"
+        cells = [entry["method"], entry["against"], f"{entry['p_value']:.2g}", verdict, "", ""]
         if "acceptance" in entry:
             cells[4:] = [f"{entry['acceptance']:.1%}", f"{entry['logprob_difference']:.1e}"]
         rows.append(cells)
@@ -236,10 +237,6 @@ def table(result: dict[str, Any]) -> str:
         f"{result['hardware']['cpu']}."
     )
     return table_text(head, rows, above=above)
-
-
-def _verdict(entry: Mapping[str, Any]) -> str:
-    return "as it must" if entry["ok"] else "WRONG"
 
 
 def main() -> None:

@@ -42,7 +42,9 @@ def measure(cases: Sequence[str], num_rounds: int, num_cores: int) -> dict[str, 
     os.sched_setaffinity(0, cores := own_cores(num_cores))
     figures: dict[str, list[float]] = {name: [] for name in cases}
     with tempfile.TemporaryDirectory(prefix="code-grpo-startup-") as folder:
-        environment = _environment(Path(folder))
+        # As a user's, with bytecode kept: without, every start compiles every library again.
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": f"{folder}/bytecode"}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         for number in range(num_rounds + 1):
             for name in figures:
                 seconds = _case(name, Path(folder), environment)
@@ -122,13 +124,6 @@ def _wait_for_score(process: subprocess.Popen[bytes], log: Path, said: Path) -> 
 def _command(script: str, *arguments: str) -> list[str]:
     program = f"import sys; from pipeline.cli import {script}; sys.exit({script}())"
     return [sys.executable, "-c", program, *arguments]
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """As a user's, with bytecode kept: without, every start compiles every library again."""
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    return environment
 
 
 def table(result: dict[str, Any]) -> str:

@@ -97,14 +97,6 @@ class EarlyAbortConfig(Section):
     enabled: bool = Field(default=False, description="end hopeless completions while they are written")
 
 
-class LongTailConfig(Section):
-    """What keeps the last straggler from holding a step."""
-
-    longest_first: bool = Field(
-        default=True, description="within a step start the tasks first whose answers were long (exact)"
-    )
-
-
 class TokenPackingConfig(Section):
     """Packing without padding: several sequences in one row, each blind to the others."""
 
@@ -159,9 +151,6 @@ class AccelerationConfig(Section):
     )
     early_abort: EarlyAbortConfig = Field(
         default_factory=EarlyAbortConfig, description="end hopeless completions while they are written"
-    )
-    long_tails: LongTailConfig = Field(
-        default_factory=LongTailConfig, description="what keeps stragglers from holding a step"
     )
     speculative: SpeculativeConfig = Field(
         default_factory=SpeculativeConfig, description="speculative decoding"

@@ -210,16 +210,6 @@ TECHNIQUES: Final = (
         idle=needs_vllm,
     ),
     Technique(
-        key="longest_first",
-        name="longest tasks first",
-        exactness="exact",
-        off={"acceleration.long_tails.longest_first": False},
-        on={"acceleration.long_tails.longest_first": True},
-        gain="within a step the tasks whose answers were long begin first, so that no straggler is last",
-        proof="tests/pipeline/rollouts/test_long_tails.py::test_longest_first_asks_for_the_same_tasks_in_another_order",
-        guard=_NO_NEED,
-    ),
-    Technique(
         key="speculative",
         name="speculative decoding",
         exactness="exact",

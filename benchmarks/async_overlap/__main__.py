@@ -95,8 +95,10 @@ def on_policy_bound_s(costs: StageCosts, shape: Shape, num_steps: int) -> float:
     all after the first is written; training of all after the first group is written and scored.
     """
     num, size = shape.num_completions, shape.num_generations
-    written = _first(costs.completion_s, num * num_steps)
-    scored = _first(costs.reward_s, num * num_steps)
+    written, scored = (
+        list(itertools.islice(itertools.cycle(one), num * num_steps))
+        for one in (costs.completion_s, costs.reward_s)
+    )
     end_s = costs.optimizer_s + costs.publish_s + costs.update_s
     bounds = []
     for start in range(0, num * num_steps, num):
@@ -108,10 +110,6 @@ def on_policy_bound_s(costs: StageCosts, shape: Shape, num_steps: int) -> float:
         last_s = max(generating_s, scoring_s, max(chains)) + costs.train_group_s
         bounds.append(end_s + max(last_s, first_group_s + shape.groups_per_step * costs.train_group_s))
     return statistics.fmean(bounds)
-
-
-def _first(costs: Sequence[float], count: int) -> list[float]:
-    return list(itertools.islice(itertools.cycle(costs), count))
 
 
 async def measure(given: argparse.Namespace) -> list[dict[str, Any]]:

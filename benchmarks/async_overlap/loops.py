@@ -59,7 +59,6 @@ def make_config(order: Order, shape: Shape, num_steps: int) -> Config:
                 "async_rewards": {"enabled": is_overlapped, "workers": shape.num_reward_workers},
                 # Every completion is scored, and in the order of its draw: that is what the costs stand for.
                 "reward_cache": {"enabled": False},
-                "long_tails": {"longest_first": False},
             },
             "rewards": {"weights": _NO_WEIGHTS, "custom": [REWARD], "custom_timeout_s": 600.0},
             "execution": {"enabled": False},

@@ -6,13 +6,13 @@ Reads the folder of a run that ``train_accelerated`` has made; trains nothing.
 from __future__ import annotations
 
 import gzip
-import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter
 
+from benchmarks.report import rows_of
 from configs.finished import load_finished
 from pipeline.planning.measured_run import read_run
 
@@ -38,7 +38,7 @@ def record_run(folder: Path) -> RecordedRun:
     return RecordedRun(
         groups_per_step=config.prompts_per_step,
         num_generations=config.grpo.num_generations,
-        lengths=_lengths_of(folder / "run.db"),
+        lengths=_lengths_of(folder),
         update_s=run.update_s,
         pause_s=run.pause_s,
         step_s=run.step_s,
@@ -55,18 +55,9 @@ def write_record(run: RecordedRun, path: Path) -> None:
     path.write_bytes(gzip.compress(TypeAdapter(RecordedRun).dump_json(run, indent=1), mtime=0))
 
 
-def _lengths_of(database: Path) -> tuple[int, ...]:
-    try:
-        connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
-        try:
-            rows = connection.execute(
-                "SELECT num_tokens FROM rollouts WHERE num_tokens > 0 ORDER BY draw_id, rollout_id LIMIT ?",
-                (_MAX_LENGTHS,),
-            ).fetchall()
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        raise ValueError(f"{database} cannot be read: {error}") from error
+def _lengths_of(run: Path) -> tuple[int, ...]:
+    query = "SELECT num_tokens FROM rollouts WHERE num_tokens > 0 ORDER BY draw_id, rollout_id"
+    rows = rows_of(run, f"{query} LIMIT {_MAX_LENGTHS}")
     if not rows:
-        raise ValueError(f"{database} holds no completion; let the run train a step")
+        raise ValueError(f"{run / 'run.db'} holds no completion; let the run train a step")
     return tuple(int(num_tokens) for (num_tokens,) in rows)

@@ -3,16 +3,14 @@
     start ─► wait ─► SIGKILL ─► it goes on, or its driver is gone: --resume ─► audit of run.db, orphans
 
 The run is the command that users type, in processes of its own. Every process of it stays below the caller's
-(``processes.adopt_orphans``), so none can get away unseen.
+(``processes.orphans_adopted``), so none can get away unseen.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
-import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,6 +27,7 @@ from benchmarks.processes import (
     told,
     wait_until_gone,
 )
+from benchmarks.report import rows_of
 from pipeline.record.audit import audit
 
 TREE = "whole tree"
@@ -182,10 +181,8 @@ def _judge(case: Case, report: Report) -> None:
         report.faults.append(str(error))
         return
     report.faults += found.violations
-    with contextlib.closing(sqlite3.connect(found.path)) as database:
-        query = "SELECT COUNT(*), MAX(step) FROM steps WHERE status = 'committed'"
-        num_steps, last_step = database.execute(query).fetchone()
-        query = "SELECT COUNT(*) FROM events WHERE kind = 'restart'"
-        (report.num_restarts,) = database.execute(query).fetchone()
+    steps = "SELECT COUNT(*), MAX(step) FROM steps WHERE status = 'committed'"
+    ((num_steps, last_step),) = rows_of(case.run, steps)
+    ((report.num_restarts,),) = rows_of(case.run, "SELECT COUNT(*) FROM events WHERE kind = 'restart'")
     if (num_steps, last_step) != (case.num_steps, case.num_steps):
         report.faults.append(f"{num_steps} committed steps, the last {last_step}: {last_words(case.log)}")

@@ -12,7 +12,7 @@ import random
 from typing import Any
 
 from benchmarks.report import circumstances, make_parser, num_cores, publish, table_lines
-from benchmarks.rewards.completions import RUN_0, RUN_1, UNTRAINED, RealCompletion, load_completions
+from benchmarks.rewards.completions import RUN_0, RUN_1, UNTRAINED, load_completions
 from benchmarks.rewards.figures import (
     batches_of_64,
     cache_times,
@@ -33,7 +33,10 @@ _NUM_FOR_POOL = 400
 
 def measure(num_rounds: int, num_workers: int, limit: int | None) -> dict[str, Any]:
     """All figures; a few minutes. ``limit`` takes only so many completions of each source set, to try it."""
-    untrained = _shuffled(load_completions(UNTRAINED))[:limit]
+    untrained = load_completions(UNTRAINED)
+    # In the file's order long and short programs come in runs.
+    random.Random(0).shuffle(untrained)
+    untrained = untrained[:limit]
     run_0, run_1 = (load_completions(run)[:limit] for run in (RUN_0, RUN_1))
     humaneval = load_completions(("humaneval",))[:limit]
     rollouts = load_completions(("run0/train",))
@@ -50,23 +53,14 @@ def measure(num_rounds: int, num_workers: int, limit: int | None) -> dict[str, A
     }
     figures["throughput"] = throughput(distinct(untrained)[:_NUM_FOR_POOL], num_rounds, num_workers)
     figures["batch_of_64"] = batches_of_64(batches[:limit], num_workers, _GENERATION_S)
+    with start_sandbox(ExecutionConfig()) as sandbox:
+        level = sandbox.level
     return {
         **figures,
         "settings": {"rounds": num_rounds, "workers": num_workers, "limit": limit},
-        "level": _isolation_level(),
+        "level": level,
         **circumstances("ruff", "mypy", "ray", "cachetools"),
     }
-
-
-def _shuffled(completions: list[RealCompletion]) -> list[RealCompletion]:
-    # In the file's order long and short programs come in runs.
-    random.Random(0).shuffle(completions)
-    return completions
-
-
-def _isolation_level() -> str:
-    with start_sandbox(ExecutionConfig()) as sandbox:
-        return sandbox.level
 
 
 def table(result: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -229,9 +229,9 @@ def batches_of_64(
         for batch in batches:
             walls_s["trl"].append(_time_trl(batch, scorer))
             walls_s["plain"].append(_time_plain(batch, ruff, sandbox))
-            walls_s["pool"].append(_run_s(_score_all(pool, batch)))
-            coming_s = _run_s(_score_as_they_come(beside, batch, generation_s))
-            walls_s["left"].append(coming_s - generation_s)
+            walls_s["pool"].append(_timed(asyncio.run, _score_all(pool, batch))[1])
+            coming = _score_as_they_come(beside, batch, generation_s)
+            walls_s["left"].append(_timed(asyncio.run, coming)[1] - generation_s)
     return {
         **{f"{name}_s": round(statistics.median(seconds), 3) for name, seconds in walls_s.items()},
         **{f"{name}_to_pool": _median_ratio(walls_s[name], walls_s["pool"]) for name in ("trl", "plain")},
@@ -262,22 +262,17 @@ async def _score_all(pool: RewardPool, completions: Sequence[RealCompletion]) ->
 
 def _time_trl(batch: Sequence[RealCompletion], scorer: Scorer) -> float:
     reward = make_reward_function({one.task.task_id: one.task for one in batch}, scorer)
-    start = time.perf_counter()
-    reward(
-        [one.task.prompt for one in batch],
-        [one.text for one in batch],
-        task_id=[one.task.task_id for one in batch],
-    )
-    return time.perf_counter() - start
+    prompts, texts = [one.task.prompt for one in batch], [one.text for one in batch]
+    return _timed(lambda: reward(prompts, texts, task_id=[one.task.task_id for one in batch]))[1]
 
 
 def _time_plain(batch: Sequence[RealCompletion], linter: Linter, sandbox: SandboxPool) -> float:
-    start = time.perf_counter()
-    for one in batch:
+    def judge(one: RealCompletion) -> None:
         code = program(one)
         if score_fast(code, one.task.entry_point, linter).syntax > 0.0:
             sandbox.run(execution_request(one.task, code, _EXECUTION))
-    return time.perf_counter() - start
+
+    return _seconds(judge, batch)
 
 
 def _num_unequal(one: Sequence[RewardResult], other: Sequence[RewardResult]) -> int:
@@ -314,20 +309,11 @@ def _filler() -> RewardResult:
     )
 
 
-def _run_s(work: Coroutine[Any, Any, object]) -> float:
+def _timed(work: Callable[..., Item], *arguments: object) -> tuple[Item, float]:
     start = time.perf_counter()
-    asyncio.run(work)
-    return time.perf_counter() - start
-
-
-def _timed(work: Callable[[], Item]) -> tuple[Item, float]:
-    start = time.perf_counter()
-    result = work()
+    result = work(*arguments)
     return result, time.perf_counter() - start
 
 
 def _seconds(work: Callable[[Item], object], items: Sequence[Item]) -> float:
-    start = time.perf_counter()
-    for item in items:
-        work(item)
-    return time.perf_counter() - start
+    return _timed(lambda: [work(item) for item in items])[1]

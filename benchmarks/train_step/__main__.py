@@ -3,7 +3,7 @@
     python -m benchmarks.train_step --output benchmarks/results/train_step_cpu.json
     python -m benchmarks.train_step --rows trl-autocast plain all --batch long
     python -m benchmarks.train_step --profile
-    python -m benchmarks.train_step --device cuda --model random-0.5b --batch random
+    python -m benchmarks.train_step --device cuda --model FOLDER --batch random
 
 All variants train on the same samples: a recorded step of the built-in model (``benchmarks.recording``), or
 random ones. Generation and scoring are not part of it. Each variant has processes of its own, pinned to the
@@ -18,25 +18,23 @@ same run compares the gradients: it exits with 1 where one is not plain's.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from benchmarks.report import (
-    check_at_least_one,
     check_cores,
     circumstances,
     make_parser,
     own_cores,
+    positive,
     publish,
     table_text,
 )
 from benchmarks.train_step.job import VARIANTS, BatchSpec, StepJob
+from benchmarks.worker import Worker
 
 # Largest share of its norm by which an exact fp32 gradient may differ: rounding, summed in another order.
 TOLERANCE: Final = 1e-5
@@ -109,26 +107,14 @@ def run_worker(job: StepJob, timeout_s: float) -> dict[str, Any]:
     """
     # Set before torch is loaded, so that every library in it keeps to the cores.
     environment = {
-        **os.environ,
         "OMP_NUM_THREADS": str(len(job.cores)),
         "HF_HUB_OFFLINE": "1",
         # As in the trainer's process; for TRL's as well.
         "THP_MEM_ALLOC_ENABLE": "1",
     }
     what = f"{job.task} {' '.join(job.variants)}"
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.train_step.worker", job.to_json()],
-            capture_output=True,
-            text=True,
-            env=environment,
-            timeout=timeout_s,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise RuntimeError(f"{what}: not done within {timeout_s:.0f} s (--timeout)") from error
-    if done.returncode != 0:
-        raise RuntimeError(f"{what}: the worker failed:\n{done.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    with Worker(what, "benchmarks.train_step.worker:StepWorker", job, environment=environment) as worker:
+        found: dict[str, Any] = worker.ask("run", deadline_s=timeout_s)
     return found
 
 
@@ -220,16 +206,16 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
     parser = make_parser(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument(
-        "--model", default="smollm2-135m-instruct", help="or random-0.5b, random-1.5b, a folder"
-    )
+    parser.add_argument("--model", default="smollm2-135m-instruct", help="or a folder")
     parser.add_argument(
         "--rows", nargs="+", choices=VARIANTS, help="variants (default: all but some slow ones)"
     )
-    parser.add_argument("--repeats", type=int, default=6, help="timed steps of each variant")
-    parser.add_argument("--rounds", type=int, default=3, help="processes of each variant")
-    parser.add_argument("--threads", type=int, default=2, help="cores, and threads")
-    parser.add_argument("--trl-micro-batch", type=int, default=8, help="TRL's per_device_train_batch_size")
+    parser.add_argument("--repeats", type=positive, default=6, help="timed steps of each variant")
+    parser.add_argument("--rounds", type=positive, default=3, help="processes of each variant")
+    parser.add_argument("--threads", type=positive, default=2, help="cores, and threads")
+    parser.add_argument(
+        "--trl-micro-batch", type=positive, default=8, help="TRL's per_device_train_batch_size"
+    )
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds that a process may take")
     parser.add_argument("--skip-check", action="store_true", help="do not compare gradients")
     parser.add_argument(
@@ -237,14 +223,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     batch = parser.add_argument_group("batch")
     batch.add_argument("--batch", choices=("short", "long", "random"), default="short")
-    batch.add_argument("--groups", type=int, default=8, help="random: prompts")
-    batch.add_argument("--generations", type=int, default=8, help="random: completions of each")
-    batch.add_argument("--prompt-tokens", type=int, default=256, help="random: longest prompt")
-    batch.add_argument("--completion-tokens", type=int, default=1024, help="random: longest completion")
+    batch.add_argument("--groups", type=positive, default=8, help="random: prompts")
+    batch.add_argument("--generations", type=positive, default=8, help="random: completions of each")
+    batch.add_argument("--prompt-tokens", type=positive, default=256, help="random: longest prompt")
+    batch.add_argument("--completion-tokens", type=positive, default=1024, help="random: longest completion")
     batch.add_argument("--flat-groups", type=int, default=0, help="random: groups without signal")
     given = parser.parse_args(arguments)
-    counted = ("repeats", "rounds", "threads", "trl_micro_batch", "groups", "generations")
-    check_at_least_one(parser, given, (*counted, "prompt_tokens", "completion_tokens"))
     if given.repeats < given.rounds:
         parser.error(f"--repeats: value {given.repeats}: at least one for each of {given.rounds} --rounds")
     if not 0 <= given.flat_groups < given.groups:

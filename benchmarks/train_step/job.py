@@ -5,13 +5,9 @@ Pure data, light to import: the parent process needs no torch.
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
-
-from pydantic import TypeAdapter
 
 from configs.schema import Config
 
@@ -54,8 +50,8 @@ class BatchSpec:
 class StepJob:
     """What a worker process is to do.
 
-    ``model`` is the built-in name, a folder, or ``random-0.5b`` and ``random-1.5b``. The process runs on
-    ``cores``, one thread each. A "time" job does one step more than ``num_steps``, the first not being timed.
+    ``model`` is the built-in name or a folder. The process runs on ``cores``, one thread each. A "time" job
+    does one step more than ``num_steps``, the first not being timed.
     """
 
     task: WorkerTask
@@ -66,15 +62,6 @@ class StepJob:
     cores: tuple[int, ...]
     device: Literal["cpu", "cuda"]
     trl_micro_batch: int
-
-    def to_json(self) -> str:
-        """For the worker's command line."""
-        return json.dumps(dataclasses.asdict(self))
-
-    @staticmethod
-    def from_json(text: str) -> StepJob:
-        """The inverse of ``to_json``."""
-        return TypeAdapter(StepJob).validate_json(text)
 
 
 TECHNIQUES: Final = {

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PrinterCallback, TrainerCallback
 from trl import GRPOTrainer
 
@@ -106,8 +107,8 @@ def trl_inputs(batch: TrainBatch, pad_token_id: int, device: str) -> dict[str, T
     masks = [sample.loss_mask[sample.num_prompt_tokens :] for sample in samples]
     old = [sample.old_logprobs[sample.num_prompt_tokens :] for sample in samples]
     inputs = {
-        "prompt_ids": _padded(prompts, pad_token_id, on_left=True),
-        "prompt_mask": _padded([(1,) * len(prompt) for prompt in prompts], 0, on_left=True),
+        "prompt_ids": _padded(prompts, pad_token_id, "left"),
+        "prompt_mask": _padded([(1,) * len(prompt) for prompt in prompts], 0, "left"),
         "completion_ids": _padded(answers, pad_token_id),
         "completion_mask": _padded(masks, 0),
         "old_per_token_logps": _padded(old, 0.0),
@@ -139,15 +140,8 @@ def _trainer(
         yield trainer
 
 
-def _padded(rows: Sequence[Sequence[float]], value: float, *, on_left: bool = False) -> Tensor:
-    width = max(len(row) for row in rows)
-    fillings = [[value] * (width - len(row)) for row in rows]
-    return torch.tensor(
-        [
-            [*filling, *row] if on_left else [*row, *filling]
-            for row, filling in zip(rows, fillings, strict=True)
-        ]
-    )
+def _padded(rows: Sequence[Sequence[float]], value: float, side: str = "right") -> Tensor:
+    return pad_sequence([torch.tensor(row) for row in rows], True, value, side)
 
 
 def _wait() -> None:

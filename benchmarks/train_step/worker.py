@@ -1,18 +1,16 @@
 """One process of the training-step benchmark: it times a variant, checks gradients or profiles.
 
-A process of its own for each, so that its peak memory is the variant's. The benchmark starts it with a
-StepJob as JSON and reads the last line of its output, JSON as well. Its threads stay on the job's cores.
+A process of its own for each, so that its peak memory is the variant's. Its threads stay on the job's cores.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 import math
 import os
 import re
-import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.recording import describe_batch
-from benchmarks.train_step.inputs import StepInputs, make_inputs, open_model
-from benchmarks.train_step.job import VARIANTS, Precision, StepJob, Variant, job_config
+from benchmarks.train_step.inputs import StepInputs, make_inputs
+from benchmarks.train_step.job import VARIANTS, StepJob, Variant, job_config
 from benchmarks.train_step.profile import measure_limit, needed_flops, profile_step
 from configs.schema import Config
 from pipeline.training.trainer import Trainer
@@ -32,22 +30,22 @@ _MIB = 1024**2
 def run_job(job: StepJob) -> dict[str, Any]:
     """Do ``job``; raises ValueError for a model or a batch that does not suit it."""
     variants = [VARIANTS[name] for name in job.variants]
-    with open_model(job) as folder:
-        inputs = make_inputs(job, folder)
-        if job.task == "check":
-            return check_gradients(job, variants, inputs)
-        if job.task == "limit":
-            return {
-                **measure_limit(folder, job.device),
-                "needed_flops": needed_flops(folder, inputs.batch),
-                "batch": describe_batch(job.batch.name, inputs.batch),
-            }
-        (variant,) = variants
-        if job.task == "profile":
-            config = _config(job, variant, inputs)
-            return profile_step(config, inputs.model_path, inputs.batch, job.device, job.num_steps)
-        seconds = _step_seconds(job, variant, inputs)
-        return {"step_s": seconds[1:], "peak_mb": _peak_mb(job.device)}
+    inputs = make_inputs(job)
+    if job.task == "check":
+        return check_gradients(job, variants, inputs)
+    if job.task == "limit":
+        folder = str(inputs.model_path)
+        return {
+            **measure_limit(folder, job.device),
+            "needed_flops": needed_flops(folder, inputs.batch),
+            "batch": describe_batch(job.batch.name, inputs.batch),
+        }
+    (variant,) = variants
+    if job.task == "profile":
+        config = _config(job, variant, inputs)
+        return profile_step(config, inputs.model_path, inputs.batch, job.device, job.num_steps)
+    seconds = _step_seconds(job, variant, inputs)
+    return {"step_s": seconds[1:], "peak_mb": _peak_mb(job.device)}
 
 
 def check_gradients(job: StepJob, variants: list[Variant], inputs: StepInputs) -> dict[str, Any]:
@@ -113,8 +111,7 @@ def _timed_step(trainer: Trainer, inputs: StepInputs) -> float:
 def _in_fp32(variant: Variant) -> Variant:
     settings = copy.deepcopy(variant.settings)
     settings["training"]["bf16"] = False
-    weights: Precision | None = None if variant.trl_weights is None else "float32"
-    return Variant(name=variant.name, note=variant.note, settings=settings, trl_weights=weights)
+    return replace(variant, settings=settings, trl_weights=variant.trl_weights and "float32")
 
 
 def _config(job: StepJob, variant: Variant, inputs: StepInputs) -> Config:
@@ -141,13 +138,14 @@ def _peak_mb(device: str) -> float:
     return int(found[1]) / 1024
 
 
-def main() -> None:
-    """Do the job that the command line gives."""
-    job = StepJob.from_json(sys.argv[1])
-    os.sched_setaffinity(0, job.cores)
-    torch.set_num_threads(len(job.cores))
-    print(json.dumps(run_job(job)))
+class StepWorker:
+    """What benchmarks.train_step asks in the process (benchmarks.worker)."""
 
+    def __init__(self, job: StepJob) -> None:
+        self._job = job
+        os.sched_setaffinity(0, job.cores)
+        torch.set_num_threads(len(job.cores))
 
-if __name__ == "__main__":
-    main()
+    def run(self) -> dict[str, Any]:
+        """See ``run_job``."""
+        return run_job(self._job)

@@ -18,22 +18,23 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchmarks.processes import run_command
 from benchmarks.report import (
-    check_at_least_one,
     circumstances,
     command_line,
     end_on_sigterm,
     make_parser,
     own_cores,
+    positive,
+    write_result,
 )
 from benchmarks.whole_runs.training_run import (
     Contender,
-    Measurement,
     Terms,
     checkpoints,
     drop_optimiser_states,
     pass_at_1,
-    pass_rates,
+    read_pass_rates,
     speed_of,
     time_at,
     train,
@@ -41,7 +42,6 @@ from benchmarks.whole_runs.training_run import (
 )
 from configs.load import load_config
 from configs.schema import Config
-from pipeline.host.files import write_text_atomically
 
 BASE = "base"  # the model as it was, before any training
 _PACKAGES = ("torch", "transformers", "trl", "ray")
@@ -110,8 +110,7 @@ class ResultStore:
     def add(self, key: str, record: Mapping[str, Any]) -> None:
         """Keep ``record``; it is on disk when this returns."""
         self._runs[key] = dict(record)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(self.path, json.dumps(self.result(), indent=1) + "\n")
+        write_result(self.path, self.result())
 
     def result(self) -> dict[str, Any]:
         """All of it."""
@@ -138,7 +137,6 @@ def in_turns(names: Sequence[str], num_repeats: int) -> list[tuple[str, int]]:
 
 def hold(
     store: ResultStore,
-    terms: Terms,
     entries: Iterable[Entry],
     measure: Callable[[Entry, Path], Mapping[str, Any]],
     given: argparse.Namespace,
@@ -151,7 +149,7 @@ def hold(
         if given.limit is not None and num_done >= given.limit:
             break
         folder = train(
-            entry.contender, terms, name=entry.run_name, num_steps=entry.num_steps, seed=entry.seed
+            entry.contender, terms_of(given), name=entry.run_name, num_steps=entry.num_steps, seed=entry.seed
         )
         drop_optimiser_states(folder)
         watched = watched_of(folder)
@@ -172,12 +170,27 @@ def hold(
     return store.result()
 
 
-def measurement_of(given: argparse.Namespace) -> Measurement:
-    """What the options of ``add_measured_options`` say of the measurement."""
+def pass_rates(model: str, given: argparse.Namespace, *, name: str) -> dict[str, list[int]]:
+    """[passed, judged] of every task at temperature 1, as training asks; measured once for each ``name``.
+
+    ``model`` is a folder or a name. One that was trained anew needs another ``name``, or an empty folder of
+    work.
+    """
     length = load_config(config_file(given), None, given.set).evaluation.max_completion_length
-    return Measurement(
-        tasks=given.tasks, num_samples=given.samples, max_completion_length=length, seed=given.seed
-    )
+    how = f"{Path(given.tasks).stem}-{given.samples}-{given.seed}-{length}"
+    folder = given.work / "measured"
+    output = folder / f"{name}-{how}.jsonl"
+    results = Path(f"{output}_results.jsonl")
+    if not results.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        arguments = [
+            *("--model", model, "--tasks", given.tasks, "-n", str(given.samples)),
+            *("--temperature", "1", "--max-completion-length", str(length)),
+            *("--seed", str(given.seed), "--output", str(output)),
+        ]
+        terms, log = terms_of(given), folder / f"{name}.log"
+        run_command("evaluate_humaneval", arguments, cores=terms.cores, log=log, deadline_s=terms.deadline_s)
+    return read_pass_rates(results)
 
 
 def steps_ahead(config: Config) -> int:
@@ -206,14 +219,13 @@ def speed_ratios(runs: Runs, name: str, against: str) -> list[float]:
     ]
 
 
-def curve_of(folder: Path, terms: Terms, given: argparse.Namespace) -> list[dict[str, Any]]:
+def curve_of(folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
     """Pass rate over steps and training time; the first point is the model as it was."""
     model = load_config(folder / "config.yaml").model.name
-    measurement = measurement_of(given)
-    base = pass_rates(model, measurement, terms, name=BASE)
+    base = pass_rates(model, given, name=BASE)
     points = [{"step": 0, "time_s": 0.0, **pass_at_1(base)}]
     for step, path in checkpoints(folder).items():
-        counts = pass_rates(str(path), measurement, terms, name=f"{folder.name}-{step}")
+        counts = pass_rates(str(path), given, name=f"{folder.name}-{step}")
         points.append({"step": step, "time_s": time_at(folder, step), **pass_at_1(counts)})
     return points
 
@@ -263,25 +275,24 @@ def options(description: str | None, result: Path) -> argparse.ArgumentParser:
     return parser
 
 
+def add_only_option(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
+    """Which of the contenders ``names`` run."""
+    parser.add_argument("--only", nargs="+", choices=(*names,), default=[*names], help="default: all")
+
+
 def add_measured_options(parser: argparse.ArgumentParser, *, save_every: int = 12) -> None:
     """The options of contests that measure what whole runs have learnt."""
-    parser.add_argument("--steps", type=int, default=36, help="optimiser steps of each run (%(default)s)")
+    parser.add_argument(
+        "--steps", type=positive, default=36, help="optimiser steps of each run (%(default)s)"
+    )
     parser.add_argument(
         *("--save-every", "--every"),
-        type=int,
+        type=positive,
         default=save_every,
         help="a checkpoint each so many (%(default)s)",
     )
     parser.add_argument("--tasks", default="ladder-heldout", help="what is measured on (%(default)s)")
-    parser.add_argument("--samples", type=int, default=4, help="samples of a task (%(default)s)")
-
-
-def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; ends the process with a message where a number is below 1."""
-    given = parser.parse_args(arguments)
-    counted = [name for name in ("repeats", "warmup", "steps", "save_every", "samples") if name in given]
-    check_at_least_one(parser, given, counted)
-    return given
+    parser.add_argument("--samples", type=positive, default=4, help="samples of a task (%(default)s)")
 
 
 def run_to_the_end(measure: Callable[[], dict[str, Any]], table: Callable[[dict[str, Any]], str]) -> int:

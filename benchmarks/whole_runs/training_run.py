@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.processes import Watched, run_command
+from benchmarks.report import rows_of
 from pipeline.evaluation.passk import TaskCount, mean_pass_at_k
 from pipeline.host.files import write_text_atomically
 from pipeline.record.metrics import read_metrics
@@ -109,8 +109,10 @@ def speed_of(folder: Path, *, num_warmup: int, num_tail: int) -> dict[str, Any]:
     In the tail of a run nothing is generated for later steps any more, so it would flatter runs that work
     ahead. Raises ValueError for a run of too few steps, RuntimeError for one in which something died.
     """
-    if (num_restarts := _count(folder, "SELECT COUNT(*) FROM events WHERE kind = 'restart'")) > 0:
+    ((num_restarts,),) = rows_of(folder, "SELECT COUNT(*) FROM events WHERE kind = 'restart'")
+    if num_restarts > 0:
         raise RuntimeError(f"{folder}: {num_restarts} restarts in the run; remove the folder, measure again")
+    ((num_rollouts,),) = rows_of(folder, "SELECT COUNT(*) FROM rollouts")
     rows = read_metrics(folder / "metrics.jsonl")
     end = len(rows) - num_tail
     if num_warmup < 1 or end <= num_warmup:
@@ -126,7 +128,7 @@ def speed_of(folder: Path, *, num_warmup: int, num_tail: int) -> dict[str, Any]:
         "seconds": seconds,
         "samples_per_s": num_samples / seconds,
         # Of the whole run: it is where groups that were refilled or thinned out show.
-        "rollouts_per_step": _count(folder, "SELECT COUNT(*) FROM rollouts") / len(rows),
+        "rollouts_per_step": num_rollouts / len(rows),
         "step_s": seconds / len(counted),
         "means": {
             name: sum(values) / len(values)
@@ -134,12 +136,6 @@ def speed_of(folder: Path, *, num_warmup: int, num_tail: int) -> dict[str, Any]:
             if (values := [row[name] or 0.0 for row in counted if name in row])
         },
     }
-
-
-def _count(folder: Path, query: str) -> int:
-    with contextlib.closing(sqlite3.connect(f"file:{folder / 'run.db'}?mode=ro", uri=True)) as database:
-        (count,) = database.execute(query).fetchone()
-    return int(count)
 
 
 def checkpoints(folder: Path) -> dict[int, Path]:
@@ -167,37 +163,6 @@ def drop_optimiser_states(folder: Path) -> None:
     for path in (folder / "checkpoints").glob("*/*.pt"):
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    """How models are measured: a set of tasks, samples of each, temperature 1, as training asks."""
-
-    tasks: str
-    num_samples: int
-    max_completion_length: int
-    seed: int
-
-
-def pass_rates(model: str, measurement: Measurement, terms: Terms, *, name: str) -> dict[str, list[int]]:
-    """[passed, judged] of every task; ``model`` is a folder or a name. Measured once for each ``name``.
-
-    A model that was trained anew needs another name, or a folder of work that is empty.
-    """
-    how = [Path(measurement.tasks).stem, *map(str, (measurement.num_samples, measurement.seed))]
-    how.append(str(measurement.max_completion_length))
-    output = terms.work / "measured" / f"{name}-{'-'.join(how)}.jsonl"
-    results = Path(f"{output}_results.jsonl")
-    if not results.is_file():
-        output.parent.mkdir(parents=True, exist_ok=True)
-        arguments = [
-            *("--model", model, "--tasks", measurement.tasks, "-n", str(measurement.num_samples)),
-            *("--temperature", "1", "--max-completion-length", str(measurement.max_completion_length)),
-            *("--seed", str(measurement.seed), "--output", str(output)),
-        ]
-        log = terms.work / "measured" / f"{name}.log"
-        run_command("evaluate_humaneval", arguments, cores=terms.cores, log=log, deadline_s=terms.deadline_s)
-    return read_pass_rates(results)
 
 
 def read_pass_rates(results: Path) -> dict[str, list[int]]:

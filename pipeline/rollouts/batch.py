@@ -1,20 +1,24 @@
-"""From scored groups to the samples of one optimiser step, with the step's rollout metrics.
+"""From scored groups to advantages and the samples of one optimiser step, with the step's rollout metrics.
 
-The metrics (pipeline.record.metric_names) are of rollouts, their age, and scores by reward and by level.
-Pure. A rollout that could not be scored gets no sample and no part in any statistics of scores. Does not pad
-or pack (pipeline.training.batching does).
+Advantages are relative to the group: plain arithmetic on rewards. The metrics (pipeline.record.metric_names)
+are of rollouts, their age, and scores by reward and by level. Pure. A rollout that could not be scored gets
+no sample and no part in any statistics of scores. Does not pad or pack (pipeline.training.batching does).
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from configs.schema import GrpoConfig
-from pipeline.messages import Rollout, RolloutGroup, TrainBatch, TrainingSample, is_flat
-from pipeline.rollouts.advantages import group_advantages
+from pipeline.messages import Completion, Rollout, RolloutGroup, TrainBatch, TrainingSample, is_flat
+
+EPSILON = 1e-4
+ScaleRewards = Literal["group", "batch", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +50,7 @@ def make_batch(
     )
     metrics = {
         **_rollout_metrics(groups),
-        **_staleness_metrics(groups, policy_version),
+        **_staleness_metrics([rollout.completion for rollout in _scored(groups)], policy_version),
         **breakdown_metrics(groups),
     }
     return batch, BatchReport(metrics=metrics, num_samples=len(samples))
@@ -70,7 +74,7 @@ def _sample(rollout: Rollout, advantage: float, grpo: GrpoConfig, policy_version
 
 def _rollout_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    scored = [rollout for rollout in rollouts if not rollout.result.is_infra_error]
+    scored = _scored(groups)
     rewards = [rollout.result.reward for rollout in scored]
     num_flat = sum(is_flat(group) for group in groups)
     num_cached = sum(rollout.completion.num_cached_tokens for rollout in rollouts)
@@ -89,14 +93,12 @@ def _rollout_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
     }
 
 
-def _staleness_metrics(groups: Sequence[RolloutGroup], policy_version: int) -> dict[str, float]:
+def _scored(groups: Sequence[RolloutGroup]) -> list[Rollout]:
+    return [rollout for group in groups for rollout in group.rollouts if not rollout.result.is_infra_error]
+
+
+def _staleness_metrics(completions: Sequence[Completion], policy_version: int) -> dict[str, float]:
     """How old what is trained on is, by completion (its oldest token) and by token."""
-    completions = [
-        rollout.completion
-        for group in groups
-        for rollout in group.rollouts
-        if not rollout.result.is_infra_error
-    ]
     oldest = [policy_version - completion.min_policy_version for completion in completions]
     ages = [policy_version - version for completion in completions for version in completion.token_versions]
     return {
@@ -127,3 +129,36 @@ def breakdown_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
             for level, values in sorted(passes.items())
         },
     }
+
+
+def group_advantages(groups: Sequence[Sequence[float]], scale_rewards: ScaleRewards) -> list[list[float]]:
+    """Advantages of G groups of rewards, in the same shape: ``(r - mean) / (std + 1e-4)``.
+
+    The mean is the group's; the standard deviation (Bessel-corrected, as in TRL) is the group's or the
+    whole batch's, or is left out (arXiv:2402.03300, arXiv:2503.20783, arXiv:2508.08221). A NaN reward is an
+    infrastructure error: it leaves the statistics and its advantage is NaN, so that it gets no training
+    sample. A group whose rewards are all equal, or which has a single reward left, gets exact zeros.
+    """
+    batch_std = _std([reward for rewards in groups for reward in rewards if not math.isnan(reward)])
+    return [_one_group(rewards, scale_rewards, batch_std) for rewards in groups]
+
+
+def _one_group(rewards: Sequence[float], scale_rewards: ScaleRewards, batch_std: float) -> list[float]:
+    valid = [reward for reward in rewards if not math.isnan(reward)]
+    if not valid or max(valid) == min(valid):
+        # Rounding of the mean would leave about 1e-17 here, and "no signal" is asked as "== 0".
+        return [math.nan if math.isnan(reward) else 0.0 for reward in rewards]
+    mean = math.fsum(valid) / len(valid)
+    if scale_rewards == "none":
+        scale = 1.0
+    else:
+        scale = (_std(valid) if scale_rewards == "group" else batch_std) + EPSILON
+    return [(reward - mean) / scale for reward in rewards]
+
+
+def _std(values: Sequence[float]) -> float:
+    """The unbiased standard deviation; 0 for fewer than two values."""
+    if len(values) < 2:
+        return 0.0
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))

@@ -13,20 +13,20 @@ loop, starts no task and no process, and scores nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pipeline.messages import RolloutGroup
 from pipeline.record.draw_states import DrawState, DrawStateError, check_move
 from pipeline.rollouts.admission import Admission
-from pipeline.rollouts.waiting import BufferCounts, Waiting, no_slot, not_delivered
+from pipeline.rollouts.waiting import Waiting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Slot:
     """The right to issue one group, whose tokens are at least of ``policy_version``."""
 
-    slot_id: int
     policy_version: int
 
 
@@ -60,24 +60,16 @@ class RolloutBuffer:
         self._block_version: int | None = None
         self._trainer_version = version
         self._policy_version = version
-        self._next_slot_id = 0
-        self._reserved: dict[int, int] = {}  # slot_id -> policy version
+        self._reserved: list[Slot] = []  # not issued yet
         self._held: dict[int, _Held] = {}  # by draw
         self._too_old: list[RolloutGroup] = []  # not yet returned
         self._on_too_old: Callable[[RolloutGroup], None] = lambda group: None
         self._waiting = Waiting()
 
     @property
-    def counts(self) -> BufferCounts:
-        """How many groups are in each state."""
-        states = [held.state for held in self._held.values()]
-        return BufferCounts(
-            reserved=len(self._reserved),
-            generating=states.count(DrawState.GENERATING),
-            scoring=states.count(DrawState.SCORING),
-            ready=states.count(DrawState.SCORED),
-            training=states.count(DrawState.TRAINING),
-        )
+    def in_use(self) -> int:
+        """Slots in use."""
+        return len(self._reserved) + len(self._held)
 
     @property
     def states(self) -> dict[int, DrawState]:
@@ -128,28 +120,25 @@ class RolloutBuffer:
         Unblocked by ``weights_loaded`` (generators caught up), ``trained`` and ``release``. Raises
         TimeoutError that names who held it up, StageError after ``fail``.
         """
-        await self._waiting.until(
-            lambda: self.counts.in_use < self.num_slots, deadline_s, self._explain_no_slot
-        )
+        await self._waiting.until(lambda: self.in_use < self.num_slots, deadline_s, self._explain_no_slot)
         slot = self.take_slot()
         assert slot is not None
         return slot
 
     def take_slot(self) -> Slot | None:
         """The right to issue one group if it can be had now."""
-        if self.counts.in_use >= self.num_slots:
+        if self.in_use >= self.num_slots:
             return None
-        slot = Slot(slot_id=self._next_slot_id, policy_version=self._policy_version)
-        self._next_slot_id += 1
-        self._reserved[slot.slot_id] = slot.policy_version
+        slot = Slot(policy_version=self._policy_version)
+        self._reserved.append(slot)
         return slot
 
     def issue(self, slot: Slot, draw_id: int) -> None:
         """Use ``slot`` for a draw, which goes to the generators now."""
         held = self._held.get(draw_id)
         check_move(draw_id, held.state if held else DrawState.ISSUED, DrawState.GENERATING)
-        version = self._reserved.pop(slot.slot_id)
-        self._held[draw_id] = _Held(state=DrawState.GENERATING, policy_version=version)
+        self._reserved.remove(slot)
+        self._held[draw_id] = _Held(state=DrawState.GENERATING, policy_version=slot.policy_version)
 
     def generated(self, draw_id: int) -> None:
         """Note that all completions of a draw are there and only their rewards are missing."""
@@ -164,7 +153,8 @@ class RolloutBuffer:
     def restore(self, group: RolloutGroup) -> bool:
         """Hand in a group that was scored before a resume; False if it could not be trained on in time."""
         version = _oldest(group)
-        slots = [*self._reserved.values(), *(held.policy_version for _, held in self._open())]
+        slots = [slot.policy_version for slot in self._reserved]
+        slots += [held.policy_version for _, held in self._open()]
         if not self._rule.can_join(
             version, slots, trainer_version=self._trainer_version, num_left=self._num_left
         ):
@@ -184,8 +174,8 @@ class RolloutBuffer:
     def renew_deadlines(self) -> None:
         """Give who waits as long again as at first, from the next change on.
 
-        For a group that was replaced for want of signal: another is on its way (pipeline.rollouts.gate bounds
-        how many).
+        For a group that was replaced for want of signal: another is on its way (pipeline.rollouts.draws
+        bounds how many).
         """
         self._waiting.renew()
 
@@ -219,9 +209,7 @@ class RolloutBuffer:
             f"take at version {trainer_version}, but trained({self._trainer_version}) was the last"
         )
 
-        def explain(waited_s: float) -> str:
-            return self._explain_not_delivered(num_groups, waited_s)
-
+        explain = partial(self._explain_not_delivered, num_groups)
         await self._waiting.until(lambda: self._is_enough(num_groups), deadline_s, explain)
         return self._taken(num_groups)
 
@@ -230,10 +218,20 @@ class RolloutBuffer:
         return self._taken(num_groups) if self._is_enough(num_groups) else None
 
     def _is_enough(self, num_groups: int) -> bool:
+        """Whether the ``num_groups`` oldest ready groups can go now and leave all others in time."""
         assert 0 < num_groups <= self._num_left
-        counts = self.counts
-        is_whole = self._block_version is None or counts.ready == counts.in_use - counts.training
-        return is_whole and self._can_take(num_groups)
+        chosen = self._oldest_ready(num_groups)
+        num_open = self.in_use - len(self._in_state(DrawState.TRAINING))
+        is_whole = self._block_version is None or len(self._in_state(DrawState.SCORED)) == num_open
+        if not is_whole or len(chosen) < num_groups:
+            return False
+        return self._rule.may_overtake(
+            [self._held[draw_id].policy_version for draw_id in chosen],
+            [held.policy_version for draw_id, held in self._open() if draw_id not in chosen],
+            {held.policy_version for _, held in self._open() if held.state is not DrawState.SCORED},
+            trainer_version=self._trainer_version,
+            num_left=self._num_left - num_groups,
+        )
 
     def _taken(self, num_groups: int) -> Taken:
         taken = [self._move(draw_id, DrawState.TRAINING) for draw_id in self._oldest_ready(num_groups)]
@@ -243,7 +241,7 @@ class RolloutBuffer:
     @property
     def _num_left(self) -> int:
         """Groups that the step at hand has not taken yet."""
-        return self._rule.groups_per_step - self.counts.training
+        return self._rule.groups_per_step - len(self._in_state(DrawState.TRAINING))
 
     def _requeue_too_old(self) -> None:
         oldest = self._trainer_version - self._rule.max_staleness
@@ -256,19 +254,6 @@ class RolloutBuffer:
     def _oldest_ready(self, num_groups: int) -> list[int]:
         ready = self._in_state(DrawState.SCORED)
         return sorted(ready, key=lambda draw_id: (self._held[draw_id].policy_version, draw_id))[:num_groups]
-
-    def _can_take(self, num_groups: int) -> bool:
-        """Whether the ``num_groups`` oldest ready groups can go now and leave all others in time."""
-        chosen = self._oldest_ready(num_groups)
-        if len(chosen) < num_groups:
-            return False
-        return self._rule.may_overtake(
-            [self._held[draw_id].policy_version for draw_id in chosen],
-            [held.policy_version for draw_id, held in self._open() if draw_id not in chosen],
-            {held.policy_version for _, held in self._open() if held.state is not DrawState.SCORED},
-            trainer_version=self._trainer_version,
-            num_left=self._num_left - num_groups,
-        )
 
     def trained(self, trainer_version: int) -> None:
         """Note the end of an optimiser step: its groups leave, the trainer is at ``trainer_version``."""
@@ -290,30 +275,47 @@ class RolloutBuffer:
         self._waiting.fail(reason)
 
     def _changed(self) -> None:
-        if self._alternates and self._policy_version == self._trainer_version and not self.counts.in_use:
+        if self._alternates and self._policy_version == self._trainer_version and not self.in_use:
             self._block_version = self._trainer_version
         self._waiting.changed()
 
     def _explain_not_delivered(self, num_groups: int, waited_s: float) -> str:
-        return not_delivered(
-            self.counts,
-            waited_s=waited_s,
-            step=self._trainer_version + 1,
-            num_missing=max(1, num_groups - self.counts.ready),
-            generating=self._in_state(DrawState.GENERATING),
-            scoring=self._in_state(DrawState.SCORING),
-            too_old=sorted(group.draw_id for group in self._too_old),
+        """Which stage owes what."""
+        generating, scoring = self._in_state(DrawState.GENERATING), self._in_state(DrawState.SCORING)
+        num_ready = len(self._in_state(DrawState.SCORED))
+        owed = [f"generation owes draws {_some(generating)}"] if generating else []
+        owed += [f"rewards owe draws {_some(scoring)}"] if scoring else []
+        if not owed:
+            owed = [f"nothing is at work: the sampler issued none ({len(self._reserved)} slots reserved)"]
+        if self._too_old:
+            draws = _some(sorted(group.draw_id for group in self._too_old))
+            owed.append(f"draws {draws} came too old and were requeued: a generator has old weights")
+        num_generated = len(scoring) + num_ready
+        return (
+            f"waited {waited_s:g} s for {max(1, num_groups - num_ready)} more rollout groups of step "
+            f"{self.next_step}: issued {len(generating) + num_generated}, generated {num_generated}, scored "
+            f"{num_ready}; " + "; ".join(owed)
         )
 
     def _explain_no_slot(self, waited_s: float) -> str:
-        return no_slot(
-            self.counts,
-            waited_s=waited_s,
-            num_slots=self.num_slots,
-            policy_version=self._policy_version,
-            trainer_version=self._trainer_version,
-        )
+        """Why the producer had no slot."""
+        num = {state: len(self._in_state(state)) for state in DrawState}
+        if self._policy_version < self._trainer_version:
+            culprit = f"generators have version {self._policy_version}, the trainer {self._trainer_version}"
+        elif num[DrawState.TRAINING] or num[DrawState.SCORED]:
+            training, waiting = num[DrawState.TRAINING], num[DrawState.SCORED]
+            culprit = f"the trainer holds {training} groups and has {waiting} waiting"
+        else:
+            writing, scoring = num[DrawState.GENERATING], num[DrawState.SCORING]
+            culprit = f"generation owes {writing} groups, rewards {scoring}"
+        slots = f"{self.in_use} in use of {self.num_slots}"
+        return f"waited {waited_s:g} s for a rollout slot ({slots}): {culprit}"
 
 
 def _oldest(group: RolloutGroup) -> int:
     return min(rollout.completion.min_policy_version for rollout in group.rollouts)
+
+
+def _some(draw_ids: Sequence[int]) -> str:
+    shown = ", ".join(str(draw_id) for draw_id in draw_ids[:8])
+    return shown if len(draw_ids) <= 8 else f"{shown} and {len(draw_ids) - 8} more"

@@ -1,17 +1,20 @@
-"""The draws of a run as sampler and ledger know them, kept in step with each other.
+"""The draws of a run: which comes next, and which are replaced for want of signal (SignalGate).
 
-What the sampler is asked and told, the ledger notes in the same call, so that a resume can tell it again.
-Says which draw comes next; generates and scores nothing.
+Sampler and ledger are kept in step with each other: what the sampler is asked and told, the ledger notes in
+the same call, so that a resume can tell it again. Generates and scores nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from configs.conditions import needs_no_kl
+from configs.schema import Config
 from curriculum.sampler import Sampler
 from curriculum.task import Task
-from pipeline.messages import RolloutGroup, is_flat
+from pipeline.messages import Gated, RolloutGroup, gated_of, is_flat
 from pipeline.record.draw_states import DrawState
 from pipeline.record.ledger import Ledger
 from pipeline.record.ledger_rows import Draw
@@ -68,8 +71,8 @@ class DrawAccount:
             self._waiting.append(draw)
         return accepted
 
-    def close_group(self, group: RolloutGroup, gate_step: int | None = None) -> bool:
-        """Enter a scored group; False for one that has no statistics: fewer than two real scores.
+    def close_group(self, group: RolloutGroup, gate_step: int | None = None) -> str | None:
+        """Enter a scored group; the reason for one that has no statistics: fewer than two real scores.
 
         Its draw is failed then, and the sampler hears nothing of it. With ``gate_step`` the group is replaced
         in that step for want of signal: its draw is dropped, and the sampler is told what it taught.
@@ -81,10 +84,10 @@ class DrawAccount:
             self._ledger.record_group(group, self._basis(group.task, prompt_ids), gate_step)
             num_passed = sum(result.passed for result in scored)
             self._sampler.record(group.task.task_id, num_passed, len(scored), not is_flat(group), step)
-            return True
+            return None
         detail = next(r.result.detail for r in group.rollouts if r.result.is_infra_error)
         self._ledger.fail_group(group, f"scoring failed: {detail}")
-        return False
+        return detail
 
     def requeue(self, draw_id: int, reason: str) -> None:
         """Have a draw issued again, before any new one: its task is not drawn anew by the sampler."""
@@ -104,3 +107,64 @@ class DrawAccount:
 def request_id(draw: Draw) -> str:
     """What the generator is asked under; each attempt has its own."""
     return f"draw-{draw.draw_id}" + (f".{draw.attempt}" if draw.attempt else "")
+
+
+class SignalGate:
+    """Recognises groups without signal, and has at most ``budget`` in each step replaced (dynamic sampling).
+
+    A group whose rewards are all equal has advantages of zero. With ``acceleration.refill`` it is not trained
+    on: its draw ends, with the reason, and another one takes its place, until a step has had ``max_draws``
+    times its groups; from there on the step takes what comes, in the order in which it comes. So the number
+    of groups in a step, and of completions, never changes (DAPO's dynamic sampling, arXiv:2503.14476, which
+    has no budget; verl bounds the batches it draws).
+
+    What it does to the gradient: it is not exact. Let q be the share of groups with signal. Without the gate
+    the mean over a step's groups is, in expectation, q times the mean over groups with signal, for the others
+    add nothing but to the denominator. With it a step is a sample of groups with signal: the same direction,
+    tasks weighted as before by their chance to have signal, but 1 / q times as long and less noisy. That
+    holds where every token counts alike in any step (loss_type grpo, dr_grpo). dapo, cispo and bnpo divide by
+    tokens, and those of groups without signal are no longer among them; scale_rewards batch takes its
+    standard deviation over groups with signal. The gate favours nothing that is short or fast: a step waits
+    for the draws that replace others as it waits for all.
+
+    With grpo.beta > 0 every group pulls towards the reference, with or without signal, and nothing is
+    replaced: the same rule as acceleration.skip_zero_advantages. Scores nothing and draws nothing.
+
+    ``spent`` is what steps had before a resume, by step (``Ledger.gated``). A group counts in the step that
+    is next to be trained when its last score comes, whichever it was drawn for. A budget of 0 holds nothing.
+    """
+
+    def __init__(self, budget: int, spent: Mapping[int, Gated] | None = None) -> None:
+        assert budget >= 0
+        self._budget = budget
+        self._steps: dict[int, Gated] = dict(spent or {})
+
+    def holds(self, group: RolloutGroup, step: int) -> bool:
+        """Whether ``group`` is to be replaced in ``step``; if so it is counted."""
+        gated = self._steps.get(step, Gated())
+        if gated.num_groups >= self._budget or not is_flat(group):
+            return False
+        self._steps[step] = gated + gated_of(group)
+        return True
+
+    def metrics(self, step: int) -> dict[str, float]:
+        """What was replaced in ``step``; it is forgotten, with all before it. Nothing where none ever is."""
+        if not self._budget:
+            return {}
+        gated = self._steps.get(step, Gated())
+        self._steps = {number: other for number, other in self._steps.items() if number > step}
+        return {
+            "rollout/gated_groups": float(gated.num_groups),
+            "rollout/gated_solved_groups": float(gated.num_solved),
+            "rollout/gated_tokens": float(gated.num_tokens),
+            "rollout/refill_budget_used": gated.num_groups / self._budget,
+        }
+
+
+def max_gated(config: Config) -> int:
+    """Groups that may be replaced in one step (``acceleration.refill``)."""
+    refill = config.acceleration.refill
+    if not refill.enabled or needs_no_kl(config) is not None:
+        return 0
+    # The product may be a rounding error above a whole number.
+    return math.ceil((refill.max_draws - 1) * config.prompts_per_step - 1e-9)

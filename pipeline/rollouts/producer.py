@@ -2,11 +2,11 @@
 
     buffer.acquire_slot ─► draws.next ─► generator ─► scorer ─► draws.close_group ─► buffer.put
                                                                   └─► no signal: replaced
-                                                                  (pipeline.rollouts.gate)
+                                                                  (pipeline.rollouts.draws)
 
-At first it hands in what a resume found scored. Then one loop issues draws as slots come free, those of one
-step whose answers are expected to be long first; each draw lives in an asyncio task of its own, so that
-groups overlap freely. Does not train and does not decide how old a sample may be (the buffer does).
+At first it hands in what a resume found scored. Then one loop issues draws as slots come free; each draw
+lives in an asyncio task of its own, so that groups overlap freely. Does not train and does not decide how old
+a sample may be (the buffer does).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from configs.schema import RuntimeConfig
 from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.generation.generator import Generator, GeneratorError
@@ -28,10 +27,9 @@ from pipeline.record.ledger import GUARD
 from pipeline.record.ledger_rows import Draw
 from pipeline.record.metrics import StageTimer
 from pipeline.record.run_folder import Context
+from pipeline.rollouts.aborts import AbortAccount, AbortBalance
 from pipeline.rollouts.buffer import RolloutBuffer, Slot
-from pipeline.rollouts.draws import DrawAccount, request_id
-from pipeline.rollouts.gate import SignalGate
-from pipeline.rollouts.lengths import AbortAccount, AbortBalance, ExpectedLengths
+from pipeline.rollouts.draws import DrawAccount, SignalGate, request_id
 from rewards.result import RewardResult
 
 # So many groups in a row without a usable score mean that scoring is broken, not the answers.
@@ -43,7 +41,6 @@ class TaskScorer(Protocol):
 
     async def score(self, task: Task, text: str, *, priority: float = 0) -> RewardResult:
         """Score ``text``, prefill included, as an answer to ``task``; the smallest ``priority`` is first."""
-        ...
 
 
 class RolloutProducer:
@@ -52,7 +49,7 @@ class RolloutProducer:
     Issues the groups of the steps after ``first_step``, which is done, up to ``training.max_steps``.
     ``prompt_ids`` maps a task to its encoded prompt. With ``async_rewards`` a completion is scored as soon as
     it is finished, otherwise when its whole group is. With ``early_abort`` completions that can no longer
-    compile are ended, as long as that pays (pipeline.rollouts.lengths).
+    compile are ended, as long as that pays (pipeline.rollouts.aborts).
     Groups that ``gate`` holds are replaced.
     """
 
@@ -82,20 +79,21 @@ class RolloutProducer:
         self._first_step = first_step
         self._prefill = config.generation.assistant_prefill
         self._score_each = config.acceleration.async_rewards.enabled
-        self._slot_deadline_s = _slot_deadline_s(config.runtime)
+        # For the next slot: a step, its weights, and the restart of a generator in between.
+        runtime = config.runtime
+        self._slot_deadline_s = (
+            runtime.train_step_timeout_s + runtime.weight_update_timeout_s + runtime.startup_timeout_s
+        )
         self._balance = AbortBalance(self._prefill) if config.acceleration.early_abort.enabled else None
         self._ledger = context.ledger
-        self._long_tails = config.acceleration.long_tails
         self._last_step = config.training.max_steps - 1
         self._num_issued = 0
         self._num_lost = 0
-        num_steps = config.training.max_steps - first_step
-        self._num_wanted = num_steps * self._groups_per_step
+        self._num_wanted = (config.training.max_steps - first_step) * self._groups_per_step
         self._more_wanted = asyncio.Event()
         self._num_failed_in_row = 0
         self._gate = gate
         self._running: dict[int, asyncio.Task[None]] = {}  # draw_id -> its work
-        self._lengths = ExpectedLengths()
         self.aborts = AbortAccount()
         self.generation_timer = StageTimer()
         buffer.when_too_old(self._requeue)
@@ -109,13 +107,13 @@ class RolloutProducer:
         buffer, and raised here.
         """
         try:
-            self._restore()
+            # What was scored before a resume counts as issued, as it was.
+            self._num_issued += len(self._draws.restore(self._buffer.restore))
             while True:
                 while self._num_issued >= self._num_wanted:
                     self._more_wanted.clear()
                     await self._more_wanted.wait()
-                first = await self._buffer.acquire_slot(self._slot_deadline_s)
-                self._issue(self._slots_of_step(first))
+                self._issue(await self._buffer.acquire_slot(self._slot_deadline_s))
         except Exception as error:
             self._buffer.fail(_describe(error))
             raise
@@ -136,18 +134,6 @@ class RolloutProducer:
         self._draws.drop_waiting(reason)
         self._num_wanted = self._num_issued
 
-    @property
-    def at_work(self) -> tuple[int, ...]:
-        """The draws that are generating or scoring, by number."""
-        return tuple(sorted(self._running))
-
-    def _restore(self) -> None:
-        """Hand in what was scored before a resume; it counts as issued, as it was."""
-        for group in self._draws.restore(self._buffer.restore):
-            self._num_issued += 1
-            lengths = [len(rollout.completion.token_ids) for rollout in group.rollouts]
-            self._lengths.record(group.task.task_id, len(group.rollouts[0].prompt_ids), lengths)
-
     def _requeue(self, group: RolloutGroup) -> None:
         """Issue a draw once more whose group came too old; the buffer calls this."""
         self._draws.requeue(group.draw_id, "its tokens are older than max_staleness allows")
@@ -159,34 +145,14 @@ class RolloutProducer:
         self._num_lost += 1
         self._more_wanted.set()
 
-    def _slots_of_step(self, first: Slot) -> list[Slot]:
-        """``first`` and what else can be had at once of the groups of the same step."""
-        num_left = self._groups_per_step - (self._num_issued - self._num_lost) % self._groups_per_step
-        slots = [first]
-        while len(slots) < min(num_left, self._num_wanted - self._num_issued):
-            slot = self._buffer.take_slot()
-            if slot is None:
-                break
-            slots.append(slot)
-        return slots
-
-    def _issue(self, slots: Sequence[Slot]) -> None:
-        """Draw a task for each slot and send them off; the draws do not depend on the order of dispatch."""
-        draws: list[tuple[Draw, Task]] = []
-        for slot in slots:
-            draw, task = self._draws.next(self._next_step(), slot.policy_version)
-            self._num_issued += 1
-            self._buffer.issue(slot, draw.draw_id)
-            draws.append((draw, task))
-        if self._long_tails.longest_first:
-            draws.sort(key=lambda draw: self._expected_length(draw[1]), reverse=True)
-        for draw, task in draws:
-            running = asyncio.create_task(self._collect(draw, task), name=f"draw {draw.draw_id}")
-            self._running[draw.draw_id] = running
-            running.add_done_callback(partial(self._finished, draw.draw_id))
-
-    def _expected_length(self, task: Task) -> float:
-        return self._lengths.expect(task.task_id, len(self._prompt_ids(task)))
+    def _issue(self, slot: Slot) -> None:
+        """Draw a task for ``slot`` and send it off."""
+        draw, task = self._draws.next(self._next_step(), slot.policy_version)
+        self._num_issued += 1
+        self._buffer.issue(slot, draw.draw_id)
+        running = asyncio.create_task(self._collect(draw, task), name=f"draw {draw.draw_id}")
+        self._running[draw.draw_id] = running
+        running.add_done_callback(partial(self._finished, draw.draw_id))
 
     def _next_step(self) -> int:
         """The step that the next draw is meant for; it may come to be trained on by another."""
@@ -237,7 +203,6 @@ class RolloutProducer:
             self._timeline.note(
                 GENERATION, task.task_id, asked_s, draw_id=draw.draw_id, num_tokens=num_tokens
             )
-            self._lengths.record(task.task_id, len(prompt_ids), [len(c.token_ids) for c in completions])
             if not self._score_each:
                 scores = [self._start_scoring(draw.draw_id, task, one, scoring) for one in completions]
             results = await asyncio.gather(*scores)
@@ -272,7 +237,8 @@ class RolloutProducer:
         """Hand the group in; one that could not be scored, or that the gate holds, is replaced."""
         step = self._buffer.next_step
         is_held = self._gate.holds(group, step)
-        if self._draws.close_group(group, step if is_held else None):
+        fault = self._draws.close_group(group, step if is_held else None)
+        if fault is None:
             self._num_failed_in_row = 0
             if is_held:
                 self._buffer.renew_deadlines()
@@ -282,18 +248,12 @@ class RolloutProducer:
                 self._buffer.put(group)
             return
         self._num_failed_in_row += 1
-        detail = next(r.result.detail for r in group.rollouts if r.result.is_infra_error)
         self._buffer.release(group.draw_id, DrawState.FAILED)
         self._replace_one()
         if self._num_failed_in_row >= MAX_FAILED_GROUPS:
             raise StageError(
-                f"{MAX_FAILED_GROUPS} groups in a row could not be scored; the last reason: {detail}"
+                f"{MAX_FAILED_GROUPS} groups in a row could not be scored; the last reason: {fault}"
             )
-
-
-def _slot_deadline_s(runtime: RuntimeConfig) -> float:
-    """For the next slot: a step, its weights, and the restart of a generator in between."""
-    return runtime.train_step_timeout_s + runtime.weight_update_timeout_s + runtime.startup_timeout_s
 
 
 def _describe(error: BaseException) -> str:

@@ -37,8 +37,7 @@ from pipeline.record.checkpoints import prune_checkpoints
 from pipeline.record.ledger import PLACEMENT_GUARD
 from pipeline.record.run_folder import Context
 from pipeline.rollouts.buffer import RolloutBuffer
-from pipeline.rollouts.draws import DrawAccount
-from pipeline.rollouts.gate import SignalGate, max_gated
+from pipeline.rollouts.draws import DrawAccount, SignalGate, max_gated
 from pipeline.rollouts.producer import RolloutProducer
 from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import GroupBasis

@@ -32,7 +32,7 @@ from pipeline.record.draw_states import DrawState
 from pipeline.record.ledger import Ledger, Terms
 from pipeline.record.ledger_tables import check_database
 from pipeline.record.metrics import read_metrics
-from pipeline.rollouts.gate import max_gated
+from pipeline.rollouts.draws import max_gated
 from rewards.digest import task_digest
 
 _DIGEST_BYTES = 16

@@ -41,7 +41,7 @@ from pipeline.record.metrics import MetricsWriter, StepRate, log_samples
 from pipeline.record.run_folder import Context
 from pipeline.rollouts.batch import BatchReport, make_batch
 from pipeline.rollouts.buffer import RolloutBuffer, Taken
-from pipeline.rollouts.gate import SignalGate
+from pipeline.rollouts.draws import SignalGate
 from pipeline.rollouts.producer import RolloutProducer
 from rewards.pool import RewardPool
 from rewards.workers import scoring_deadline_s

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from tests.bad_input import test_models, test_runs, test_samples, test_tasks
-from tests.configs.test_wrong_configurations import WRONG_ARGUMENTS, WRONG_EVALUATIONS, WRONG_FILES
+from tests.configs.test_wrong_configurations import (
+    WRONG_ARGUMENTS,
+    WRONG_EVALUATIONS,
+    WRONG_FILES,
+    WRONG_VALUES,
+)
 
 
 def test_there_are_at_least_two_hundred_besides_the_configurations() -> None:
@@ -17,4 +22,4 @@ def test_there_are_at_least_two_hundred_besides_the_configurations() -> None:
     }
     assert sum(inputs.values()) >= 200, inputs
     assert all(inputs.values())
-    assert len(WRONG_FILES) + len(WRONG_ARGUMENTS) + len(WRONG_EVALUATIONS) >= 100
+    assert sum(map(len, (WRONG_VALUES, WRONG_FILES, WRONG_ARGUMENTS, WRONG_EVALUATIONS))) >= 100

@@ -14,7 +14,6 @@ from benchmarks.async_overlap.__main__ import (
     make_costs,
     on_policy_bound_s,
     own_times,
-    parse_arguments,
     read_recorded,
     table,
 )
@@ -59,7 +58,7 @@ def test_the_synchronous_order_overlaps_nothing() -> None:
     assert config.acceleration.stream_steps and config.acceleration.max_staleness == 1
 
 
-def test_figures_stand_where_they_belong(capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_stand_where_they_belong() -> None:
     rows = [
         {"slowest": "training", "order": "synchronous", "step_s": 6.0, "ratio": 2.0},
         {
@@ -73,9 +72,6 @@ def test_figures_stand_where_they_belong(capsys: pytest.CaptureFixture[str]) -> 
     lines = table({"rows": rows}).splitlines()
     assert lines[2] == "| training | synchronous | 6.00 s | 2.00 |  |"
     assert lines[3] == "| training | on-policy overlap | 4.50 s | 1.50 | 1.25 |"
-    with pytest.raises(SystemExit):
-        parse_arguments(["--steps", "3"])
-    assert "--steps: value 3" in capsys.readouterr().err
 
 
 def mean_of_the_last_four(steps: Steps) -> float:

@@ -31,13 +31,8 @@ from benchmarks.train_step.__main__ import (
     table,
 )
 from benchmarks.train_step.inputs import (
-    GEOMETRIES,
-    StepInputs,
     make_inputs,
-    open_model,
     random_batch,
-    random_model,
-    save_random_model,
 )
 from benchmarks.train_step.job import TECHNIQUES, VARIANTS, BatchSpec, StepJob, job_config
 from benchmarks.train_step.profile import GROUPS, group_seconds, needed_flops
@@ -114,7 +109,7 @@ def test_each_technique_has_a_row_alone_and_one_left_out() -> None:
 
 
 def test_a_step_takes_the_whole_batch_in_every_variant(job: StepJob) -> None:
-    inputs = _inputs(job)
+    inputs = make_inputs(job)
     for variant in VARIANTS.values():
         config = job_config(job, variant, inputs.base, len(inputs.batch.samples))
         assert config.completions_per_step == len(inputs.batch.samples) == 8
@@ -138,19 +133,9 @@ def test_every_gradient_is_compared_and_all_are_plains(job: StepJob) -> None:
     assert found["errors"]["all"]["rounded"] > 100 * TOLERANCE
 
 
-def test_random_models_have_the_sizes_of_their_names_and_are_trained(job: StepJob, tmp_path: Path) -> None:
-    # Qwen2.5's own counts.
-    assert [
-        sum(weight.numel() for weight in random_model(geometry, "meta").parameters())
-        for geometry in GEOMETRIES.values()
-    ] == [494_032_768, 1_543_714_304]
-    save_random_model((32, 64, 2, 2), tmp_path, "cpu")
-    assert len(run_job(replace(job, model=str(tmp_path)))["step_s"]) == 1
-
-
 def test_a_variant_with_another_gradient_is_found(job: StepJob) -> None:
     """bnpo's objective depends on the size of its micro-batches: it stands for a technique that is wrong."""
-    inputs = _inputs(job)
+    inputs = make_inputs(job)
     inputs = replace(inputs, base={**inputs.base, "grpo": {"num_generations": 4, "loss_type": "bnpo"}})
     sizes = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "bf16": False}
     plain = VARIANTS["plain"]
@@ -166,8 +151,7 @@ def test_trls_gradient_of_the_real_model_is_off_by_its_log_softmax_alone(
 ) -> None:
     """TRL subtracts ``torch.logsumexp`` from the logits; with ``log_softmax`` its gradient is plain's."""
     real = replace(job, model="smollm2-135m-instruct", batch=BatchSpec(), trl_micro_batch=8)
-    with open_model(real) as folder:
-        recorded = make_inputs(real, folder)
+    recorded = make_inputs(real)
     group = recorded.batch.samples[:8]
     inputs = replace(
         recorded,
@@ -264,39 +248,12 @@ def test_completions_of_one_prompt_need_it_once(job: StepJob) -> None:
     assert together == pytest.approx(sum(alone) - per_token * num_prompt)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--rows", "none"], "--rows"),
-        (["--repeats", "2", "--rounds", "3"], "--repeats: value 2"),
-        (["--threads", "0"], "--threads"),
-        (["--threads", "4096"], "--threads: value 4096"),
-        (["--trl-micro-batch", "7"], "--trl-micro-batch: value 7: a divisor of 64"),
-        (["--flat-groups", "8"], "--flat-groups: value 8"),
-        (["--profile", "--device", "cuda"], "--profile"),
-        (["--profile", "--rows", "all", "plain"], "--profile"),
-    ],
-)
-def test_a_command_line_that_cannot_be_run_is_refused(
-    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        parse(arguments)
-    assert complaint in capsys.readouterr().err
-
-
 def test_the_command_line_makes_the_job_that_a_worker_reads() -> None:
-    given = parse(["--device", "cuda", "--model", "random-0.5b", "--batch", "random", "--threads", "1"])
+    given = parse(["--device", "cuda", "--model", "some/folder", "--batch", "random", "--threads", "1"])
     job = make_job(given)
     assert job.device == "cuda" and job.batch.completion_tokens == 1024 and len(job.cores) == 1
-    assert StepJob.from_json(job.to_json()) == job
     assert make_job(parse(["--profile"])).variants == ("all",)
     assert {"trl-autocast", "plain", "all"} <= set(make_job(parse([])).variants)
-
-
-def _inputs(job: StepJob) -> StepInputs:
-    with open_model(job) as folder:
-        return make_inputs(job, folder)
 
 
 def _only(batch: TrainBatch, index: int) -> TrainBatch:

@@ -6,9 +6,7 @@ import errno
 import re
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -18,6 +16,7 @@ from configs.schema import Config
 from pipeline.__main__ import main as pipeline_main
 from pipeline.cli import evaluate_humaneval, train_accelerated, train_code_grpo
 from pipeline.record.run_folder import RunFolder
+from tests.configs.conftest import Stages
 
 ROOT = Path(__file__).parents[2]
 # What the driver of a run imports before its engine is up; on two cores each second counts twice.
@@ -25,39 +24,7 @@ NOT_IN_A_DRIVER = ("torch", "transformers", "vllm", "datasets", "huggingface_hub
 HEAVY = ("torch", "ray", "vllm", "transformers", "trl", "datasets", "numpy")
 
 
-class _Stages:
-    """Stands for the three entry modules: keeps what they are called with, and raises on request."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[object, ...]] = []
-        self.fault: BaseException | None = None
-
-    def __call__(self, *arguments: object) -> int:
-        self.calls.append(arguments)
-        if self.fault is not None:
-            raise self.fault
-        return 0
-
-
-@pytest.fixture
-def stages(monkeypatch: pytest.MonkeyPatch) -> _Stages:
-    stages = _Stages()
-    for module, function in (
-        ("run.orchestrator", "run_training"),
-        ("run.startup", "run_profile"),
-        ("generation.resident", "stop_all"),
-        ("baseline.baseline", "run_baseline"),
-        ("evaluation.command", "run_evaluation"),
-    ):
-        name = f"pipeline.{module}"
-        stub = ModuleType(name)
-        setattr(stub, function, stages)
-        monkeypatch.setitem(sys.modules, name, stub)
-    monkeypatch.setattr("pipeline.run.early_start.launched", nullcontext)
-    return stages
-
-
-def _config(stages: _Stages) -> Config:
+def _config(stages: Stages) -> Config:
     config = stages.calls[-1][0]
     assert isinstance(config, Config)
     return config
@@ -113,7 +80,7 @@ ALL_FLAGS = {
 @pytest.mark.parametrize("joined", [False, True])
 @pytest.mark.parametrize("separator", ["-", "_"])
 def test_flags_of_several_words_take_hyphen_and_underscore(
-    separator: str, joined: bool, stages: _Stages
+    separator: str, joined: bool, stages: Stages
 ) -> None:
     arguments = ["--model", "a_b-c", "--dataset", "codeio", "--seed", "9"]
     for flag, value in ALL_FLAGS.items():
@@ -140,7 +107,7 @@ def test_flags_of_several_words_take_hyphen_and_underscore(
 
 
 @pytest.mark.parametrize("spelling", [["--keep-alive", "--attach"], ["--keep_alive", "--attach"]])
-def test_the_engine_is_kept_and_attached_to_by_flags(spelling: list[str], stages: _Stages) -> None:
+def test_the_engine_is_kept_and_attached_to_by_flags(spelling: list[str], stages: Stages) -> None:
     assert train_accelerated([]) == 0
     runtime = _config(stages).runtime
     assert (runtime.keep_alive, runtime.attach) == (False, False)
@@ -150,13 +117,13 @@ def test_the_engine_is_kept_and_attached_to_by_flags(spelling: list[str], stages
 
 
 @pytest.mark.parametrize("flag", ["--stop-resident", "--stop_resident"])
-def test_stopping_the_resident_engine_needs_no_configuration(flag: str, stages: _Stages) -> None:
+def test_stopping_the_resident_engine_needs_no_configuration(flag: str, stages: Stages) -> None:
     assert train_accelerated([flag, "--config", "none.yaml"]) == 0
     assert stages.calls == [()]
 
 
 @pytest.mark.parametrize("flag", ["--profile-startup", "--profile_startup"])
-def test_a_start_is_profiled_with_the_whole_configuration(flag: str, stages: _Stages) -> None:
+def test_a_start_is_profiled_with_the_whole_configuration(flag: str, stages: Stages) -> None:
     assert train_accelerated([flag, "--seed", "5"]) == 0
     assert len(stages.calls[-1]) == 1
     assert _config(stages).training.seed == 5
@@ -169,7 +136,7 @@ def test_the_baseline_has_no_engine_to_keep(flag: str, capsys: pytest.CaptureFix
     assert stop.value.code == 2 and flag in capsys.readouterr().err
 
 
-def test_flags_win_over_set_and_set_over_the_file(tmp_path: Path, stages: _Stages) -> None:
+def test_flags_win_over_set_and_set_over_the_file(tmp_path: Path, stages: Stages) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("training: {seed: 1, max_steps: 1, warmup_steps: 1}")
     sets = ["--set", "training.seed=2", "--set", "training.max_steps=2"]
@@ -178,7 +145,7 @@ def test_flags_win_over_set_and_set_over_the_file(tmp_path: Path, stages: _Stage
     assert (training.seed, training.max_steps, training.warmup_steps) == (3, 2, 1)
 
 
-def test_resume_uses_the_configuration_of_the_run(tmp_path: Path, stages: _Stages) -> None:
+def test_resume_uses_the_configuration_of_the_run(tmp_path: Path, stages: Stages) -> None:
     for number, name in enumerate(("old", "new")):
         (tmp_path / name).mkdir()
         config = load_config(
@@ -196,7 +163,7 @@ def test_resume_uses_the_configuration_of_the_run(tmp_path: Path, stages: _Stage
 
 
 def test_resume_passes_runs_of_the_baseline_over_and_refuses_them_by_name(
-    tmp_path: Path, stages: _Stages, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, stages: Stages, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("mine", "baseline"):
         output = load_config(overrides=[f"output.dir={tmp_path}", f"output.name={name}"])
@@ -212,7 +179,7 @@ def test_resume_passes_runs_of_the_baseline_over_and_refuses_them_by_name(
     assert f"no run in {tmp_path} but those of train_code_grpo" in capsys.readouterr().err
 
 
-def test_a_full_disk_is_a_message_and_status_1(stages: _Stages, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_a_message_and_status_1(stages: Stages, capsys: pytest.CaptureFixture[str]) -> None:
     stages.fault = OSError(errno.ENOSPC, "No space left on device", "runs/x/metrics.jsonl")
     assert train_accelerated([]) == 1
     written = capsys.readouterr().err
@@ -223,7 +190,7 @@ def test_a_full_disk_is_a_message_and_status_1(stages: _Stages, capsys: pytest.C
 
 
 def test_the_baseline_is_synchronous_and_says_which_settings_it_leaves_unused(
-    tmp_path: Path, stages: _Stages, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, stages: Stages, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("acceleration: {reward_cache: {max_size: 5}}\ntraining: {seed: 3}")
@@ -235,7 +202,7 @@ def test_the_baseline_is_synchronous_and_says_which_settings_it_leaves_unused(
     assert "acceleration.reward_cache.max_size" in note and str(file) in note and "training.seed" not in note
 
 
-def test_evaluation_hands_on_what_was_asked(stages: _Stages) -> None:
+def test_evaluation_hands_on_what_was_asked(stages: Stages) -> None:
     numbers = ["-n", "20", "-k", "1", "-k", "10", "--temperature", "1e-1", "--top_p", "0.9", "--limit", "3"]
     arguments = ["--model", "m", "--tasks", "ladder-heldout", "--engine", "transformers", "--seed", "4"]
     sandbox = ["--allow_unsafe", "--module", "numpy", "--module", "sympy"]
@@ -260,14 +227,14 @@ def test_evaluation_hands_on_what_was_asked(stages: _Stages) -> None:
     ]
 
 
-def test_evaluation_without_options_has_the_defaults_of_its_options(stages: _Stages) -> None:
+def test_evaluation_without_options_has_the_defaults_of_its_options(stages: Stages) -> None:
     assert evaluate_humaneval(["--model", "m"]) == 0
     assert stages.calls == [(EvaluationOptions(model="m"),)]
 
 
 @pytest.mark.parametrize("spelling", ["--keep-alive", "--keep_alive"])
 def test_evaluation_keeps_an_engine_and_attaches_to_one(
-    spelling: str, stages: _Stages, capsys: pytest.CaptureFixture[str]
+    spelling: str, stages: Stages, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert evaluate_humaneval(["--model", "m", "--attach", spelling]) == 0
     assert stages.calls == [(EvaluationOptions(model="m", attach=True, keep_alive=True),)]
@@ -278,7 +245,7 @@ def test_evaluation_keeps_an_engine_and_attaches_to_one(
 
 
 def test_a_user_error_of_a_stage_is_a_message_and_status_2(
-    stages: _Stages, capsys: pytest.CaptureFixture[str]
+    stages: Stages, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stages.fault = ValueError("model.name: no such folder: 'x'")
     assert train_accelerated([]) == 2
@@ -288,13 +255,13 @@ def test_a_user_error_of_a_stage_is_a_message_and_status_2(
     assert "Traceback" in shown and shown.endswith("error: model.name: no such folder: 'x'\n")
 
 
-def test_ctrl_c_ends_with_status_130(stages: _Stages, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_ends_with_status_130(stages: Stages, capsys: pytest.CaptureFixture[str]) -> None:
     stages.fault = KeyboardInterrupt()
     assert train_accelerated([]) == 130
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_another_error_is_not_hidden(stages: _Stages) -> None:
+def test_another_error_is_not_hidden(stages: Stages) -> None:
     stages.fault = RuntimeError("a bug")
     with pytest.raises(RuntimeError, match="a bug"):
         train_accelerated([])

@@ -2,31 +2,73 @@
 
 from __future__ import annotations
 
-import sys
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 
 from pipeline.cli import evaluate_humaneval, train_accelerated, train_code_grpo
+from tests.configs.conftest import Stages
 
 
 @pytest.fixture(autouse=True)
-def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_runs(stages: Stages) -> Iterator[None]:
     """A configuration that is not refused must fail its test, not train for an hour."""
+    yield
+    assert stages.calls == [], "this configuration was accepted"
 
-    def refuse(*arguments: object) -> int:
-        raise AssertionError("this configuration was accepted")
 
-    for module, function in (
-        ("run.early_start", "launched"),
-        ("baseline.baseline", "run_baseline"),
-        ("evaluation.command", "run_evaluation"),
-    ):
-        stub = ModuleType(f"pipeline.{module}")
-        setattr(stub, function, refuse)
-        monkeypatch.setitem(sys.modules, f"pipeline.{module}", stub)
-
+# (field, value, what the one line must hold besides the file's name, the field and the value)
+WRONG_VALUES: list[tuple[Any, ...]] = [
+    ("acceleration.refill.max_draws", 1, "a number > 1"),
+    ("grpo.num_generations", 1, "a whole number >= 2"),
+    ("grpo.num_generations", 7, "a divisor of", "= 32"),
+    ("grpo.num_generation", 8, "value 8", "did you mean grpo.num_generations?", "scale_rewards"),
+    ("training.beta", 0.1, "did you mean grpo.beta?"),
+    ("training.max_steps", "8", "a whole number > 0"),
+    ("training.max_steps", 2.5, "a whole number"),
+    ("training.seed", True, "a whole number >= 0"),
+    ("training.bf16", 1, "true or false"),
+    ("training.learning_rate", "fast", "a number > 0"),
+    ("training.learning_rate", 0, "> 0"),
+    ("grpo.beta", -0.1, "a number >= 0"),
+    ("grpo.epsilon_high", -1, "a number > 0 or null"),
+    ("grpo.loss_type", "ppo", "grpo, dr_grpo, dapo, bnpo"),
+    ("grpo.delta", 1.2, "> 1 + epsilon = 1.2"),
+    ("generation.top_p", 1.1, "<= 1"),
+    ("generation.temperature", 0, "a number > 0"),
+    ("generation.dtype", "int8", "bfloat16, float32, float16"),
+    ("generation.max_prompt_length", 0, "> 0"),
+    ("execution.allow_network", True, "the sandbox has no network"),
+    ("execution.allow_unsafe", "sometimes", "true or false"),
+    ("execution.modules", "numpy", "a list of text"),
+    ("execution.timeout", 0, "a number > 0"),
+    ("execution.max_memory", "512MB", "a whole number"),
+    ("rewards.preset", "strict", "tests_only, shaped"),
+    ("rewards.per_source.mbpp", "all", "keys of: weights, tests, syntax_failure_reward"),
+    ("rewards.per_source.mbpp.weights.lint", -1, "a number >= 0"),
+    ("rewards.per_source.mbpp.weights", 1, "a mapping from text to a number >= 0"),
+    ("dataset.name", "humaneval", "an evaluation set", "allow_evaluation_sets: [humaneval]"),
+    ("dataset.name", "openai/openai_humaneval", "an evaluation set"),
+    ("dataset.name", "lader", "did you mean ladder?", "OWNER/NAME"),
+    ("dataset.split", "test", "train or heldout or all"),
+    ("dataset.columns", ["q"], "a mapping from text"),
+    ("dataset.columns.prompt", 3, "text"),
+    ("dataset.allow_evaluation_sets", "mbpp", "a list of text"),
+    ("acceleration.mode", "fast", "conservative, balanced"),
+    ("acceleration.max_staleness", 9, ">= 0 and <= 8"),
+    ("acceleration.async_rewards.workers", 0, "a whole number > 0"),
+    ("acceleration.reward_cache.max_size", -1, "> 0"),
+    ("acceleration.curriculum.strategy", "random", "length, complexity, success_rate"),
+    ("evaluation.tasks", "codex", "mbpp"),
+    ("runtime.device", "tpu", "auto, cpu, cuda"),
+    ("output.name", "a/b", "no '/'"),
+    ("output.name", 2026, "in quotes"),
+    ("model.name", "", "text, not empty"),
+]
 
 # (YAML text, what the one line must hold besides the file's name)
 WRONG_FILES = {
@@ -50,56 +92,21 @@ WRONG_FILES = {
         "acceleration: {curriculum: {enabled: false, stages: [{until_step: 9}]}}",
         ["acceleration.curriculum.stages", "[] where enabled is false"],
     ),
-    "a refill budget that refills nothing": (
-        "acceleration: {refill: {max_draws: 1}}",
-        ["acceleration.refill.max_draws", "1", "a number > 1"],
-    ),
     "a floor above the base": (
         "acceleration: {curriculum: {skip_ahead: {base: 0.1, floor: 0.2}}}",
         ["acceleration.curriculum.skip_ahead.floor", "0.2", "at most base, which is 0.1"],
-    ),
-    "one generation": ("grpo: {num_generations: 1}", ["grpo.num_generations", "1", "a whole number >= 2"]),
-    "generations do not divide the batch": (
-        "grpo: {num_generations: 7}",
-        ["grpo.num_generations", "7", "a divisor of", "= 32"],
     ),
     "batch that groups do not divide": (
         "training: {per_device_train_batch_size: 3, gradient_accumulation_steps: 1}",
         ["grpo.num_generations", "8", "training.per_device_train_batch_size", "= 3"],
     ),
     "unknown section": ("traning: {max_steps: 1}", ["traning", "unknown key", "did you mean training?"]),
-    "unknown field": (
-        "grpo: {num_generation: 8}",
-        ["grpo.num_generation", "value 8", "did you mean grpo.num_generations?", "scale_rewards"],
-    ),
     "field without its section": (
         "learning_rate: 1e-5",
         ["learning_rate", "1e-05", "did you mean training.learning_rate?"],
     ),
-    "field in the wrong section": (
-        "training: {beta: 0.1}",
-        ["training.beta", "0.1", "did you mean grpo.beta?"],
-    ),
-    "number in quotes": ('training: {max_steps: "8"}', ["training.max_steps", '"8"', "a whole number > 0"]),
-    "fraction for a whole number": (
-        "training: {max_steps: 2.5}",
-        ["training.max_steps", "2.5", "a whole number"],
-    ),
-    "bool for a whole number": ("training: {seed: true}", ["training.seed", "true", "a whole number >= 0"]),
-    "number for a bool": ("training: {bf16: 1}", ["training.bf16", "1", "true or false"]),
-    "word for a number": (
-        "training: {learning_rate: fast}",
-        ["training.learning_rate", '"fast"', "a number > 0"],
-    ),
     "not a number": ("training: {learning_rate: .nan}", ["training.learning_rate", "NaN", "a number > 0"]),
     "infinite": ("grpo: {epsilon: .inf}", ["grpo.epsilon", "Infinity", "a number > 0"]),
-    "zero learning rate": ("training: {learning_rate: 0}", ["training.learning_rate", "0", "> 0"]),
-    "negative beta": ("grpo: {beta: -0.1}", ["grpo.beta", "-0.1", "a number >= 0"]),
-    "negative epsilon_high": (
-        "grpo: {epsilon_high: -1}",
-        ["grpo.epsilon_high", "-1", "a number > 0 or null"],
-    ),
-    "unknown loss": ("grpo: {loss_type: ppo}", ["grpo.loss_type", '"ppo"', "grpo, dr_grpo, dapo, bnpo"]),
     "cispo without its largest weight": (
         "grpo: {loss_type: cispo}",
         ["grpo.epsilon_high", "null", "a number >= 1"],
@@ -120,7 +127,6 @@ WRONG_FILES = {
         "grpo: {epsilon_high: 0.28, delta: 1.25}",
         ["grpo.delta", "1.25", "a number > 1 + epsilon_high = 1.28"],
     ),
-    "second bound at the first": ("grpo: {delta: 1.2}", ["grpo.delta", "1.2", "> 1 + epsilon = 1.2"]),
     "second bound where nothing is clipped": (
         "grpo: {delta: 2, importance_sampling_mode: token_mask}",
         ["grpo.delta", "2", "null"],
@@ -129,39 +135,14 @@ WRONG_FILES = {
         "grpo: {importance_sampling_mode: token_truncate, importance_sampling_cap: 0.5}",
         ["grpo.importance_sampling_cap", "0.5", "a number >= 1"],
     ),
-    "top_p above one": ("generation: {top_p: 1.1}", ["generation.top_p", "1.1", "<= 1"]),
-    "zero temperature": ("generation: {temperature: 0}", ["generation.temperature", "0", "a number > 0"]),
-    "unknown dtype": (
-        "generation: {dtype: int8}",
-        ["generation.dtype", '"int8"', "bfloat16, float32, float16"],
-    ),
-    "no prompt length": ("generation: {max_prompt_length: 0}", ["generation.max_prompt_length", "0", "> 0"]),
-    "network": (
-        "execution: {allow_network: true}",
-        ["execution.allow_network", "true", "the sandbox has no network"],
-    ),
-    "leave that is no bool": (
-        "execution: {allow_unsafe: sometimes}",
-        ["execution.allow_unsafe", '"sometimes"', "true or false"],
-    ),
-    "modules that are no list": (
-        "execution: {modules: numpy}",
-        ["execution.modules", '"numpy"', "a list of text"],
-    ),
     "module that is no name": (
         "execution: {modules: [numpy, import os]}",
         ["execution.modules", '"import os"', "names of Python modules"],
-    ),
-    "no time": ("execution: {timeout: 0}", ["execution.timeout", "0", "a number > 0"]),
-    "memory with a unit": (
-        "execution: {max_memory: 512MB}",
-        ["execution.max_memory", '"512MB"', "a whole number"],
     ),
     "weights all zero": (
         "rewards: {weights: {tests: 0, execution: 0, syntax: 0, lint: 0, complexity: 0}}",
         ["rewards.weights", '"tests": 0.0', "at least one weight > 0"],
     ),
-    "unknown preset": ("rewards: {preset: strict}", ["rewards.preset", '"strict"', "tests_only, shaped"]),
     "preset without a weight": (
         "rewards: {preset: tests_only, weights: {tests: 0}}",
         ["rewards.weights", "at least one weight > 0"],
@@ -170,21 +151,9 @@ WRONG_FILES = {
         "rewards: {per_source: {humanevil: {tests: all}}}",
         ["rewards.per_source.humanevil", "did you mean humaneval?", "ladder, codeio, humaneval, mbpp, jsonl"],
     ),
-    "source that is no mapping": (
-        "rewards: {per_source: {mbpp: all}}",
-        ["rewards.per_source.mbpp", '"all"', "keys of: weights, tests, syntax_failure_reward"],
-    ),
     "unknown weight of a source": (
         "rewards: {per_source: {mbpp: {weights: {lynt: 1}}}}",
         ["rewards.per_source.mbpp.weights.lynt", "did you mean lint?", "type_safety"],
-    ),
-    "negative weight of a source": (
-        "rewards: {per_source: {mbpp: {weights: {lint: -1}}}}",
-        ["rewards.per_source.mbpp.weights.lint", "-1", "a number >= 0"],
-    ),
-    "weights of a source that are no mapping": (
-        "rewards: {per_source: {mbpp: {weights: 1}}}",
-        ["rewards.per_source.mbpp.weights", "1", "a mapping from text to a number >= 0"],
     ),
     "custom reward without a function": (
         "rewards: {custom: [my_rewards]}",
@@ -202,14 +171,6 @@ WRONG_FILES = {
         "execution: {enabled: false}\nrewards: {weights: {syntax: 0, lint: 0, complexity: 0}}",
         ["execution.enabled", "false", "rewards.weights"],
     ),
-    "training on humaneval": (
-        "dataset: {name: humaneval}",
-        ["dataset.name", '"humaneval"', "an evaluation set", "allow_evaluation_sets: [humaneval]"],
-    ),
-    "training on humaneval from the hub": (
-        "dataset: {name: openai/openai_humaneval}",
-        ["dataset.name", "openai/openai_humaneval", "an evaluation set"],
-    ),
     "training on the held-out split": (
         "dataset: {split: heldout}",
         ["dataset.name", '"ladder"', "ladder-heldout"],
@@ -218,11 +179,6 @@ WRONG_FILES = {
         "dataset: {allow_evaluation_sets: [apps]}",
         ["dataset.allow_evaluation_sets", '"apps"', "humaneval, mbpp, ladder-heldout"],
     ),
-    "unknown data set": (
-        "dataset: {name: lader}",
-        ["dataset.name", "lader", "did you mean ladder?", "OWNER/NAME"],
-    ),
-    "unknown split": ("dataset: {split: test}", ["dataset.split", '"test"', "train or heldout or all"]),
     "no such data file": (
         "dataset: {name: none.jsonl}",
         ["dataset.name", "none.jsonl", "an existing .jsonl file"],
@@ -231,36 +187,8 @@ WRONG_FILES = {
         "dataset: {columns: {prompt: q}}",
         ["dataset.columns", '"q"', "only hub data sets"],
     ),
-    "columns that are a list": (
-        "dataset: {columns: [q]}",
-        ["dataset.columns", '["q"]', "a mapping from text"],
-    ),
-    "column that is no text": ("dataset: {columns: {prompt: 3}}", ["dataset.columns.prompt", "3", "text"]),
-    "sets that are no list": (
-        "dataset: {allow_evaluation_sets: mbpp}",
-        ["dataset.allow_evaluation_sets", '"mbpp"', "a list of text"],
-    ),
     "section that is a number": ("training: 5", ["training", "5", "a mapping with keys of: learning_rate"]),
     "section that is a list": ("grpo: [8]", ["grpo", "[8]", "a mapping with keys of: num_generations"]),
-    "unknown mode": ("acceleration: {mode: fast}", ["acceleration.mode", '"fast"', "conservative, balanced"]),
-    "too stale": ("acceleration: {max_staleness: 9}", ["acceleration.max_staleness", "9", ">= 0 and <= 8"]),
-    "no workers": (
-        "acceleration: {async_rewards: {workers: 0}}",
-        ["acceleration.async_rewards.workers", "0", "a whole number > 0"],
-    ),
-    "no cache entries": (
-        "acceleration: {reward_cache: {max_size: -1}}",
-        ["acceleration.reward_cache.max_size", "-1", "> 0"],
-    ),
-    "unknown strategy": (
-        "acceleration: {curriculum: {strategy: random}}",
-        ["acceleration.curriculum.strategy", '"random"', "length, complexity, success_rate"],
-    ),
-    "evaluation on nothing known": ("evaluation: {tasks: codex}", ["evaluation.tasks", "codex", "mbpp"]),
-    "unknown device": ("runtime: {device: tpu}", ["runtime.device", '"tpu"', "auto, cpu, cuda"]),
-    "run name with a slash": ("output: {name: a/b}", ["output.name", '"a/b"', "no '/'"]),
-    "run name of digits": ("output: {name: 2026}", ["output.name", "2026", "in quotes"]),
-    "no model": ('model: {name: ""}', ["model.name", '""', "text, not empty"]),
     "bad syntax": ("grpo: {beta: [", ["line 1", "not valid YAML", "valid YAML"]),
     "a tab": ("grpo:\n\tbeta: 0", ["line 2", "not valid YAML"]),
     "key given twice": ("grpo: {beta: 0, beta: 1}", ["key 'beta' is given twice", "each key once"]),
@@ -282,6 +210,26 @@ def _error_lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return lines
 
 
+def _one_clear_line(capsys: pytest.CaptureFixture[str], where: object, parts: Iterable[str]) -> None:
+    (line,) = _error_lines(capsys)
+    assert line.startswith(f"error: {where}") and "; allowed: " in line
+    for part in parts:
+        assert part in line
+
+
+@pytest.mark.parametrize(("field", "value", "parts"), [(*one[:2], one[2:]) for one in WRONG_VALUES])
+def test_a_wrong_value_in_a_file_is_refused_in_one_clear_line(
+    field: str, value: object, parts: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = value
+    for name in reversed(field.split(".")):
+        values = {name: values}
+    file = tmp_path / "run.yaml"
+    file.write_text(json.dumps(values), encoding="utf-8")
+    assert train_accelerated(["--config", str(file)]) == 2
+    _one_clear_line(capsys, f"{file}: ", [field, json.dumps(value), *parts])
+
+
 @pytest.mark.parametrize("name", WRONG_FILES)
 def test_a_wrong_file_is_refused_in_one_clear_line(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -290,68 +238,52 @@ def test_a_wrong_file_is_refused_in_one_clear_line(
     file = tmp_path / "run.yaml"
     file.write_text(text, encoding="utf-8")
     assert train_accelerated(["--config", str(file)]) == 2
-    (line,) = _error_lines(capsys)
-    assert line.startswith(f"error: {file}: ")
-    assert "; allowed: " in line
-    for part in expected:
-        assert part in line
+    _one_clear_line(capsys, f"{file}: ", expected)
 
 
 # (arguments, what the one line must hold)
 WRONG_ARGUMENTS = {
     "set: wrong value": (
-        ["--set", "grpo.beta=abc"],
+        "--set grpo.beta=abc",
         ["--set grpo.beta=abc", "grpo.beta", '"abc"', "a number >= 0"],
     ),
     "set: unknown key": (
-        ["--set", "grpo.betta=0"],
+        "--set grpo.betta=0",
         ["--set grpo.betta=0", "grpo.betta", "0", "did you mean grpo.beta?"],
     ),
-    "set: no value": (["--set", "grpo.beta"], ["--set", '"grpo.beta"', "SECTION.FIELD=VALUE"]),
-    "set: no key": (["--set", "=3"], ["--set", '"=3"', "SECTION.FIELD=VALUE"]),
-    "set: empty value": (["--set", "grpo.beta="], ["grpo.beta", '""', "a number >= 0"]),
+    "set: no value": ("--set grpo.beta", ["--set", '"grpo.beta"', "SECTION.FIELD=VALUE"]),
+    "set: no key": ("--set =3", ["--set", '"=3"', "SECTION.FIELD=VALUE"]),
+    "set: empty value": ("--set grpo.beta=", ["grpo.beta", '""', "a number >= 0"]),
     "set: a field of a field": (
-        ["--set", "training.seed.x=1"],
+        "--set training.seed.x=1",
         ["--set training.seed.x=1", "training.seed", "a whole number"],
     ),
-    "set: a section": (["--set", "training=3"], ["--set training=3", "training", "3", "a mapping with keys"]),
+    "set: a section": ("--set training=3", ["--set training=3", "training", "3", "a mapping with keys"]),
     "set: half of a conflict": (
-        ["--set", "training.gradient_accumulation_steps=3", "--set", "grpo.num_generations=16"],
+        "--set training.gradient_accumulation_steps=3 --set grpo.num_generations=16",
         ["--set grpo.num_generations=16", "16", "= 24"],
     ),
     "flag: workers": (
-        ["--async-workers", "0"],
+        "--async-workers 0",
         ["command line", "acceleration.async_rewards.workers", "0", "> 0"],
     ),
-    "flag: steps": (
-        ["--max-steps", "many"],
-        ["command line", "training.max_steps", '"many"', "a whole number"],
-    ),
-    "flag: samples": (
-        ["--max_samples", "1.5"],
-        ["command line", "dataset.max_samples", "1.5", "a whole number"],
-    ),
-    "flag: seed": (["--seed", "-1"], ["command line", "training.seed", "-1", ">= 0"]),
-    "flag: data set": (
-        ["--dataset", "mbpp"],
-        ["command line", "dataset.name", '"mbpp"', "an evaluation set"],
-    ),
-    "flag: data file": (["--dataset", "no.jsonl"], ["command line", "dataset.name", "no.jsonl", "existing"]),
-    "flag: run name": (["--run-name", ".."], ["command line", "output.name", '".."', "one folder"]),
+    "flag: steps": ("--max-steps many", ["command line", "training.max_steps", '"many"', "a whole number"]),
+    "flag: samples": ("--max_samples 1.5", ["command line", "dataset.max_samples", "1.5", "a whole number"]),
+    "flag: seed": ("--seed -1", ["command line", "training.seed", "-1", ">= 0"]),
+    "flag: data set": ("--dataset mbpp", ["command line", "dataset.name", '"mbpp"', "an evaluation set"]),
+    "flag: data file": ("--dataset no.jsonl", ["command line", "dataset.name", "no.jsonl", "existing"]),
+    "flag: run name": ("--run-name ..", ["command line", "output.name", '".."', "one folder"]),
     "flag: useless warm-up": (
-        ["--speedup-mode", "conservative", "--curriculum-warmup", "5"],
+        "--speedup-mode conservative --curriculum-warmup 5",
         ["command line", "--curriculum-warmup", "5", "acceleration.curriculum.enabled is false"],
     ),
-    "flag: no such file": (["--config", "none.yaml"], ["none.yaml", "no such file", "a readable YAML file"]),
-    "flag: a folder": (["--config", "."], ["not a file", "a readable YAML file"]),
+    "flag: no such file": ("--config none.yaml", ["none.yaml", "no such file", "a readable YAML file"]),
+    "flag: a folder": ("--config .", ["not a file", "a readable YAML file"]),
     "flag: no such run": (
-        ["--resume", "none"],
+        "--resume none",
         ["command line", "--resume", "no such folder: none", "earlier run"],
     ),
-    "flag: no run at all": (
-        ["--resume", "--output_dir", "none"],
-        ["command line", "--resume", "no run in none"],
-    ),
+    "flag: no run at all": ("--resume --output_dir none", ["command line", "--resume", "no run in none"]),
 }
 
 
@@ -361,11 +293,8 @@ def test_a_wrong_argument_is_refused_in_one_clear_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     arguments, expected = WRONG_ARGUMENTS[name]
-    assert train_accelerated(arguments) == 2
-    (line,) = _error_lines(capsys)
-    assert "; allowed: " in line
-    for part in expected:
-        assert part in line
+    assert train_accelerated(shlex.split(arguments)) == 2
+    _one_clear_line(capsys, "", expected)
 
 
 UNKNOWN_TO_PARSER = [["--speedup-mode", "fast"], ["--no-such-flag"], ["--model"], ["stray"], ["--max", "3"]]
@@ -441,38 +370,29 @@ def test_the_baseline_refuses_acceleration(
 
 
 WRONG_EVALUATIONS = {
-    "nothing to evaluate": ([], ["--model", "--samples", "exactly one of"]),
-    "model and samples": (["--model", "m", "--samples", "s.jsonl"], ["exactly one of"]),
-    "unknown tasks": (
-        ["--model", "m", "--tasks", "humanevil"],
-        ["--tasks", "humanevil", "did you mean humaneval?"],
-    ),
-    "no such tasks": (["--model", "m", "--tasks", "no.jsonl"], ["--tasks", "no.jsonl", "existing"]),
-    "no such samples": (["--samples", "no.jsonl"], ["--samples", "no.jsonl", "existing"]),
-    "no completions": (["--model", "m", "-n", "0"], ["-n", "0", "a whole number > 0"]),
-    "k above n": (["--model", "m", "-n", "4", "-k", "10"], ["-k", "10", "at most -n, which is 4"]),
-    "k of zero": (["--model", "m", "-k", "0"], ["-k", "0", "a whole number > 0"]),
-    "k of no number": (["--model", "m", "-k", "one"], ["-k", '"one"', "a whole number > 0"]),
-    "negative temperature": (["--model", "m", "--temperature", "-1"], ["--temperature", "-1", ">= 0"]),
-    "temperature of no number": (
-        ["--model", "m", "--temperature", "hot"],
-        ["--temperature", '"hot"', "a number"],
-    ),
-    "greedy, many": (
-        ["--model", "m", "--temperature", "0", "-n", "2"],
-        ["-n", "2", "1 with --temperature 0"],
-    ),
-    "top_p of zero": (["--model", "m", "--top_p", "0"], ["--top-p", "0", "> 0 and <= 1"]),
-    "no length": (["--model", "m", "--max_completion_length", "0"], ["--max-completion-length", "0", "> 0"]),
+    "nothing to evaluate": ("", ["--model", "--samples", "exactly one of"]),
+    "model and samples": ("--model m --samples s.jsonl", ["exactly one of"]),
+    "unknown tasks": ("--model m --tasks humanevil", ["--tasks", "humanevil", "did you mean humaneval?"]),
+    "no such tasks": ("--model m --tasks no.jsonl", ["--tasks", "no.jsonl", "existing"]),
+    "no such samples": ("--samples no.jsonl", ["--samples", "no.jsonl", "existing"]),
+    "no completions": ("--model m -n 0", ["-n", "0", "a whole number > 0"]),
+    "k above n": ("--model m -n 4 -k 10", ["-k", "10", "at most -n, which is 4"]),
+    "k of zero": ("--model m -k 0", ["-k", "0", "a whole number > 0"]),
+    "k of no number": ("--model m -k one", ["-k", '"one"', "a whole number > 0"]),
+    "negative temperature": ("--model m --temperature -1", ["--temperature", "-1", ">= 0"]),
+    "temperature of no number": ("--model m --temperature hot", ["--temperature", '"hot"', "a number"]),
+    "greedy, many": ("--model m --temperature 0 -n 2", ["-n", "2", "1 with --temperature 0"]),
+    "top_p of zero": ("--model m --top_p 0", ["--top-p", "0", "> 0 and <= 1"]),
+    "no length": ("--model m --max_completion_length 0", ["--max-completion-length", "0", "> 0"]),
     "module that is no name": (
-        ["--model", "m", "--module", "num py"],
+        "--model m --module 'num py'",
         ["--module", '"num py"', "names of Python modules"],
     ),
-    "no limit": (["--model", "m", "--limit", "null"], ["--limit", '"null"', "a number"]),
-    "unknown engine": (["--model", "m", "--engine", "tgi"], ["--engine", '"tgi"', "vllm, transformers"]),
-    "negative seed": (["--model", "m", "--seed", "-3"], ["--seed", "-3", ">= 0"]),
-    "no such folder": (["--model", "m", "--output", "no/s.jsonl"], ["--output", "no such folder: no"]),
-    "sampling flag with samples": (["--samples", "s.jsonl", "-n", "4"], ["-n", "nothing is sampled"]),
+    "no limit": ("--model m --limit null", ["--limit", '"null"', "a number"]),
+    "unknown engine": ("--model m --engine tgi", ["--engine", '"tgi"', "vllm, transformers"]),
+    "negative seed": ("--model m --seed -3", ["--seed", "-3", ">= 0"]),
+    "no such folder": ("--model m --output no/s.jsonl", ["--output", "no such folder: no"]),
+    "sampling flag with samples": ("--samples s.jsonl -n 4", ["-n", "nothing is sampled"]),
 }
 
 
@@ -483,8 +403,5 @@ def test_a_wrong_evaluation_is_refused_in_one_clear_line(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.jsonl").touch()
     arguments, expected = WRONG_EVALUATIONS[name]
-    assert evaluate_humaneval(arguments) == 2
-    (line,) = _error_lines(capsys)
-    assert line.startswith("error: command line: ") and "; allowed: " in line
-    for part in expected:
-        assert part in line
+    assert evaluate_humaneval(shlex.split(arguments)) == 2
+    _one_clear_line(capsys, "command line: ", expected)

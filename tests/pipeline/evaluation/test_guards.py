@@ -14,7 +14,7 @@ from pipeline.messages import Completion
 from pipeline.record.ledger import GUARD, PLACEMENT_GUARD, Ledger
 from pipeline.record.metrics import MetricsWriter
 from pipeline.record.run_folder import RunFolder
-from pipeline.rollouts.lengths import AbortBalance
+from pipeline.rollouts.aborts import AbortBalance
 
 PREFILL = "```python\n"
 SPECULATING = Config.model_validate({"acceleration": {"speculative": {"enabled": True}}})

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from pipeline.generation.early_abort import AnswerWatch
-from pipeline.rollouts.advantages import group_advantages
+from pipeline.rollouts.batch import group_advantages
 from rewards.syntax import check_syntax
 
 TEXTS = ("x = 1\n", "x = (\n", ")\n", "")

@@ -20,14 +20,19 @@ class Play:
     """One run of trainer and generators in random order, one event at a time, with nothing but the buffer.
 
     Generators may get weights late, groups finish in any order, draws fail, and with ``old_weights`` some
-    come from a generator that went on with earlier weights; those are made again, as the producer does.
+    come from a generator that went on with earlier weights; those are made again, as the producer does. With
+    ``alternates`` turns of generation and training begin and end at random steps.
     """
 
-    def __init__(self, rng: random.Random, *, max_staleness: int, old_weights: bool) -> None:
+    def __init__(
+        self, rng: random.Random, *, max_staleness: int, old_weights: bool = False, alternates: bool = False
+    ) -> None:
         self.rng = rng
         self.per_step = rng.randint(1, 4)
         self.max_staleness = max_staleness
         self.old_weights = old_weights
+        self.alternates = alternates
+        self.in_turn_since: int | None = None
         self.buffer = RolloutBuffer(groups_per_step=self.per_step, max_staleness=max_staleness)
         self.buffer.when_too_old(lambda one: self.again.append(one.draw_id))
         self.version = 0  # of the generators
@@ -40,6 +45,9 @@ class Play:
 
     async def run(self) -> None:
         for version in range(NUM_STEPS):
+            if self.alternates and self.rng.random() < 0.2:
+                self.in_turn_since = version if self.in_turn_since is None else None
+                self.buffer.alternate(self.in_turn_since is not None)
             left = self.per_step
             while left:
                 part = self.rng.randint(1, left)
@@ -47,6 +55,10 @@ class Play:
                 left -= part
                 self.trained += [one.draw_id for one in groups]
                 self.ages |= {version - one.rollouts[0].completion.min_policy_version for one in groups}
+            if self.in_turn_since is not None and version > self.in_turn_since + self.max_staleness + 2:
+                assert not self.at_work and self.buffer.take_slot() is None, (
+                    "in turn nothing is generated beside"
+                )
             self.some_events()
             self.buffer.trained(version + 1)
             self.some_events()
@@ -55,29 +67,36 @@ class Play:
 
     async def take(self, num_groups: int, version: int) -> tuple[RolloutGroup, ...]:
         for _ in range(10_000):
+            while self.alternates and self.issue():
+                pass
             taken = self.buffer.take_now(num_groups)
             if taken is None:
                 self.event()
                 continue
             self.num_made_again += len(taken.too_old)
             return taken.groups
-        raise AssertionError(f"nothing moves: {self.buffer.counts}")
+        raise AssertionError(f"nothing moves: {self.buffer.states}")
 
     def some_events(self) -> None:
         for _ in range(self.rng.choice((0, 1, 8))):
             self.event()
 
+    def issue(self) -> bool:
+        """Use a slot, if there is one."""
+        slot = self.buffer.take_slot()
+        assert self.buffer.in_use <= self.per_step * (self.max_staleness + 1)
+        if slot is None:
+            return False
+        draw_id = self.again.pop(0) if self.again else self.next_draw
+        self.next_draw += draw_id == self.next_draw
+        lag = self.rng.randint(1, 3) if self.old_weights and self.rng.random() < 0.1 else 0
+        self.buffer.issue(slot, draw_id)
+        self.at_work[draw_id] = max(0, self.version - lag)
+        return True
+
     def event(self) -> None:
         """A slot is used, a group finishes, or a draw fails."""
-        slot = self.buffer.take_slot() if self.rng.random() < 0.5 else None
-        assert self.buffer.counts.in_use <= self.per_step * (self.max_staleness + 1)
-        if slot is not None:
-            draw_id = self.again.pop(0) if self.again else self.next_draw
-            self.next_draw += draw_id == self.next_draw
-            lag = self.rng.randint(1, 3) if self.old_weights and self.rng.random() < 0.1 else 0
-            self.buffer.issue(slot, draw_id)
-            self.at_work[draw_id] = max(0, self.version - lag)
-        elif self.at_work:
+        if not (self.rng.random() < 0.5 and self.issue()) and self.at_work:
             draw_id = self.rng.choice(sorted(self.at_work))
             version = self.at_work.pop(draw_id)
             if self.rng.random() < 0.05:
@@ -107,6 +126,14 @@ def test_no_group_that_is_trained_on_is_too_old_and_none_is_thrown_away(
     assert (num_made_again > 0) == old_weights, "only what a generator with old weights wrote is dropped"
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_in_turn_or_not_every_step_gets_its_groups_and_none_is_too_old(seed: int) -> None:
+    play = Play(random.Random(seed), max_staleness=seed % 4, alternates=True)
+    asyncio.run(play.run())
+    assert max(play.ages) <= play.max_staleness and play.num_made_again == 0
+    assert len(play.trained) == NUM_STEPS * play.per_step
+
+
 def test_a_rule_that_gives_one_slot_more_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search above would see a bound that is wrong by one."""
     right = Admission.num_slots
@@ -117,7 +144,7 @@ def test_a_rule_that_gives_one_slot_more_is_found_out(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Admission, "num_slots", one_more)
     num_made_again = 0
     for seed in range(30):
-        play = Play(random.Random(f"2/{seed}"), max_staleness=2, old_weights=False)
+        play = Play(random.Random(f"2/{seed}"), max_staleness=2)
         try:
             asyncio.run(play.run())
         except AssertionError:

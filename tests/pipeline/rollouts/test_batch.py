@@ -6,47 +6,11 @@ from dataclasses import replace
 import pytest
 
 from configs.schema import GrpoConfig
-from curriculum.task import Task
-from pipeline.messages import Completion, Rollout, RolloutGroup, VersionRun
-from pipeline.rollouts.batch import make_batch
-from rewards.result import RewardResult
-from sandbox.result import Outcome
+from pipeline.messages import VersionRun
+from pipeline.rollouts.batch import group_advantages, make_batch
+from tests.pipeline.rollouts.groups import group, rollout
 
-TASK = Task(task_id="t", prompt="p", entry_point="f", check_source="def check(f): pass")
 GRPO = GrpoConfig()
-
-
-def rollout(
-    reward: float, *, index: int = 0, finish: str = "stop", version: int = 0, cached: int = 0
-) -> Rollout:
-    is_lost = math.isnan(reward)
-    return Rollout(
-        rollout_id=str(index),
-        prompt_ids=(1, 2, 3),
-        completion=Completion(
-            index=index,
-            token_ids=(7, 8),
-            logprobs=(-0.5, -0.25),
-            text="x",
-            finish_reason=finish,
-            min_policy_version=version,
-            max_policy_version=version + 1,
-            num_cached_tokens=cached,
-        ),
-        result=RewardResult(
-            reward=reward,
-            breakdown={} if is_lost else {"syntax": float(reward > 0)},
-            outcome=Outcome.INFRA_ERROR if is_lost else Outcome.PASS if reward == 1 else Outcome.WRONG,
-            passed=reward == 1,
-            detail="",
-            cached=False,
-            seconds=0.0,
-        ),
-    )
-
-
-def group(*rollouts: Rollout) -> RolloutGroup:
-    return RolloutGroup(draw_id=1, task=TASK, rollouts=rollouts)
 
 
 def test_a_sample_is_prompt_and_completion_with_loss_on_the_completion_only() -> None:
@@ -144,3 +108,34 @@ def test_runs_that_do_not_fit_the_tokens_are_no_completion() -> None:
         )
         with pytest.raises(AssertionError):
             replace(completion, version_runs=runs)
+
+
+def test_a_group_is_centred_and_scaled_by_its_unbiased_deviation() -> None:
+    (advantages,) = group_advantages([[1.0, 0.0, 0.0, 1.0]], "group")
+    expected = 0.5 / (math.sqrt(1 / 3) + 1e-4)
+    assert advantages == pytest.approx([expected, -expected, -expected, expected])
+
+
+def test_an_infrastructure_error_leaves_the_statistics() -> None:
+    with_error, without = group_advantages([[1.0, math.nan, 0.0], [1.0, 0.0]], "group")
+    assert math.isnan(with_error[1])
+    assert [with_error[0], with_error[2]] == without
+
+
+def test_equal_rewards_give_exact_zeros_whatever_their_rounding() -> None:
+    (advantages,) = group_advantages([[0.1 + 0.2] * 7], "group")
+    assert advantages == [0.0] * 7
+
+
+def test_a_single_valid_reward_and_an_empty_group_have_no_signal() -> None:
+    one, none = group_advantages([[math.nan, 0.7], [math.nan, math.nan]], "group")
+    assert math.isnan(one[0]) and one[1] == 0.0
+    assert all(math.isnan(value) for value in none)
+
+
+def test_batch_scaling_shares_one_deviation_and_none_keeps_the_difference() -> None:
+    groups = [[1.0, 0.0], [0.6, 0.4]]
+    batch = group_advantages(groups, "batch")
+    assert batch[0][0] / batch[1][0] == pytest.approx(5.0)
+    plain = group_advantages(groups, "none")
+    assert plain[1] == pytest.approx([0.1, -0.1])

@@ -1,47 +1,23 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
 
-from curriculum.task import Task
-from pipeline.messages import Completion, Rollout, RolloutGroup
+from pipeline.messages import RolloutGroup
 from pipeline.record.draw_states import DrawState, DrawStateError
 from pipeline.rollouts.buffer import RolloutBuffer, Slot
-from rewards.result import RewardResult
-from sandbox.result import Outcome
-
-TASK = Task(task_id="t", prompt="p", entry_point="f", check_source="def check(f): pass")
-RESULT = RewardResult(
-    reward=1.0, breakdown={}, outcome=Outcome.PASS, passed=True, detail="", cached=False, seconds=0.0
-)
+from tests.pipeline.rollouts import groups
 
 
 def group(draw_id: int, version: int = 0) -> RolloutGroup:
-    completion = Completion(
-        index=0,
-        token_ids=(1,),
-        logprobs=(0.0,),
-        text="",
-        finish_reason="stop",
-        min_policy_version=version,
-        max_policy_version=version,
-    )
-    rollout = Rollout(rollout_id=f"{draw_id}-0", prompt_ids=(1,), completion=completion, result=RESULT)
-    return RolloutGroup(draw_id=draw_id, task=TASK, rollouts=(rollout,))
-
-
-def run(coroutine: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, 30))
+    return groups.group(groups.rollout(1.0, version=version), draw_id=draw_id)
 
 
 async def slots(buffer: RolloutBuffer) -> list[Slot]:
     """All slots that are free now."""
     taken = []
-    while buffer.counts.in_use < buffer.num_slots:
+    while buffer.in_use < buffer.num_slots:
         taken.append(await buffer.acquire_slot(1))
     return taken
 
@@ -59,231 +35,153 @@ async def issue(buffer: RolloutBuffer, *draw_ids: int) -> None:
 
 
 @pytest.mark.parametrize(("max_staleness", "expected"), [(0, 4), (1, 8), (3, 16)])
-def test_slots_are_groups_per_step_times_staleness_plus_one(max_staleness: int, expected: int) -> None:
-    async def body() -> None:
-        buffer = RolloutBuffer(groups_per_step=4, max_staleness=max_staleness)
-        assert len(await slots(buffer)) == expected
-        with pytest.raises(TimeoutError, match=f"{expected} in use of {expected}"):
-            await buffer.acquire_slot(0.01)
-
-    run(body())
+async def test_slots_are_groups_per_step_times_staleness_plus_one(max_staleness: int, expected: int) -> None:
+    buffer = RolloutBuffer(groups_per_step=4, max_staleness=max_staleness)
+    assert len(await slots(buffer)) == expected
+    with pytest.raises(TimeoutError, match=f"{expected} in use of {expected}"):
+        await buffer.acquire_slot(0.01)
 
 
-def test_on_policy_gives_no_slot_while_a_step_or_its_weights_are_on_the_way() -> None:
-    async def body() -> None:
-        buffer = RolloutBuffer(groups_per_step=2, max_staleness=0)
-        await issue(buffer, 1, 2)
-        put(buffer, group(2))
-        put(buffer, group(1))
-        taken = await buffer.take(2, 0, 1)
-        assert [g.draw_id for g in taken.groups] == [1, 2]
-        with pytest.raises(TimeoutError, match="the trainer holds 2 groups"):
-            await buffer.acquire_slot(0.01)
-        waiting = asyncio.create_task(buffer.acquire_slot(5))
-        await asyncio.sleep(0)
-        buffer.trained(1)
-        with pytest.raises(TimeoutError, match="generators have version 0, the trainer 1"):
-            await buffer.acquire_slot(0.01)
-        assert not waiting.done()
-        buffer.weights_loaded(1)
-        assert (await waiting).policy_version == 1
-
-    run(body())
+async def test_on_policy_gives_no_slot_while_a_step_or_its_weights_are_on_the_way() -> None:
+    buffer = RolloutBuffer(groups_per_step=2, max_staleness=0)
+    await issue(buffer, 1, 2)
+    put(buffer, group(2))
+    put(buffer, group(1))
+    taken = await buffer.take(2, 0, 1)
+    assert [g.draw_id for g in taken.groups] == [1, 2]
+    with pytest.raises(TimeoutError, match="the trainer holds 2 groups"):
+        await buffer.acquire_slot(0.01)
+    waiting = asyncio.create_task(buffer.acquire_slot(5))
+    await asyncio.sleep(0)
+    buffer.trained(1)
+    with pytest.raises(TimeoutError, match="generators have version 0, the trainer 1"):
+        await buffer.acquire_slot(0.01)
+    assert not waiting.done()
+    buffer.weights_loaded(1)
+    assert (await waiting).policy_version == 1
 
 
-def test_a_missing_group_times_out_and_names_who_owes_it() -> None:
-    async def body() -> None:
-        buffer = RolloutBuffer(groups_per_step=8, max_staleness=0, version=6)
-        await issue(buffer, *range(8))
-        for draw_id in range(7):
-            buffer.generated(draw_id)
-        for draw_id in range(5):
-            put(buffer, group(draw_id, 6))
-        with pytest.raises(TimeoutError) as caught:
-            await buffer.take(8, 6, 0.01)
-        assert str(caught.value) == (
-            "waited 0.01 s for 3 more rollout groups of step 7: issued 8, generated 7, scored 5; "
-            "generation owes draws 7; rewards owe draws 5, 6"
-        )
-
-    run(body())
+async def test_a_missing_group_times_out_and_names_who_owes_it() -> None:
+    buffer = RolloutBuffer(groups_per_step=8, max_staleness=0, version=6)
+    await issue(buffer, *range(8))
+    for draw_id in range(7):
+        buffer.generated(draw_id)
+    for draw_id in range(5):
+        put(buffer, group(draw_id, 6))
+    with pytest.raises(TimeoutError) as caught:
+        await buffer.take(8, 6, 0.01)
+    assert str(caught.value) == (
+        "waited 0.01 s for 3 more rollout groups of step 7: issued 8, generated 7, scored 5; "
+        "generation owes draws 7; rewards owe draws 5, 6"
+    )
 
 
-def test_a_failed_stage_wakes_everyone_who_waits() -> None:
-    async def body() -> None:
-        buffer = RolloutBuffer(groups_per_step=1, max_staleness=0)
-        take = asyncio.create_task(buffer.take(1, 0, 60))
-        await issue(buffer, 1)
-        slot = asyncio.create_task(buffer.acquire_slot(60))
-        await asyncio.sleep(0)
-        buffer.fail("the generator died")
-        for waiting in (take, slot):
-            with pytest.raises(RuntimeError, match="the generator died"):
-                await waiting
-
-    run(body())
+async def test_a_failed_stage_wakes_everyone_who_waits() -> None:
+    buffer = RolloutBuffer(groups_per_step=1, max_staleness=0)
+    take = asyncio.create_task(buffer.take(1, 0, 60))
+    await issue(buffer, 1)
+    slot = asyncio.create_task(buffer.acquire_slot(60))
+    await asyncio.sleep(0)
+    buffer.fail("the generator died")
+    for waiting in (take, slot):
+        with pytest.raises(RuntimeError, match="the generator died"):
+            await waiting
 
 
-def test_a_slow_group_is_passed_over_only_while_it_can_still_be_trained_in_time() -> None:
-    async def body() -> None:
-        buffer = RolloutBuffer(groups_per_step=2, max_staleness=1)
-        await issue(buffer, 1, 2, 3, 4)
-        for draw_id in (2, 3):
-            put(buffer, group(draw_id))
-        # 1 is slow, and may wait: the next step still takes version 0.
-        assert [g.draw_id for g in (await buffer.take(2, 0, 1)).groups] == [2, 3]
-        buffer.trained(1)
-        buffer.weights_loaded(1)
-        await issue(buffer, 5, 6)
-        for draw_id in (4, 5, 6):
-            put(buffer, group(draw_id, 0 if draw_id == 4 else 1))
-        # Now it may not, though two newer groups are ready.
-        with pytest.raises(TimeoutError, match="generation owes draws 1"):
-            await buffer.take(2, 1, 0.01)
-        put(buffer, group(1))
-        assert [g.draw_id for g in (await buffer.take(2, 1, 1)).groups] == [1, 4]
-
-    run(body())
+async def test_a_slow_group_is_passed_over_only_while_it_can_still_be_trained_in_time() -> None:
+    buffer = RolloutBuffer(groups_per_step=2, max_staleness=1)
+    await issue(buffer, 1, 2, 3, 4)
+    for draw_id in (2, 3):
+        put(buffer, group(draw_id))
+    # 1 is slow, and may wait: the next step still takes version 0.
+    assert [g.draw_id for g in (await buffer.take(2, 0, 1)).groups] == [2, 3]
+    buffer.trained(1)
+    buffer.weights_loaded(1)
+    await issue(buffer, 5, 6)
+    for draw_id in (4, 5, 6):
+        put(buffer, group(draw_id, 0 if draw_id == 4 else 1))
+    # Now it may not, though two newer groups are ready.
+    with pytest.raises(TimeoutError, match="generation owes draws 1"):
+        await buffer.take(2, 1, 0.01)
+    put(buffer, group(1))
+    assert [g.draw_id for g in (await buffer.take(2, 1, 1)).groups] == [1, 4]
 
 
-def test_a_group_that_is_too_old_is_returned_as_such_and_its_slot_is_free() -> None:
-    async def body() -> None:
-        buffer = RolloutBuffer(groups_per_step=1, max_staleness=0, version=5)
-        await issue(buffer, 1)
-        put(buffer, group(1, version=3))  # a generator that came back with old weights
-        take = asyncio.create_task(buffer.take(1, 5, 5))
-        await issue(buffer, 2)
-        put(buffer, group(2, version=5))
-        taken = await take
-        assert [g.draw_id for g in taken.groups] == [2]
-        assert [g.draw_id for g in taken.too_old] == [1]
-
-    run(body())
+async def test_a_group_that_is_too_old_is_returned_as_such_and_its_slot_is_free() -> None:
+    buffer = RolloutBuffer(groups_per_step=1, max_staleness=0, version=5)
+    await issue(buffer, 1)
+    put(buffer, group(1, version=3))  # a generator that came back with old weights
+    take = asyncio.create_task(buffer.take(1, 5, 5))
+    await issue(buffer, 2)
+    put(buffer, group(2, version=5))
+    taken = await take
+    assert [g.draw_id for g in taken.groups] == [2]
+    assert [g.draw_id for g in taken.too_old] == [1]
 
 
-def test_groups_too_old_are_not_lost_when_the_wait_times_out() -> None:
-    async def body() -> None:
-        buffer = RolloutBuffer(groups_per_step=1, max_staleness=0, version=5)
-        await issue(buffer, 1)
-        put(buffer, group(1, version=3))
-        with pytest.raises(TimeoutError, match="nothing is at work"):
-            await buffer.take(1, 5, 0.01)
-        await issue(buffer, 2)
-        put(buffer, group(2, version=5))
-        assert [g.draw_id for g in (await buffer.take(1, 5, 1)).too_old] == [1]
-
-    run(body())
+async def test_groups_too_old_are_not_lost_when_the_wait_times_out() -> None:
+    buffer = RolloutBuffer(groups_per_step=1, max_staleness=0, version=5)
+    await issue(buffer, 1)
+    put(buffer, group(1, version=3))
+    with pytest.raises(TimeoutError, match="nothing is at work"):
+        await buffer.take(1, 5, 0.01)
+    await issue(buffer, 2)
+    put(buffer, group(2, version=5))
+    assert [g.draw_id for g in (await buffer.take(1, 5, 1)).too_old] == [1]
 
 
-def test_dropping_a_draw_frees_its_slot_while_it_is_not_trained_on() -> None:
-    async def body() -> None:
-        buffer = RolloutBuffer(groups_per_step=4, max_staleness=0)
-        await issue(buffer, 1, 2, 3, 4)
-        buffer.generated(2)
-        put(buffer, group(3))
-        put(buffer, group(4))
-        await buffer.take(1, 0, 1)
-        waiting = asyncio.create_task(buffer.acquire_slot(5))
-        for draw_id in (1, 2, 4):
-            buffer.release(draw_id, DrawState.DROPPED)
-        await waiting
-        assert buffer.states == {3: DrawState.TRAINING}
-        with pytest.raises(DrawStateError, match="draw 3 cannot become dropped: it is training, and may bec"):
-            buffer.release(3, DrawState.DROPPED)
-        with pytest.raises(DrawStateError, match="draw 1 cannot become scored: it is without a slot"):
-            buffer.put(group(1))
-
-    run(body())
+async def test_dropping_a_draw_frees_its_slot_while_it_is_not_trained_on() -> None:
+    buffer = RolloutBuffer(groups_per_step=4, max_staleness=0)
+    await issue(buffer, 1, 2, 3, 4)
+    buffer.generated(2)
+    put(buffer, group(3))
+    put(buffer, group(4))
+    await buffer.take(1, 0, 1)
+    waiting = asyncio.create_task(buffer.acquire_slot(5))
+    for draw_id in (1, 2, 4):
+        buffer.release(draw_id, DrawState.DROPPED)
+    await waiting
+    assert buffer.states == {3: DrawState.TRAINING}
+    with pytest.raises(DrawStateError, match="draw 3 cannot become dropped: it is training, and may bec"):
+        buffer.release(3, DrawState.DROPPED)
+    with pytest.raises(DrawStateError, match="draw 1 cannot become scored: it is without a slot"):
+        buffer.put(group(1))
 
 
-def test_a_step_cut_short_does_not_wait_for_ever() -> None:
-    async def body() -> None:
-        buffer = RolloutBuffer(groups_per_step=2, max_staleness=1)
-        await issue(buffer, 1, 2, 3, 4)
-        for draw_id in (1, 2, 3, 4):
-            put(buffer, group(draw_id))
-        await buffer.take(1, 0, 1)
-        buffer.trained(1)
-        assert len((await buffer.take(2, 1, 1)).groups) == 2
-
-    run(body())
+async def test_a_step_cut_short_does_not_wait_for_ever() -> None:
+    buffer = RolloutBuffer(groups_per_step=2, max_staleness=1)
+    await issue(buffer, 1, 2, 3, 4)
+    for draw_id in (1, 2, 3, 4):
+        put(buffer, group(draw_id))
+    await buffer.take(1, 0, 1)
+    buffer.trained(1)
+    assert len((await buffer.take(2, 1, 1)).groups) == 2
 
 
-def test_groups_of_before_a_resume_are_restored_while_all_can_be_trained_in_time() -> None:
-    async def body() -> None:
-        buffer = RolloutBuffer(groups_per_step=2, max_staleness=1, version=5)
-        assert not buffer.restore(group(1, version=3)), "too old for step 6"
-        assert buffer.restore(group(2, version=4)) and buffer.restore(group(3, version=4))
-        assert not buffer.restore(group(4, version=4)), "step 6 takes two, and step 7 takes none of 4"
-        assert buffer.restore(group(5, version=5)) and buffer.restore(group(6, version=5))
-        assert not buffer.restore(group(7, version=5)), "there are no more slots"
-        assert buffer.counts.in_use == buffer.num_slots == 4
-        assert [g.draw_id for g in (await buffer.take(2, 5, 1)).groups] == [2, 3]
-
-    run(body())
+async def test_groups_of_before_a_resume_are_restored_while_all_can_be_trained_in_time() -> None:
+    buffer = RolloutBuffer(groups_per_step=2, max_staleness=1, version=5)
+    assert not buffer.restore(group(1, version=3)), "too old for step 6"
+    assert buffer.restore(group(2, version=4)) and buffer.restore(group(3, version=4))
+    assert not buffer.restore(group(4, version=4)), "step 6 takes two, and step 7 takes none of 4"
+    assert buffer.restore(group(5, version=5)) and buffer.restore(group(6, version=5))
+    assert not buffer.restore(group(7, version=5)), "there are no more slots"
+    assert buffer.in_use == buffer.num_slots == 4
+    assert [g.draw_id for g in (await buffer.take(2, 5, 1)).groups] == [2, 3]
 
 
-def test_who_requeues_draws_hears_of_a_group_at_once() -> None:
-    async def body() -> None:
-        buffer = RolloutBuffer(groups_per_step=2, max_staleness=1, version=5)
-        heard: list[int] = []
-        buffer.when_too_old(lambda one: heard.append(one.draw_id))
-        await issue(buffer, 1, 2, 3, 4)
-        put(buffer, group(1, version=3))
-        assert heard == [1] and buffer.counts.in_use == 3
-        put(buffer, group(2, version=5))
-        put(buffer, group(3, version=5))
-        put(buffer, group(4, version=4))  # older than its slot: it is not first in line
-        assert [g.draw_id for g in (await buffer.take(2, 5, 1)).groups] == [2, 3]
-        assert heard == [1], "step 6 could take it"
-        buffer.trained(6)
-        assert heard == [1, 4]
-        with pytest.raises(TimeoutError, match="draws 4 came too old and were requeued"):
-            await buffer.take(1, 6, 0.01)
-
-    run(body())
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_in_turn_or_not_every_step_gets_its_groups_and_none_is_too_old(seed: int) -> None:
-    """Random orders of finishing and dropping, with turns that begin and end at random steps."""
-    rng = random.Random(seed)
-    per_step, staleness, num_steps = rng.randint(1, 3), rng.randint(0, 3), 24
-
-    async def body() -> None:
-        buffer = RolloutBuffer(groups_per_step=per_step, max_staleness=staleness)
-        at_work: dict[int, int] = {}
-        next_draw, in_turn_since = 0, None
-        for version in range(num_steps):
-            if rng.random() < 0.2:
-                in_turn_since = version if in_turn_since is None else None
-                buffer.alternate(in_turn_since is not None)
-            while True:
-                while (slot := buffer.take_slot()) is not None:
-                    buffer.issue(slot, next_draw)
-                    at_work[next_draw] = slot.policy_version
-                    next_draw += 1
-                assert buffer.counts.in_use <= per_step * (staleness + 1)
-                try:
-                    taken = await buffer.take(per_step, version, 0.0)
-                    break
-                except TimeoutError:
-                    assert at_work, "nothing is at work and the step has not got its groups"
-                    finished = rng.choice(sorted(at_work))
-                    if rng.random() < 0.1:
-                        buffer.release(finished, DrawState.DROPPED)
-                        del at_work[finished]
-                    else:
-                        put(buffer, group(finished, at_work.pop(finished)))
-            assert not taken.too_old
-            assert all(
-                version - rollout.completion.min_policy_version <= staleness
-                for one in taken.groups
-                for rollout in one.rollouts
-            )
-            if in_turn_since is not None and version > in_turn_since + staleness + 2:
-                assert not at_work and buffer.take_slot() is None, "in turn nothing is generated beside"
-            buffer.trained(version + 1)
-            buffer.weights_loaded(version + 1)
-
-    run(body())
+async def test_who_requeues_draws_hears_of_a_group_at_once() -> None:
+    buffer = RolloutBuffer(groups_per_step=2, max_staleness=1, version=5)
+    heard: list[int] = []
+    buffer.when_too_old(lambda one: heard.append(one.draw_id))
+    await issue(buffer, 1, 2, 3, 4)
+    put(buffer, group(1, version=3))
+    assert heard == [1] and buffer.in_use == 3
+    put(buffer, group(2, version=5))
+    put(buffer, group(3, version=5))
+    put(buffer, group(4, version=4))  # older than its slot: it is not first in line
+    assert [g.draw_id for g in (await buffer.take(2, 5, 1)).groups] == [2, 3]
+    assert heard == [1], "step 6 could take it"
+    buffer.trained(6)
+    assert heard == [1, 4]
+    with pytest.raises(TimeoutError, match="draws 4 came too old and were requeued"):
+        await buffer.take(1, 6, 0.01)

@@ -32,6 +32,7 @@ from pipeline.record.draw_states import (
 from pipeline.rollouts.producer import make_group
 from rewards.result import RewardResult
 from tests.pipeline.fake_stages import GROUPS_PER_STEP, NUM_GENERATIONS, TASKS, FakeRun, make_config, scored
+from tests.pipeline.rollouts.groups import completion
 
 NUM_STEPS = 4
 AT_WORK = (DrawState.GENERATING, DrawState.SCORING)
@@ -124,9 +125,9 @@ class Walk:
         assert waiting == sorted(
             draw_id for draw_id, state in without.items() if state is DrawState.ISSUED
         ), "what is to be made again waits for a slot, once"
-        assert self.run.producer.at_work == tuple(
-            sorted(draw_id for draw_id, state in held.items() if state in AT_WORK)
-        )
+        assert set(self.run.producer._running) == {
+            draw_id for draw_id, state in held.items() if state in AT_WORK
+        }
 
     async def play(self) -> None:
         producing = asyncio.create_task(self.run.producer.run())
@@ -249,18 +250,6 @@ class Walk:
             before = stored[draw_id]
             assert state is before or state in RESUMED[before], (draw_id, before, state)
         assert audit(self.run.folder.path).violations == ()
-
-
-def completion(index: int, version: int) -> Completion:
-    return Completion(
-        index=index,
-        token_ids=(7, 8),
-        logprobs=(-0.5, -0.25),
-        text=f"answer {index}",
-        finish_reason="stop",
-        min_policy_version=version,
-        max_policy_version=version,
-    )
 
 
 def group_of(draw_id: int) -> RolloutGroup:

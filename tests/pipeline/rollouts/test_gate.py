@@ -14,23 +14,22 @@ import pytest
 from configs.schema import Config
 from curriculum.task import Task
 from pipeline.errors import StageError
-from pipeline.messages import Gated, GenerationRequest, RolloutGroup, is_flat
+from pipeline.messages import Gated, GenerationRequest, is_flat
 from pipeline.record.audit import audit
 from pipeline.record.draw_states import DrawState
 from pipeline.record.metrics import read_metrics
-from pipeline.rollouts.advantages import group_advantages
+from pipeline.rollouts.batch import group_advantages
 from pipeline.rollouts.buffer import RolloutBuffer
-from pipeline.rollouts.gate import SignalGate, max_gated
+from pipeline.rollouts.draws import SignalGate, max_gated
 from rewards.result import RewardResult
 from tests.pipeline.fake_stages import (
     GROUPS_PER_STEP,
     NUM_GENERATIONS,
-    TASKS,
     FakeRun,
     make_config,
     scored,
 )
-from tests.pipeline.rollouts.test_batch import group, rollout
+from tests.pipeline.rollouts.groups import group, rollout
 from tests.pipeline.run.test_resume import NUM_STEPS, end_after, last_saved
 
 FLAT_TASKS = {"t0": 0.0, "t3": 1.0, "t4": 0.0}  # and the reward of all their answers
@@ -254,13 +253,8 @@ async def wait_through_replacements(*, replace: Callable[[RolloutBuffer, int], N
         replace(buffer, draw_id)
     buffer.issue(await buffer.acquire_slot(1), 6)
     buffer.generated(6)
-    buffer.put(of_draw(6))
+    buffer.put(group(rollout(1.0), rollout(0.0), draw_id=6))
     assert [one.draw_id for one in (await waiting).groups] == [6]
-
-
-def of_draw(draw_id: int) -> RolloutGroup:
-    one = group(rollout(1.0), rollout(0.0))
-    return RolloutGroup(draw_id=draw_id, task=TASKS[0], rollouts=one.rollouts)
 
 
 def test_the_gate_lengthens_the_expected_gradient_by_the_share_of_groups_with_signal() -> None:

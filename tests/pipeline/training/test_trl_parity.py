@@ -19,7 +19,7 @@ from trl.trainer.utils import nanstd
 from pipeline.baseline.trl_setup import CpuGRPOTrainer
 from pipeline.messages import TrainBatch, TrainingSample
 from pipeline.models.loading import load_model
-from pipeline.rollouts.advantages import group_advantages
+from pipeline.rollouts.batch import group_advantages
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_model, make_samples, make_tokenizer, save_model
 from tests.pipeline.training.builders import LENGTHS

@@ -1,4 +1,4 @@
-"""How long answers are: expected by task, for the order of dispatch, and what early abort saves and costs.
+"""What early abort saves and costs.
 
 The engine watches every answer while it is written; what that costs is measured here, on every few
 completions, by watching them once more. What it saves is an estimate (``AbortAccount``) at the seconds that a
@@ -11,44 +11,14 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline.generation.early_abort import AnswerWatch
 from pipeline.messages import Completion
 
-# A task's newest group counts this much in its mean: answers change as the policy learns.
-_NEWEST = 0.5
-_NUM_REMEMBERED = 512
-
-
-class ExpectedLengths:
-    """The running mean length of each task's answers, in tokens.
-
-    A task without answers is expected at the mean of all others, scaled by the length of its prompt; before
-    there is any answer, long prompts stand for long answers.
-    """
-
-    def __init__(self) -> None:
-        self._means: dict[str, float] = {}
-        self._num_prompt_tokens = 0  # of all groups
-        self._num_answer_tokens = 0.0  # of a mean answer of each group
-
-    def record(self, task_id: str, num_prompt_tokens: int, lengths: Sequence[int]) -> None:
-        """Count the answers of one group."""
-        mean = statistics.fmean(lengths)
-        self._means[task_id] = (1 - _NEWEST) * self._means.get(task_id, mean) + _NEWEST * mean
-        self._num_prompt_tokens += num_prompt_tokens
-        self._num_answer_tokens += mean
-
-    def expect(self, task_id: str, num_prompt_tokens: int) -> float:
-        """Tokens that an answer of the task is expected to have; a prior where it never had one."""
-        mean = self._means.get(task_id)
-        if mean is not None:
-            return mean
-        if not self._num_prompt_tokens:
-            return float(num_prompt_tokens)
-        return num_prompt_tokens * self._num_answer_tokens / self._num_prompt_tokens
+_NUM_REMEMBERED = 512  # lengths, for the estimate
+_LEAST, _EVERY = 128, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,25 +42,23 @@ class AbortAccount:
         self._num_aborted = 0
         self._num_tokens_saved = 0.0
 
-    def record(self, completion: Completion) -> None:
-        """Count one completion."""
+    def record(self, completion: Completion) -> float:
+        """Count one completion; the tokens that ending it has saved."""
         length = len(completion.token_ids)
         if completion.finish_reason != "abort":
             self._lengths.append(length)
-            return
-        self._num_aborted += 1
+            return 0.0
         left = [other - length for other in self._lengths if other > length]
-        self._num_tokens_saved += statistics.fmean(left) if left else 0.0
+        num_saved = statistics.fmean(left) if left else 0.0
+        self._num_aborted += 1
+        self._num_tokens_saved += num_saved
+        return num_saved
 
     def drain(self) -> AbortCounts:
         """Since the last ``drain()``."""
         counts = AbortCounts(num_aborted=self._num_aborted, num_tokens_saved=self._num_tokens_saved)
         self._num_aborted, self._num_tokens_saved = 0, 0.0
         return counts
-
-
-_LEAST = 128
-_EVERY = 4
 
 
 class AbortBalance:
@@ -123,8 +91,7 @@ class AbortBalance:
         """
         if not self.pays:
             return None
-        self._saved.record(completion)
-        self._saved_s += self._saved.drain().num_tokens_saved * token_s
+        self._saved_s += self._saved.record(completion) * token_s
         if self._num_seen % self._every == 0:
             self._cost_s += self._every * self._watch(completion)
         self._num_seen += 1

@@ -1,0 +1,41 @@
+"""A command line that cannot be run is refused before anything starts, with status 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from benchmarks import ablation, curriculum, generation, modes, quality
+from benchmarks.async_overlap import __main__ as async_overlap
+from benchmarks.train_step import __main__ as train_step
+
+REFUSED = [
+    (generation.parse_arguments, "--contenders plain magic", "invalid choice: 'magic'"),
+    (generation.parse_arguments, "--threads 1 --contenders draft", "draft needs --draft-model"),
+    (generation.parse_arguments, "--threads 1 --batch 0", "at least 1"),
+    (generation.parse_arguments, "--threads 4096", "this process may use"),
+    (train_step.parse, "--rows none", "--rows"),
+    (train_step.parse, "--repeats 2 --rounds 3", "--repeats: value 2"),
+    (train_step.parse, "--threads 0", "--threads"),
+    (train_step.parse, "--threads 4096", "--threads: value 4096"),
+    (train_step.parse, "--trl-micro-batch 7", "--trl-micro-batch: value 7: a divisor of 64"),
+    (train_step.parse, "--flat-groups 8", "--flat-groups: value 8"),
+    (train_step.parse, "--profile --device cuda", "--profile"),
+    (train_step.parse, "--profile --rows all plain", "--profile"),
+    (async_overlap.parse_arguments, "--steps 3", "--steps: value 3"),
+    *((one.parse, "--steps 0", "--steps: value 0") for one in (modes, quality, ablation, curriculum)),
+]
+
+
+@pytest.mark.parametrize(("parse", "arguments", "complaint"), REFUSED)
+def test_a_command_line_that_cannot_be_run_is_refused(
+    parse: Callable[[Sequence[str]], object],
+    arguments: str,
+    complaint: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(arguments.split())
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err
