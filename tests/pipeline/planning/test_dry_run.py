@@ -14,8 +14,13 @@ from configs.load import profiles, resolve
 from configs.schema import Config, ModelConfig
 from pipeline.cli import train_accelerated
 from pipeline.planning.dry_run import Machine, expected_faults
-from pipeline.planning.memory_estimate import micro_batch_tokens, processes, trainer_parts
-from pipeline.planning.model_sizes import find_shape, read_shape
+from pipeline.planning.memory_estimate import (
+    find_shape,
+    micro_batch_tokens,
+    processes,
+    read_shape,
+    trainer_parts,
+)
 from tests.pipeline.tiny_model import make_model
 
 MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "train_step_cpu.json"
@@ -102,6 +107,15 @@ def test_a_host_that_is_too_small_is_an_error() -> None:
     (fault,) = expected_faults(config, shape, "cpu", small, every)
     assert "16.0 GB" in fault and "max_tokens" in fault
     assert expected_faults(config, shape, "cpu", large, every) == []
+
+
+@pytest.mark.parametrize("address", [None, "local"])
+def test_rays_servers_are_counted_where_a_run_starts_them(address: str | None) -> None:
+    config = Config.model_validate({"cluster": {"address": address}})
+    shape = find_shape(ModelConfig())
+    assert shape is not None
+    names = [process.name for process in processes(config, shape, "cpu")]
+    assert names.count("Ray") == (address is not None)
 
 
 @pytest.mark.parametrize("card", ["0", "-1", "much", "true", "inf"])
