@@ -5,7 +5,7 @@
 
 The actor owns the generator's processes: they die with it, and it dies with its node or with the driver. It
 ends itself when its generator is lost, so that whoever waits is told. Started by pipeline.generation.start,
-in a place of pipeline.cluster.places.
+in a place of pipeline.cluster.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 import ray
 
 from configs.schema import Config
-from pipeline.cluster.courier import Courier, Files, write_files
-from pipeline.cluster.places import ClusterPlaces
+from pipeline.cluster import ClusterPlaces, Courier, Files, write_files
 from pipeline.errors import StageError
 from pipeline.generation.client import EngineLink
 from pipeline.generation.generator import GeneratorError, GeneratorLostError

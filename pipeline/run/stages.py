@@ -41,7 +41,7 @@ from rewards.custom import load_custom
 from rewards.pool import RewardPool
 
 if TYPE_CHECKING:
-    from pipeline.cluster.places import ClusterPlaces
+    from pipeline.cluster import ClusterPlaces
     from pipeline.training.handle import TrainerHandle
 
 
@@ -208,7 +208,7 @@ async def _places(
         return None
     await asyncio.to_thread(early.wait_for_ray)
     # Imported here: most runs know no other node.
-    from pipeline.cluster.places import reserve
+    from pipeline.cluster import reserve
 
     with startup.span("driver", "reserve places on the cluster"):
         places = await reserve(config, device)
