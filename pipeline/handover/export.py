@@ -34,8 +34,9 @@ def export(folder: Path, out: Path, model: TrainedModel, *, dtype: str = "bfloat
 
     Raises ValueError when ``out`` exists, or an adapter's base cannot be had.
     """
+    from pipeline.models.check import is_adapter_folder
     from pipeline.models.find import adapter_base
-    from pipeline.models.merging import is_adapter_folder, merge_adapter
+    from pipeline.models.merging import merge_adapter
 
     if out.exists():
         raise ValueError(f"{out}: exists already; give a folder that does not")

@@ -28,10 +28,8 @@ from torch import Tensor
 
 from pipeline.command_line import USER_ERROR, make_parser, parse, print_error
 from pipeline.host.files import read_object
-from pipeline.models.check import check_adapter
+from pipeline.models.check import ADAPTER_CONFIG, ADAPTER_WEIGHTS, check_adapter, weight_files
 
-ADAPTER_CONFIG = "adapter_config.json"
-ADAPTER_WEIGHTS = "adapter_model.safetensors"
 # Before the name that a layer has in its model.
 PEFT_PREFIX = "base_model.model."
 
@@ -64,11 +62,6 @@ class Adapter:
             raise ValueError(f"adapter: {name} has shape {shape}, the base model {tuple(weight.shape)}")
         device = weight.device
         return weight.float() + self.scale * (high.to(device).float() @ low.to(device).float())
-
-
-def is_adapter_folder(folder: Path) -> bool:
-    """Whether ``folder`` holds an adapter and no whole model."""
-    return (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file()
 
 
 def read_adapter(folder: Path | str) -> Adapter:
@@ -191,12 +184,8 @@ def _refuse_strangers(adapter: Adapter, files: Sequence[Path], base: Path) -> No
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The safetensors of a model folder: those of its index, or all there are."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        return sorted(folder / name for name in names)
-    found = sorted(folder.glob("model*.safetensors"))
+    """Of a base model; ValueError where it has none."""
+    found = weight_files(folder)
     if not found:
         raise ValueError(f"adapter: the base model {folder} is no folder with safetensors in it")
     return found
