@@ -30,7 +30,7 @@ from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generat
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.models.prompt_tokenizer import find_model
 from pipeline.processes.ray_remote import RayProcess
-from pipeline.weights.folder import remove_weights, shared_folder
+from pipeline.weights.files import remove_weights, shared_folder
 
 
 class Arrival(NamedTuple):

@@ -54,7 +54,7 @@ from pipeline.run.early_start import Launched
 from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import find_checkpoint, refuse_damaged_run, restore, terms_of
 from pipeline.run.stages import Job, Stages, prepare, running_stages
-from pipeline.weights.folder import shared_folder
+from pipeline.weights.files import shared_folder
 from rewards.breaker import RewardsBrokenError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pipeline.generation.generator import Generator
 from pipeline.host.spans import WEIGHTS
 from pipeline.messages import WeightUpdate
 from pipeline.record.context import Context
-from pipeline.weights.folder import remove_weights
+from pipeline.weights.files import remove_weights
 
 if TYPE_CHECKING:
     from pipeline.training.handle import TrainerHandle

@@ -43,7 +43,7 @@ class TrainerRank:
 
     def open(self) -> tuple[str, int]:
         """Open the meeting point of the ranks; returns its host and port."""
-        from pipeline.weights.group import open_store
+        from pipeline.weights.exchange import open_store
 
         host = self._host()
         self._store = open_store(host, self._config.runtime.startup_timeout_s)
@@ -169,7 +169,7 @@ class TrainerRank:
 
     def _join(self, host: str, port: int) -> Ranks:
         from pipeline.training.sharding import join
-        from pipeline.weights.group import find_store
+        from pipeline.weights.exchange import find_store
 
         runtime = self._config.runtime
         if self._store is None:
