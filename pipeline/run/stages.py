@@ -96,7 +96,7 @@ def prepare(config: Config) -> Job:
         load_custom(config.rewards.custom)
         if config.output.push_to_hub is not None:
             # Imported here: it takes a second, and few runs upload.
-            from pipeline.handover.export import refuse_push
+            from pipeline.handover.command import refuse_push
 
             refuse_push(config.output.push_to_hub)
         refuse_empty_stages(tasks, config.acceleration.curriculum)
