@@ -14,10 +14,8 @@ weights only, since the driver of a run does without it.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +30,7 @@ from configs.schema import Config
 from pipeline.command_line import USER_ERROR, make_parser, parse, print_error
 from pipeline.errors import StageError
 from pipeline.handover.card import TrainedModel, trained_model, write_card
-from pipeline.host.files import read_object
+from pipeline.host.files import read_object, written_whole
 from pipeline.models.check import is_adapter_folder
 from pipeline.record.checkpoints import find_fault, latest_checkpoint
 
@@ -97,8 +95,7 @@ def export(folder: Path, out: Path, model: TrainedModel, *, dtype: str = "bfloat
     if out.exists():
         raise ValueError(f"{out}: exists already; give a folder that does not")
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
-    partial = out.absolute().parent / f".{out.name}-{uuid.uuid4().hex[:8]}"
-    try:
+    with written_whole(out) as partial:
         if is_adapter_folder(folder):
             merge_adapter(folder, adapter_base(folder), partial)
         else:
@@ -106,10 +103,6 @@ def export(folder: Path, out: Path, model: TrainedModel, *, dtype: str = "bfloat
             shutil.copytree(folder, partial, ignore=ignored)
         _convert(partial, dtype)
         write_card(partial, model)
-        os.replace(partial, out)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
     return out
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
+import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,19 +75,28 @@ def cache_root() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "code-grpo"
 
 
-def write_text_atomically(path: Path, text: str) -> None:
-    """Write ``text`` to ``path`` so that a reader, or a crash, sees the old file or the new one whole."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A name beside ``path`` for a file or folder; it becomes ``path`` if all goes well, else is removed."""
+    temporary = path.absolute().parent / f".{path.name}-{uuid.uuid4().hex[:8]}"
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
+        yield temporary
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
         raise
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` so that a reader, or a crash, sees the old file or the new one whole."""
+    with written_whole(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+        temporary.chmod(0o644)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pipeline.command_line import USER_ERROR, make_parser, parse, print_error
-from pipeline.host.files import read_object
+from pipeline.host.files import read_object, written_whole
 from pipeline.models.check import ADAPTER_CONFIG, ADAPTER_WEIGHTS, check_adapter, weight_files
 
 # Before the name that a layer has in its model.
@@ -130,9 +128,9 @@ def merge_adapter(folder: Path | str, base: Path | str, out: Path | str) -> Path
     adapter = read_adapter(folder)
     files = _weight_files(base)
     _refuse_strangers(adapter, files, base)
-    partial = out.parent / f".{out.name}-{uuid.uuid4().hex[:8]}"
-    partial.mkdir(parents=True)
-    try:
+    out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(out) as partial:
+        partial.mkdir()
         for source in (base, folder):
             for path in source.iterdir():
                 if path.is_file() and path.suffix in (".json", ".jinja", ".txt", ".model", ".py"):
@@ -143,10 +141,6 @@ def merge_adapter(folder: Path | str, base: Path | str, out: Path | str) -> Path
             tensors = load_file(path)
             merged = {name: adapter.merged(name, weight).to(weight.dtype) for name, weight in tensors.items()}
             save_file(merged, partial / path.name, metadata={"format": "pt"})
-        os.replace(partial, out)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
     return out
 
 

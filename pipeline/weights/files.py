@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
 
+from pipeline.host.files import written_whole
 from pipeline.messages import WeightUpdate
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def write_weights(
 
     tensors = _on_cpu(named_tensors, dtype)
     num_bytes = _size(tensors)
-    with _written(path, num_bytes) as temporary:
+    with _reported(path, num_bytes) as temporary:
         save_file(tensors, temporary)
     return WeightUpdate(policy_version=policy_version, path=path, num_bytes=num_bytes)
 
@@ -66,9 +67,9 @@ def write_adapter(
 
     tensors = _on_cpu(named_tensors, dtype)
     num_bytes = _size(tensors)
-    with _written(path, num_bytes) as temporary:
-        Path(temporary).mkdir()
-        write_adapter_files(Path(temporary), config, tensors)
+    with _reported(path, num_bytes) as temporary:
+        temporary.mkdir()
+        write_adapter_files(temporary, config, tensors)
     return WeightUpdate(policy_version=policy_version, path=path, num_bytes=num_bytes, kind="adapter")
 
 
@@ -94,23 +95,14 @@ def _size(tensors: Mapping[str, torch.Tensor]) -> int:
 
 
 @contextmanager
-def _written(path: str, num_bytes: int) -> Iterator[str]:
-    """A temporary name that becomes ``path`` when all went well, and is removed when not."""
-    temporary = f"{path}.{os.getpid()}.tmp"
+def _reported(path: str, num_bytes: int) -> Iterator[Path]:
+    """As ``written_whole``; what cannot be written is an OSError with the folder and ``num_bytes``."""
     try:
-        yield temporary
-        os.replace(temporary, path)
-    except BaseException as error:
-        if Path(temporary).is_dir():
-            shutil.rmtree(temporary, ignore_errors=True)
-        else:
-            Path(temporary).unlink(missing_ok=True)
-        # safetensors reports a full file system as its own error.
-        if isinstance(error, OSError | SafetensorError):
-            raise OSError(
-                f"cannot write {num_bytes} bytes of weights to {Path(path).parent}: {error}"
-            ) from error
-        raise
+        with written_whole(Path(path)) as temporary:
+            yield temporary
+    # safetensors reports a full file system as its own error.
+    except (OSError, SafetensorError) as error:
+        raise OSError(f"cannot write {num_bytes} bytes of weights to {Path(path).parent}: {error}") from error
 
 
 def remove_weights(update: WeightUpdate) -> None:
