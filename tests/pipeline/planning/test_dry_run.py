@@ -30,31 +30,19 @@ OWN_VARIANTS = [
     if not name.startswith("trl")
 ]
 CARDS = {"gpu-16gb": "16", "gpu-24gb": "24", "gpu-80gb": "80", "gpu-141gb": "141"}
-BUILT_IN = ModelConfig().name
-# Published numbers of parameters, in 10^9.
-PUBLISHED = {
-    BUILT_IN: 0.135,
-    "Qwen/Qwen2.5-Coder-0.5B-Instruct": 0.49,
-    "Qwen/Qwen2.5-Coder-1.5B-Instruct": 1.54,
-    "Qwen/Qwen2.5-Coder-3B-Instruct": 3.09,
-    "Qwen/Qwen2.5-Coder-7B-Instruct": 7.61,
-    "Qwen/Qwen3-0.6B": 0.6,
-    "Qwen/Qwen3-1.7B": 1.7,
-    "Qwen/Qwen3-4B": 4.0,
-    "Qwen/Qwen3-8B": 8.2,
-}
 # What each model's config.json on the hub says of sizes (arXiv:2412.15115, arXiv:2505.09388): hidden,
-# layers, heads, key-value heads, feed-forward, vocabulary, tied head.
-SIZES = {
-    "Qwen/Qwen2.5-Coder-0.5B-Instruct": (896, 24, 14, 2, 4864, 151936, True),
-    "Qwen/Qwen2.5-Coder-1.5B-Instruct": (1536, 28, 12, 2, 8960, 151936, True),
-    "Qwen/Qwen2.5-Coder-3B-Instruct": (2048, 36, 16, 2, 11008, 151936, True),
-    "Qwen/Qwen2.5-Coder-7B-Instruct": (3584, 28, 28, 4, 18944, 152064, False),
-    "Qwen/Qwen3-0.6B": (1024, 28, 16, 8, 3072, 151936, True),
-    "Qwen/Qwen3-1.7B": (2048, 28, 16, 8, 6144, 151936, True),
-    "Qwen/Qwen3-4B": (2560, 36, 32, 8, 9728, 151936, True),
-    "Qwen/Qwen3-8B": (4096, 36, 32, 8, 12288, 151936, False),
+# layers, heads, key-value heads, feed-forward, vocabulary, tied head; and the published parameters in 10^9.
+MODELS = {
+    "Qwen/Qwen2.5-Coder-0.5B-Instruct": ((896, 24, 14, 2, 4864, 151936, True), 0.49),
+    "Qwen/Qwen2.5-Coder-1.5B-Instruct": ((1536, 28, 12, 2, 8960, 151936, True), 1.54),
+    "Qwen/Qwen2.5-Coder-3B-Instruct": ((2048, 36, 16, 2, 11008, 151936, True), 3.09),
+    "Qwen/Qwen2.5-Coder-7B-Instruct": ((3584, 28, 28, 4, 18944, 152064, False), 7.61),
+    "Qwen/Qwen3-0.6B": ((1024, 28, 16, 8, 3072, 151936, True), 0.6),
+    "Qwen/Qwen3-1.7B": ((2048, 28, 16, 8, 6144, 151936, True), 1.7),
+    "Qwen/Qwen3-4B": ((2560, 36, 32, 8, 9728, 151936, True), 4.0),
+    "Qwen/Qwen3-8B": ((4096, 36, 32, 8, 12288, 151936, False), 8.2),
 }
+PUBLISHED = {ModelConfig().name: 0.135} | {name: number for name, (_, number) in MODELS.items()}
 _FIELDS = (
     *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
     *("intermediate_size", "vocab_size", "tie_word_embeddings"),
@@ -63,9 +51,9 @@ _FIELDS = (
 
 @pytest.fixture
 def known_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache with the config.json of every model of SIZES, and of nothing else."""
+    """A cache with the config.json of every model of MODELS, and of nothing else."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for name, sizes in SIZES.items():
+    for name, (sizes, _) in MODELS.items():
         values: dict[str, object] = dict(zip(_FIELDS, sizes, strict=True))
         values |= {"model_type": "qwen3", "head_dim": 128} if "Qwen3" in name else {"model_type": "qwen2"}
         folder = tmp_path / "code-grpo" / "models" / name
