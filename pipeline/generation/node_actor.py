@@ -28,7 +28,7 @@ from pipeline.generation.generator import GeneratorError, GeneratorLostError
 from pipeline.generation.ray_actor import RayEnd
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
-from pipeline.models.prompt_tokenizer import find_model
+from pipeline.models.find import resolve_model
 from pipeline.processes.ray_remote import RayProcess
 from pipeline.weights.files import remove_weights, shared_folder
 
@@ -57,7 +57,7 @@ class NodeActor:
         path = self._model_path
         if not Path(path).is_dir():
             # The driver's folder is the driver's node's.
-            path = str(await asyncio.to_thread(find_model, self._config.model))
+            path = str(await asyncio.to_thread(resolve_model, self._config.model))
         if self._config.generation.engine == "vllm":
             self._generator = await start_vllm_generator(
                 self._config, path, self._device, index=self._index, has_place=True

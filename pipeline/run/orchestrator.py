@@ -41,8 +41,8 @@ from pipeline.host.shares import num_gpus
 from pipeline.host.spans import EVALUATION, Stopwatch, Timeline
 from pipeline.host.stopping import StoppedError, StopRequest, stop_on_signals
 from pipeline.host.versions import processor_name
-from pipeline.models.prompt_tokenizer import PromptTokenizer, find_model
-from pipeline.models.prompts import encode_prompt, refuse_useless_seeds
+from pipeline.models.find import resolve_model
+from pipeline.models.prompts import PromptTokenizer, encode_prompt, refuse_useless_seeds
 from pipeline.record.checkpoints import latest_checkpoint
 from pipeline.record.context import Context
 from pipeline.record.ledger import Ledger
@@ -183,7 +183,7 @@ class _Run:
         from pipeline.generation.tuning import tuned
 
         self._progress.activity("measuring engine settings")
-        model_path = str(await asyncio.to_thread(find_model, self._config.model))
+        model_path = str(await asyncio.to_thread(resolve_model, self._config.model))
         return await tuned(self._config, model_path, self._job.device, self._progress.message)
 
     def _sampler(self) -> Sampler:

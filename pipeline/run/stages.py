@@ -34,7 +34,8 @@ from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.restarts import RestartLimit
 from pipeline.host.shares import check_tensor_parallel, choose_device, uses_ray
 from pipeline.models.check import refuse_damaged_model
-from pipeline.models.prompt_tokenizer import PromptTokenizer, find_model
+from pipeline.models.find import resolve_model
+from pipeline.models.prompts import PromptTokenizer
 from pipeline.run.early_start import Launched
 from pipeline.training.loader_checks import refuse_unusable_loaders
 from rewards.custom import load_custom
@@ -131,7 +132,7 @@ async def running_stages(
     """
     activity("loading the model")
     with startup.span("driver", "find the model"):
-        model_path = str(await asyncio.to_thread(find_model, config.model))
+        model_path = str(await asyncio.to_thread(resolve_model, config.model))
         if config.lora.enabled:
             # Imported here: only adapters need to know the model's layers in this process.
             from pipeline.training.adapter_checks import refuse_unknown_layers

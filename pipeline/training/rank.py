@@ -51,7 +51,7 @@ class TrainerRank:
 
     def start(self, meeting_point: tuple[str, int] | None) -> int:
         """Meet the other ranks, if there are any, and load the model; returns the process id."""
-        from pipeline.models.prompt_tokenizer import find_model
+        from pipeline.models.find import resolve_model
         from pipeline.training.ranks import OneRank
         from pipeline.training.trainer import Trainer
 
@@ -59,7 +59,7 @@ class TrainerRank:
         model_path = self._model_path
         if self._config.cluster.is_joined and not Path(model_path).is_dir():
             # The driver's folder is the driver's node's.
-            model_path = str(find_model(self._config.model))
+            model_path = str(resolve_model(self._config.model))
         self._trainer = Trainer(self._config, model_path, self._device, ranks=ranks, tries_layouts=True)
         speculative = self._config.acceleration.speculative
         if speculative.enabled and speculative.draft_learning.enabled and self._rank == 0:

@@ -29,7 +29,7 @@ from pipeline.messages import (
     WeightsLoaded,
     WeightUpdate,
 )
-from pipeline.models.prompt_tokenizer import PromptTokenizer
+from pipeline.models.prompts import PromptTokenizer
 from pipeline.record.context import Context
 from pipeline.record.ledger import Ledger
 from pipeline.record.progress import make_progress

@@ -3,6 +3,7 @@ from __future__ import annotations
 import fcntl
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 import torch
 
@@ -34,7 +35,7 @@ def test_a_hub_id_that_cannot_be_had_names_the_alternatives(monkeypatch: pytest.
     def unreachable(name: str, revision: str | None) -> str:
         raise OSError(f"no route to {name}")
 
-    monkeypatch.setattr(models, "snapshot_download", unreachable)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
     with pytest.raises(ValueError, match=r"model\.name: 'some/model'.*no route.*smollm2"):
         resolve_model(ModelConfig(name="some/model"))
 
