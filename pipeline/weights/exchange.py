@@ -172,23 +172,14 @@ class WeightServer:
                     # Not behind the step that is being computed.
                     own: Any = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
                     stack.enter_context(torch.cuda.stream(own))
-                self._group(call, store).send(weights)
+                group = self._groups.get(call.receiver)
+                if group is None:
+                    group = WeightGroup(store, call, rank=0, device=self._device, timeout_s=self._timeout_s)
+                    self._groups[call.receiver] = group
+                group.send(weights)
         except Exception as error:
             self._groups.pop(call.receiver, None)
             print(f"weights {call.policy_version} for {call.receiver}: {error}", file=sys.stderr, flush=True)
-
-    def _group(self, call: Call, store: Store) -> WeightGroup:
-        group = self._groups.get(call.receiver)
-        if group is None:
-            group = self._groups[call.receiver] = WeightGroup(
-                store,
-                call.receiver,
-                rank=0,
-                size=1 + call.num_processes,
-                device=self._device,
-                timeout_s=self._timeout_s,
-            )
-        return group
 
 
 class WeightClient:
@@ -220,14 +211,8 @@ class WeightClient:
             if "fault" in answer:
                 raise RuntimeError(answer["fault"])
             if self._group is None:
-                self._group = WeightGroup(
-                    store,
-                    self._receiver,
-                    rank=1 + self._index,
-                    size=1 + self._num_processes,
-                    device=self._device,
-                    timeout_s=timeout_s,
-                )
+                rank = 1 + self._index
+                self._group = WeightGroup(store, call, rank=rank, device=self._device, timeout_s=timeout_s)
             specs = [Spec(name, tuple(shape), dtype) for name, shape, dtype in answer["specs"]]
             yield from self._group.receive(specs)
         except (RuntimeError, TimeoutError) as error:
@@ -257,12 +242,13 @@ class WeightGroup:
     """The trainer and the processes of one generator; rank 0 sends. What takes over ``timeout_s`` fails."""
 
     def __init__(
-        self, store: Store, name: str, *, rank: int, size: int, device: torch.device, timeout_s: float
+        self, store: Store, call: Call, *, rank: int, device: torch.device, timeout_s: float
     ) -> None:
-        """Meet the others at ``store``, under ``name``. Raises RuntimeError when they do not come."""
+        """Meet the others of ``call`` at ``store``. Raises RuntimeError when they do not come."""
         self._device = device
         self._timeout_s = timeout_s
-        meeting, limit = PrefixStore(name, store), timedelta(seconds=timeout_s)
+        meeting, size = PrefixStore(call.receiver, store), 1 + call.num_processes
+        limit = timedelta(seconds=timeout_s)
         if device.type == "cuda":
             torch.cuda.set_device(device.index or 0)
             nccl: Any = distributed.ProcessGroupNCCL
