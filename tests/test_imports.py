@@ -54,11 +54,9 @@ ALLOWED_IN = {
     "ray": {
         "benchmarks/async_overlap/sleeping_stages.py",
         "pipeline/baseline/baseline.py",
-        "pipeline/cluster/places.py",
+        "pipeline/cluster.py",
         "pipeline/generation/node_actor.py",
-        "pipeline/cluster/ray_start.py",
         "pipeline/training/rank.py",
-        "pipeline/cluster/courier.py",
         "pipeline/processes/ray_remote.py",
     },
     "trl": {"pipeline/baseline/baseline.py", "pipeline/baseline/trl_setup.py"},

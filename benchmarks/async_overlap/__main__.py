@@ -26,7 +26,7 @@ from benchmarks.async_overlap.recorded import RecordedRun, read_record
 from benchmarks.async_overlap.sleeping_stages import Order, Shape, StageCosts
 from benchmarks.recording import load_recording
 from benchmarks.report import RESULTS, hardware, make_parser, publish, table_text
-from pipeline.cluster.ray_start import running_ray
+from pipeline.cluster import running_ray
 
 STAGES = ("generation", "rewards", "training")
 _NUM_FILLING = 3

@@ -22,7 +22,7 @@ from configs.schema import ClusterConfig, Config, OutputConfig
 from curriculum.sampler import Sampler
 from curriculum.task import Task
 from pipeline.evaluation.scorers import reward_worker_starter
-from pipeline.models.prompt_tokenizer import PromptTokenizer
+from pipeline.models.prompts import PromptTokenizer
 from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import read_metrics
 from pipeline.record.progress import make_progress

@@ -39,8 +39,7 @@ from pipeline.evaluation.heldout import heldout_tasks, measure, refuse_long_prom
 from pipeline.evaluation.scorers import SandboxScorer, check_sandbox
 from pipeline.evaluation.summary import print_summary, write_summary
 from pipeline.generation.start import running_generator
-from pipeline.handover.command import finish_run
-from pipeline.handover.export import refuse_push
+from pipeline.handover.command import finish_run, refuse_push
 from pipeline.host.shares import choose_device
 from pipeline.host.spans import Stopwatch
 from pipeline.models.check import refuse_damaged_model

@@ -23,7 +23,7 @@ from configs.schema import OutputConfig
 from pipeline.command_line import USER_ERROR, make_parser, parse, print_error
 from pipeline.doctor.checks import Finding, examine, worst
 from pipeline.doctor.machine import Machine, gather
-from pipeline.planning.bottleneck import as_text, find_bottleneck
+from pipeline.planning.measured_run import as_text, find_bottleneck
 
 _COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}
 _WIDTH = 15

@@ -15,7 +15,7 @@ from pipeline.models.prompts import encode_prompt, is_function_head, stop_string
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from pipeline.models.prompt_tokenizer import PromptTokenizer
+    from pipeline.models.prompts import PromptTokenizer
 
 
 # What follows a finished function at column 0 (Chen et al. 2021, arXiv:2107.03374, section 3.1, and what

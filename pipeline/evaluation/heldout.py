@@ -35,7 +35,7 @@ from pipeline.record.run_folder import RunFolder
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from pipeline.models.prompt_tokenizer import PromptTokenizer
+    from pipeline.models.prompts import PromptTokenizer
 
 
 _MAX_SAID = 300

@@ -5,7 +5,7 @@
 
 The actor owns the generator's processes: they die with it, and it dies with its node or with the driver. It
 ends itself when its generator is lost, so that whoever waits is told. Started by pipeline.generation.start,
-in a place of pipeline.cluster.places.
+in a place of pipeline.cluster.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from typing import Any, NamedTuple
 import ray
 
 from configs.schema import Config
-from pipeline.cluster.courier import Courier, Files, write_files
-from pipeline.cluster.places import ClusterPlaces
+from pipeline.cluster import ClusterPlaces, Courier, Files, write_files
 from pipeline.errors import StageError
 from pipeline.generation.client import EngineLink
 from pipeline.generation.generator import GeneratorError, GeneratorLostError
 from pipeline.generation.ray_actor import RayEnd
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
-from pipeline.models.prompt_tokenizer import find_model
+from pipeline.models.find import resolve_model
 from pipeline.processes.ray_remote import RayProcess
-from pipeline.weights.folder import remove_weights, shared_folder
+from pipeline.weights.files import remove_weights, shared_folder
 
 
 class Arrival(NamedTuple):
@@ -58,7 +57,7 @@ class NodeActor:
         path = self._model_path
         if not Path(path).is_dir():
             # The driver's folder is the driver's node's.
-            path = str(await asyncio.to_thread(find_model, self._config.model))
+            path = str(await asyncio.to_thread(resolve_model, self._config.model))
         if self._config.generation.engine == "vllm":
             self._generator = await start_vllm_generator(
                 self._config, path, self._device, index=self._index, has_place=True

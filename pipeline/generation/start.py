@@ -17,7 +17,7 @@ from pipeline.host.restarts import RestartLimit
 from pipeline.host.shares import check_tensor_parallel, uses_ray
 
 if TYPE_CHECKING:
-    from pipeline.cluster.places import ClusterPlaces
+    from pipeline.cluster import ClusterPlaces
 
 
 _UPDATES_IN_A_ROW = 3
@@ -46,7 +46,7 @@ async def running_generator(
         check_tensor_parallel(config, device)
     if config.generation.engine == "vllm" and uses_ray(config, device):
         # Imported here: most runs do without Ray.
-        from pipeline.cluster.ray_start import start_ray
+        from pipeline.cluster import start_ray
 
         start_ray(config.cluster.address)
     generators = await _start_all(config, model_path, device, launched, restarts, places)

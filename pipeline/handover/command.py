@@ -6,26 +6,40 @@
 
 The folder holds weights (bf16 unless told otherwise, an adapter merged into its base), tokenizer, generation
 settings and the card, and none of the optimiser's state. It is complete or not there at all, and none that
-exists is written to. Exit status 2 for what cannot be handed over, 1 where the hub does not take it.
+exists is written to. Exit status 2 for what cannot be handed over, 1 where the hub does not take it. A run
+itself asks ``refuse_push`` before it begins, and ``finish_run`` at its end; torch is imported to convert
+weights only, since the driver of a run does without it.
 """
 
 from __future__ import annotations
 
+import json
+import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import httpx
+from huggingface_hub import HfApi, get_token
+from huggingface_hub.constants import is_offline_mode
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils._validators import validate_repo_id
+
+from configs.errors import ConfigError, Problem
 from configs.schema import Config
 from pipeline.command_line import USER_ERROR, make_parser, parse, print_error
 from pipeline.errors import StageError
 from pipeline.handover.card import TrainedModel, trained_model, write_card
-from pipeline.handover.export import DTYPES, export, push, refuse_push
-from pipeline.host.files import read_object
+from pipeline.host.files import read_object, written_whole
+from pipeline.models.check import is_adapter_folder
 from pipeline.record.checkpoints import find_fault, latest_checkpoint
 
+_DTYPES = ("bfloat16", "float32")
 _UPLOAD_FAILED = 1
 # Where the baseline saves its model.
 _BASELINE_FOLDER = "final"
+# What a run keeps beside a model, and nobody needs who only uses it.
+_PRIVATE_FILES = ("trainer.pt", "state.json", "merged/*", "merged.lock", ".*")
 
 
 def find_model_folder(place: Path) -> tuple[Path, TrainedModel]:
@@ -68,12 +82,97 @@ def _push_export(folder: Path, model: TrainedModel, name: str, *, is_private: bo
         return push(export(folder, Path(work) / "model", model), name, is_private=is_private)
 
 
+def export(folder: Path, out: Path, model: TrainedModel, *, dtype: str = "bfloat16") -> Path:
+    """Write the model in ``folder``, a checkpoint, to ``out`` with its card; returns ``out``.
+
+    ``dtype`` is one of _DTYPES. The folder is complete or not there at all.
+
+    Raises ValueError when ``out`` exists, or an adapter's base cannot be had.
+    """
+    from pipeline.models.find import adapter_base
+    from pipeline.models.merging import merge_adapter
+
+    if out.exists():
+        raise ValueError(f"{out}: exists already; give a folder that does not")
+    out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(out) as partial:
+        if is_adapter_folder(folder):
+            merge_adapter(folder, adapter_base(folder), partial)
+        else:
+            ignored = shutil.ignore_patterns(*(name.partition("/")[0] for name in _PRIVATE_FILES))
+            shutil.copytree(folder, partial, ignore=ignored)
+        _convert(partial, dtype)
+        write_card(partial, model)
+    return out
+
+
+def _convert(folder: Path, name: str) -> None:
+    """Bring the weights in ``folder`` to the type called ``name``, one file at a time."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
+    for path in sorted(folder.glob("*.safetensors")):
+        tensors = load_file(path)
+        if any(value.is_floating_point() and value.dtype != dtype for value in tensors.values()):
+            converted = {
+                key: value.to(dtype) if value.is_floating_point() else value for key, value in tensors.items()
+            }
+            save_file(converted, path, metadata={"format": "pt"})
+        # The library makes it readable by its owner alone.
+        path.chmod(0o644)
+    config = read_object(folder / "config.json")
+    config["dtype"] = name
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def refuse_push(name: str, field: str = "output.push_to_hub") -> None:
+    """Raise ConfigError where nothing can be uploaded as ``name``: no OWNER/NAME, no token, or offline."""
+    fault = allowed = ""
+    try:
+        validate_repo_id(name)
+        if name.count("/") != 1:
+            fault, allowed = f"{name!r} is no hub id", "OWNER/NAME, such as jane/my-coder"
+    except HFValidationError as error:
+        fault, allowed = f"{name!r} is no hub id ({error})", "OWNER/NAME, such as jane/my-coder"
+    if not fault and is_offline_mode():
+        fault, allowed = f"{name!r}, but HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE, or leave this out"
+    if not fault and get_token() is None:
+        fault = f"{name!r}, but there is no token for the hub"
+        allowed = "with a token that may write: hf auth login, or HF_TOKEN in the environment"
+    if fault:
+        raise ConfigError([Problem(field=field, fault=fault, allowed=allowed)])
+
+
+def push(folder: Path, name: str, *, is_private: bool = True, endpoint: str | None = None) -> str:
+    """Upload ``folder`` as one commit to the model repository ``name``, made where there is none; its URL.
+
+    Raises StageError, naming the repository, when the hub refuses or cannot be reached.
+    """
+    api = HfApi(endpoint=endpoint)
+    try:
+        api.create_repo(name, private=is_private, exist_ok=True)
+        done = api.upload_folder(
+            repo_id=name,
+            folder_path=folder,
+            commit_message="Trained with code-grpo",
+            ignore_patterns=list(_PRIVATE_FILES),
+        )
+    except (httpx.HTTPError, OSError, RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines() or [""]
+        raise StageError(
+            f"--push-to-hub: {name!r} was not uploaded ({type(error).__name__}: {reason[0]}); the model is "
+            f"kept, try again with: python -m pipeline hand-over RUN_DIR --push-to-hub {name}"
+        ) from error
+    return str(done.repo_url)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns the exit status."""
     parser = make_parser("python -m pipeline hand-over", str(__doc__).partition("\n")[0])
     parser.add_argument("run", metavar="RUN_DIR", help="a run, or one of its checkpoints")
     parser.add_argument("out", nargs="?", metavar="OUT_DIR", help="where the model goes; must not exist")
-    parser.add_argument("--dtype", choices=DTYPES, default="bfloat16", help="default: bfloat16")
+    parser.add_argument("--dtype", choices=_DTYPES, default="bfloat16", help="default: bfloat16")
     parser.add_argument("--push-to-hub", metavar="OWNER/NAME", help="upload it there")
     parser.add_argument("--public", action="store_true", help="make the hub's repository public")
     arguments = parse(parser, argv)

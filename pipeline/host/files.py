@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
+import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import AcquireReturnProxy, BaseFileLock, FileLock, Timeout
 
 LOCK_TIMEOUT_S = 1200.0  # longer than a download may take, and what is made of it
 
@@ -26,29 +27,20 @@ def files_digest(folder: Path) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-def take_lock(path: Path, *, timeout_s: float) -> BaseFileLock:
-    """Lock ``path`` for this process, whose id is then in it; the kernel frees it when its owner dies.
+def locked(path: Path, *, timeout_s: float) -> AcquireReturnProxy[BaseFileLock]:
+    """Lock ``path`` for this process, whose id is then in it: for a block, or until ``.lock.release()``.
 
-    Raises TimeoutError, naming the owner, when another process holds it longer than ``timeout_s`` seconds.
+    The kernel frees it when its owner dies. Raises TimeoutError, naming the owner, when another
+    process holds it longer than ``timeout_s`` seconds.
     """
-    lock = FileLock(path, timeout=timeout_s, thread_local=False)
+    lock: BaseFileLock = FileLock(path, timeout=timeout_s, thread_local=False)
     try:
-        lock.acquire()
+        held = lock.acquire()
     except Timeout:
         owner = path.read_text(encoding="utf-8").strip() or "unknown"
         raise TimeoutError(f"{path}: still locked by process {owner} after {timeout_s:.0f} s") from None
     path.write_text(f"{os.getpid()}\n", encoding="utf-8")
-    return lock
-
-
-@contextmanager
-def locked(path: Path, *, timeout_s: float) -> Iterator[None]:
-    """Hold the lock ``path`` in the block. Raises as ``take_lock``."""
-    lock = take_lock(path, timeout_s=timeout_s)
-    try:
-        yield
-    finally:
-        lock.release()
+    return held
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -74,19 +66,28 @@ def cache_root() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "code-grpo"
 
 
-def write_text_atomically(path: Path, text: str) -> None:
-    """Write ``text`` to ``path`` so that a reader, or a crash, sees the old file or the new one whole."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A name beside ``path`` for a file or folder; it becomes ``path`` if all goes well, else is removed."""
+    temporary = path.absolute().parent / f".{path.name}-{uuid.uuid4().hex[:8]}"
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
+        yield temporary
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
         raise
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` so that a reader, or a crash, sees the old file or the new one whole."""
+    with written_whole(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+        temporary.chmod(0o644)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

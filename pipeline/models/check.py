@@ -12,7 +12,7 @@ from pathlib import Path
 from pipeline.host.files import read_object
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
-_ADAPTER_CONFIG, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _INDEX = "model.safetensors.index.json"
 # Larger ones safetensors itself refuses.
 _MAX_HEADER_BYTES = 100_000_000
@@ -31,7 +31,7 @@ def refuse_damaged_model(name: str, field: str = "model.name") -> None:
             raise ValueError(f"{field}: no such folder: {name!r}")
         return
     try:
-        if (folder / _ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file():
+        if is_adapter_folder(folder):
             check_adapter(folder)
         else:
             _check_model(folder)
@@ -78,7 +78,7 @@ def _check_model(folder: Path) -> None:
     if not any((folder / name).is_file() for name in _TOKENIZERS):
         raise ValueError(f"{folder}: has no tokenizer; one of {', '.join(_TOKENIZERS)} is needed")
     _check_tokenizer(folder)
-    files = _weight_files(folder)
+    files = weight_files(folder)
     # Older folders have weights in PyTorch's own format, which only torch can look into.
     if not files and not list(folder.glob("*.bin")):
         raise ValueError(f"{folder}: has no weights (model.safetensors)")
@@ -102,7 +102,8 @@ def _check_tokenizer(folder: Path) -> None:
         raise ValueError(f"{table}: is no JSON object, or is cut off ({table.stat().st_size} bytes)")
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors of a model folder: those of its index, or all there are; ValueError for a bad index."""
     index = folder / _INDEX
     if not index.is_file():
         return sorted(folder.glob("model*.safetensors"))
@@ -112,9 +113,14 @@ def _weight_files(folder: Path) -> list[Path]:
     return sorted(folder / name for name in set(names.values()))
 
 
+def is_adapter_folder(folder: Path) -> bool:
+    """Whether ``folder`` holds an adapter and no whole model."""
+    return (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file()
+
+
 def check_adapter(folder: Path) -> None:
     """Raise ValueError, as 'FILE: what is wrong', unless ``folder`` holds a whole adapter (PEFT)."""
-    path = folder / _ADAPTER_CONFIG
+    path = folder / ADAPTER_CONFIG
     config = read_object(path)
     base, rank = config.get("base_model_name_or_path"), config.get("r")
     alpha = config.get("lora_alpha")
@@ -124,4 +130,4 @@ def check_adapter(folder: Path) -> None:
         raise ValueError(f"{path}: field 'r': value {rank!r}: must be a whole number > 0")
     if not isinstance(alpha, int | float) or isinstance(alpha, bool):
         raise ValueError(f"{path}: field 'lora_alpha': value {alpha!r}: must be a number")
-    check_safetensors(folder / _ADAPTER_WEIGHTS)
+    check_safetensors(folder / ADAPTER_WEIGHTS)

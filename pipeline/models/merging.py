@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +25,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pipeline.command_line import USER_ERROR, make_parser, parse, print_error
-from pipeline.host.files import read_object
-from pipeline.models.check import check_adapter
+from pipeline.host.files import read_object, written_whole
+from pipeline.models.check import ADAPTER_CONFIG, ADAPTER_WEIGHTS, check_adapter, weight_files
 
-ADAPTER_CONFIG = "adapter_config.json"
-ADAPTER_WEIGHTS = "adapter_model.safetensors"
 # Before the name that a layer has in its model.
 PEFT_PREFIX = "base_model.model."
 
@@ -64,11 +60,6 @@ class Adapter:
             raise ValueError(f"adapter: {name} has shape {shape}, the base model {tuple(weight.shape)}")
         device = weight.device
         return weight.float() + self.scale * (high.to(device).float() @ low.to(device).float())
-
-
-def is_adapter_folder(folder: Path) -> bool:
-    """Whether ``folder`` holds an adapter and no whole model."""
-    return (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file()
 
 
 def read_adapter(folder: Path | str) -> Adapter:
@@ -137,9 +128,9 @@ def merge_adapter(folder: Path | str, base: Path | str, out: Path | str) -> Path
     adapter = read_adapter(folder)
     files = _weight_files(base)
     _refuse_strangers(adapter, files, base)
-    partial = out.parent / f".{out.name}-{uuid.uuid4().hex[:8]}"
-    partial.mkdir(parents=True)
-    try:
+    out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(out) as partial:
+        partial.mkdir()
         for source in (base, folder):
             for path in source.iterdir():
                 if path.is_file() and path.suffix in (".json", ".jinja", ".txt", ".model", ".py"):
@@ -150,10 +141,6 @@ def merge_adapter(folder: Path | str, base: Path | str, out: Path | str) -> Path
             tensors = load_file(path)
             merged = {name: adapter.merged(name, weight).to(weight.dtype) for name, weight in tensors.items()}
             save_file(merged, partial / path.name, metadata={"format": "pt"})
-        os.replace(partial, out)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
     return out
 
 
@@ -191,12 +178,8 @@ def _refuse_strangers(adapter: Adapter, files: Sequence[Path], base: Path) -> No
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The safetensors of a model folder: those of its index, or all there are."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        return sorted(folder / name for name in names)
-    found = sorted(folder.glob("model*.safetensors"))
+    """Of a base model; ValueError where it has none."""
+    found = weight_files(folder)
     if not found:
         raise ValueError(f"adapter: the base model {folder} is no folder with safetensors in it")
     return found

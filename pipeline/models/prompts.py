@@ -1,26 +1,33 @@
 """How a model is asked: a task as chat messages, their text and token ids, and how answers are sampled.
 
-Training, evaluation and the baseline all ask through here, so that they ask alike. Samples nothing and does
-not read answers back (rewards.extract does).
+Training, evaluation and the baseline all ask through here, so that they ask alike. What was encoded before is
+looked up without any library: ``from transformers import AutoTokenizer`` takes seconds of processor time, in
+which an attached run has its first scored rollout, and its prompts are those of the run before. Samples
+nothing and does not read answers back (rewards.extract does).
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import json
 import re
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from configs.schema import Config, GenerationConfig
 from curriculum.task import Task
+from pipeline.host.files import cache_root, write_text_atomically
 from pipeline.messages import SamplingSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from pipeline.models.prompt_tokenizer import PromptTokenizer
 
-
+_MAX_ENTRIES = 20_000
+_LIBRARIES = ("transformers", "tokenizers", "jinja2")
+_FILES = "*token*", "*.jinja", "vocab*", "merges*", "config.json"
 _COMPLETE_FUNCTION = (
     "Complete this Python function. Answer with the whole function only, in one Python code block."
 )
@@ -67,7 +74,7 @@ def is_function_head(prompt: str, entry_point: str) -> bool:
     return True
 
 
-def render_prompt(tokenizer: PreTrainedTokenizerBase | PromptTokenizer, task: Task, prefill: str) -> str:
+def render_prompt(tokenizer: PreTrainedTokenizerBase, task: Task, prefill: str) -> str:
     """The text the model continues: the chat template's, or plain text without one, then ``prefill``.
 
     ``prefill`` opens the answer as if the model had written it; it may be empty.
@@ -88,9 +95,64 @@ def encode_prompt(
     A chat template writes its special tokens itself, so none are added to it; plain text gets the
     tokenizer's own (a BOS, where it has one).
     """
+    if isinstance(tokenizer, PromptTokenizer):
+        return tokenizer.encode(task, prefill)
     text = render_prompt(tokenizer, task, prefill)
     encoded = tokenizer(text, add_special_tokens=tokenizer.chat_template is None)
     return tuple(int(token_id) for token_id in encoded["input_ids"])
+
+
+class PromptTokenizer:
+    """A tokenizer of prompts; ``save`` keeps what was encoded for the next run.
+
+    Looked-up ids are those that the real tokenizer gave: the file is named by the tokenizer's own files and
+    the versions of the libraries. A miss loads the real one.
+    """
+
+    def __init__(self, folder: Path, *, trust_remote_code: bool = False) -> None:
+        self._folder = folder
+        self._trust_remote_code = trust_remote_code
+        self._real: PreTrainedTokenizerBase | None = None
+        self._path = cache_root() / "prompts" / f"{_identity(folder)}.json"
+        self._known: dict[str, list[int]] = {}
+        self._num_new = 0
+        try:
+            known = json.loads(self._path.read_text(encoding="utf-8"))
+            self._known = known if isinstance(known, dict) else {}
+        except (OSError, ValueError):
+            pass  # None yet, or a damaged one: the real tokenizer fills it again.
+
+    def encode(self, task: Task, prefill: str) -> tuple[int, ...]:
+        """See ``encode_prompt``."""
+        key = f"prompt {json.dumps([prompt_messages(task), prefill])}"
+        if key not in self._known:
+            if self._real is None:
+                # Imported here: see above.
+                from pipeline.models.loading import load_tokenizer
+
+                self._real = load_tokenizer(self._folder, trust_remote_code=self._trust_remote_code)
+            self._known[key] = list(encode_prompt(self._real, task, prefill))
+            self._num_new += 1
+        return tuple(self._known[key])
+
+    def save(self) -> None:
+        """Write what is not in the file yet; where that cannot be done the next run encodes again."""
+        if self._num_new == 0 or len(self._known) > _MAX_ENTRIES:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_text_atomically(self._path, json.dumps(self._known))
+        except OSError:
+            return
+        self._num_new = 0
+
+
+def _identity(folder: Path) -> str:
+    """Changes with the tokenizer's files (name, size, time) and with the libraries that read them."""
+    files = sorted({path for pattern in _FILES for path in folder.glob(pattern) if path.is_file()})
+    lines = [f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files]
+    lines += [f"{name} {version(name)}" for name in _LIBRARIES]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:24]
 
 
 # Three backticks at the start of a line end the code block that the answer opened.

@@ -20,8 +20,14 @@ from configs.yaml_text import parse_value
 from curriculum.sources import load_tasks
 from pipeline.command_line import USER_ERROR
 from pipeline.host.shares import choose_device, may_have_gpu, torch_sees_gpu
-from pipeline.planning.memory_estimate import ProcessMemory, kv_tokens, micro_batch_tokens, processes
-from pipeline.planning.model_sizes import ModelShape, find_shape
+from pipeline.planning.memory_estimate import (
+    ModelShape,
+    ProcessMemory,
+    find_shape,
+    kv_tokens,
+    micro_batch_tokens,
+    processes,
+)
 
 _GB = 1e9
 # The memory that a card of so many GB has; --gpu-memory says another.

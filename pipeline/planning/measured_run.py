@@ -1,4 +1,4 @@
-"""What a mean step of a run took of each stage, read from the run's folder.
+"""What a run that is over took of each stage, and what limited it: read from its folder, all of it measured.
 
 Where stages shared cores or a GPU, each one's seconds contain its waiting for the others. Predicts nothing.
 """
@@ -13,9 +13,29 @@ from pathlib import Path
 from configs.finished import load_finished
 from pipeline.host.files import read_object
 from pipeline.record.metrics import read_metrics
+from pipeline.record.run_folder import BASELINE_MARK
 
 # The first steps wait for the first compilations and an empty pipeline.
 _NUM_SKIPPED = 1
+# No stage that is busy for less of a step can be what limits it.
+_LIMITING_SHARE = 0.6
+# Metrics that a run may log of work that gained nothing, and the words for them.
+_WASTE = {
+    "train/padding_share": "of the tokens in the trainer's rows were padding",
+    "train/skipped_share": "of the samples had no signal and were left out of the forward",
+    "rollout/zero_signal_share": "of the groups had rewards that are all equal",
+    "rollout/truncated_share": "of the completions hit generation.max_completion_length",
+    "rollout/infra_error_share": "of the rollouts could not be scored",
+    "rewards/cache_hit_rate": "of the verdicts came from the cache",
+}
+# What to look at where that stage is the limit.
+SETTINGS = {
+    "generation": ("generation.num_engines", "generation.max_num_seqs", "generation.max_completion_length"),
+    "rewards": ("acceleration.async_rewards.workers", "execution.timeout"),
+    "training": ("runtime.trainer_ranks", "acceleration.token_packing", "training.gradient_checkpointing"),
+    "weight updates": ("training.gradient_accumulation_steps",),
+    "none": ("acceleration.max_staleness", "acceleration.stream_steps"),
+}
 
 Rows = Sequence[Mapping[str, float | None]]
 
@@ -65,7 +85,7 @@ def read_run(folder: Path) -> MeasuredRun:
     file, summary = folder / "config.yaml", folder / "summary.json"
     if not file.is_file():
         raise ValueError(f"{folder} holds no config.yaml; allowed: the folder of an earlier run")
-    config, rows = load_finished(file), steady_rows(folder)
+    config, rows = load_finished(file), _steady_rows(folder)
     # A run that did not end has none.
     hardware = read_object(summary).get("hardware", {}) if summary.is_file() else {}
     if not isinstance(hardware, dict):
@@ -85,17 +105,17 @@ def read_run(folder: Path) -> MeasuredRun:
         num_reward_workers=config.acceleration.async_rewards.workers,
         num_completions=config.completions_per_step,
         max_staleness=config.acceleration.max_staleness,
-        generation_s=mean(rows, "generation/seconds") or 0.0,
-        rewards_s=mean(rows, "rewards/seconds") or 0.0,
-        training_s=mean(rows, "train/seconds") or 0.0,
-        update_s=mean(rows, "weights/update_s") or 0.0,
-        pause_s=mean(rows, "weights/pause_s") or 0.0,
-        step_s=mean(rows, "step/seconds") or 0.0,
+        generation_s=_mean(rows, "generation/seconds") or 0.0,
+        rewards_s=_mean(rows, "rewards/seconds") or 0.0,
+        training_s=_mean(rows, "train/seconds") or 0.0,
+        update_s=_mean(rows, "weights/update_s") or 0.0,
+        pause_s=_mean(rows, "weights/pause_s") or 0.0,
+        step_s=_mean(rows, "step/seconds") or 0.0,
         num_steps=len(rows),
     )
 
 
-def steady_rows(folder: Path) -> Rows:
+def _steady_rows(folder: Path) -> Rows:
     """The metrics of the steps that tell what stages cost: not the first, and none that generated nothing.
 
     Raises ValueError where there are none.
@@ -111,7 +131,74 @@ def steady_rows(folder: Path) -> Rows:
     return rows
 
 
-def mean(rows: Rows, name: str) -> float | None:
+def _mean(rows: Rows, name: str) -> float | None:
     """The mean over the steps that logged ``name``; None where none did."""
     values = [value for row in rows if (value := row.get(name)) is not None]
     return statistics.fmean(values) if values else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bottleneck:
+    """What limited one run.
+
+    ``limited_by`` is a stage, or "none" where each waited for the others in turn; ``settings`` bear on that.
+    ``busy_s`` and ``idle_share`` of each stage are those of a mean step. ``waited_s`` is how long the trainer
+    waited for rollouts in it, None where no step says so. ``wasted`` has the measured share of each text.
+    """
+
+    run: MeasuredRun
+    limited_by: str
+    settings: tuple[str, ...]
+    busy_s: Mapping[str, float]
+    idle_share: Mapping[str, float]
+    waited_s: float | None
+    wasted: Mapping[str, float]
+
+
+def find_bottleneck(folder: Path) -> Bottleneck:
+    """Read the run in ``folder``.
+
+    Raises ValueError, naming the file, for a folder without a run, for one of the baseline (whose stages take
+    turns in one process), and for one with too few steps to say anything.
+    """
+    if (folder / BASELINE_MARK).exists():
+        raise ValueError(f"{folder} is a run of train_code_grpo, whose stages take turns: nothing to compare")
+    run, rows = read_run(folder), _steady_rows(folder)
+    busy_s = {
+        "generation": run.generation_s,
+        # Of the pool: a share of all its workers.
+        "rewards": run.rewards_s / run.num_reward_workers,
+        "training": run.training_s,
+        "weight updates": run.update_s,
+    }
+    busiest = max(busy_s, key=lambda stage: busy_s[stage])
+    limit = busiest if busy_s[busiest] >= _LIMITING_SHARE * run.step_s else "none"
+    return Bottleneck(
+        run=run,
+        limited_by=limit,
+        settings=SETTINGS[limit],
+        busy_s=busy_s,
+        idle_share={stage: max(0.0, 1.0 - seconds / run.step_s) for stage, seconds in busy_s.items()},
+        waited_s=_mean(rows, "rollout/wait_s"),
+        wasted={text: share for name, text in _WASTE.items() if (share := _mean(rows, name)) is not None},
+    )
+
+
+def as_text(found: Bottleneck) -> str:
+    """The report for people."""
+    run, limit = found.run, found.limited_by
+    lines = [
+        f"{run.origin}: {run.num_steps} steps of {run.step_s:.2f} s (mean; without the first)",
+        "",
+        f"limited by: {'no single stage: each waited for the others in turn' if limit == 'none' else limit}",
+        f"settings that bear on it: {', '.join(found.settings)}",
+        "",
+        f"  {'stage':<16}{'busy a step':>12}{'idle':>8}",
+    ]
+    for stage, seconds in found.busy_s.items():
+        lines.append(f"  {stage:<16}{seconds:>10.2f} s{100 * found.idle_share[stage]:>6.0f} %")
+    if found.waited_s is not None:
+        lines.append(f"  the trainer waited {found.waited_s:.2f} s a step for rollouts")
+    if run.is_shared:
+        lines.append("  the stages shared one device: their seconds contain waiting for each other")
+    return "\n".join([*lines, "", *(f"{100 * share:.1f} % {text}" for text, share in found.wasted.items())])

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from filelock import BaseFileLock
 
 from configs.schema import Config, OutputConfig
-from pipeline.host.files import take_lock, write_text_atomically
+from pipeline.host.files import locked, write_text_atomically
 from pipeline.host.spans import Stopwatch, Timeline
 from pipeline.host.stopping import StopRequest
 from pipeline.record.ledger import Ledger
@@ -207,7 +207,7 @@ def _make_dated(runs: Path) -> Path:
 
 def _lock(path: Path) -> BaseFileLock:
     try:
-        return take_lock(path / ".lock", timeout_s=_LOCK_WAIT_S)
+        return locked(path / ".lock", timeout_s=_LOCK_WAIT_S).lock
     except TimeoutError as error:
         owner = (path / ".lock").read_text(encoding="utf-8").strip() or "unknown"
         raise ValueError(f"run folder {str(path)!r} is in use by process {owner}; stop it first") from error

@@ -43,7 +43,7 @@ from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import GroupBasis
 from pipeline.run.stages import Job, Stages, beside
 from pipeline.run.step import FedStep, StepAccount, StepFeed
-from pipeline.weights.folder import remove_weights
+from pipeline.weights.files import remove_weights
 
 if TYPE_CHECKING:
     from pipeline.training.handle import TrainerHandle

@@ -70,7 +70,7 @@ class Launched:
     def _hold_ray(self) -> None:
         try:
             # Imported here, beside the imports of the main thread.
-            from pipeline.cluster.ray_start import running_ray
+            from pipeline.cluster import running_ray
 
             with ExitStack() as stack:
                 with startup.span("driver", "start Ray"):

@@ -41,8 +41,8 @@ from pipeline.host.shares import num_gpus
 from pipeline.host.spans import EVALUATION, Timeline
 from pipeline.host.stopping import StoppedError, stop_on_signals
 from pipeline.host.versions import processor_name
-from pipeline.models.prompt_tokenizer import PromptTokenizer, find_model
-from pipeline.models.prompts import encode_prompt, refuse_useless_seeds
+from pipeline.models.find import resolve_model
+from pipeline.models.prompts import PromptTokenizer, encode_prompt, refuse_useless_seeds
 from pipeline.record.checkpoints import latest_checkpoint
 from pipeline.record.ledger import Ledger
 from pipeline.record.progress import make_progress
@@ -53,7 +53,7 @@ from pipeline.run.early_start import Launched
 from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import find_checkpoint, refuse_damaged_run, restore, terms_of
 from pipeline.run.stages import Job, Stages, prepare, running_stages
-from pipeline.weights.folder import shared_folder
+from pipeline.weights.files import shared_folder
 from rewards.breaker import RewardsBrokenError
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class _Run:
 
         job, progress = self._job, self._context.progress
         progress.activity("measuring engine settings")
-        model_path = str(await asyncio.to_thread(find_model, job.config.model))
+        model_path = str(await asyncio.to_thread(resolve_model, job.config.model))
         config = await tuned(job.config, model_path, job.device, progress.message)
         self._job, self._context = replace(job, config=config), replace(self._context, config=config)
 

@@ -34,7 +34,8 @@ from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.restarts import RestartLimit
 from pipeline.host.shares import check_tensor_parallel, choose_device, uses_ray
 from pipeline.models.check import refuse_damaged_model
-from pipeline.models.prompt_tokenizer import PromptTokenizer, find_model
+from pipeline.models.find import resolve_model
+from pipeline.models.prompts import PromptTokenizer
 from pipeline.record.progress import Progress
 from pipeline.record.run_folder import RunFolder
 from pipeline.run.early_start import Launched
@@ -43,7 +44,7 @@ from rewards.custom import load_custom
 from rewards.pool import RewardPool
 
 if TYPE_CHECKING:
-    from pipeline.cluster.places import ClusterPlaces
+    from pipeline.cluster import ClusterPlaces
 
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ class Job:
         load_custom(config.rewards.custom)
         if config.output.push_to_hub is not None:
             # Imported here: it takes a second, and few runs upload.
-            from pipeline.handover.export import refuse_push
+            from pipeline.handover.command import refuse_push
 
             refuse_push(config.output.push_to_hub)
         refuse_empty_stages(self.tasks, config.acceleration.curriculum)
@@ -133,7 +134,7 @@ async def running_stages(
     config, device = job.config, job.device
     progress.activity("loading the model")
     with startup.span("driver", "find the model"):
-        model_path = str(await asyncio.to_thread(find_model, config.model))
+        model_path = str(await asyncio.to_thread(resolve_model, config.model))
         if config.lora.enabled:
             # Imported here: only adapters need to know the model's layers in this process.
             from pipeline.training.adapters import refuse_unknown_layers
@@ -235,7 +236,7 @@ async def _places(job: Job, ray: asyncio.Task[None], stack: AsyncExitStack) -> C
         return None
     await ray
     # Imported here: most runs know no other node.
-    from pipeline.cluster.places import reserve
+    from pipeline.cluster import reserve
 
     with startup.span("driver", "reserve places on the cluster"):
         places = await reserve(job.config, job.device)

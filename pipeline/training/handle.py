@@ -28,7 +28,7 @@ from pipeline.processes.local import LocalProcess
 from pipeline.processes.remote import CallFailedError, Remote
 
 if TYPE_CHECKING:
-    from pipeline.cluster.places import ClusterPlaces
+    from pipeline.cluster import ClusterPlaces
 
 
 _RANK = "pipeline.training.rank:TrainerRank"

@@ -46,7 +46,7 @@ class TrainerRank:
 
     def open(self) -> tuple[str, int]:
         """Open the meeting point of the ranks; returns its host and port."""
-        from pipeline.weights.group import open_store
+        from pipeline.weights.exchange import open_store
 
         host = self._host()
         self._store = open_store(host, self._config.runtime.startup_timeout_s)
@@ -54,7 +54,7 @@ class TrainerRank:
 
     def start(self, meeting_point: tuple[str, int] | None) -> int:
         """Meet the other ranks, if there are any, and load the model; returns the process id."""
-        from pipeline.models.prompt_tokenizer import find_model
+        from pipeline.models.find import resolve_model
         from pipeline.training.ranks import Ranks
         from pipeline.training.trainer import Trainer
 
@@ -62,7 +62,7 @@ class TrainerRank:
         model_path = self._model_path
         if self._config.cluster.is_joined and not Path(model_path).is_dir():
             # The driver's folder is the driver's node's.
-            model_path = str(find_model(self._config.model))
+            model_path = str(resolve_model(self._config.model))
         self._trainer = Trainer(self._config, model_path, self._device, ranks=ranks, tries_layouts=True)
         speculative = self._config.acceleration.speculative
         if speculative.enabled and speculative.draft_learning.enabled and self._rank == 0:
@@ -174,7 +174,7 @@ class TrainerRank:
 
     def _join(self, host: str, port: int) -> Ranks:
         from pipeline.training.ranks import join
-        from pipeline.weights.group import find_store
+        from pipeline.weights.exchange import find_store
 
         runtime = self._config.runtime
         if self._store is None:

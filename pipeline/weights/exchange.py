@@ -1,17 +1,13 @@
 """The trainer's weights, for generators that fetch them: nothing is written anywhere on the way.
 
-    offer(weights) ─► copy on the host ◄── call ── pipeline.weights.exchange, in each generator
+    offer(weights) ─► copy on the host ◄── call ── WeightClient, in each process of each generator
                              └── WeightGroup: NCCL or gloo ──►
 
 A generator asks when it has stopped for its update, so the trainer goes on with its next step meanwhile, and
 one that was started again asks like any other. What it gets is the copy, never weights in the middle of a
-step. Used by the first rank, in pipeline.training.rank.
-
-What a generator and the trainer write into their common store to arrange for weights to be sent.
-
-A generator's side of pipeline.weights.exchange: ask for a version, receive it.
-
-Every process of a generator that is split over GPUs makes one, and they receive together.
+step. Call and answer are JSON in a store of the trainer's; weights travel from rank 0 of a process group to
+all processes of the generator, in buffers of many tensors, because a broadcast of each would cost more for
+its start than for its bytes. Does not decide when.
 """
 
 from __future__ import annotations
@@ -20,23 +16,88 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
-from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
+from torch import Tensor, distributed
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from pipeline.messages import WeightUpdate
 from pipeline.weights.files import untied
-from pipeline.weights.group import Spec, WeightGroup, find_store, open_store, spec_of
 
-_POLL_S = 0.02
+_LISTEN_S = 0.02
+_POLL_S = 0.001
 _MAX_RECEIVERS = 64
+_SCHEME = "tcp://"
+# Counted up by every call.
+NUM_CALLS = "num_calls"
+# As in vLLM's packed transfer, small enough to be no burden beside a model.
+_BUFFER_BYTES = 256 * 2**20
+# Kernels of bf16 weights read 16 bytes at a time, so that a view into a buffer has to begin at such a place.
+_ALIGNMENT = 16
+
+
+def open_store(host: str, timeout_s: float) -> TCPStore:
+    """The meeting point of processes, on a free port of this host; its process keeps it open."""
+    return TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout_s))
+
+
+def find_store(host: str, port: int, timeout_s: float) -> TCPStore:
+    """The meeting point that another process opened. Raises RuntimeError when there is none in time."""
+    return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout_s))
+
+
+def store_at(address: str, timeout_s: float) -> TCPStore:
+    """The store of the server at ``address``, a WeightUpdate's path. Raises as ``find_store``."""
+    host, _, port = address.removeprefix(_SCHEME).rpartition(":")
+    return find_store(host, int(port), timeout_s)
+
+
+class Spec(NamedTuple):
+    """A tensor that travels: its name, its shape, and its dtype without the "torch."."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def room(self) -> int:
+        """Its bytes in a buffer, with those that align the next one."""
+        num_bytes = torch.Size(self.shape).numel() * self.torch_dtype.itemsize
+        return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """Its dtype."""
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A generator of ``num_processes`` processes, called ``receiver``, asks for a version.
+
+    The answer has the Specs of what will be sent, in order, or the "fault" why nothing will.
+    """
+
+    policy_version: int
+    receiver: str
+    num_processes: int
+
+    @property
+    def answer_key(self) -> str:
+        """Under which its answer is found."""
+        return f"answer/{self.receiver}/{self.policy_version}"
+
+
+def call_key(number: int) -> str:
+    """Under which the call with ``number``, from 1, is found."""
+    return f"call/{number}"
 
 
 class WeightServer:
@@ -44,10 +105,10 @@ class WeightServer:
 
     def __init__(self, host: str, device: torch.device, timeout_s: float) -> None:
         """Listen on a free port of ``host``. A transfer that takes longer than ``timeout_s`` is given up."""
-        self._host = host
         self._device = device
         self._timeout_s = timeout_s
         self._store = open_store(host, timeout_s)
+        self._address = f"{_SCHEME}{host}:{self._store.port}"
         self._version = -1
         self._weights: dict[Spec, Tensor] = {}
         self._groups: dict[str, WeightGroup] = {}  # by receiver
@@ -62,16 +123,16 @@ class WeightServer:
         """Copy the tensors to the host in ``dtype``, for all who ask from here on; see write_weights."""
         weights: dict[Spec, Tensor] = {}
         for name, tensor in untied(named_tensors):
-            copy = self._copy(tensor, dtype)
-            weights[spec_of(name, copy)] = copy
+            spec = Spec(name, tuple(tensor.shape), str(dtype).removeprefix("torch."))
+            weights[spec] = self._copy(tensor, dtype)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         # In this order: who finds the version finds its weights.
         self._weights, self._version = weights, policy_version
         return WeightUpdate(
             policy_version=policy_version,
-            path=address_of(self._host, self._store.port),
-            num_bytes=sum(spec.num_bytes for spec in weights),
+            path=self._address,
+            num_bytes=sum(copy.nbytes for copy in weights.values()),
             kind="offer",
         )
 
@@ -89,7 +150,7 @@ class WeightServer:
 
     def _listen(self) -> None:
         num_calls = 0
-        while not self._is_closing.wait(_POLL_S):
+        while not self._is_closing.wait(_LISTEN_S):
             while self._store.check([call_key(num_calls + 1)]):
                 num_calls += 1
                 call = Call(**json.loads(self._store.get(call_key(num_calls))))
@@ -99,91 +160,26 @@ class WeightServer:
         """Answer ``call`` and send; the receiver learns of a failure when its own time is over."""
         try:
             # A store of its own: a wait in one holds up all who use it.
-            store = find_store(self._host, self._store.port, self._timeout_s)
+            store = store_at(self._address, self._timeout_s)
             version, weights = self._version, self._weights
             if version != call.policy_version:
                 fault = f"the trainer holds policy version {version}, not {call.policy_version}"
-                store.set(answer_key(call), Answer(fault=fault).to_json())
+                store.set(call.answer_key, json.dumps({"fault": fault}))
                 return
-            answer = Answer(specs=tuple(weights), timeout_s=self._timeout_s)
-            store.set(answer_key(call), answer.to_json())
+            store.set(call.answer_key, json.dumps({"specs": list(weights)}))
             with ExitStack() as stack:
                 if self._device.type == "cuda":
                     # Not behind the step that is being computed.
                     own: Any = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
                     stack.enter_context(torch.cuda.stream(own))
-                self._group(call, store).send(weights)
+                group = self._groups.get(call.receiver)
+                if group is None:
+                    group = WeightGroup(store, call, rank=0, device=self._device, timeout_s=self._timeout_s)
+                    self._groups[call.receiver] = group
+                group.send(weights)
         except Exception as error:
             self._groups.pop(call.receiver, None)
             print(f"weights {call.policy_version} for {call.receiver}: {error}", file=sys.stderr, flush=True)
-
-    def _group(self, call: Call, store: Store) -> WeightGroup:
-        group = self._groups.get(call.receiver)
-        if group is None:
-            group = self._groups[call.receiver] = WeightGroup(
-                store,
-                call.receiver,
-                rank=0,
-                size=1 + call.num_processes,
-                device=self._device,
-                timeout_s=self._timeout_s,
-            )
-        return group
-
-
-_SCHEME = "tcp://"
-# Counted up by every call.
-NUM_CALLS = "num_calls"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """A generator of ``num_processes`` processes, called ``receiver``, asks for a version."""
-
-    policy_version: int
-    receiver: str
-    num_processes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What will be sent, in order, and within which time; or why nothing will."""
-
-    specs: tuple[Spec, ...] = ()
-    timeout_s: float = 0.0
-    fault: str | None = None
-
-    def to_json(self) -> str:
-        """For the store."""
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def from_json(text: str | bytes) -> Answer:
-        """From the store."""
-        fields = json.loads(text)
-        specs = tuple(Spec(name, tuple(shape), dtype) for name, shape, dtype in fields.pop("specs"))
-        return Answer(specs=specs, **fields)
-
-
-def call_key(number: int) -> str:
-    """Under which the call with ``number``, from 1, is found."""
-    return f"call/{number}"
-
-
-def answer_key(call: Call) -> str:
-    """Under which its answer is found."""
-    return f"answer/{call.receiver}/{call.policy_version}"
-
-
-def address_of(host: str, port: int) -> str:
-    """Where a store is, as WeightUpdate.path has it."""
-    return f"{_SCHEME}{host}:{port}"
-
-
-def host_and_port(address: str) -> tuple[str, int]:
-    """The inverse of ``address_of``."""
-    host, _, port = address.removeprefix(_SCHEME).rpartition(":")
-    return host, int(port)
 
 
 class WeightClient:
@@ -201,9 +197,8 @@ class WeightClient:
     def fetch(self, address: str, policy_version: int, timeout_s: float) -> Iterator[tuple[str, Tensor]]:
         """The weights of ``policy_version`` from the server at ``address``, as they come.
 
-        ``timeout_s`` is for the server to answer; the rest has the server's own time.
-
-        Raises RuntimeError, with the reason, when it cannot be reached, has another version, or is lost.
+        ``timeout_s`` is for the server to answer, and for the transfer. Raises RuntimeError, with the reason,
+        when it cannot be reached, has another version, or is lost.
         """
         try:
             store = self._connected(address, timeout_s)
@@ -212,10 +207,14 @@ class WeightClient:
             )
             if self._index == 0:
                 store.set(call_key(store.add(NUM_CALLS, 1)), json.dumps(asdict(call)))
-            answer = _wait(store, answer_key(call), timeout_s)
-            if answer.fault is not None:
-                raise RuntimeError(answer.fault)
-            yield from self._met(store, answer.timeout_s).receive(answer.specs)
+            answer = _wait(store, call.answer_key, timeout_s)
+            if "fault" in answer:
+                raise RuntimeError(answer["fault"])
+            if self._group is None:
+                rank = 1 + self._index
+                self._group = WeightGroup(store, call, rank=rank, device=self._device, timeout_s=timeout_s)
+            specs = [Spec(name, tuple(shape), dtype) for name, shape, dtype in answer["specs"]]
+            yield from self._group.receive(specs)
         except (RuntimeError, TimeoutError) as error:
             self._group = None
             raise RuntimeError(f"policy version {policy_version} from the trainer: {error}") from error
@@ -223,28 +222,89 @@ class WeightClient:
     def _connected(self, address: str, timeout_s: float) -> TCPStore:
         if self._store is None or address != self._address:
             # A trainer that was started again listens elsewhere.
-            self._store = find_store(*host_and_port(address), timeout_s)
+            self._store = store_at(address, timeout_s)
             self._address, self._group = address, None
         return self._store
 
-    def _met(self, store: TCPStore, timeout_s: float) -> WeightGroup:
-        if self._group is None:
-            self._group = WeightGroup(
-                store,
-                self._receiver,
-                rank=1 + self._index,
-                size=1 + self._num_processes,
-                device=self._device,
-                timeout_s=timeout_s,
-            )
-        return self._group
 
-
-def _wait(store: TCPStore, key: str, timeout_s: float) -> Answer:
+def _wait(store: TCPStore, key: str, timeout_s: float) -> dict[str, Any]:
     started_s = time.monotonic()
     try:
         store.wait([key], timedelta(seconds=timeout_s))
     except RuntimeError as error:
         waited_s = time.monotonic() - started_s
         raise RuntimeError(f"the trainer did not answer within {waited_s:.0f} s") from error
-    return Answer.from_json(store.get(key))
+    answer: dict[str, Any] = json.loads(store.get(key))
+    return answer
+
+
+class WeightGroup:
+    """The trainer and the processes of one generator; rank 0 sends. What takes over ``timeout_s`` fails."""
+
+    def __init__(
+        self, store: Store, call: Call, *, rank: int, device: torch.device, timeout_s: float
+    ) -> None:
+        """Meet the others of ``call`` at ``store``. Raises RuntimeError when they do not come."""
+        self._device = device
+        self._timeout_s = timeout_s
+        meeting, size = PrefixStore(call.receiver, store), 1 + call.num_processes
+        limit = timedelta(seconds=timeout_s)
+        if device.type == "cuda":
+            torch.cuda.set_device(device.index or 0)
+            nccl: Any = distributed.ProcessGroupNCCL
+            options = nccl.Options()
+            options._timeout = limit
+            self._group: Any = nccl(meeting, rank, size, options)
+        else:
+            self._group = distributed.ProcessGroupGloo(meeting, rank, size, timeout=limit)
+
+    def send(self, tensors: Mapping[Spec, Tensor]) -> None:
+        """Send all of them, in order. Raises RuntimeError or TimeoutError when a receiver is gone."""
+        deadline_s = time.monotonic() + self._timeout_s
+        for buffer, views in _buffers(list(tensors), self._device):
+            for spec, view in views.items():
+                view.copy_(tensors[spec], non_blocking=True)
+            self._broadcast(buffer, deadline_s)
+
+    def receive(self, specs: Sequence[Spec]) -> Iterator[tuple[str, Tensor]]:
+        """The tensors of ``specs``, in order, as views of buffers that are theirs alone.
+
+        Raises RuntimeError or TimeoutError when the sender is gone.
+        """
+        deadline_s = time.monotonic() + self._timeout_s
+        for buffer, views in _buffers(specs, self._device):
+            self._broadcast(buffer, deadline_s)
+            yield from ((spec.name, view) for spec, view in views.items())
+
+    def _broadcast(self, buffer: Tensor, deadline_s: float) -> None:
+        left_s = max(_POLL_S, deadline_s - time.monotonic())
+        work = self._group.broadcast(buffer, 0)
+        if self._device.type != "cuda":
+            work.wait(timedelta(seconds=left_s))
+            return
+        work.wait()
+        # On a GPU that only orders the streams.
+        done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        done.record()
+        while not done.query():
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"weights were not through after {self._timeout_s:g} s")
+            time.sleep(_POLL_S)
+
+
+def _buffers(specs: Sequence[Spec], device: torch.device) -> Iterator[tuple[Tensor, dict[Spec, Tensor]]]:
+    """The buffers in which ``specs`` travel, each with its tensors; sender and receivers cut alike."""
+    first = 0
+    while first < len(specs):
+        last, num_bytes = first + 1, specs[first].room
+        while last < len(specs) and num_bytes + specs[last].room <= _BUFFER_BYTES:
+            num_bytes += specs[last].room
+            last += 1
+        buffer, views = torch.empty(num_bytes, dtype=torch.uint8, device=device), {}
+        begin = 0
+        for spec in specs[first:last]:
+            flat = buffer[begin : begin + spec.room].view(spec.torch_dtype)
+            views[spec] = flat[: torch.Size(spec.shape).numel()].view(spec.shape)
+            begin += spec.room
+        yield buffer, views
+        first = last

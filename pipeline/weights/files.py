@@ -1,8 +1,9 @@
 """Publish weights: files in shared memory that generators load between two tokens.
 
 All weights are one safetensors file with Hugging Face's names, so that a receiver needs nothing but its own
-loader; adapters are a folder in PEFT's layout. The trainer's process writes them to a folder of the run
-(pipeline.weights.folder), the engines read them. Does not decide when to publish or when to load.
+loader; adapters are a folder in PEFT's layout. The trainer's process writes them to a folder of the run, the
+engines read them. Imports torch only to write: the run's driver, which makes the folder and removes what was
+loaded, does without it. Does not decide when to publish or when to load.
 """
 
 from __future__ import annotations
@@ -12,20 +13,24 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 
+from pipeline.host.files import written_whole
 from pipeline.messages import WeightUpdate
-from pipeline.models.merging import write_adapter_files
+
+if TYPE_CHECKING:
+    import torch
+
+_SHARED_MEMORY = Path("/dev/shm")
 
 
 def write_weights(
     named_tensors: Iterable[tuple[str, torch.Tensor]],
     path: str,
     policy_version: int,
-    dtype: torch.dtype = torch.bfloat16,
+    dtype: torch.dtype,
 ) -> WeightUpdate:
     """Write the tensors in ``dtype`` to ``path``, atomically.
 
@@ -36,9 +41,12 @@ def write_weights(
         OSError: the file cannot be written (the file system is full); the message names the folder and
             the bytes needed.
     """
+    # Imported here, as below: see above.
+    from safetensors.torch import save_file
+
     tensors = _on_cpu(named_tensors, dtype)
     num_bytes = _size(tensors)
-    with _written(path, num_bytes) as temporary:
+    with _reported(path, num_bytes) as temporary:
         save_file(tensors, temporary)
     return WeightUpdate(policy_version=policy_version, path=path, num_bytes=num_bytes)
 
@@ -48,18 +56,20 @@ def write_adapter(
     config: Mapping[str, object],
     path: str,
     policy_version: int,
-    dtype: torch.dtype = torch.bfloat16,
+    dtype: torch.dtype,
 ) -> WeightUpdate:
     """Write adapters in ``dtype`` to the folder ``path`` in PEFT's layout, atomically.
 
     ``named_tensors`` have PEFT's names, ``config`` is what adapter_config.json shall hold (see
     pipeline.training.adapters). Raises OSError as ``write_weights``.
     """
+    from pipeline.models.merging import write_adapter_files
+
     tensors = _on_cpu(named_tensors, dtype)
     num_bytes = _size(tensors)
-    with _written(path, num_bytes) as temporary:
-        Path(temporary).mkdir()
-        write_adapter_files(Path(temporary), config, tensors)
+    with _reported(path, num_bytes) as temporary:
+        temporary.mkdir()
+        write_adapter_files(temporary, config, tensors)
     return WeightUpdate(policy_version=policy_version, path=path, num_bytes=num_bytes, kind="adapter")
 
 
@@ -81,24 +91,41 @@ def untied(named_tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[
 
 
 def _size(tensors: Mapping[str, torch.Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    return sum(tensor.nbytes for tensor in tensors.values())
 
 
 @contextmanager
-def _written(path: str, num_bytes: int) -> Iterator[str]:
-    """A temporary name that becomes ``path`` when all went well, and is removed when not."""
-    temporary = f"{path}.{os.getpid()}.tmp"
+def _reported(path: str, num_bytes: int) -> Iterator[Path]:
+    """As ``written_whole``; what cannot be written is an OSError with the folder and ``num_bytes``."""
     try:
-        yield temporary
-        os.replace(temporary, path)
-    except BaseException as error:
-        if Path(temporary).is_dir():
-            shutil.rmtree(temporary, ignore_errors=True)
-        else:
-            Path(temporary).unlink(missing_ok=True)
-        # safetensors reports a full file system as its own error.
-        if isinstance(error, OSError | SafetensorError):
-            raise OSError(
-                f"cannot write {num_bytes} bytes of weights to {Path(path).parent}: {error}"
-            ) from error
-        raise
+        with written_whole(Path(path)) as temporary:
+            yield temporary
+    # safetensors reports a full file system as its own error.
+    except (OSError, SafetensorError) as error:
+        raise OSError(f"cannot write {num_bytes} bytes of weights to {Path(path).parent}: {error}") from error
+
+
+def remove_weights(update: WeightUpdate) -> None:
+    """Remove the files of ``update``; they may be gone already."""
+    if update.kind == "adapter":
+        shutil.rmtree(update.path, ignore_errors=True)
+    elif update.kind == "full":
+        Path(update.path).unlink(missing_ok=True)
+    if update.draft_path is not None:
+        Path(update.draft_path).unlink(missing_ok=True)
+
+
+def shared_folder(run_name: str) -> Path:
+    """A folder for weight files of one run: in shared memory where there is some, else in /tmp.
+
+    Folders that killed runs left behind are removed first.
+    """
+    base = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() and os.access(_SHARED_MEMORY, os.W_OK) else Path("/tmp")
+    prefix = f"code-grpo-{os.getuid()}-"
+    for left_over in base.glob(f"{prefix}*"):
+        pid = left_over.name.rpartition("-")[2]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(left_over, ignore_errors=True)
+    folder = base / f"{prefix}{run_name}-{os.getpid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder

@@ -20,7 +20,7 @@ from benchmarks.async_overlap.__main__ import (
 from benchmarks.async_overlap.loops import Steps, make_config, run, start_rewards
 from benchmarks.async_overlap.recorded import read_record, record_run, write_record
 from benchmarks.async_overlap.sleeping_stages import Order, Shape, StageCosts
-from pipeline.cluster.ray_start import running_ray
+from pipeline.cluster import running_ray
 from tests.pipeline.planning.test_plan import write_run
 
 SHAPE = Shape(groups_per_step=2, num_generations=2, num_generating=2, num_reward_workers=2)

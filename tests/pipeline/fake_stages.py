@@ -30,7 +30,7 @@ from pipeline.messages import (
     WeightsLoaded,
     WeightUpdate,
 )
-from pipeline.models.prompt_tokenizer import PromptTokenizer
+from pipeline.models.prompts import PromptTokenizer
 from pipeline.record.ledger import Ledger
 from pipeline.record.metric_names import FAMILIES, METRICS
 from pipeline.record.progress import make_progress

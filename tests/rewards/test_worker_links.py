@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from configs.schema import ClusterConfig, ExecutionConfig, RewardsConfig
-from pipeline.cluster.ray_start import running_ray
+from pipeline.cluster import running_ray
 from pipeline.evaluation.scorers import reward_worker_starter
 from rewards.worker import CallCancelledError, StartWorker, WorkerCallError, WorkerLink, WorkerLostError
 from tests.rewards.test_pool import BROKEN_TASK, ENDLESS, TASK, answer, descendants, is_running

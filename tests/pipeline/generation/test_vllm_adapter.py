@@ -15,7 +15,7 @@ import torch
 from transformers import PreTrainedModel
 
 from configs.schema import Config
-from pipeline.cluster.ray_start import start_ray
+from pipeline.cluster import start_ray
 from pipeline.generation import vllm_generator as vllm_actor
 from pipeline.generation.vllm_generator import VllmGenerator, engine_settings, start_vllm_generator
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings

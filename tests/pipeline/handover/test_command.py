@@ -14,9 +14,8 @@ from safetensors.torch import load_file
 from configs.load import render
 from configs.schema import Config
 from pipeline.errors import StageError
-from pipeline.handover import export as hub_upload
-from pipeline.handover.command import find_model_folder, finish_run, main
-from pipeline.handover.export import export
+from pipeline.handover import command
+from pipeline.handover.command import export, find_model_folder, finish_run, main
 from pipeline.host.versions import source_commit
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.record.checkpoints import find_fault, save_checkpoint
@@ -179,7 +178,7 @@ def test_a_model_is_uploaded_as_one_commit_without_the_optimisers_state(
     out = export(folder, tmp_path / "out", model)
     (out / "trainer.pt").write_bytes(b"moments")
     with running_hub() as found:
-        url = hub_upload.push(out, "jane/coder", endpoint=found.endpoint)
+        url = command.push(out, "jane/coder", endpoint=found.endpoint)
         assert url.endswith("/jane/coder")
         assert found.tokens == {"Bearer hf_of_a_test"}
         assert found.repositories[0]["name"] == "coder"
@@ -194,9 +193,9 @@ def test_a_hub_that_refuses_is_named_and_nothing_is_lost(run: Path, hub: FakeHub
     with running_hub() as found:
         found.refusal = 401
         with pytest.raises(StageError, match=r"'jane/coder' was not uploaded .*401.* the model is kept"):
-            hub_upload.push(folder, "jane/coder", endpoint=found.endpoint)
+            command.push(folder, "jane/coder", endpoint=found.endpoint)
     with pytest.raises(StageError, match="'jane/coder' was not uploaded"):
-        hub_upload.push(folder, "jane/coder", endpoint=found.endpoint)
+        command.push(folder, "jane/coder", endpoint=found.endpoint)
 
 
 @pytest.mark.parametrize(

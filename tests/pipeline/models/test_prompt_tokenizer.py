@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +12,7 @@ from configs.schema import ModelConfig
 from curriculum.ladder.index import ladder_tasks
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_tokenizer
-from pipeline.models.prompt_tokenizer import PromptTokenizer, find_model
-from pipeline.models.prompts import encode_prompt
+from pipeline.models.prompts import PromptTokenizer, encode_prompt
 
 ROOT = Path(__file__).parents[3]
 PREFILL = "```python\n"
@@ -22,11 +20,11 @@ TASKS = ladder_tasks("train")[:20]
 
 SECOND_RUN = """
 import sys
-from pathlib import Path
+from configs.schema import ModelConfig
 from curriculum.ladder.index import ladder_tasks
-from pipeline.models.prompt_tokenizer import PromptTokenizer
-from pipeline.models.prompts import encode_prompt
-tokenizer = PromptTokenizer(Path(sys.argv[1]))
+from pipeline.models.find import resolve_model
+from pipeline.models.prompts import PromptTokenizer, encode_prompt
+tokenizer = PromptTokenizer(resolve_model(ModelConfig(name=sys.argv[1])))
 print([encode_prompt(tokenizer, task, "```python\\n") for task in ladder_tasks("train")[:20]])
 print("transformers" in sys.modules)
 """
@@ -70,12 +68,3 @@ def test_a_damaged_cache_is_encoded_again(tmp_path: Path, monkeypatch: pytest.Mo
     tokenizer.save()
     tokenizer._path.write_text("{")
     assert encode_prompt(PromptTokenizer(model), TASKS[0], PREFILL) == ids
-
-
-def test_a_model_is_found_where_the_library_would_find_it(tmp_path: Path) -> None:
-    assert find_model(ModelConfig()) == resolve_model(ModelConfig())
-    (tmp_path / "config.json").write_text("{}")
-    folder = ModelConfig(name=str(tmp_path))
-    assert find_model(folder) == resolve_model(folder) == tmp_path
-    with pytest.raises(ValueError, match="no such folder"):
-        find_model(ModelConfig(name=os.fspath(tmp_path / "none")))

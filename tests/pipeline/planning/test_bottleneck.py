@@ -11,7 +11,7 @@ import pytest
 from configs.load import render
 from configs.schema import Config
 from pipeline.doctor import command as doctor
-from pipeline.planning.bottleneck import SETTINGS, find_bottleneck
+from pipeline.planning.measured_run import SETTINGS, find_bottleneck
 from tests.pipeline.planning.test_plan import write_run
 
 NUM_STEPS = 24

@@ -14,8 +14,13 @@ from configs.load import profiles, resolve
 from configs.schema import Config, ModelConfig
 from pipeline.cli import train_accelerated
 from pipeline.planning.dry_run import Machine, expected_faults
-from pipeline.planning.memory_estimate import micro_batch_tokens, processes, trainer_parts
-from pipeline.planning.model_sizes import find_shape, read_shape
+from pipeline.planning.memory_estimate import (
+    find_shape,
+    micro_batch_tokens,
+    processes,
+    read_shape,
+    trainer_parts,
+)
 from tests.pipeline.tiny_model import make_model
 
 MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "train_step_cpu.json"
@@ -25,31 +30,19 @@ OWN_VARIANTS = [
     if not name.startswith("trl")
 ]
 CARDS = {"gpu-16gb": "16", "gpu-24gb": "24", "gpu-80gb": "80", "gpu-141gb": "141"}
-BUILT_IN = ModelConfig().name
-# Published numbers of parameters, in 10^9.
-PUBLISHED = {
-    BUILT_IN: 0.135,
-    "Qwen/Qwen2.5-Coder-0.5B-Instruct": 0.49,
-    "Qwen/Qwen2.5-Coder-1.5B-Instruct": 1.54,
-    "Qwen/Qwen2.5-Coder-3B-Instruct": 3.09,
-    "Qwen/Qwen2.5-Coder-7B-Instruct": 7.61,
-    "Qwen/Qwen3-0.6B": 0.6,
-    "Qwen/Qwen3-1.7B": 1.7,
-    "Qwen/Qwen3-4B": 4.0,
-    "Qwen/Qwen3-8B": 8.2,
-}
 # What each model's config.json on the hub says of sizes (arXiv:2412.15115, arXiv:2505.09388): hidden,
-# layers, heads, key-value heads, feed-forward, vocabulary, tied head.
-SIZES = {
-    "Qwen/Qwen2.5-Coder-0.5B-Instruct": (896, 24, 14, 2, 4864, 151936, True),
-    "Qwen/Qwen2.5-Coder-1.5B-Instruct": (1536, 28, 12, 2, 8960, 151936, True),
-    "Qwen/Qwen2.5-Coder-3B-Instruct": (2048, 36, 16, 2, 11008, 151936, True),
-    "Qwen/Qwen2.5-Coder-7B-Instruct": (3584, 28, 28, 4, 18944, 152064, False),
-    "Qwen/Qwen3-0.6B": (1024, 28, 16, 8, 3072, 151936, True),
-    "Qwen/Qwen3-1.7B": (2048, 28, 16, 8, 6144, 151936, True),
-    "Qwen/Qwen3-4B": (2560, 36, 32, 8, 9728, 151936, True),
-    "Qwen/Qwen3-8B": (4096, 36, 32, 8, 12288, 151936, False),
+# layers, heads, key-value heads, feed-forward, vocabulary, tied head; and the published parameters in 10^9.
+MODELS = {
+    "Qwen/Qwen2.5-Coder-0.5B-Instruct": ((896, 24, 14, 2, 4864, 151936, True), 0.49),
+    "Qwen/Qwen2.5-Coder-1.5B-Instruct": ((1536, 28, 12, 2, 8960, 151936, True), 1.54),
+    "Qwen/Qwen2.5-Coder-3B-Instruct": ((2048, 36, 16, 2, 11008, 151936, True), 3.09),
+    "Qwen/Qwen2.5-Coder-7B-Instruct": ((3584, 28, 28, 4, 18944, 152064, False), 7.61),
+    "Qwen/Qwen3-0.6B": ((1024, 28, 16, 8, 3072, 151936, True), 0.6),
+    "Qwen/Qwen3-1.7B": ((2048, 28, 16, 8, 6144, 151936, True), 1.7),
+    "Qwen/Qwen3-4B": ((2560, 36, 32, 8, 9728, 151936, True), 4.0),
+    "Qwen/Qwen3-8B": ((4096, 36, 32, 8, 12288, 151936, False), 8.2),
 }
+PUBLISHED = {ModelConfig().name: 0.135} | {name: number for name, (_, number) in MODELS.items()}
 _FIELDS = (
     *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
     *("intermediate_size", "vocab_size", "tie_word_embeddings"),
@@ -58,9 +51,9 @@ _FIELDS = (
 
 @pytest.fixture
 def known_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache with the config.json of every model of SIZES, and of nothing else."""
+    """A cache with the config.json of every model of MODELS, and of nothing else."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for name, sizes in SIZES.items():
+    for name, (sizes, _) in MODELS.items():
         values: dict[str, object] = dict(zip(_FIELDS, sizes, strict=True))
         values |= {"model_type": "qwen3", "head_dim": 128} if "Qwen3" in name else {"model_type": "qwen2"}
         folder = tmp_path / "code-grpo" / "models" / name
@@ -102,6 +95,15 @@ def test_a_host_that_is_too_small_is_an_error() -> None:
     (fault,) = expected_faults(config, shape, "cpu", small, every)
     assert "16.0 GB" in fault and "max_tokens" in fault
     assert expected_faults(config, shape, "cpu", large, every) == []
+
+
+@pytest.mark.parametrize("address", [None, "local"])
+def test_rays_servers_are_counted_where_a_run_starts_them(address: str | None) -> None:
+    config = Config.model_validate({"cluster": {"address": address}})
+    shape = find_shape(ModelConfig())
+    assert shape is not None
+    names = [process.name for process in processes(config, shape, "cpu")]
+    assert names.count("Ray") == (address is not None)
 
 
 @pytest.mark.parametrize("card", ["0", "-1", "much", "true", "inf"])

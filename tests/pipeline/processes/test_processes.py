@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cluster.ray_start import running_ray
+from pipeline.cluster import running_ray
 from pipeline.processes.local import LocalProcess
 from pipeline.processes.ray_remote import RayProcess, RayServant
 from pipeline.processes.remote import (

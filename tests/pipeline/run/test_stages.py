@@ -13,7 +13,7 @@ import pytest
 from configs.schema import Config
 from pipeline.errors import StageError
 from pipeline.generation.generator import Generator
-from pipeline.models.prompt_tokenizer import PromptTokenizer
+from pipeline.models.prompts import PromptTokenizer
 from pipeline.run.stages import Stages, _all_of, _begin, prepare
 from pipeline.training.handle import TrainerHandle
 from rewards.pool import RewardPool

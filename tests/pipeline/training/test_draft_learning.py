@@ -22,8 +22,7 @@ from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generat
 from pipeline.messages import GenerationRequest, SamplingSettings, TrainBatch, TrainingSample
 from pipeline.training.draft_learning import DraftLearner, DraftModel, spread_texts
 from pipeline.training.rank import TrainerRank
-from pipeline.weights.files import write_weights
-from pipeline.weights.folder import remove_weights
+from pipeline.weights.files import remove_weights, write_weights
 from tests.pipeline.generation.test_vllm_speculation import pointed_model
 from tests.pipeline.tiny_model import make_byte_tokenizer, make_config, make_model, make_samples, save_model
 
@@ -205,7 +204,9 @@ def test_the_file_holds_the_weights_and_goes_with_its_update(folder: Path, tmp_p
     assert written.keys() == named.keys()
     assert all(torch.equal(written[name], named[name]) for name in written)
     assert any(not torch.equal(written[name], weight) for name, weight in make_model(1).named_parameters())
-    policy = write_weights(make_model(0).named_parameters(), str(tmp_path / "policy.safetensors"), 2)
+    policy = write_weights(
+        make_model(0).named_parameters(), str(tmp_path / "policy.safetensors"), 2, torch.bfloat16
+    )
     remove_weights(replace(policy, draft_path=path))
     assert list(tmp_path.iterdir()) == []
 

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from configs.schema import Config
-from pipeline.cluster.ray_start import running_ray
+from pipeline.cluster import running_ray
 from pipeline.errors import TrainerError
 from pipeline.training.handle import TrainerHandle
 from pipeline.training.trainer import Trainer

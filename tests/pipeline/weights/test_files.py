@@ -10,8 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from pipeline.models.merging import read_adapter
-from pipeline.weights.files import write_adapter, write_weights
-from pipeline.weights.folder import remove_weights, shared_folder
+from pipeline.weights.files import remove_weights, shared_folder, write_adapter, write_weights
 
 
 @contextmanager
@@ -28,7 +27,7 @@ def largest_file(num_bytes: int) -> Iterator[None]:
 def test_weights_are_read_back_in_the_asked_dtype(tmp_path: Path) -> None:
     path = tmp_path / "policy.safetensors"
     weight = torch.arange(6, dtype=torch.float32).reshape(2, 3)
-    update = write_weights([("a", weight), ("b", weight.T + 1)], str(path), 7)
+    update = write_weights([("a", weight), ("b", weight.T + 1)], str(path), 7, torch.bfloat16)
     loaded = load_file(path)
     assert loaded["a"].dtype is torch.bfloat16
     assert torch.equal(loaded["a"].float(), weight)
@@ -41,48 +40,47 @@ def test_weights_are_read_back_in_the_asked_dtype(tmp_path: Path) -> None:
 def test_tied_tensors_are_written_once_under_the_first_name(tmp_path: Path) -> None:
     embedding = torch.nn.Parameter(torch.ones(4, 2))
     tensors = [("embed.weight", embedding), ("norm.weight", torch.ones(2)), ("head.weight", embedding)]
-    update = write_weights(tensors, str(tmp_path / "w"), 1)
+    update = write_weights(tensors, str(tmp_path / "w"), 1, torch.bfloat16)
     assert sorted(load_file(tmp_path / "w")) == ["embed.weight", "norm.weight"]
     assert update.num_bytes == 2 * (8 + 2)
 
 
 def test_tensors_made_on_the_way_are_not_taken_for_tied_ones(tmp_path: Path) -> None:
     """Merged adapters are made one by one; a freed one's address may be given to the next."""
-    update = write_weights(
-        ((f"layer{index}", torch.full((64, 64), float(index))) for index in range(8)), str(tmp_path / "w"), 1
-    )
+    layers = ((f"layer{index}", torch.full((64, 64), float(index))) for index in range(8))
+    update = write_weights(layers, str(tmp_path / "w"), 1, torch.bfloat16)
     loaded = load_file(tmp_path / "w")
     assert [loaded[f"layer{index}"][0, 0].item() for index in range(8)] == list(range(8))
     assert update.num_bytes == 8 * 64 * 64 * 2
 
 
 def test_nothing_but_the_file_is_left(tmp_path: Path) -> None:
-    write_weights([("a", torch.ones(2))], str(tmp_path / "w"), 1)
+    write_weights([("a", torch.ones(2))], str(tmp_path / "w"), 1, torch.bfloat16)
     assert [path.name for path in tmp_path.iterdir()] == ["w"]
 
 
 def test_a_full_file_system_is_reported_with_folder_and_bytes_and_the_old_file_stays(tmp_path: Path) -> None:
     path = tmp_path / "w"
-    write_weights([("a", torch.ones(2))], str(path), 1)
+    write_weights([("a", torch.ones(2))], str(path), 1, torch.bfloat16)
     before = path.read_bytes()
     with (
         largest_file(100_000),
         pytest.raises(OSError, match=rf"cannot write 400000 bytes of weights to {tmp_path}: .*too large"),
     ):
-        write_weights([("a", torch.ones(200_000))], str(path), 2)
+        write_weights([("a", torch.ones(200_000))], str(path), 2, torch.bfloat16)
     assert path.read_bytes() == before
     assert [found.name for found in tmp_path.iterdir()] == ["w"], "no temporary file is left"
 
 
 def test_a_folder_that_is_gone_is_reported_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=f"cannot write 4 bytes of weights to {tmp_path / 'gone'}"):
-        write_weights([("a", torch.ones(2))], str(tmp_path / "gone" / "w"), 1)
+        write_weights([("a", torch.ones(2))], str(tmp_path / "gone" / "w"), 1, torch.bfloat16)
 
 
 def test_a_name_that_cannot_be_replaced_leaves_no_temporary_file(tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     with pytest.raises(OSError, match="cannot write 4 bytes"):
-        write_weights([("a", torch.ones(2))], str(tmp_path / "w"), 1)
+        write_weights([("a", torch.ones(2))], str(tmp_path / "w"), 1, torch.bfloat16)
     assert [path.name for path in tmp_path.iterdir()] == ["w"]
 
 
@@ -106,14 +104,14 @@ FACTORS = [
 
 
 def test_an_adapter_is_published_whole_in_pefts_layout_and_removed_again(tmp_path: Path) -> None:
-    update = write_adapter(FACTORS, ADAPTER, str(tmp_path / "adapter"), 3)
+    update = write_adapter(FACTORS, ADAPTER, str(tmp_path / "adapter"), 3, torch.bfloat16)
     assert (update.kind, update.policy_version, update.num_bytes) == ("adapter", 3, 2 * (6 + 8))
     adapter = read_adapter(update.path)
     assert (adapter.base, adapter.scale, list(adapter.factors)) == ("base", 4.0, ["up.weight"])
     assert adapter.factors["up.weight"][0].dtype is torch.bfloat16
     torch.testing.assert_close(adapter.merged("up.weight", torch.zeros(4, 3)), torch.full((4, 3), 8.0))
     assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
-    full = write_weights([("a", torch.ones(2))], str(tmp_path / "w"), 4)
+    full = write_weights([("a", torch.ones(2))], str(tmp_path / "w"), 4, torch.bfloat16)
     for written in (update, full, update, full):
         remove_weights(written)
     assert not list(tmp_path.iterdir())
@@ -125,5 +123,5 @@ def test_an_adapter_for_which_there_is_no_room_leaves_nothing(tmp_path: Path) ->
         largest_file(10_000),
         pytest.raises(OSError, match=rf"cannot write 2800000 bytes of weights to {tmp_path}: .*too large"),
     ):
-        write_adapter(large, ADAPTER, str(tmp_path / "adapter"), 1)
+        write_adapter(large, ADAPTER, str(tmp_path / "adapter"), 1, torch.bfloat16)
     assert not list(tmp_path.iterdir())

@@ -18,18 +18,16 @@ from configs.load import load_config
 from configs.schema import Config
 from pipeline.host.shares import sends_weights
 from pipeline.messages import WeightUpdate
-from pipeline.weights import group as weight_group
+from pipeline.weights import exchange
 from pipeline.weights.exchange import (
     NUM_CALLS,
     Call,
     WeightClient,
     WeightServer,
-    answer_key,
     call_key,
-    host_and_port,
+    store_at,
 )
-from pipeline.weights.folder import remove_weights
-from pipeline.weights.group import find_store
+from pipeline.weights.files import remove_weights
 
 CPU = torch.device("cpu")
 TIMEOUT_S = 20.0
@@ -59,7 +57,7 @@ def client(receiver: str = "one") -> WeightClient:
 
 def test_what_arrives_is_what_was_offered(server: WeightServer, monkeypatch: pytest.MonkeyPatch) -> None:
     # Several buffers, and a tensor larger than one.
-    monkeypatch.setattr(weight_group, "_BUFFER_BYTES", 300)
+    monkeypatch.setattr(exchange, "_BUFFER_BYTES", 300)
     receiver = client()
     for version in (1, 2):
         update = offered(server, version)
@@ -112,10 +110,10 @@ def test_a_receiver_that_dies_keeps_nobody_else_from_theirs() -> None:
     patience_s = 6.0
     server = WeightServer("127.0.0.1", CPU, patience_s)
     update = offered(server, 1)
-    store = find_store(*host_and_port(update.path), TIMEOUT_S)
+    store = store_at(update.path, TIMEOUT_S)
     call = Call(policy_version=1, receiver="dead", num_processes=1)
     store.set(call_key(store.add(NUM_CALLS, 1)), json.dumps(asdict(call)))
-    store.wait([answer_key(call)])
+    store.wait([call.answer_key])
     # It has its answer and never comes to the transfer.
     started_s = time.monotonic()
     assert len(dict(client("alive").fetch(update.path, 1, TIMEOUT_S))) == 5

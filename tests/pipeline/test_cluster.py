@@ -19,9 +19,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from configs.schema import Config
-from pipeline.cluster.courier import read_files, write_files
-from pipeline.cluster.places import wanted_bundles
-from pipeline.cluster.ray_start import start_ray
+from pipeline.cluster import read_files, start_ray, wanted_bundles, write_files
 from pipeline.errors import StageError
 from pipeline.host.shares import uses_ray
 from pipeline.messages import WeightUpdate
@@ -145,7 +143,7 @@ def start_run(cluster: Cluster, folder: Path, *more: str) -> subprocess.Popen[st
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
 
 

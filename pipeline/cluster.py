@@ -1,0 +1,227 @@
+"""Ray: start it or connect to it, reserve places on its nodes, carry weights between them.
+
+One placement group holds a bundle for each trainer rank and each generator, so a run gets all of its places
+or none, before any stage starts. The first rank is on the driver's node, where checkpoints and published
+weights are written; all else may be anywhere. A generator that is split over GPUs is one bundle, hence on one
+node. When a node dies Ray finds its bundles places elsewhere, if there are any. Weights travel from files
+into Ray's object store and into files again: the driver's node reads an update once, however many nodes take
+it. Starts no stage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import socket
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+from numpy.typing import NDArray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from configs.schema import Config
+from pipeline.errors import StageError
+from pipeline.messages import WeightUpdate
+
+_CONNECT_TIMEOUT_S = 10.0
+# Ray gives its own servers 30 s, which no setting changes and a busy machine may not keep.
+_MAX_STARTS = 3
+# Ray gives every node this label.
+_NODE = "ray.io/node-id"
+
+# The files of an update by name; "" for an update that is a single file.
+Files = Mapping[str, NDArray[np.uint8]]
+
+
+def start_ray(address: str | None = None) -> None:
+    """Start a private Ray on this machine, unless this process is already connected to one.
+
+    With ``address`` (HOST:PORT, or "auto") connect to the cluster there instead, and without any to one that
+    RAY_ADDRESS names; "local" starts one in any case. Raises StageError where none answers.
+    """
+    if ray.is_initialized():
+        return
+    # Ray's note that the thread which starts it is not the main one is for programs without a handler.
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    # Left to itself Ray counts the machine's cores, and starts that many idle workers; ours claim none. Of a
+    # cluster that runs already it may not be told.
+    address = address or os.environ.get("RAY_ADDRESS")
+    if address not in (None, "local"):
+        _refuse_silence(address)
+        try:
+            _init(address, None)
+        except ConnectionError as error:
+            raise StageError(f"no Ray cluster answers at {address} (cluster.address): {error}") from error
+        return
+    fault: Exception | None = None
+    for _ in range(_MAX_STARTS):
+        try:
+            # Without an address Ray would take a cluster of somebody else's on this machine.
+            _init("local", len(os.sched_getaffinity(0)))
+            return
+        except Exception as error:
+            # Ray has no error type for it.
+            fault = error
+            ray.shutdown()
+    raise StageError(f"Ray did not start on this machine, {_MAX_STARTS} times: {fault}") from fault
+
+
+def _init(address: str, num_cpus: int | None) -> None:
+    ray.init(
+        address=address,
+        num_cpus=num_cpus,
+        include_dashboard=False,
+        logging_level="ERROR",
+        log_to_driver=False,
+        configure_logging=False,
+    )
+
+
+def _refuse_silence(address: str) -> None:
+    """Ray itself waits for minutes, and then ends the process."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise StageError(f"no Ray cluster answers at {address} (cluster.address): {error}") from error
+
+
+@contextmanager
+def running_ray(address: str | None = None) -> Iterator[None]:
+    """Ray for a block; what it started is gone afterwards. See ``start_ray``."""
+    start_ray(address)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+class ClusterPlaces:
+    """The reserved places of one run, as options for Ray's actors; ``courier`` takes weights to them."""
+
+    def __init__(self, group: PlacementGroup, config: Config, device: str) -> None:
+        self._group = group
+        self._num_ranks = config.runtime.trainer_ranks
+        self._is_gpu = device == "cuda"
+        self._generator_gpus = config.generation.tensor_parallel_size
+        self.courier = Courier()
+
+    def rank_options(self, rank: int) -> dict[str, Any]:
+        """For trainer rank ``rank``, which has a GPU to itself."""
+        return self._options(rank, 1)
+
+    def generator_options(self, index: int) -> dict[str, Any]:
+        """For generator ``index``, with all its GPUs."""
+        return self._options(self._num_ranks + index, self._generator_gpus)
+
+    def release(self) -> None:
+        """Give the places back; whatever still runs in them is ended."""
+        remove_placement_group(self._group)
+
+    def _options(self, bundle: int, num_gpus: int) -> dict[str, Any]:
+        strategy = PlacementGroupSchedulingStrategy(
+            placement_group=self._group, placement_group_bundle_index=bundle
+        )
+        return {"scheduling_strategy": strategy, "num_gpus": num_gpus if self._is_gpu else 0}
+
+
+def wanted_bundles(config: Config, device: str) -> list[dict[str, float]]:
+    """What each rank, then each generator needs of its node. Reward workers reserve nothing."""
+    is_gpu = device == "cuda"
+    rank: dict[str, float] = {"GPU": 1} if is_gpu else {"CPU": 1}
+    generator: dict[str, float] = (
+        {"GPU": config.generation.tensor_parallel_size, "CPU": 1} if is_gpu else {"CPU": 1}
+    )
+    if config.cluster.generator_resource is not None:
+        generator[config.cluster.generator_resource] = 1
+    ranks = [dict(rank) for _ in range(config.runtime.trainer_ranks)]
+    return ranks + [dict(generator) for _ in range(config.generation.num_engines)]
+
+
+async def reserve(config: Config, device: str) -> ClusterPlaces:
+    """Reserve the places of ``config`` on the connected cluster, within ``runtime.startup_timeout_s``.
+
+    Raises StageError, with what is wanted and what there is, where they cannot be had.
+    """
+    bundles = wanted_bundles(config, device)
+    first_rank = {_NODE: ray.get_runtime_context().get_node_id()}
+    anywhere: list[dict[str, str]] = [{} for _ in bundles[1:]]
+    group = placement_group(bundles, strategy="PACK", bundle_label_selector=[first_rank, *anywhere])
+    timeout_s = config.runtime.startup_timeout_s
+    if not await asyncio.to_thread(group.wait, timeout_s):
+        remove_placement_group(group)
+        raise StageError(_explain(bundles, config, timeout_s))
+    return ClusterPlaces(group, config, device)
+
+
+def _explain(bundles: list[dict[str, float]], config: Config, timeout_s: float) -> str:
+    available = ray.available_resources()
+    wanted: Counter[str] = Counter()
+    for bundle in bundles:
+        wanted.update(bundle)
+    return (
+        f"the Ray cluster has no places for {config.runtime.trainer_ranks} trainer ranks "
+        f"(runtime.trainer_ranks) and {config.generation.num_engines} generators of "
+        f"{config.generation.tensor_parallel_size} GPUs (generation.num_engines, "
+        f"generation.tensor_parallel_size): waited {timeout_s:g} s (runtime.startup_timeout_s) for "
+        f"{_listed(wanted)}; free are {_listed({name: available.get(name, 0.0) for name in wanted})}; the "
+        "first rank has to be on the driver's node"
+    )
+
+
+def _listed(resources: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {amount:g}" for name, amount in sorted(resources.items()))
+
+
+class Courier:
+    """Holds the newest update in the object store."""
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._reference: Any = None
+
+    def reference(self, update: WeightUpdate) -> Any:
+        """The object with the Files of ``update``. Raises OSError where they cannot be read."""
+        if self._version != update.policy_version:
+            self._reference = ray.put(read_files(Path(update.path)))
+            self._version = update.policy_version
+        return self._reference
+
+
+def read_files(path: Path) -> Files:
+    """What is at ``path``, a file or a folder of files."""
+    if path.is_dir():
+        return {file.name: np.fromfile(file, np.uint8) for file in path.iterdir()}
+    return {"": np.fromfile(path, np.uint8)}
+
+
+def write_files(files: Files, update: WeightUpdate, folder: Path) -> WeightUpdate:
+    """Write ``files`` into ``folder``, as the copy of ``update`` that is returned.
+
+    Raises OSError, and leaves nothing, where there is no room.
+    """
+    copy = replace(update, path=str(folder / Path(update.path).name))
+    path = Path(copy.path)
+    try:
+        if set(files) != {""}:
+            path.mkdir(exist_ok=True)
+        for name, content in files.items():
+            (path / name if name else path).write_bytes(content.data)
+    except OSError:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+        raise
+    return copy

@@ -1,1 +1,0 @@
-"""Ray: connect, reserve places, carry files."""
