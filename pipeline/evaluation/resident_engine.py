@@ -15,7 +15,7 @@ from pathlib import Path
 
 from configs.schema import Config
 from pipeline.generation import resident
-from pipeline.generation.client import EngineClient, EngineLink
+from pipeline.generation.client import EngineClient
 from pipeline.generation.generator import Generator
 from pipeline.generation.settings import engine_environment
 from pipeline.generation.start import running_generator
@@ -80,7 +80,7 @@ async def _attached(config: Config, model_path: str, device: str) -> VllmGenerat
     except (ProcessGoneError, TimeoutError) as error:
         _say(f"process {found.pid}: {error or 'no answer'}")
         return None
-    generator = VllmGenerator(EngineLink(client), config)
+    generator = VllmGenerator(client, config)
     if all(wanted[name] == found.identity[name] for name in ("engine.model", "model files")):
         return generator
     num_bytes = sum(file.stat().st_size for file in Path(model_path).glob("*.safetensors"))

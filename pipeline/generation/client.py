@@ -1,8 +1,9 @@
 """Start an engine host, or connect to one, and call its engine. Light: imports no model library.
 
 ``launch`` starts the process and returns at once, so that it imports vLLM while the caller goes on;
-``EngineClient`` is the connection; ``EngineLink`` is an engine at the other end of that or of a Ray actor
-(pipeline.generation.ray_actor). None of it knows a deadline; pipeline.generation.vllm_generator has those.
+``EngineClient`` is the connection, and Start, Hello and Welcome are how it begins: what to load, who asks for
+the lease. After that both ends speak pipeline.processes.wire. None of it knows a deadline;
+pipeline.generation.vllm_generator has those.
 """
 
 from __future__ import annotations
@@ -12,134 +13,85 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline.generation.settings import IDLE_DEADLINE_S
-from pipeline.generation.wire import Hello, Start, Welcome
-from pipeline.host.limits import num_oom_kills, why_killed
+from pipeline.generation.settings import IDLE_DEADLINE_S, EngineSettings
 from pipeline.host.orphan_guard import MARK
-from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.processes.connection import Connection
-from pipeline.processes.remote import ProcessGoneError, ProcessKilledError
+from pipeline.processes.local import ChildProcess
+from pipeline.processes.remote import ProcessGoneError
 from pipeline.processes.wire import frame, receive, receive_from, send
 
 HOST_MODULE = "pipeline.generation.host"
 _CLOSE_TIMEOUT_S = 15.0
 _CONNECT_TIMEOUT_S = 5.0
-# From the end of the connection to the end of the process.
-_END_TIMEOUT_S = 2.0
-_LAST_LINES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchedHost:
-    """A host that was started; ``log`` takes what it prints and is deleted when it ends well."""
+class Start:
+    """First message to a new host: load this. ``socket_path`` is where it may be found by a later run.
 
-    process: subprocess.Popen[bytes]
-    connection: socket.socket
-    log: Path
-    environment: Mapping[str, str]
+    With a path the host outlives its client, for ``idle_s`` seconds without a client at most. ``identity`` is
+    what a later run must agree with.
+    """
 
-    def end(self) -> None:
-        """Give the host, whose connection is closed, time to end in good order; then kill it."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(_CLOSE_TIMEOUT_S)
-        self.kill()
-
-    def kill(self) -> None:
-        """End the host and all its processes at once, whatever they are doing."""
-        self.connection.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(_CLOSE_TIMEOUT_S)
-        self.log.unlink(missing_ok=True)
-
-    def last_words(self) -> str:
-        """The end of what the host printed."""
-        try:
-            lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            return ""
-        return "\n".join(lines[-_LAST_LINES:])
-
-    def obituary(self, num_oom_kills_before: int) -> ProcessGoneError:
-        """How the host, which has closed its connection, ended, and its last words."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(_END_TIMEOUT_S)
-        status = self.process.returncode
-        if status == -signal.SIGKILL:
-            how = f"was killed by SIGKILL: {why_killed(num_oom_kills_before)}"
-        else:
-            how = f"ended (status {status})" if status is not None else "closed its connection"
-        words = self.last_words()
-        text = f"the engine's process {self.process.pid} {how}" + (f":\n{words}" if words else "")
-        return ProcessKilledError(text) if status == -signal.SIGKILL else ProcessGoneError(text)
+    settings: EngineSettings
+    identity: Mapping[str, str]
+    socket_path: str | None
+    idle_s: float
 
 
-def launch(
-    environment: Mapping[str, str], folder: Path, command: Sequence[str] = ("-m", HOST_MODULE)
-) -> LaunchedHost:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """First message to a host found by its path. ``wants`` is "identity", "lease" or "stop"."""
+
+    wants: str
+    client_pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome:
+    """Answer to Start and to Hello. ``refusal`` says why a wish was not granted; None grants it."""
+
+    pid: int
+    identity: Mapping[str, str]
+    refusal: str | None
+
+
+def launch(environment: Mapping[str, str], command: Sequence[str] = ("-m", HOST_MODULE)) -> ChildProcess:
     """Start a host with ``environment`` added to this process's; it waits for Start (``EngineClient.start``).
 
-    Its log is in ``folder``. It has a process group of its own: a Ctrl-C in the terminal is for the run,
-    which then ends it. ``command`` is what the interpreter runs, with a descriptor's number appended.
+    ``command`` is what the interpreter runs.
     """
-    _delete_old_logs(folder)
-    ours, theirs = socket.socketpair()
-    log = folder / f"engine-{os.getpid()}-{time.monotonic_ns()}.log"
-    with theirs, log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, *command, str(theirs.fileno())],
-            # It dies with its parent, or shall outlive it: the run's guard is not for it.
-            env={name: value for name, value in os.environ.items() if name != MARK} | dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-        )
-    return LaunchedHost(process=process, connection=ours, log=log, environment=dict(environment))
-
-
-def _delete_old_logs(folder: Path) -> None:
-    """Delete what hosts of killed runs left; the log of a resident one is its own."""
-    if any(folder.glob("engine-*.sock")):
-        return
-    for log in folder.glob("engine-*-*.log"):
-        if not Path(f"/proc/{log.name.split('-')[1]}").exists():
-            log.unlink(missing_ok=True)
+    # It dies with its parent, or shall outlive it: the run's guard is not for it.
+    return ChildProcess(command, environment, without=(MARK,))
 
 
 class EngineClient:
     """A connection to a host, with the lease of its engine; see EngineEnd."""
 
     def __init__(
-        self, connection: socket.socket, pid: int, host: LaunchedHost | None, *, is_kept: bool
+        self, connection: socket.socket, pid: int, host: ChildProcess | None, *, is_kept: bool
     ) -> None:
         self.pid = pid
         self.is_kept = is_kept
         self._host = host
-        self._num_oom_kills = num_oom_kills()
         self._connection = Connection(connection, self._obituary)
 
     @classmethod
-    async def start(cls, host: LaunchedHost, start: Start) -> EngineClient:
+    async def start(cls, host: ChildProcess, start: Start) -> EngineClient:
         """Have a launched host load its engine; with a deadline of the caller's.
 
-        Raises ProcessGoneError, with the end of the host's log, when it dies instead.
+        Raises ProcessGoneError, with the end of what the host printed, when it dies instead.
         """
-        num_before = num_oom_kills()
         try:
             pid = await _welcomed(host.connection, start)
         except EOFError as error:
-            raise await asyncio.to_thread(host.obituary, num_before) from error
+            raise await asyncio.to_thread(host.obituary) from error
         return cls(host.connection, pid, host, is_kept=start.socket_path is not None)
 
     @classmethod
@@ -178,13 +130,14 @@ class EngineClient:
             )
         self._connection.close()
         if self._host is not None and not self.is_kept:
-            await asyncio.to_thread(self._host.end)
+            await asyncio.to_thread(self._host.end, _CLOSE_TIMEOUT_S)
 
     async def kill(self) -> None:
         """End the host, whatever it is doing; a resident one too, whose lease this is."""
         self._connection.close()
         if self._host is not None:
-            await asyncio.to_thread(self._host.kill)
+            self._host.kill()
+            await asyncio.to_thread(self._host.end)
         else:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -192,7 +145,7 @@ class EngineClient:
     def _obituary(self) -> ProcessGoneError:
         if self._host is None:
             return ProcessGoneError(f"the engine's process {self.pid} died")
-        return self._host.obituary(self._num_oom_kills)
+        return self._host.obituary()
 
 
 async def _welcomed(connection: socket.socket, greeting: Start | Hello) -> int:
@@ -259,40 +212,3 @@ class EngineEnd(Protocol):
     async def kill(self) -> None:
         """End the engine at once, without its help."""
         ...
-
-
-class EngineLink:
-    """An engine in another process: the methods of VllmEngine. They raise as those of EngineEnd."""
-
-    def __init__(self, end: EngineEnd) -> None:
-        self._end = end
-        self.pid = end.pid
-
-    def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
-        """See VllmEngine.generate."""
-        return self._end.stream("generate", request)
-
-    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
-        """See VllmEngine.update_weights."""
-        loaded: WeightsLoaded = await self._end.call("update_weights", update)
-        return loaded
-
-    async def prepare(self) -> str:
-        """See VllmEngine.prepare."""
-        return str(await self._end.call("prepare"))
-
-    async def stats(self) -> dict[str, float]:
-        """See VllmEngine.stats."""
-        return dict(await self._end.call("stats"))
-
-    async def reset(self) -> None:
-        """See VllmEngine.reset."""
-        await self._end.call("reset")
-
-    async def close(self) -> None:
-        """End the engine, or leave it to a later run."""
-        await self._end.close()
-
-    async def kill(self) -> None:
-        """End the engine at once, without its help."""
-        await self._end.kill()

@@ -26,8 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from pipeline.generation.client import Hello, Start, Welcome
 from pipeline.generation.settings import EngineSettings
-from pipeline.generation.wire import Hello, Start, Welcome
 from pipeline.host import startup
 from pipeline.processes.serve import Servant, serve
 from pipeline.processes.wire import Call, Failed, receive, send
@@ -113,8 +113,6 @@ class EngineHost:
             if self._resetting is not None:
                 self._resetting.cancel()
             await self._engine.close()
-            if start.socket_path is not None and start.log is not None:
-                Path(start.log).unlink(missing_ok=True)
 
     async def _end_with_engine(self, start: Start, engine: Engine) -> None:
         """End this process when the engine has: calls to a dead engine may never return, a client that finds

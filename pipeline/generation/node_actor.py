@@ -1,36 +1,36 @@
-"""A generator on another node of a Ray cluster.
+"""A generator where Ray gives it a place: a share of a GPU of this machine, or another node of a cluster.
 
-    VllmGenerator ─► NodeLink ─► NodeActor (Ray, on that node) ─► the generator, as it would run there alone
-                       └── weights: read once here ─► object store ─► /dev/shm of that node
+    VllmGenerator ─► NodeEnd ─► NodeActor (Ray, in that place) ─► the generator, as it would run there alone
+                       └── weights: read once here ─► object store ─► /dev/shm of another node
 
 The actor owns the generator's processes: they die with it, and it dies with its node or with the driver. It
-ends itself when its generator is lost, so that whoever waits is told. Started by pipeline.generation.start,
-in a place of pipeline.cluster.
+ends itself when its generator is lost, so that whoever waits is told. What shall be resident is never Ray's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
 
 from configs.schema import Config
-from pipeline.cluster import ClusterPlaces, Courier, Files, write_files
+from pipeline.cluster import Courier, Files, write_files
 from pipeline.errors import StageError
-from pipeline.generation.client import EngineLink
 from pipeline.generation.generator import GeneratorError, GeneratorLostError
-from pipeline.generation.ray_actor import RayEnd
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.models.find import resolve_model
 from pipeline.processes.ray_remote import RayProcess
 from pipeline.weights.files import remove_weights, shared_folder
+
+_CLOSE_TIMEOUT_S = 15.0
 
 
 class Arrival(NamedTuple):
@@ -59,9 +59,7 @@ class NodeActor:
             # The driver's folder is the driver's node's.
             path = str(await asyncio.to_thread(resolve_model, self._config.model))
         if self._config.generation.engine == "vllm":
-            self._generator = await start_vllm_generator(
-                self._config, path, self._device, index=self._index, has_place=True
-            )
+            self._generator = await start_vllm_generator(self._config, path, self._device, index=self._index)
         else:
             # Imported here: the vLLM path never needs it.
             from pipeline.generation.transformers_engine import TransformersEngine
@@ -120,21 +118,39 @@ class NodeActor:
             await self._generator.close()
 
 
-class NodeLink(EngineLink):
-    """A way to a NodeActor; weights travel with an update unless the actor is on the driver's node."""
+class NodeEnd:
+    """See pipeline.generation.client.EngineEnd. Weights travel with an update to another node."""
 
     def __init__(self, actor: RayProcess, arrival: Arrival, courier: Courier) -> None:
-        super().__init__(RayEnd(actor, arrival.pid))
+        self.pid = arrival.pid
+        self._actor = actor
         self._courier = courier
         self._is_here = arrival.node_id == ray.get_runtime_context().get_node_id()
 
-    async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
-        """See EngineLink."""
-        reference = None
-        if not self._is_here and update.kind != "offer":
-            reference = await asyncio.to_thread(self._courier.reference, update)
-        loaded: WeightsLoaded = await self._end.call("update_weights", update, reference)
-        return loaded
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """See EngineEnd."""
+        if method == "update_weights":
+            arguments = (*arguments, await self._files(*arguments))
+        return await asyncio.wrap_future(self._actor.call(method, *arguments))
+
+    def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
+        """See EngineEnd."""
+        return self._actor.stream(method, *arguments)
+
+    async def close(self) -> None:
+        """End the generator, then the actor."""
+        with contextlib.suppress(TimeoutError, StageError):
+            await asyncio.wait_for(self.call("close"), _CLOSE_TIMEOUT_S)
+        await self.kill()
+
+    async def kill(self) -> None:
+        """See EngineEnd; the generator's processes die with the actor."""
+        self._actor.kill()
+
+    async def _files(self, update: WeightUpdate) -> Any:
+        if self._is_here or update.kind == "offer":
+            return None
+        return await asyncio.to_thread(self._courier.reference, update)
 
 
 async def start_node_generator(
@@ -143,13 +159,14 @@ async def start_node_generator(
     device: str,
     *,
     index: int,
-    places: ClusterPlaces,
+    options: Mapping[str, Any],
+    courier: Courier,
 ) -> VllmGenerator:
-    """Generator ``index`` in its place.
+    """Generator ``index`` in the place that Ray's ``options`` give; ``courier`` takes weights there.
 
     Raises GeneratorError when it is not up within ``runtime.startup_timeout_s``, or fails.
     """
-    target, options = f"{__name__}:{NodeActor.__name__}", places.generator_options(index)
+    target = f"{__name__}:{NodeActor.__name__}"
     actor = RayProcess(target, config, model_path, device, index, options=options)
     timeout_s = config.runtime.startup_timeout_s
     try:
@@ -167,7 +184,7 @@ async def start_node_generator(
         actor.kill()
         raise
     name = f"generator {index} on node {arrival.address}"
-    return VllmGenerator(NodeLink(actor, arrival, places.courier), config, name=name)
+    return VllmGenerator(NodeEnd(actor, arrival, courier), config, name=name)
 
 
 def _end(error: GeneratorLostError) -> None:

@@ -18,9 +18,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.generation.client import ask
+from pipeline.generation.client import Welcome, ask
 from pipeline.generation.settings import EngineSettings
-from pipeline.generation.wire import Welcome
 from pipeline.host.files import cache_root
 from pipeline.host.versions import package_version
 from pipeline.processes.remote import ProcessGoneError
@@ -34,7 +33,7 @@ _MAX_ENGINES = 64
 
 
 def runtime_folder() -> Path:
-    """The folder of sockets and logs, open to this user only: ``$XDG_CACHE_HOME`` or ~/.cache, code-grpo/run.
+    """The folder of sockets, open to this user only: ``$XDG_CACHE_HOME`` or ~/.cache, code-grpo/run.
 
     Raises ValueError where its path is too long for a socket.
     """

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from configs.schema import Config
-from pipeline.generation.client import LaunchedHost
 from pipeline.generation.dispatch import Dispatcher
 from pipeline.generation.generator import Generator, GeneratorLostError
 from pipeline.generation.supervised import Engine, SupervisedGenerator
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
 from pipeline.host.restarts import RestartLimit
-from pipeline.host.shares import check_tensor_parallel, uses_ray
+from pipeline.host.shares import check_tensor_parallel, gpu_shares, num_gpus, uses_ray
+from pipeline.processes.local import ChildProcess
 
 if TYPE_CHECKING:
     from pipeline.cluster import ClusterPlaces
@@ -28,7 +28,7 @@ async def running_generator(
     config: Config,
     model_path: str,
     device: str,
-    launched: LaunchedHost | None = None,
+    launched: ChildProcess | None = None,
     restarts: RestartLimit | None = None,
     places: ClusterPlaces | None = None,
 ) -> AsyncIterator[Generator]:
@@ -65,7 +65,7 @@ async def _start_all(
     config: Config,
     model_path: str,
     device: str,
-    launched: LaunchedHost | None,
+    launched: ChildProcess | None,
     restarts: RestartLimit | None,
     places: ClusterPlaces | None,
 ) -> list[Generator]:
@@ -90,7 +90,7 @@ async def _start_one(
     model_path: str,
     device: str,
     index: int,
-    launched: LaunchedHost | None,
+    launched: ChildProcess | None,
     restarts: RestartLimit | None,
     places: ClusterPlaces | None,
 ) -> Generator:
@@ -100,15 +100,23 @@ async def _start_one(
 
         return TransformersEngine(config, model_path, device)
 
-    def begin(launched: LaunchedHost | None) -> Awaitable[VllmGenerator]:
-        if places is None:
+    is_resident = config.runtime.keep_alive or config.runtime.attach
+
+    def begin(launched: ChildProcess | None) -> Awaitable[VllmGenerator]:
+        if places is None and (is_resident or not uses_ray(config, device)):
             return start_vllm_generator(config, model_path, device, index=index, launched=launched)
-        # Imported here: most runs know no other node.
+        # Imported here: most runs do without Ray.
+        from pipeline.cluster import Courier
         from pipeline.generation.node_actor import start_node_generator
 
-        return start_node_generator(config, model_path, device, index=index, places=places)
+        if places is not None:
+            options, courier = places.generator_options(index), places.courier
+        else:
+            share = gpu_shares(config, num_gpus(device)).generator if device == "cuda" else 0.0
+            options, courier = {"num_gpus": share}, Courier()
+        return start_node_generator(config, model_path, device, index=index, options=options, courier=courier)
 
-    async def start(launched: LaunchedHost | None = None) -> Engine:
+    async def start(launched: ChildProcess | None = None) -> Engine:
         return await begin(launched)
 
     if restarts is None:

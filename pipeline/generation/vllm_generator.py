@@ -1,8 +1,8 @@
-"""The driver's handle to a vLLM engine, and where the engine runs.
+"""The handle to a vLLM engine, with its deadlines, and how an engine of this machine starts.
 
-The engine is a process of this machine that the driver starts itself (pipeline.generation.host), or where a
-run uses Ray an actor, which gets its share of a GPU. Either dies with the driver, unless
-``runtime.keep_alive``: what shall be resident is never Ray's.
+The engine is a process that this one starts (pipeline.generation.host). It dies with this one, unless
+``runtime.keep_alive``. Where Ray gives an engine its place, an actor of Ray's is what starts it there
+(pipeline.generation.node_actor).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable
-from typing import TypeVar
+from typing import Any
 
 from configs.schema import Config
 from pipeline.errors import StageError
 from pipeline.generation import resident
-from pipeline.generation.client import EngineClient, EngineLink, LaunchedHost, launch
+from pipeline.generation.client import EngineClient, EngineEnd, Start, launch
 from pipeline.generation.generator import GeneratorError, GeneratorLostError, require_version
 from pipeline.generation.settings import (
     IDLE_DEADLINE_S,
@@ -25,24 +25,21 @@ from pipeline.generation.settings import (
     engine_cores,
     engine_environment,
 )
-from pipeline.generation.wire import Start
 from pipeline.host import startup
-from pipeline.host.shares import gpu_shares, num_gpus, uses_ray
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+from pipeline.processes.local import ChildProcess
 from pipeline.processes.remote import ProcessGoneError, ProcessKilledError
-
-T = TypeVar("T")
 
 
 class VllmGenerator:
-    """The driver's side of an engine, a Generator. ``name`` is for messages."""
+    """This side of an engine, a Generator. ``name`` is for messages."""
 
-    def __init__(self, link: EngineLink, config: Config, name: str = "the vLLM generator") -> None:
-        self._link = link
-        self._name = f"{name} (process {link.pid})"
+    def __init__(self, end: EngineEnd, config: Config, name: str = "the vLLM generator") -> None:
+        self._end = end
+        self._name = f"{name} (process {end.pid})"
         self._generation_timeout_s = config.runtime.generation_timeout_s
         self._update_timeout_s = config.runtime.weight_update_timeout_s
-        self.pid = link.pid
+        self.pid = end.pid
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Yield completions as they finish; to leave the loop early ends the rest.
@@ -51,7 +48,7 @@ class VllmGenerator:
             GeneratorLostError: no completion within ``runtime.generation_timeout_s``, or the engine died.
             GeneratorError: the engine refused the request.
         """
-        stream = self._link.generate(request)
+        stream = self._end.stream("generate", request)
         try:
             for received in range(request.num_generations):
                 try:
@@ -77,16 +74,16 @@ class VllmGenerator:
                 died.
             GeneratorError: the engine could not load these weights, or holds others afterwards.
         """
-        loaded = await self._change(
-            self._link.update_weights(update), f"load weights {update.policy_version}"
+        loaded: WeightsLoaded = await self._change(
+            self._end.call("update_weights", update), f"load weights {update.policy_version}"
         )
         return require_version(loaded, update, self._name)
 
     async def reset(self) -> None:
         """See pipeline.generation.generator.Generator. Raises as ``update_weights``."""
-        await self._change(self._link.reset(), "load its base weights again")
+        await self._change(self._end.call("reset"), "load its base weights again")
 
-    async def _change(self, change: Awaitable[T], what: str) -> T:
+    async def _change(self, change: Awaitable[Any], what: str) -> Any:
         try:
             return await asyncio.wait_for(change, self._update_timeout_s)
         except TimeoutError as error:
@@ -103,15 +100,15 @@ class VllmGenerator:
         Raises:
             GeneratorError: the engine failed or is gone.
         """
-        return await self._change(self._link.stats(), "say what it drafted")
+        return dict(await self._change(self._end.call("stats"), "say what it drafted"))
 
     async def close(self) -> None:
         """End the engine, or leave it to a later run (``runtime.keep_alive``)."""
-        await self._link.close()
+        await self._end.close()
 
     async def kill(self) -> None:
         """End every process of the engine at once, whatever they are doing."""
-        await self._link.kill()
+        await self._end.kill()
 
     def _fault(self, what: str, error: StageError) -> GeneratorError:
         kind = GeneratorLostError if isinstance(error, ProcessGoneError) else GeneratorError
@@ -124,36 +121,31 @@ async def start_vllm_generator(
     device: str,
     *,
     index: int = 0,
-    launched: LaunchedHost | None = None,
-    has_place: bool = False,
+    launched: ChildProcess | None = None,
 ) -> VllmGenerator:
     """Engine number ``index`` of this run: the resident one, the one ``launched``, or one started here.
 
-    With ``has_place`` this process holds the GPUs that the engine is to take, so it runs as a child of it.
-    A ``launched`` host that is of no use is ended. Raises GeneratorError when the engine did not start within
-    ``runtime.startup_timeout_s``, or failed; GeneratorLostError when its process was killed meanwhile.
+    It runs on the GPUs that this process may use. A ``launched`` host that is of no use is ended. Raises
+    GeneratorError when the engine did not start within ``runtime.startup_timeout_s``, or failed;
+    GeneratorLostError when its process was killed meanwhile.
     """
     runtime = config.runtime
     settings = engine_settings(config, model_path, device, index)
     environment = engine_environment(config, device)
     if launched is not None and launched.environment != environment:
-        launched.kill()
+        launched.end(0.0)
         launched = None
     try:
         async with asyncio.timeout(runtime.startup_timeout_s):
-            if uses_ray(config, device) and not (runtime.keep_alive or runtime.attach or has_place):
-                link = await _in_actor(config, settings, environment, num_gpus(device))
-            else:
-                client = await _attached(settings, environment, index) if runtime.attach else None
-                if client is None:
-                    client = await _started(settings, environment, index, runtime.keep_alive, launched)
-                elif launched is not None:
-                    launched.kill()
-                link = EngineLink(client)
+            client = await _attached(settings, environment, index) if runtime.attach else None
+            if client is None:
+                client = await _started(settings, environment, index, runtime.keep_alive, launched)
+            elif launched is not None:
+                launched.end(0.0)
             try:
-                note = await link.prepare()
+                note = await client.call("prepare")
             except BaseException:
-                await link.close()
+                await client.close()
                 raise
             if note:
                 print(f"note: {note}", file=sys.stderr)
@@ -165,17 +157,7 @@ async def start_vllm_generator(
         raise GeneratorLostError(f"vLLM did not start: {error}") from error
     except StageError as error:
         raise GeneratorError(f"vLLM failed to start: {error}") from error
-    return VllmGenerator(link, config)
-
-
-async def _in_actor(
-    config: Config, settings: EngineSettings, environment: dict[str, str], num_there: int
-) -> EngineLink:
-    # Imported here: most runs do without Ray.
-    from pipeline.generation.ray_actor import start_actor
-
-    share = 0.0 if settings.on_cpu else gpu_shares(config, num_there).generator
-    return await start_actor(settings, environment, share)
+    return VllmGenerator(client, config)
 
 
 async def _attached(settings: EngineSettings, environment: dict[str, str], index: int) -> EngineClient | None:
@@ -202,24 +184,23 @@ async def _started(
     environment: dict[str, str],
     index: int,
     is_kept: bool,
-    launched: LaunchedHost | None,
+    launched: ChildProcess | None,
 ) -> EngineClient:
     """A new engine, in ``launched`` or a host of its own; one to be kept takes the place of an idle one."""
     if is_kept and (reason := await resident.stop(index)) is not None:
         print(f"note: this engine will not be kept alive: another one is {reason}", file=sys.stderr)
         is_kept = False
-    host = launched or launch(environment, resident.runtime_folder())
+    host = launched or launch(environment)
     start = Start(
         settings=settings,
         identity=resident.engine_identity(settings, environment),
         socket_path=str(resident.socket_path(index)) if is_kept else None,
         idle_s=IDLE_DEADLINE_S,
-        log=str(host.log),
     )
     try:
         return await EngineClient.start(host, start)
     except BaseException:
-        host.kill()
+        host.end(0.0)
         raise
 
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.processes.connection import Connection
@@ -21,6 +21,71 @@ _END_TIMEOUT_S = 5.0
 _LAST_BYTES, _LAST_LINES = 4000, 12
 
 
+class ChildProcess:
+    """An interpreter with one end of a socket pair; ``connection`` is the other end.
+
+    It runs ``command``, to which the number of its descriptor is appended, with ``environment`` added to ours
+    and the variables ``without`` taken out. What it prints is kept for ``obituary``. It leads a group of its
+    own: a Ctrl-C in the terminal is for the run, which then ends it.
+    """
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], *, without: Container[str] = ()
+    ) -> None:
+        self.environment = dict(environment)
+        self.connection, theirs = socket.socketpair()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (as long as the process)
+        self._num_oom_kills = num_oom_kills()
+        self._is_killed = False
+        kept = {name: value for name, value in os.environ.items() if name not in without}
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, *command, str(theirs.fileno())],
+                env=kept | self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=subprocess.STDOUT,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+
+    def kill(self) -> None:
+        """End the process and its group at once, whatever they are doing. Safe to call twice."""
+        if not self._is_killed:
+            self._is_killed = True
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def end(self, timeout_s: float = _END_TIMEOUT_S) -> None:
+        """Wait for the process, which knows that it is to end; kill it when ``timeout_s`` are over."""
+        self._wait(timeout_s)
+        self.kill()
+        self._wait(timeout_s)
+
+    def obituary(self) -> ProcessGoneError:
+        """How the process, which has closed its connection, ended, and what it said last."""
+        self._wait(_END_TIMEOUT_S)
+        status = self._process.returncode
+        how = f"ended (status {status})" if status is not None else "closed its connection"
+        kind = ProcessGoneError
+        if status == -signal.SIGKILL and not self._is_killed:
+            kind, how = ProcessKilledError, f"was killed by SIGKILL: {why_killed(self._num_oom_kills)}"
+        elif status is not None and status < 0:
+            how = f"was killed by {signal.Signals(-status).name}"
+        words = self._last_words()
+        return kind(f"process {self.pid} {how}" + (f":\n{words}" if words else ""))
+
+    def _wait(self, timeout_s: float) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+
+    def _last_words(self) -> str:
+        size = os.fstat(self._log.fileno()).st_size
+        text = os.pread(self._log.fileno(), _LAST_BYTES, max(0, size - _LAST_BYTES))
+        return "\n".join(text.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:])
+
+
 class LocalProcess(Connection):
     """See pipeline.processes.remote.Remote.
 
@@ -28,50 +93,16 @@ class LocalProcess(Connection):
     """
 
     def __init__(self, target: str, *arguments: object, environment: Mapping[str, str] | None = None) -> None:
-        ours, theirs = socket.socketpair()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (as long as the process)
-        self._num_oom_kills = num_oom_kills()
-        self._is_killed = False
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", SERVER, str(theirs.fileno()), target],
-                env={**os.environ, **(environment or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=subprocess.STDOUT,
-                pass_fds=[theirs.fileno()],
-                # A Ctrl-C in the terminal is for the run, which then ends this process.
-                start_new_session=True,
-            )
-        self.pid = self._process.pid
-        ours.sendall(frame(arguments))
-        super().__init__(ours, self._last_of_it)
+        self._child = ChildProcess(("-m", SERVER, target), environment or {})
+        self.pid = self._child.pid
+        self._child.connection.sendall(frame(arguments))
+        super().__init__(self._child.connection, self._last_of_it)
 
     def kill(self) -> None:
         """See Remote."""
-        if not self._is_killed:
-            self._is_killed = True
-            # It leads a group of its own.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+        self._child.kill()
 
     def _last_of_it(self) -> ProcessGoneError:
-        """How the process, which has closed its connection, ended, and what it said last."""
-        try:
-            status = self._process.wait(_END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            status = self._process.wait()
-        kind, how = ProcessGoneError, f"ended (status {status})"
-        if status == -signal.SIGKILL and not self._is_killed:
-            kind, how = ProcessKilledError, f"was killed by SIGKILL: {why_killed(self._num_oom_kills)}"
-        elif status < 0:
-            how = f"was killed by {signal.Signals(-status).name}"
-        words = self._last_words()
-        self._log.close()
-        return kind(f"process {self.pid} {how}" + (f":\n{words}" if words else ""))
-
-    def _last_words(self) -> str:
-        size = os.fstat(self._log.fileno()).st_size
-        text = os.pread(self._log.fileno(), _LAST_BYTES, max(0, size - _LAST_BYTES))
-        return "\n".join(text.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:])
+        obituary = self._child.obituary()
+        self._child.end()
+        return obituary

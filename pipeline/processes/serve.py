@@ -1,6 +1,6 @@
 """The other process: makes an object, answers calls to it, and ends with its owner.
 
-    python -m pipeline.processes.serve FD MODULE:CLASS    (FD is a connected socket)
+    python -m pipeline.processes.serve MODULE:CLASS FD    (FD is a connected socket)
 
 ``Servant`` is the object and its calls, the same for both ends. The module is imported at once, beside
 whatever the owner does; the object is made when its arguments come. The connection is the process's life:
@@ -192,9 +192,9 @@ def _leave(status: int) -> None:
 
 def main() -> None:
     """Serve the inherited descriptor, which no child of this process shall hold."""
-    connection = socket.socket(fileno=int(sys.argv[1]))
+    connection = socket.socket(fileno=int(sys.argv[2]))
     connection.set_inheritable(False)
-    target = sys.argv[2]
+    target = sys.argv[1]
     # What is imported stays: to look through it for garbage takes a fifth of the time.
     gc.disable()
     find_class(target)

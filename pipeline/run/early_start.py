@@ -15,12 +15,13 @@ from contextlib import ExitStack, contextmanager, nullcontext
 
 from configs.schema import Config
 from pipeline.errors import StageError
-from pipeline.generation.client import LaunchedHost, launch
-from pipeline.generation.resident import runtime_folder, socket_path
+from pipeline.generation.client import launch
+from pipeline.generation.resident import socket_path
 from pipeline.generation.settings import engine_environment
 from pipeline.host import startup
 from pipeline.host.orphan_guard import guarded
 from pipeline.host.shares import may_have_gpu
+from pipeline.processes.local import ChildProcess
 
 _CLOSE_TIMEOUT_S = 20.0
 
@@ -38,7 +39,7 @@ class Launched:
         self._ray = threading.Thread(target=self._hold_ray, name="Ray", daemon=True)
         self._starting = threading.Lock()
 
-    def take_host(self) -> LaunchedHost | None:
+    def take_host(self) -> ChildProcess | None:
         """The host, for the caller to use or to kill."""
         host, self._host = self._host, None
         return host
@@ -60,7 +61,7 @@ class Launched:
     def close(self) -> None:
         """End Ray, and the host if nobody has taken it."""
         if (host := self.take_host()) is not None:
-            host.kill()
+            host.end(0.0)
         self._is_over.set()
         # What of it does not end in time ends with this process.
         with self._starting:
@@ -99,7 +100,7 @@ def launched(config: Config) -> Iterator[Launched]:
             signal.signal(signal.SIGTERM, before)
 
 
-def _launch_host(config: Config) -> LaunchedHost | None:
+def _launch_host(config: Config) -> ChildProcess | None:
     """A host that imports vLLM, where this run will surely want one and it can be known without torch."""
     runtime = config.runtime
     is_cpu = runtime.device == "cpu" or (runtime.device == "auto" and not may_have_gpu())
@@ -108,4 +109,4 @@ def _launch_host(config: Config) -> LaunchedHost | None:
     if runtime.attach and socket_path(0).exists():
         return None
     with startup.span("driver", "launch the engine's process"):
-        return launch(engine_environment(config, "cpu"), runtime_folder())
+        return launch(engine_environment(config, "cpu"))

@@ -6,12 +6,11 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from configs.schema import Config
-from pipeline.generation.client import EngineClient, EngineLink, launch
+from pipeline.generation.client import EngineClient, launch
 from pipeline.generation.supervised import SupervisedGenerator
 from pipeline.generation.vllm_generator import VllmGenerator
 from pipeline.host.restarts import RestartLimit
@@ -28,18 +27,17 @@ REQUEST = GenerationRequest(request_id="r", prompt_ids=(1,), num_generations=60,
 class Fleet:
     """Starts engine hosts; knows their processes."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self) -> None:
         self.pids: list[int] = []
         self.children: list[int] = []
         self.notes: list[str] = []
 
     async def start(self) -> VllmGenerator:
-        host = launch({}, self._folder, COMMAND)
+        host = launch({}, COMMAND)
         client = await EngineClient.start(host, start_message())
         self.pids.append(client.pid)
         self.children.append((await client.call("state"))[2])
-        return VllmGenerator(EngineLink(client), CONFIG)
+        return VllmGenerator(client, CONFIG)
 
     async def supervised(self) -> SupervisedGenerator:
         limit = RestartLimit(3, 600.0, lambda kind, text: self.notes.append(text))
@@ -67,10 +65,10 @@ def kill_child(fleet: Fleet) -> None:
     ],
 )
 def test_a_generator_that_is_stopped_or_killed_is_replaced_and_the_request_completed(
-    harm: Callable[[Fleet], None], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harm: Callable[[Fleet], None], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    fleet = Fleet(tmp_path)
+    fleet = Fleet()
 
     async def scenario() -> None:
         generator = await fleet.supervised()
@@ -91,10 +89,10 @@ def test_a_generator_that_is_stopped_or_killed_is_replaced_and_the_request_compl
 
 
 def test_an_update_that_a_stopped_generator_never_answers_ends_in_a_new_one_with_these_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(ROOT)
-    fleet = Fleet(tmp_path)
+    fleet = Fleet()
 
     async def scenario() -> None:
         generator = await fleet.supervised()

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import StageError
-from pipeline.generation.client import EngineClient, LaunchedHost, launch
-from pipeline.generation.wire import Start
+from pipeline.generation.client import EngineClient, Start, launch
+from pipeline.processes.local import ChildProcess
 from pipeline.processes.remote import ProcessGoneError
 from tests.pipeline.fake_host import COMMAND, settings
 
@@ -46,15 +46,15 @@ def wait_until_gone(*pids: int, deadline_s: float = 10.0) -> None:
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LaunchedHost:
+def host(monkeypatch: pytest.MonkeyPatch) -> ChildProcess:
     monkeypatch.chdir(ROOT)
-    return launch({"FAKE": "1"}, tmp_path, COMMAND)
+    return launch({"FAKE": "1"}, COMMAND)
 
 
-def test_calls_answer_and_streams_overlap(host: LaunchedHost) -> None:
+def test_calls_answer_and_streams_overlap(host: ChildProcess) -> None:
     async def scenario() -> None:
         client = await EngineClient.start(host, start_message())
-        assert client.pid == host.process.pid
+        assert client.pid == host.pid
 
         async def numbers(delay_s: float) -> list[int]:
             return [item async for item in client.stream("count", 3, delay_s)]
@@ -66,11 +66,10 @@ def test_calls_answer_and_streams_overlap(host: LaunchedHost) -> None:
         await client.close()
 
     asyncio.run(scenario())
-    assert host.process.returncode == 0
-    assert not host.log.exists()
+    assert "ended (status 0)" in str(host.obituary())
 
 
-def test_a_stream_that_is_left_is_cancelled_in_the_host(host: LaunchedHost) -> None:
+def test_a_stream_that_is_left_is_cancelled_in_the_host(host: ChildProcess) -> None:
     async def scenario() -> None:
         client = await EngineClient.start(host, start_message())
         stream = client.stream("count", 1000, 0.01)
@@ -85,7 +84,7 @@ def test_a_stream_that_is_left_is_cancelled_in_the_host(host: LaunchedHost) -> N
     asyncio.run(scenario())
 
 
-def test_a_method_that_raises_fails_its_call_only(host: LaunchedHost) -> None:
+def test_a_method_that_raises_fails_its_call_only(host: ChildProcess) -> None:
     async def scenario() -> None:
         client = await EngineClient.start(host, start_message())
         with pytest.raises(StageError, match="KeyError: 'wrong'"):
@@ -96,7 +95,7 @@ def test_a_method_that_raises_fails_its_call_only(host: LaunchedHost) -> None:
     asyncio.run(scenario())
 
 
-def test_a_call_that_fails_because_the_engine_has_ended_is_no_failure_of_its_own(host: LaunchedHost) -> None:
+def test_a_call_that_fails_because_the_engine_has_ended_is_no_failure_of_its_own(host: ChildProcess) -> None:
     async def scenario() -> None:
         client = await EngineClient.start(host, start_message())
         with pytest.raises(ProcessGoneError):
@@ -106,13 +105,13 @@ def test_a_call_that_fails_because_the_engine_has_ended_is_no_failure_of_its_own
     asyncio.run(scenario())
 
 
-def test_an_engine_that_does_not_load_says_why(host: LaunchedHost) -> None:
+def test_an_engine_that_does_not_load_says_why(host: ChildProcess) -> None:
     with pytest.raises(ProcessGoneError, match="no such weights"):
         asyncio.run(EngineClient.start(host, start_message(model="broken")))
     host.kill()
 
 
-def test_a_host_that_is_killed_fails_every_call_at_once(host: LaunchedHost) -> None:
+def test_a_host_that_is_killed_fails_every_call_at_once(host: ChildProcess) -> None:
     async def scenario() -> int:
         client = await EngineClient.start(host, start_message())
         child = (await client.call("state"))[2]
@@ -132,20 +131,19 @@ def test_a_host_that_is_killed_fails_every_call_at_once(host: LaunchedHost) -> N
         return int(child)
 
     child = asyncio.run(scenario())
-    wait_until_gone(host.process.pid, child)
+    wait_until_gone(host.pid, child)
 
 
 OWNER = """
 import asyncio, sys
-from pathlib import Path
 from pipeline.generation.client import EngineClient, launch
 from tests.pipeline.fake_host import COMMAND
 from tests.pipeline.generation.test_host import start_message
 
 async def main():
-    host = launch({}, Path(sys.argv[1]), COMMAND)
-    if sys.argv[2] == "early":
-        print(host.process.pid, host.process.pid, flush=True)
+    host = launch({}, COMMAND)
+    if sys.argv[1] == "early":
+        print(host.pid, host.pid, flush=True)
     else:
         client = await EngineClient.start(host, start_message())
         print(client.pid, (await client.call("state"))[2], flush=True)
@@ -156,10 +154,8 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("when", ["early", "running"])
-def test_host_and_engine_die_with_a_run_that_is_killed(when: str, tmp_path: Path) -> None:
-    owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(tmp_path), when], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+def test_host_and_engine_die_with_a_run_that_is_killed(when: str) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, when], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     pids = [int(word) for word in owner.stdout.readline().split()]
     assert all(map(is_alive, pids))

@@ -31,9 +31,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def keep_one(idle_s: float = 30.0) -> tuple[int, int]:
     """Start a resident host as a run with --keep-alive would, and leave it: its process, its child."""
-    host = launch({}, resident.runtime_folder(), COMMAND)
     start = start_message(resident.socket_path(0), idle_s=idle_s)
-    client = await EngineClient.start(host, dataclasses.replace(start, log=str(host.log)))
+    client = await EngineClient.start(launch({}, COMMAND), start)
     child = (await client.call("state"))[2]
     await client.call("update", 7)
     await client.close()
@@ -55,7 +54,7 @@ def test_a_second_run_gets_the_same_process_with_its_base_weights() -> None:
 
     pids = asyncio.run(scenario())
     wait_until_gone(*pids)
-    assert list(resident.runtime_folder().iterdir()) == [], "a socket or a log is left"
+    assert list(resident.runtime_folder().iterdir()) == [], "a socket is left"
 
 
 def test_one_engine_is_never_leased_to_two_runs() -> None:
@@ -154,21 +153,6 @@ def test_the_identity_tells_settings_environment_and_model_files_apart(tmp_path:
     (model / "model.safetensors").write_bytes(b"two!")
     (difference,) = resident.differences(resident.engine_identity(mine, {"OMP_NUM_THREADS": "2"}), before)
     assert difference.startswith("model files: ")
-
-
-def test_what_hosts_of_killed_runs_printed_is_deleted_by_a_later_start() -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    folder = resident.runtime_folder()
-    old, own = folder / f"engine-{ended.pid}-1.log", folder / f"engine-{os.getpid()}-1.log"
-    for log in (old, own):
-        log.touch()
-    launch({}, folder, COMMAND).kill()
-    assert list(folder.iterdir()) == [own]
-    old.touch()
-    resident.socket_path(0).touch()
-    launch({}, folder, COMMAND).kill()
-    assert old.exists(), "it may be the log of the engine that is resident"
 
 
 def test_an_evaluation_takes_any_engine_with_its_layers_and_enough_room(tmp_path: Path) -> None:

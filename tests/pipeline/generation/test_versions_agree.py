@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from configs.schema import Config
-from pipeline.generation.client import EngineLink
 from pipeline.generation.dispatch import Dispatcher
 from pipeline.generation.generator import GeneratorError, GeneratorLostError, require_version
 from pipeline.generation.vllm_generator import VllmGenerator
@@ -51,7 +50,7 @@ class FakeEnd:
 
 
 def generator_of(end: FakeEnd) -> VllmGenerator:
-    return VllmGenerator(EngineLink(end), CONFIG)
+    return VllmGenerator(end, CONFIG)
 
 
 def test_an_engine_that_answers_with_another_version_is_named() -> None:

@@ -352,7 +352,7 @@ def test_an_engine_drafts_better_with_what_was_learnt_and_writes_the_same(
     config = config.model_copy(update={"acceleration": acceleration})
 
     async def run() -> None:
-        generator = await start_vllm_generator(config, str(tmp_path / "policy"), device, has_place=True)
+        generator = await start_vllm_generator(config, str(tmp_path / "policy"), device)
         try:
             engine = Drafting(generator=generator)
             tokens, before = await engine.write("before")
