@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from curriculum.sampler import Sampler
 from pipeline.evaluation.forms import chat_form
-from pipeline.evaluation.inloop import InLoopEvaluation
+from pipeline.evaluation.heldout import InLoopEvaluation
 from pipeline.host.stopping import StoppedError
 from pipeline.record.context import Context
 from pipeline.rollouts.buffer import RolloutBuffer

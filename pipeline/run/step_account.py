@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from configs.acceleration_schema import SpeculativeConfig
 from curriculum.sampler import Sampler
-from pipeline.evaluation.inloop import InLoopEvaluation
+from pipeline.evaluation.heldout import InLoopEvaluation
 from pipeline.generation.generator import Generator
 from pipeline.messages import StepResult
 from pipeline.record.context import Context

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from configs.conditions import needs_no_kl, why_not_streamed
-from pipeline.evaluation.inloop import InLoopEvaluation
+from pipeline.evaluation.heldout import InLoopEvaluation
 from pipeline.host.spans import CHECKPOINT
 from pipeline.host.stopping import StoppedError
 from pipeline.messages import RolloutGroup, WeightUpdate
