@@ -1,7 +1,8 @@
 """The Generator: what the rest of the pipeline knows of an inference engine.
 
-Two real ones exist: pipeline.generation.vllm_generator (vLLM in a Ray actor) and
-pipeline.generation.transformers_engine (the portable fallback).
+Two real ones exist: pipeline.generation.vllm_generator (vLLM in a process of its own) and
+pipeline.generation.transformers_engine (the portable fallback). Both note with VersionMarks which policy
+version wrote which tokens of a completion, while it is written.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from pipeline.errors import StageError
-from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+from pipeline.messages import Completion, GenerationRequest, VersionRun, WeightsLoaded, WeightUpdate
 
 
 class GeneratorError(StageError):
@@ -56,3 +57,32 @@ def require_version(loaded: WeightsLoaded, update: WeightUpdate, who: str) -> We
             "versions of trainer and generators must agree"
         )
     return loaded
+
+
+class VersionMarks:
+    """The versions of one completion that begins under ``version``."""
+
+    def __init__(self, version: int) -> None:
+        self._starts = [(0, version)]  # the first token of each version, in order
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether more than one version has been at it."""
+        return len(self._starts) > 1
+
+    def changed(self, num_tokens: int, version: int) -> None:
+        """What follows the first ``num_tokens`` is written by ``version``."""
+        first, present = self._starts[-1]
+        assert num_tokens >= first
+        if version != present:
+            self._starts.append((num_tokens, version))
+
+    def runs(self, num_tokens: int) -> tuple[VersionRun, ...]:
+        """The runs of the first ``num_tokens``; of none, one empty run of the newest version."""
+        ends = [start for start, _ in self._starts[1:]] + [num_tokens]
+        runs = [
+            VersionRun(policy_version=version, num_tokens=min(end, num_tokens) - start)
+            for (start, version), end in zip(self._starts, ends, strict=True)
+            if min(end, num_tokens) > start
+        ]
+        return tuple(runs) or (VersionRun(policy_version=self._starts[-1][1], num_tokens=0),)

@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from pipeline.generation.early_abort import AnswerWatch
-from pipeline.generation.version_marks import VersionMarks
+from pipeline.generation.generator import VersionMarks
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings
 
 

@@ -15,9 +15,8 @@ import numpy as np
 from configs.schema import Config
 from pipeline.host.spans import STAGES
 from pipeline.record.metric_names import FAMILIES, METRICS
-from pipeline.report.examples import examples
 from pipeline.report.reader import RunReader, SpanRow, StepRow
-from pipeline.report.samples import spread_of_samples
+from pipeline.report.samples import examples, spread_of_samples
 from pipeline.report.waits import busy_shares, step_times
 
 _DIGITS = 5

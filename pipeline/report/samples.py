@@ -1,12 +1,17 @@
-"""Rollouts for people to read: what the model wrote for a task at a step, and why it scored so.
+"""Rollouts for people to read: what the model wrote for a task at a step, and how that changed.
 
-Reads run.db through RunReader; every answer is bounded.
+Samples are found in run.db through RunReader; every answer is bounded. Examples are pairs from before and
+after, of two sources: tasks that were trained on more than once (first and last step), and the held-out
+tasks, which are measured before and after training. Of each group the completion with the median reward is
+shown, so that neither the luckiest nor the worst one stands for all.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,3 +94,118 @@ def spread_of_samples(reader: RunReader, num_samples: int) -> list[dict[str, Any
     if len(draw_ids) > num_draws:
         draw_ids = [draw_ids[round(i * (len(draw_ids) - 1) / (num_draws - 1))] for i in range(num_draws)]
     return samples_of_draws(reader, draw_ids[:MAX_ROWS])
+
+
+NUM_EXAMPLES = 12
+# Tasks that are compared, those first whose two steps lie furthest apart.
+_MAX_CANDIDATES = 400
+_MAX_MARKS = 500
+
+
+def examples(reader: RunReader) -> list[dict[str, Any]]:
+    """The pairs, largest changes of the mean reward first, gains and losses in turn."""
+    return _heldout_examples(reader) + _training_examples(reader)
+
+
+def _training_examples(reader: RunReader) -> list[dict[str, Any]]:
+    rows = reader.query(
+        "SELECT task_id, step, MIN(draw_id) AS draw_id FROM draws JOIN steps USING (step_id)"
+        " WHERE draws.status = 'trained' GROUP BY task_id, step ORDER BY step"
+    )
+    draws: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for row in rows:
+        draws[row["task_id"]].append((row["step"], row["draw_id"]))
+    ends = [(steps[0], steps[-1]) for steps in draws.values() if len(steps) > 1]
+    ends.sort(key=lambda pair: pair[0][0] - pair[1][0])
+    chosen = sorted(draw_id for pair in ends[:_MAX_CANDIDATES] for _, draw_id in pair)
+    groups: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for start in range(0, len(chosen), _MAX_MARKS):
+        for sample in samples_of_draws(reader, chosen[start : start + _MAX_MARKS]):
+            groups[sample["task_id"]][sample["step"]].append(sample)
+    pairs = []
+    for task_id, by_step in groups.items():
+        first, last = min(by_step), max(by_step)
+        pair = _pair(task_id, f"step {first}", f"step {last}", by_step[first], by_step[last])
+        if pair is not None:
+            pairs.append(pair | {"kind": "training"})
+    return _most_changed(pairs)
+
+
+def _heldout_examples(reader: RunReader) -> list[dict[str, Any]]:
+    found = {}
+    for when in ("before", "after"):
+        record = reader.json_file(f"evaluation_{when}.json")
+        by_task: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for sample in (record or {}).get("samples", []):
+            by_task[sample["task_id"]].append(_of_evaluation(sample))
+        found[when] = by_task
+    pairs = []
+    for task_id in found["before"].keys() & found["after"].keys():
+        groups = found["before"][task_id], found["after"][task_id]
+        pair = _pair(task_id, "before training", "after training", *groups)
+        if pair is not None:
+            pairs.append(pair | {"kind": "held-out"})
+    return _most_changed(pairs)
+
+
+def _of_evaluation(sample: Mapping[str, Any]) -> dict[str, Any]:
+    result = sample["result"]
+    return {
+        "completion": sample["text"],
+        "reward": result["reward"],
+        "breakdown": result["breakdown"],
+        "outcome": result["outcome"],
+        "detail": result["detail"],
+        "passed": result["passed"],
+    }
+
+
+def _pair(
+    task_id: str,
+    before_label: str,
+    after_label: str,
+    before: Sequence[dict[str, Any]],
+    after: Sequence[dict[str, Any]],
+) -> dict[str, Any] | None:
+    """The example of one task, None where one side has no score."""
+    sides = [_side(before_label, before), _side(after_label, after)]
+    if sides[0] is None or sides[1] is None:
+        return None
+    return {
+        "task_id": task_id,
+        "before": sides[0],
+        "after": sides[1],
+        "change": sides[1]["mean"] - sides[0]["mean"],
+        "diff": line_diff(sides[0]["completion"], sides[1]["completion"]),
+    }
+
+
+def _side(label: str, group: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    scored = sorted((one for one in group if one["reward"] is not None), key=lambda one: float(one["reward"]))
+    if not scored:
+        return None
+    shown = scored[len(scored) // 2]
+    names = ("completion", "reward", "breakdown", "outcome", "detail", "passed")
+    return {
+        **{name: shown[name] for name in names},
+        "label": label,
+        "rewards": [round(float(one["reward"]), 4) for one in scored],
+        "num_passed": sum(bool(one["passed"]) for one in scored),
+        "mean": sum(float(one["reward"]) for one in scored) / len(scored),
+    }
+
+
+def _most_changed(pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Gains and losses in turn, the largest first, so that neither hides the other."""
+    gains = sorted((pair for pair in pairs if pair["change"] > 0), key=lambda pair: -pair["change"])
+    losses = sorted((pair for pair in pairs if pair["change"] <= 0), key=lambda pair: pair["change"])
+    mixed: list[dict[str, Any]] = []
+    while (gains or losses) and len(mixed) < NUM_EXAMPLES:
+        mixed += [side.pop(0) for side in (gains, losses) if side]
+    return mixed[:NUM_EXAMPLES]
+
+
+def line_diff(before: str, after: str) -> list[tuple[str, str]]:
+    """Lines with "-" (only before), "+" (only after) or " " (both)."""
+    lines = difflib.ndiff(before.splitlines(), after.splitlines())
+    return [(line[0], line[2:]) for line in lines if line[0] in "+- "]

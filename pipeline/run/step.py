@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from configs.conditions import why_not_streamed
 from curriculum.sampler import Sampler
-from pipeline.evaluation.inloop import InLoopEvaluation
+from pipeline.evaluation.heldout import InLoopEvaluation
 from pipeline.generation.generator import Generator
 from pipeline.host.spans import TRAINER, WAITING
 from pipeline.messages import RolloutGroup, StepResult, TrainBatch

@@ -21,8 +21,8 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from pipeline.generation.early_abort import AnswerWatch
+from pipeline.generation.generator import VersionMarks
 from pipeline.generation.settings import EngineSettings
-from pipeline.generation.version_marks import VersionMarks
 from pipeline.generation.vllm.transfer import BACKEND
 from pipeline.generation.vllm.updates import ServedAdapter, WeightUpdates, max_lora_rank
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate

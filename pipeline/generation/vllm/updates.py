@@ -34,7 +34,7 @@ from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, Wei
 from vllm.lora.request import LoRARequest
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from pipeline.generation.version_marks import VersionMarks
+from pipeline.generation.generator import VersionMarks
 from pipeline.messages import WeightsLoaded, WeightUpdate
 from pipeline.models.merging import PEFT_PREFIX, base_weights, write_adapter_files
 

@@ -14,10 +14,9 @@ import torch
 from transformers import LlamaForCausalLM
 
 from configs.schema import Config
-from pipeline.generation.generator import GeneratorError
+from pipeline.generation.generator import GeneratorError, VersionMarks
 from pipeline.generation.transformers_batch import Batch
 from pipeline.generation.transformers_engine import TransformersEngine
-from pipeline.generation.version_marks import VersionMarks
 from pipeline.messages import (
     Completion,
     GenerationRequest,

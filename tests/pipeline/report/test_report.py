@@ -13,9 +13,8 @@ from pipeline.host.spans import GENERATION, GIVEN_UP, REWARDS, STAGES, TRAINER, 
 from pipeline.record.run_folder import RunFolder
 from pipeline.report.command import main
 from pipeline.report.data import growing_data, run_data, series
-from pipeline.report.examples import line_diff
 from pipeline.report.reader import RunReader, SpanRow, StepRow, lock_owner
-from pipeline.report.samples import SampleFilter, find_samples, spread_of_samples
+from pipeline.report.samples import SampleFilter, find_samples, line_diff, spread_of_samples
 from pipeline.report.trace import chrome_trace
 from pipeline.report.waits import busy_shares, step_times
 from tests.pipeline.fake_stages import FakeRun, make_config
