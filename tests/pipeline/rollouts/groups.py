@@ -52,4 +52,4 @@ def rollout(
 
 def group(*rollouts: Rollout, draw_id: int = 1) -> RolloutGroup:
     """The group of a draw."""
-    return RolloutGroup(group_id=f"draw-{draw_id}", draw_id=draw_id, task=TASK, rollouts=rollouts)
+    return RolloutGroup(draw_id=draw_id, task=TASK, rollouts=rollouts)
