@@ -21,11 +21,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.modes import MODES
 from benchmarks.report import RESULTS, positive, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import Contender
-from configs.load import load_config, resolve
+from configs.load import MODES, load_config, resolve
 from configs.schema import Config
 from configs.techniques import BY_KEY, TECHNIQUES, Scalar
 from configs.yaml_text import dump_value

@@ -23,11 +23,10 @@ from typing import Any
 from benchmarks.report import RESULTS, positive, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import Contender
-from configs.load import load_config
+from configs.load import MODES, load_config
 
 RESULT = RESULTS / "modes_cpu.json"
 BASELINE = "baseline"
-MODES = ("conservative", "balanced", "aggressive")
 CONTENDERS: Mapping[str, Contender] = {
     BASELINE: Contender(name=BASELINE, command="train_code_grpo"),
     **{

@@ -15,6 +15,7 @@ from benchmarks import generation, modes, startup
 from benchmarks.async_overlap import __main__ as async_overlap
 from benchmarks.quickstart import RESULT, answers_table, table
 from benchmarks.train_step import __main__ as train_step
+from configs.load import MODES
 from tests.test_imports import ARROWS, LADDER
 
 ROOT = Path(__file__).parent.parent
@@ -57,7 +58,7 @@ def test_the_quickstart_tables_are_the_measured_ones() -> None:
     assert table(result) in page and answers_table(result) in page
 
 
-@pytest.mark.parametrize("mode", modes.MODES)
+@pytest.mark.parametrize("mode", MODES)
 def test_a_mode_has_its_measured_speed_or_says_that_there_is_none(mode: str) -> None:
     (row,) = [
         line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{mode}`")
