@@ -24,6 +24,7 @@ from typing import Any
 
 from torch import nn
 
+from benchmarks.processes import Worker
 from benchmarks.report import (
     check_cores,
     circumstances,
@@ -33,7 +34,6 @@ from benchmarks.report import (
     publish,
     table_text,
 )
-from benchmarks.worker import Worker
 from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
 from pipeline.generation.settings import engine_environment

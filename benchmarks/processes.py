@@ -15,9 +15,13 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
+
+from pipeline.errors import StageError
+from pipeline.processes.local import LocalProcess
 
 _PR_SET_CHILD_SUBREAPER = 36
 LOOK_S = 5.0  # between two readings of memory
@@ -223,3 +227,28 @@ def _read(pid: int) -> Process | None:
     except OSError:
         return None
     return None if state in "ZX" else Process(pid=pid, parent=int(parent), command=command.strip())
+
+
+class Worker:
+    """A LocalProcess that is asked one thing at a time and measured alone; ``name`` is what errors call it."""
+
+    def __init__(
+        self, name: str, target: str, *arguments: object, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self._process = LocalProcess(target, *arguments, environment=environment)
+
+    def ask(self, method: str, *arguments: object, deadline_s: float) -> Any:
+        """What ``method`` returns. Raises RuntimeError where it fails or is not done in ``deadline_s``."""
+        try:
+            return self._process.call(method, *arguments).result(deadline_s)
+        except TimeoutError as error:
+            raise RuntimeError(f"{self.name}: not done within {deadline_s:g} s") from error
+        except StageError as error:
+            raise RuntimeError(f"{self.name}: the worker failed:\n{error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.kill()

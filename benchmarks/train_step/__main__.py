@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from benchmarks.processes import Worker
 from benchmarks.report import (
     check_cores,
     circumstances,
@@ -34,7 +35,6 @@ from benchmarks.report import (
     table_text,
 )
 from benchmarks.train_step.job import VARIANTS, BatchSpec, StepJob
-from benchmarks.worker import Worker
 
 # Largest share of its norm by which an exact fp32 gradient may differ: rounding, summed in another order.
 TOLERANCE: Final = 1e-5

@@ -139,7 +139,7 @@ def _peak_mb(device: str) -> float:
 
 
 class StepWorker:
-    """What benchmarks.train_step asks in the process (benchmarks.worker)."""
+    """What benchmarks.train_step asks in the process (benchmarks.processes)."""
 
     def __init__(self, job: StepJob) -> None:
         self._job = job

@@ -13,7 +13,6 @@ from accelerate import Accelerator  # type: ignore[import-untyped]
 from transformers import LlamaForCausalLM
 
 from configs.schema import Config
-from curriculum.task import Task
 from pipeline.baseline.account import BaselineAccount, rename_metrics
 from pipeline.baseline.baseline import run_baseline
 from pipeline.baseline.trl_setup import CpuGRPOTrainer, prompt_dataset, stop_token_ids, trl_config
@@ -23,43 +22,26 @@ from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import MetricsWriter, read_metrics
 from pipeline.record.progress import make_progress
 from rewards.scorer import Scorer
-from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
+from sandbox.result import ExecutionRequest, ExecutionResult, Outcome
 from tests.pipeline.fake_stages import is_documented
-from tests.pipeline.tiny_model import make_byte_tokenizer, save_byte_model
+from tests.pipeline.tiny_model import make_byte_tokenizer, make_config, save_byte_model
+from tests.rewards.test_trl import TASKS
 
 # The answer is prefilled and an untrained model adds a comment: it compiles unless it has a line break.
 PREFILL = "```python\ndef add(a, b):\n    return a + b\n#"
-TASKS = tuple(
-    Task(
-        task_id=f"t/{name}",
-        prompt=f"Write a function {name}(a, b).",
-        entry_point=name,
-        call_tests=(CallTest(args=(3, 2), expected=expected), CallTest(args=(0, 0), expected=0)),
-    )
-    for name, expected in (("add", 5), ("sub", 1))
-)
 END = 7
 
 
 def small_config(folder: Path, **sections: Mapping[str, object]) -> Config:
-    merged: dict[str, dict[str, object]] = {
+    merged: dict[str, Mapping[str, object]] = {
         "output": {"dir": str(folder), "name": "run"},
-        "training": {
-            "max_steps": 2,
-            "learning_rate": 1e-2,
-            "warmup_steps": 0,
-            "lr_scheduler_type": "constant",
-            "per_device_train_batch_size": 4,
-            "gradient_accumulation_steps": 2,
-            "bf16": False,
-        },
-        "grpo": {"num_generations": 4},
+        "training": {"max_steps": 2, "learning_rate": 1e-2, "lr_scheduler_type": "constant"},
         "generation": {"max_completion_length": 12},
         "runtime": {"device": "cpu", "progress": "plain"},
     }
     for name, values in sections.items():
         merged[name] = {**merged.get(name, {}), **values}
-    return Config.model_validate(merged)
+    return make_config(**merged)
 
 
 class FixedSandbox:
@@ -105,8 +87,7 @@ def account_for(
         )
         for done, texts in enumerate(steps):
             state = SimpleNamespace(global_step=done)
-            unused: tuple[object, object] = (None, None)
-            account.on_step_begin(unused[0], state, unused[1])  # type: ignore[arg-type]
+            account.on_step_begin(None, state, None)  # type: ignore[arg-type]
             names = [TASKS[0].task_id] * 4 + [TASKS[1].task_id] * 4
             token_ids = [[3, 4, END] if index % 2 else [3] * 12 for index in range(8)]
             rewards.append(
@@ -120,9 +101,9 @@ def account_for(
                 )
             )
             state.global_step += 1
-            account.on_step_end(unused[0], state, unused[1])  # type: ignore[arg-type]
+            account.on_step_end(None, state, None)  # type: ignore[arg-type]
             logs = {"loss": 0.25, "grad_norm": 1.5, "learning_rate": 1e-3, "reward": 9.0}
-            account.on_log(unused[0], state, unused[1], logs)  # type: ignore[arg-type]
+            account.on_log(None, state, None, logs)  # type: ignore[arg-type]
         account.on_log(None, state, None, {"train_loss": 0.2})  # type: ignore[arg-type]
     ledger.close()
     metrics.close()

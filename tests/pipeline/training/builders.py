@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from pipeline.messages import TrainingSample
+from configs.schema import Config
+from pipeline.messages import TrainBatch, TrainingSample
 from pipeline.training.batching import MicroBatchPlan, StepPlanner
 from pipeline.training.layout_trial import Layout, LayoutTrial
+from pipeline.training.ranks import Ranks
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config
 
@@ -20,6 +23,18 @@ ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.0, 0.3, -0.2]
 GROUP_LENGTHS = [(5, 9), (5, 12), (5, 4), (5, 6), (4, 12), (4, 6), (4, 3), (4, 8)]
 GROUP_ADVANTAGES = [1.2, -0.7, 0.1, 0.4, -1.5, 0.2, 0.3, -0.2]
 PADDED: Mapping[str, object] = {"token_packing": {"enabled": False}, "shared_prompt": False}
+LORA: Mapping[str, object] = {"enabled": True, "r": 4, "alpha": 6.0}
+
+
+def gradients(
+    ranks: Ranks, config: Config, folder: Path, *parts: TrainBatch
+) -> tuple[float, dict[str, Tensor]]:
+    """The loss and gradient of a step in these parts."""
+    return Trainer(config, folder, ranks=ranks).gradients(*parts)
+
+
+def weights(trainer: Trainer) -> dict[str, Tensor]:
+    return {name: weight.detach().clone() for name, weight in trainer.named_weights()}
 
 
 def micro_plans(

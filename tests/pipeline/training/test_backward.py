@@ -23,12 +23,13 @@ from pipeline.training.loss import LossSums, loss_metrics
 from pipeline.training.micro_batch import MicroBatch
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_model, make_samples
-from tests.pipeline.training.builders import LENGTHS, assert_same
+from tests.pipeline.training.builders import LENGTHS, assert_same, micro_plans
 
 ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.9, 0.3, -0.2]
-SEQUENCE_SETTINGS: dict[str, dict[str, object]] = {
+LOSSES: dict[str, dict[str, object]] = {
     "gspo": {"importance_sampling_level": "sequence", "loss_type": "grpo"},
     "gspo with KL": {"importance_sampling_level": "sequence", "beta": 0.1},
+    "KL": {"beta": 0.1},
     "truncated": {"importance_sampling_mode": "sequence_truncate"},
     "masked": {"importance_sampling_mode": "sequence_mask", "beta": 0.1},
     "both": {"importance_sampling_mode": "sequence_mask", "importance_sampling_level": "sequence"},
@@ -36,12 +37,10 @@ SEQUENCE_SETTINGS: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("name", SEQUENCE_SETTINGS)
-def test_losses_of_sequences_do_not_depend_on_the_chunks(
-    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", LOSSES)
+def test_no_loss_depends_on_the_chunks(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = make_samples(LENGTHS, ADVANTAGES)
-    config = make_config(grpo={**SEQUENCE_SETTINGS[name], "importance_sampling_cap": 50.0})
+    config = make_config(grpo={**LOSSES[name], "importance_sampling_cap": 50.0})
     expected_loss, expected = Trainer(config, folder).gradients(batch)
     expected_metrics = Trainer(config, folder).step(batch).metrics
     monkeypatch.setattr(backward_module, "LOGITS_ROWS", 5)
@@ -240,32 +239,15 @@ def make_backward(model: LlamaForCausalLM, config: Config, *, is_direct: bool = 
 
 def make_part() -> MicroBatch:
     """The 59 loss tokens of all samples in one padded micro-batch."""
-    samples = make_samples(LENGTHS, ADVANTAGES).samples
-    width = max(len(sample.token_ids) for sample in samples)
-    ids = torch.zeros(len(samples), width, dtype=torch.int64)
-    loss = torch.zeros(len(samples), width, dtype=torch.bool)
-    old = torch.zeros(len(samples), width)
-    for index, sample in enumerate(samples):
-        length = len(sample.token_ids)
-        ids[index, :length] = torch.tensor(sample.token_ids)
-        loss[index, :length] = torch.tensor(sample.loss_mask, dtype=torch.bool)
-        old[index, :length] = torch.tensor(sample.old_logprobs)
-    owners, positions = loss.nonzero(as_tuple=True)
-    return MicroBatch(
-        input_ids=ids,
-        position_ids=None,
-        layout=None,
-        source_rows=owners * width + positions - 1,
-        target_ids=ids[loss],
-        prediction_ids=torch.arange(len(owners)),
-        token_starts=tuple(range(len(owners) + 1)),
-        old_logprobs=old[loss],
-        advantages=torch.tensor(ADVANTAGES)[owners],
-        weights=torch.full((len(owners),), 0.1),
-        on_policy=torch.zeros(len(owners)),
-        sequence_ids=owners,
-        num_sequences=len(samples),
+    (plan,) = micro_plans(
+        make_samples(LENGTHS, ADVANTAGES).samples,
+        training={"per_device_train_batch_size": 8},
+        grpo={"loss_type": "dr_grpo"},
+        acceleration={"skip_zero_advantages": False},
     )
+    part = plan.build()
+    assert part.layout is None and part.old_logprobs.shape == (59,)
+    return part
 
 
 def gradients_of(model: nn.Module) -> dict[str, Tensor]:

@@ -5,7 +5,6 @@ The model is the built-in one cut to four layers; ``python -m benchmarks.train_s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -21,8 +20,8 @@ from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.training import backward
 from pipeline.training.ranks import Ranks
-from pipeline.training.trainer import Trainer
-from tests.pipeline.two_ranks import TwoRanks, two_ranks
+from tests.pipeline.training.builders import assert_each_near, gradients
+from tests.pipeline.two_ranks import TwoRanks
 
 pytestmark = pytest.mark.slow
 
@@ -61,12 +60,6 @@ def recorded() -> TrainBatch:
     return TrainBatch(step=1, samples=tuple(chosen), num_tokens=num_tokens)
 
 
-def gradients(
-    ranks: Ranks, config: Config, folder: Path, batch: TrainBatch
-) -> tuple[float, dict[str, Tensor]]:
-    return Trainer(config, folder, ranks=ranks).gradients(batch)
-
-
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Plain:
     folder = tmp_path_factory.mktemp("cut")
@@ -82,17 +75,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Plain:
     return Plain(folder=folder, batch=batch, loss=loss, gradient=gradient)
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoRanks]:
-    with two_ranks(tmp_path_factory.mktemp("ranks")) as started:
-        yield started
-
-
 def assert_exact(plain: Plain, loss: float, gradient: dict[str, Tensor]) -> None:
     assert loss == pytest.approx(plain.loss, abs=1e-5)
-    assert gradient.keys() == plain.gradient.keys()
-    for name, expected in plain.gradient.items():
-        assert float((gradient[name] - expected).norm()) <= 1e-5 * float(expected.norm()), name
+    assert_each_near(gradient, plain.gradient)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -277,13 +278,7 @@ def simple_tokens(
 
 
 def cut(tokens: LossTokens, rows: slice) -> LossTokens:
+    values = {field.name: getattr(tokens, field.name) for field in fields(tokens)}
     return LossTokens(
-        logprobs=tokens.logprobs[rows],
-        old_logprobs=tokens.old_logprobs[rows],
-        advantages=tokens.advantages[rows],
-        weights=tokens.weights[rows],
-        on_policy=tokens.on_policy[rows],
-        sequence_ids=tokens.sequence_ids[rows],
-        num_sequences=tokens.num_sequences,
-        ref_logprobs=None if tokens.ref_logprobs is None else tokens.ref_logprobs[rows],
+        **{name: value[rows] if isinstance(value, Tensor) else value for name, value in values.items()}
     )

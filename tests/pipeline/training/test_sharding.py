@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,8 @@ from tests.pipeline.tiny_model import (
     make_tokenizer,
     parts_of,
 )
-from tests.pipeline.training.builders import ADVANTAGES, LENGTHS, PADDED, relative_error
-from tests.pipeline.two_ranks import TwoRanks, two_ranks
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoRanks]:
-    with two_ranks(tmp_path_factory.mktemp("ranks")) as started:
-        yield started
+from tests.pipeline.training.builders import ADVANTAGES, LENGTHS, PADDED, gradients, relative_error, weights
+from tests.pipeline.two_ranks import TwoRanks
 
 
 def groups() -> TrainBatch:
@@ -46,22 +40,12 @@ def groups() -> TrainBatch:
     return replace(batch, samples=tuple(samples))
 
 
-def gradients(
-    ranks: Ranks, config: Config, folder: Path, batch: TrainBatch
-) -> tuple[float, dict[str, Tensor]]:
-    return Trainer(config, folder, ranks=ranks).gradients(batch)
-
-
 def three_steps(
     ranks: Ranks, config: Config, folder: Path, batches: Sequence[TrainBatch]
 ) -> tuple[list[dict[str, float]], dict[str, Tensor]]:
     trainer = Trainer(config, folder, ranks=ranks)
     metrics = [dict(trainer.step(batch).metrics) for batch in batches]
     return metrics, weights(trainer)
-
-
-def weights(trainer: Trainer) -> dict[str, Tensor]:
-    return {name: weight.detach().clone() for name, weight in trainer.named_weights()}
 
 
 def assert_close(
@@ -113,12 +97,6 @@ def test_two_ranks_have_the_gradient_of_one(
         assert relative_error(ours, expected) <= 1e-5
 
 
-def gradients_of_parts(
-    ranks: Ranks, config: Config, folder: Path, parts: Sequence[TrainBatch]
-) -> tuple[float, dict[str, Tensor]]:
-    return Trainer(config, folder, ranks=ranks).gradients(*parts)
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -133,7 +111,7 @@ def test_two_ranks_have_the_gradient_of_one_part_by_part(
 ) -> None:
     config, batch = make_config(**settings), groups()
     loss, expected = gradients(Ranks(), config, folder, batch)
-    for ours_loss, ours in pair.run(gradients_of_parts, config, folder, parts_of(batch, (4, 1, 3))):
+    for ours_loss, ours in pair.run(gradients, config, folder, *parts_of(batch, (4, 1, 3))):
         assert ours_loss == pytest.approx(loss, abs=1e-5)
         assert relative_error(ours, expected) <= 1e-5
 

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from configs.schema import Config
 from pipeline.messages import TrainBatch
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_groups, parts_of
-from tests.pipeline.training.builders import PADDED, FaultyAllocator, relative_error
+from tests.pipeline.training.builders import PADDED, FaultyAllocator, relative_error, weights
 
 # Four groups of four; the third is without signal.
 GROUPS = make_groups((7, 3, 4, 5), [[3, 9, 1, 6], [5, 2, 8, 4], [4, 4, 6, 2], [1, 1, 12, 7]])
@@ -101,10 +100,6 @@ def test_bf16_parts_are_as_near_to_fp32_as_the_whole(folder: Path) -> None:
     whole_error = relative_error(trainer.gradients(WHOLE)[1], exact)
     ours = trainer.gradients(*parts_of(WHOLE, (4, 4, 4, 4)))[1]
     assert relative_error(ours, exact) < 1.5 * whole_error
-
-
-def weights(trainer: Trainer) -> dict[str, Tensor]:
-    return {name: weight.detach().clone() for name, weight in trainer.named_weights()}
 
 
 def test_weights_change_after_the_last_part_only_and_then_as_by_the_whole_step(folder: Path) -> None:

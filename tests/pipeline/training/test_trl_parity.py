@@ -72,11 +72,11 @@ def trl_loss_and_gradient(
     batch: TrainBatch,
     *,
     loss_type: str,
-    beta: float = 0.0,
-    level: str = "token",
+    beta: float,
+    level: str,
+    epsilon_high: float,
+    mode: str,
     delta: float | None = None,
-    epsilon_high: float = 0.28,
-    mode: str = "none",
 ) -> tuple[float, dict[str, Tensor]]:
     """Accumulate TRL's loss over ACCUMULATION micro-batches, as its training step does."""
     trainer.loss_type, trainer.beta, trainer.epsilon_high = loss_type, beta, epsilon_high
@@ -144,15 +144,25 @@ def trl_inputs(
 
 
 def assert_equals_trl(
-    folders: tuple[Path, Path], batch: TrainBatch, expected: tuple[float, dict[str, Tensor]], **grpo: Any
+    folders: tuple[Path, Path],
+    trainer: CpuGRPOTrainer,
+    batch: TrainBatch,
+    *,
+    epsilon_high: float = 0.28,
+    mode: str = "none",
+    level: str = "token",
+    **grpo: Any,
 ) -> None:
     policy, reference = folders
+    expected_loss, expected_gradients = trl_loss_and_gradient(
+        trainer, batch, epsilon_high=epsilon_high, mode=mode, level=level, **grpo
+    )
+    settings = {"importance_sampling_mode": mode, "importance_sampling_level": level, **grpo}
     config = make_config(
-        grpo={"epsilon_high": 0.28, "importance_sampling_cap": CAP, **grpo},
+        grpo={"epsilon_high": epsilon_high, "importance_sampling_cap": CAP, **settings},
         generation={"temperature": TEMPERATURE},
     )
     loss, gradients = Trainer(config, policy, reference_path=reference).gradients(batch)
-    expected_loss, expected_gradients = expected
     assert loss == pytest.approx(expected_loss, abs=1e-5)
     assert gradients.keys() == expected_gradients.keys()
     assert max(float(value.abs().max()) for value in expected_gradients.values()) > 1e-3
@@ -175,25 +185,13 @@ def test_loss_and_gradient_equal_trl(
     delta: float | None,
 ) -> None:
     batch = make_samples(LENGTHS, ADVANTAGES)
-    expected = trl_loss_and_gradient(
-        trl_trainer, batch, loss_type=loss_type, beta=beta, level=level, delta=delta
-    )
-    assert_equals_trl(
-        folders,
-        batch,
-        expected,
-        loss_type=loss_type,
-        beta=beta,
-        importance_sampling_level=level,
-        delta=delta,
-    )
+    assert_equals_trl(folders, trl_trainer, batch, loss_type=loss_type, beta=beta, level=level, delta=delta)
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 def test_cispo_equals_trl(folders: tuple[Path, Path], trl_trainer: CpuGRPOTrainer, beta: float) -> None:
     batch = make_samples(LENGTHS, ADVANTAGES)
-    expected = trl_loss_and_gradient(trl_trainer, batch, loss_type="cispo", beta=beta, epsilon_high=1.5)
-    assert_equals_trl(folders, batch, expected, loss_type="cispo", beta=beta, epsilon_high=1.5)
+    assert_equals_trl(folders, trl_trainer, batch, loss_type="cispo", beta=beta, epsilon_high=1.5)
 
 
 MODES = ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
@@ -216,19 +214,15 @@ def test_importance_correction_equals_trl(
     beta: float,
 ) -> None:
     batch = samples_near_the_policy(folders[0])
-    high = 1.5 if loss_type == "cispo" else 0.28
-    expected = trl_loss_and_gradient(
-        trl_trainer, batch, loss_type=loss_type, beta=beta, level=level, epsilon_high=high, mode=mode
-    )
     assert_equals_trl(
         folders,
+        trl_trainer,
         batch,
-        expected,
         loss_type=loss_type,
         beta=beta,
-        importance_sampling_level=level,
-        importance_sampling_mode=mode,
-        epsilon_high=high,
+        level=level,
+        epsilon_high=1.5 if loss_type == "cispo" else 0.28,
+        mode=mode,
     )
 
 
