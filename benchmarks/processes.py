@@ -230,7 +230,7 @@ def _read(pid: int) -> Process | None:
 
 
 class Worker:
-    """A LocalProcess that is asked one thing at a time and measured alone; ``name`` is what errors call it."""
+    """A LocalProcess that is asked one thing at a time; ``name`` is what errors call it."""
 
     def __init__(
         self, name: str, target: str, *arguments: object, environment: Mapping[str, str] | None = None
