@@ -182,7 +182,8 @@ def logprobs_to_probabilities_(
     """
     num, size = logits.shape
     assert targets.shape == (num,)
-    block = min(num, _CPU_ROWS if logits.device.type == "cpu" else _CUDA_ROWS)
+    # No rows come to a rank that is idle in a part of a step.
+    block = min(max(num, 1), _CPU_ROWS if logits.device.type == "cpu" else _CUDA_ROWS)
     scores_buffer = torch.empty(block, size, dtype=torch.float32, device=logits.device)
     probabilities_buffer = torch.empty_like(scores_buffer)
     logprobs = torch.empty(num, dtype=torch.float32, device=logits.device)

@@ -201,6 +201,12 @@ def test_log_probabilities_and_their_gradient_equal_log_softmax(temperature: flo
     torch.testing.assert_close(gradient, expected_gradient, atol=1e-6, rtol=1e-5)
 
 
+def test_no_rows_have_no_logprobs() -> None:
+    """As on a rank that is idle in a part of a step, which must go on to the next one with the others."""
+    logprobs, entropy = logprobs_to_probabilities_(torch.empty(0, 5), torch.empty(0, dtype=torch.long))
+    assert logprobs.shape == entropy.shape == (0,)
+
+
 def test_improbable_tokens_keep_their_log_probability() -> None:
     logits = torch.tensor([[200.0, 0.0, -300.0], [-1000.0, 0.0, 0.0]])
     logprobs, _ = logprobs_to_probabilities_(logits, torch.tensor([2, 0]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -279,6 +279,7 @@ def simple_tokens(
 
 def cut(tokens: LossTokens, rows: slice) -> LossTokens:
     values = {field.name: getattr(tokens, field.name) for field in fields(tokens)}
-    return LossTokens(
-        **{name: value[rows] if isinstance(value, Tensor) else value for name, value in values.items()}
-    )
+    tensors: dict[str, Any] = {
+        name: value[rows] for name, value in values.items() if isinstance(value, Tensor)
+    }
+    return replace(tokens, **tensors)
