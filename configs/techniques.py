@@ -148,7 +148,7 @@ TECHNIQUES: Final = (
     ),
     Technique(
         key="shared_prefix",
-        name="shared beginnings",
+        name="shared prefix",
         exactness="exact",
         off={"acceleration.shared_prefix": False},
         on={"acceleration.shared_prefix": True},
@@ -253,7 +253,7 @@ TECHNIQUES: Final = (
     ),
     Technique(
         key="skip_ahead",
-        name="solved and hopeless tasks passed over",
+        name="solved and hopeless tasks skipped",
         exactness="corrected",
         off={"acceleration.curriculum.skip_ahead.enabled": False},
         on={"acceleration.curriculum.enabled": True, "acceleration.curriculum.skip_ahead.enabled": True},

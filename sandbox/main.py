@@ -1,7 +1,7 @@
 """The main function of a sandbox process: build the jail from the outside in, then serve.
 
 What the host refuses is left out; the canary finds out what that means. Runs none of the model's
-code. Started by ``worker.py``.
+code.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It never sees a solution, a test or an expected value: those go straight to the children over
 sockets that the owner passes in, so a child inherits nothing worth reading. It decides nothing but
-when a child's time is over. Started by ``worker.py`` through ``launcher.py``; ends when its owner
+when a child's time is over. It ends when its owner
 closes the control socket or dies.
 
 The messages are in ``control.py``. Roles and their descriptors: ``call`` (the candidate's channel),

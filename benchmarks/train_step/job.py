@@ -67,7 +67,7 @@ class StepJob:
 TECHNIQUES: Final = {
     "packing": "token packing",
     "shared": "shared prompt",
-    "prefix": "shared beginnings",
+    "prefix": "shared prefix",
     "skip": "zero-signal skip",
     "bf16": "bf16 copy with fp32 masters",
 }

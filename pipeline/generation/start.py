@@ -106,15 +106,17 @@ async def _start_one(
         if places is None and (is_resident or not uses_ray(config, device)):
             return start_vllm_generator(config, model_path, device, index=index, launched=launched)
         # Imported here: most runs do without Ray.
-        from pipeline.cluster import Courier
+        from pipeline.cluster import ObjectStoreWeights
         from pipeline.generation.node_actor import start_node_generator
 
         if places is not None:
-            options, courier = places.generator_options(index), places.courier
+            options, weights_in_store = places.generator_options(index), places.weights_in_store
         else:
             share = gpu_shares(config, num_gpus(device)).generator if device == "cuda" else 0.0
-            options, courier = {"num_gpus": share}, Courier()
-        return start_node_generator(config, model_path, device, index=index, options=options, courier=courier)
+            options, weights_in_store = {"num_gpus": share}, ObjectStoreWeights()
+        return start_node_generator(
+            config, model_path, device, index=index, options=options, weights_in_store=weights_in_store
+        )
 
     async def start(launched: ChildProcess | None = None) -> Engine:
         return await begin(launched)

@@ -4,8 +4,8 @@
 
 A new engine begins with the model's own weights, so it gets the last published ones before it gets a request:
 whoever publishes keeps that file until a later update has been handed over. Requests wait meanwhile; a weight
-update does not, it is loaded when the engine is back. How often is pipeline.host.restarts's matter. Made by
-pipeline.generation.start; to the rest of the pipeline it is a Generator like any other.
+update does not, it is loaded when the engine is back. How often is pipeline.host.restarts's matter. To
+the rest of the pipeline it is a Generator like any other.
 """
 
 from __future__ import annotations

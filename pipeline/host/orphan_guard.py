@@ -7,7 +7,7 @@ their parent, and where orphans go to another one (a desktop session, a containe
 others report the end of their node for minutes to a server that is gone too. So each run has a mark in its
 environment, which its processes inherit, and this guard, which waits for the end of the driver. A process
 that gives itself a title writes it over the mark, as Ray's do: so the guard gets to know the family while it
-lives. It runs on the standard library alone. Started by pipeline.run.early_start.
+lives. It runs on the standard library alone.
 """
 
 from __future__ import annotations
