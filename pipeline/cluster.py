@@ -108,14 +108,14 @@ def running_ray(address: str | None = None) -> Iterator[None]:
 
 
 class ClusterPlaces:
-    """The reserved places of one run, as options for Ray's actors; ``weights_in_store`` takes weights to them."""
+    """The reserved places of one run, as options for Ray's actors; ``store`` takes weights to them."""
 
     def __init__(self, group: PlacementGroup, config: Config, device: str) -> None:
         self._group = group
         self._num_ranks = config.runtime.trainer_ranks
         self._is_gpu = device == "cuda"
         self._generator_gpus = config.generation.tensor_parallel_size
-        self.weights_in_store = ObjectStoreWeights()
+        self.store = ObjectStoreWeights()
 
     def rank_options(self, rank: int) -> dict[str, Any]:
         """For trainer rank ``rank``, which has a GPU to itself."""

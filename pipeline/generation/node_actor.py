@@ -121,10 +121,10 @@ class NodeActor:
 class NodeEnd:
     """See pipeline.generation.client.EngineEnd. Weights travel with an update to another node."""
 
-    def __init__(self, actor: RayProcess, arrival: Arrival, weights_in_store: ObjectStoreWeights) -> None:
+    def __init__(self, actor: RayProcess, arrival: Arrival, store: ObjectStoreWeights) -> None:
         self.pid = arrival.pid
         self._actor = actor
-        self._weights_in_store = weights_in_store
+        self._store = store
         self._is_here = arrival.node_id == ray.get_runtime_context().get_node_id()
 
     async def call(self, method: str, *arguments: Any) -> Any:
@@ -150,7 +150,7 @@ class NodeEnd:
     async def _files(self, update: WeightUpdate) -> Any:
         if self._is_here or update.kind == "offer":
             return None
-        return await asyncio.to_thread(self._weights_in_store.reference, update)
+        return await asyncio.to_thread(self._store.reference, update)
 
 
 async def start_node_generator(
@@ -160,9 +160,9 @@ async def start_node_generator(
     *,
     index: int,
     options: Mapping[str, Any],
-    weights_in_store: ObjectStoreWeights,
+    store: ObjectStoreWeights,
 ) -> VllmGenerator:
-    """Generator ``index`` in the place that Ray's ``options`` give; ``weights_in_store`` takes weights there.
+    """Generator ``index`` in the place that Ray's ``options`` give; ``store`` takes weights there.
 
     Raises GeneratorError when it is not up within ``runtime.startup_timeout_s``, or fails.
     """
@@ -184,7 +184,7 @@ async def start_node_generator(
         actor.kill()
         raise
     name = f"generator {index} on node {arrival.address}"
-    return VllmGenerator(NodeEnd(actor, arrival, weights_in_store), config, name=name)
+    return VllmGenerator(NodeEnd(actor, arrival, store), config, name=name)
 
 
 def _end(error: GeneratorLostError) -> None:

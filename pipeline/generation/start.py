@@ -110,13 +110,11 @@ async def _start_one(
         from pipeline.generation.node_actor import start_node_generator
 
         if places is not None:
-            options, weights_in_store = places.generator_options(index), places.weights_in_store
+            options, store = places.generator_options(index), places.store
         else:
             share = gpu_shares(config, num_gpus(device)).generator if device == "cuda" else 0.0
-            options, weights_in_store = {"num_gpus": share}, ObjectStoreWeights()
-        return start_node_generator(
-            config, model_path, device, index=index, options=options, weights_in_store=weights_in_store
-        )
+            options, store = {"num_gpus": share}, ObjectStoreWeights()
+        return start_node_generator(config, model_path, device, index=index, options=options, store=store)
 
     async def start(launched: ChildProcess | None = None) -> Engine:
         return await begin(launched)
