@@ -17,11 +17,10 @@ from configs.finished import load_finished
 from configs.load import render
 from configs.schema import Config
 from pipeline.host.files import read_object, write_text_atomically
+from pipeline.models.packaged import BUILT_IN
 from pipeline.record.run_folder import BASELINE_MARK
 
 CARD = "README.md"
-# The hub's name of the built-in model, and its licence; of others the user knows better.
-_BUILT_IN = {"smollm2-135m-instruct": ("HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0")}
 _TAGS = ["code", "grpo", "reinforcement-learning", "code-grpo"]
 _SHOWN_SETTINGS = (
     "training.max_steps",
@@ -74,7 +73,9 @@ def write_card(folder: Path, model: TrainedModel) -> Path:
 def make_card(model: TrainedModel) -> ModelCard:
     """The card, with the metadata that the hub shows beside it."""
     config = model.config
-    base, licence = _BUILT_IN.get(config.model.name, (config.model.name, None))
+    base, licence = config.model.name, None
+    if (built_in := BUILT_IN.get(base)) is not None:
+        base, licence = built_in.original, built_in.licence
     is_hub_name = base.count("/") == 1 and not Path(base).expanduser().exists()
     data = ModelCardData(
         language="en",

