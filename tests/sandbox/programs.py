@@ -14,6 +14,8 @@ NUM_WORKERS = 2
 # Generous: the machine that runs this may be busy with anything.
 GENEROUS = Limits(cpu_s=60.0, wall_s=120.0, wall_cap_s=300.0)
 
+# An interpreter's busy loop, which ends with the thread that started it, should that be killed.
+ENDLESS = "import ctypes; ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)\nwhile True: pass"
 # Bodies of a function, each line without its indentation.
 CHEATS = {
     "exit": ["raise SystemExit(0)"],

@@ -20,6 +20,7 @@ import pytest
 
 from sandbox.pool import SandboxPool
 from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Limits, Outcome, StdioTest
+from tests.sandbox.programs import ENDLESS
 
 _ROOT = Path(__file__).parents[2]
 _ROOMY = Limits(cpu_s=20.0, wall_s=120.0, wall_cap_s=240.0)
@@ -267,7 +268,7 @@ def _one_busy_core(num_loops: int) -> Iterator[None]:
     loops: list[subprocess.Popen[bytes]] = []
     try:
         # Sessions of their own, as each zygote has: the scheduler may share time between sessions first.
-        command = [sys.executable, "-S", "-c", "while True: pass"]
+        command = [sys.executable, "-S", "-c", ENDLESS]
         loops += [subprocess.Popen(command, start_new_session=True) for _ in range(num_loops)]
         yield
     finally:

@@ -14,6 +14,7 @@ from sandbox.pool import SandboxPool
 from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome
 from tests.sandbox.programs import (
     CHEATS,
+    ENDLESS,
     GENEROUS,
     NUM_WORKERS,
     call_request,
@@ -59,7 +60,7 @@ def _failures(pool: SandboxPool, requests: dict[str, ExecutionRequest]) -> dict[
 @contextlib.contextmanager
 def _oversubscribed() -> Iterator[None]:
     """Busy loops beside the sandbox, at the same priority, until the end."""
-    command = [sys.executable, "-S", "-c", "while True: pass"]
+    command = [sys.executable, "-S", "-c", ENDLESS]
     busy = [subprocess.Popen(command) for _ in range(_NUM_BUSY)]
     try:
         yield
