@@ -14,6 +14,7 @@ from curriculum.sources import load_tasks
 from curriculum.task import Task
 from rewards.execution import execution_request, has_passed
 from sandbox.pool import SandboxPool
+from tests.curriculum.answers import task_of
 
 _ADD = {
     "task_id": "HumanEval/53",
@@ -40,13 +41,6 @@ def _mbpp(number: int, entry_point: str, solution: str, **fields: object) -> dic
     }
 
 
-def _task(tmp_path: Path, record: dict[str, object]) -> Task:
-    file = tmp_path / "plus.jsonl"
-    file.write_text(json.dumps(record) + "\n", encoding="utf-8")
-    (task,) = load_jsonl(file)
-    return task
-
-
 def _verdict(sandbox: SandboxPool, task: Task, program: str) -> tuple[bool, str]:
     result = sandbox.run(execution_request(task, program, ExecutionConfig()))
     # The first of two tests is that of the original inputs.
@@ -56,7 +50,7 @@ def _verdict(sandbox: SandboxPool, task: Task, program: str) -> tuple[bool, str]
 def test_an_answer_is_compared_with_the_canonical_one_on_original_and_on_added_inputs(
     sandbox: SandboxPool, tmp_path: Path
 ) -> None:
-    task = _task(tmp_path, _ADD)
+    task = task_of(tmp_path, _ADD)
     assert (task.source, task.entry_point) == ("humaneval", "add")
     assert _verdict(sandbox, task, task.reference) == (True, "2 of 2")
     wrong = "def add(x, y):\n    return x - y\n"
@@ -79,7 +73,7 @@ def test_a_task_of_humaneval_keeps_its_helpers(sandbox: SandboxPool, tmp_path: P
         "plus_input": [[[-6, 11, -6, 1]]],
         "atol": 1e-4,
     }
-    task = _task(tmp_path, record)
+    task = task_of(tmp_path, record)
     assert _verdict(sandbox, task, task.reference)[0]
     # Another zero than the canonical solution's is right as well, what is no zero is not.
     program = "def find_zero(xs):\n    return {}\n"
@@ -106,7 +100,7 @@ def test_a_task_of_humaneval_keeps_its_helpers(sandbox: SandboxPool, tmp_path: P
 def test_floats_are_compared_with_a_tolerance_and_everything_else_exactly(
     sandbox: SandboxPool, tmp_path: Path, solution: str, answer: str, atol: float, is_right: bool
 ) -> None:
-    task = _task(tmp_path, _mbpp(9999, "f", solution, base_input=[[1], [2]], atol=atol))
+    task = task_of(tmp_path, _mbpp(9999, "f", solution, base_input=[[1], [2]], atol=atol))
     assert _verdict(sandbox, task, solution)[0]
     assert _verdict(sandbox, task, answer)[0] is is_right
 
@@ -133,13 +127,13 @@ def test_tasks_with_a_rule_of_their_own_are_judged_by_it(
     wrong: str,
 ) -> None:
     head = f"def {name}({', '.join(['s', 't'][: len(given[0])])}):\n    "
-    task = _task(tmp_path, _mbpp(number, name, f"{head}{solution}\n", base_input=given))
+    task = task_of(tmp_path, _mbpp(number, name, f"{head}{solution}\n", base_input=given))
     for answer, is_right in ((solution, True), (right, True), (wrong, False)):
         assert _verdict(sandbox, task, f"{head}{answer}\n")[0] is is_right
 
 
 def test_a_prompt_that_is_a_docstring_is_asked_in_words(tmp_path: Path) -> None:
-    task = _task(
+    task = task_of(
         tmp_path, _mbpp(19, "test_duplicate", "def test_duplicate(x):\n    return x\n", base_input=[[1]])
     )
     assert task.prompt == "Write a function.\nassert test_duplicate(1) == 1"
@@ -151,7 +145,7 @@ def test_an_entry_point_may_be_called_as_a_part_of_the_test_program_is(
     sandbox: SandboxPool, tmp_path: Path, name: str
 ) -> None:
     solution = f"def {name}(x):\n    return x * 2\n"
-    task = _task(tmp_path, _mbpp(56, name, solution, base_input=[[1], [float("inf")]]))
+    task = task_of(tmp_path, _mbpp(56, name, solution, base_input=[[1], [float("inf")]]))
     assert _verdict(sandbox, task, solution)[0]
     assert not _verdict(sandbox, task, f"def {name}(x):\n    return x * 3\n")[0]
 
@@ -201,13 +195,13 @@ def test_mbpps_inputs_get_the_types_that_json_cannot_hold(
 def test_a_malformed_record_is_named_with_its_line_and_field(
     tmp_path: Path, field: str, value: object, reason: str
 ) -> None:
-    with pytest.raises(ValueError, match=rf"plus.jsonl:1: field '{field}': value .*: {reason}"):
-        _task(tmp_path, {**_ADD, field: value})
+    with pytest.raises(ValueError, match=rf"record.jsonl:1: field '{field}': value .*: {reason}"):
+        task_of(tmp_path, {**_ADD, field: value})
 
 
 def test_arguments_of_another_shape_than_the_tasks_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must hold arguments of Mbpp/722's types"):
-        _task(tmp_path, _mbpp(722, "f", "def f(x):\n    return x\n", base_input=[[3]]))
+        task_of(tmp_path, _mbpp(722, "f", "def f(x):\n    return x\n", base_input=[[3]]))
 
 
 def test_a_packed_file_is_read_and_a_damaged_one_refused(tmp_path: Path) -> None:

@@ -9,18 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from configs.schema import DatasetConfig, ExecutionConfig
-from curriculum.jsonl import load_jsonl
+from configs.schema import DatasetConfig
 from curriculum.packed_tests import unpack_tests
 from curriculum.record import Record
 from curriculum.sources import load_tasks
-from curriculum.task import Task
 from pipeline.models.prompts import prompt_messages
 from rewards.digest import task_digest
-from rewards.execution import execution_request, has_passed
 from rewards.fast import score_fast
 from rewards.lint import Linter
 from sandbox.pool import SandboxPool
+from tests.curriculum.answers import passes, task_of
 
 
 def _test(given: str, wanted: str, kind: str = "stdin") -> dict[str, str]:
@@ -56,46 +54,35 @@ def _pack(value: object) -> str:
     return base64.b64encode(zlib.compress(pickle.dumps(value))).decode()
 
 
-def _task(tmp_path: Path, record: dict[str, str]) -> Task:
-    file = tmp_path / "lcb.jsonl"
-    file.write_text(json.dumps(record) + "\n", encoding="utf-8")
-    (task,) = load_jsonl(file)
-    return task
-
-
-def _passes(sandbox: SandboxPool, task: Task, program: str) -> bool:
-    return has_passed(sandbox.run(execution_request(task, program, ExecutionConfig())))
-
-
 def test_a_program_is_run_once_a_test_with_its_standard_input(sandbox: SandboxPool, tmp_path: Path) -> None:
-    task = _task(tmp_path, _SUM)
+    task = task_of(tmp_path, _SUM)
     assert (task.task_id, task.source, task.difficulty) == ("LiveCodeBench/abc1_a", "livecodebench", 2)
     assert len(task.stdio_tests) == 3
     assert "reads standard input" in prompt_messages(task)[0]["content"]
-    assert _passes(sandbox, task, "input()\nprint(sum(map(int, input().split())))\n")
+    assert passes(sandbox, task, "input()\nprint(sum(map(int, input().split())))\n")
     # A library may be used without being imported, as LiveCodeBench's harness allows.
-    assert _passes(sandbox, task, "n = input()\nprint(reduce(add, map(int, sys.stdin.read().split()), 0))\n")
-    assert _passes(sandbox, task, "input()\nprint('  %.3f\\n' % math.fsum(map(int, input().split())))\n")
-    assert not _passes(sandbox, task, "print(3)\n")
-    assert not _passes(sandbox, task, "input()\nprint('sNaN')\n")
+    assert passes(sandbox, task, "n = input()\nprint(reduce(add, map(int, sys.stdin.read().split()), 0))\n")
+    assert passes(sandbox, task, "input()\nprint('  %.3f\\n' % math.fsum(map(int, input().split())))\n")
+    assert not passes(sandbox, task, "print(3)\n")
+    assert not passes(sandbox, task, "input()\nprint('sNaN')\n")
 
 
 def test_a_whole_program_is_an_answer_to_the_fast_rewards_and_its_tests_are_in_the_cache_key(
     tmp_path: Path,
 ) -> None:
-    task = _task(tmp_path, _SUM)
+    task = task_of(tmp_path, _SUM)
     with Linter() as linter:
         assert score_fast("print(sum(map(int, input().split())))\n", task.entry_point, linter).is_answer
-        method = _task(tmp_path, _TWO_SUM).entry_point
+        method = task_of(tmp_path, _TWO_SUM).entry_point
         assert score_fast("class Solution:\n    pass\n", method, linter).is_answer
         assert not score_fast("def twoSum():\n    pass\n", method, linter).is_answer
-    other = _task(tmp_path, {**_SUM, "public_test_cases": json.dumps([_test("2\n1 2\n", "4\n")])})
+    other = task_of(tmp_path, {**_SUM, "public_test_cases": json.dumps([_test("2\n1 2\n", "4\n")])})
     assert task_digest(task) != task_digest(other)
-    assert task_digest(task) == task_digest(_task(tmp_path, _SUM))
+    assert task_digest(task) == task_digest(task_of(tmp_path, _SUM))
 
 
 def test_a_method_is_called_with_arguments_a_line_each(sandbox: SandboxPool, tmp_path: Path) -> None:
-    task = _task(tmp_path, _TWO_SUM)
+    task = task_of(tmp_path, _TWO_SUM)
     assert (task.entry_point, task.difficulty) == ("Solution.twoSum", 5)
     asked = prompt_messages(task)[0]["content"]
     assert "def twoSum(self" in asked and "the whole class" in asked
@@ -105,16 +92,16 @@ def test_a_method_is_called_with_arguments_a_line_each(sandbox: SandboxPool, tmp
         "        return {}\n"
     )
     found = "next({} for i, j in pairs if nums[i] + nums[j] == target)"
-    assert _passes(sandbox, task, program.format(found.format("[i, j]")))
-    assert _passes(sandbox, task, program.format(found.format("(i, j)")))
-    assert not _passes(sandbox, task, program.format(found.format("[j, i]")))
-    assert not _passes(sandbox, task, "def twoSum(nums, target):\n    return [0, 1]\n")
+    assert passes(sandbox, task, program.format(found.format("[i, j]")))
+    assert passes(sandbox, task, program.format(found.format("(i, j)")))
+    assert not passes(sandbox, task, program.format(found.format("[j, i]")))
+    assert not passes(sandbox, task, "def twoSum(nums, target):\n    return [0, 1]\n")
 
 
 def test_hidden_tests_that_are_packed_are_unpacked(tmp_path: Path) -> None:
     hidden = [_test(f"1\n{number}\n", f"{number}\n") for number in range(500)]
     packed = {**_SUM, "private_test_cases": _pack(json.dumps(hidden))}
-    task = _task(tmp_path, packed)
+    task = task_of(tmp_path, packed)
     assert [test.stdin for test in task.stdio_tests] == ["2\n1 2\n", *(test["input"] for test in hidden)]
 
 
@@ -131,8 +118,8 @@ class _Runs:
 def test_a_pickle_that_would_run_code_is_refused_and_runs_nothing(tmp_path: Path) -> None:
     file = tmp_path / "ran"
     packed = {**_SUM, "private_test_cases": _pack(_Runs(file))}
-    with pytest.raises(ValueError, match=r"lcb.jsonl:1: field 'private_test_cases'.*which is no text"):
-        _task(tmp_path, packed)
+    with pytest.raises(ValueError, match=r"record.jsonl:1: field 'private_test_cases'.*which is no text"):
+        task_of(tmp_path, packed)
     assert not file.exists()
     # The data was dangerous indeed.
     pickle.loads(zlib.decompress(base64.b64decode(packed["private_test_cases"])))
@@ -185,13 +172,13 @@ def test_a_pack_that_grows_beyond_all_bounds_is_refused() -> None:
 def test_a_malformed_record_is_named_with_its_line_and_field(
     tmp_path: Path, base: dict[str, str], field: str, value: str, reason: str
 ) -> None:
-    with pytest.raises(ValueError, match=rf"lcb.jsonl:1: field '{field}': value .*{reason}"):
-        _task(tmp_path, {**base, field: value})
+    with pytest.raises(ValueError, match=rf"record.jsonl:1: field '{field}': value .*{reason}"):
+        task_of(tmp_path, {**base, field: value})
 
 
 def test_a_record_without_any_test_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there must be at least one test"):
-        _task(tmp_path, {**_SUM, "public_test_cases": "[]", "private_test_cases": "[]"})
+        task_of(tmp_path, {**_SUM, "public_test_cases": "[]", "private_test_cases": "[]"})
 
 
 def test_training_on_it_is_refused_unless_it_is_allowed_by_name(tmp_path: Path) -> None:

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from configs.schema import DatasetConfig, ExecutionConfig
+from configs.schema import DatasetConfig
 from curriculum.codeio import load_codeio
 from curriculum.difficulty import parse_quietly
 from curriculum.hub import load_hub
 from curriculum.humaneval import load_humaneval
 from curriculum.sources import load_named_tasks, load_tasks
 from curriculum.task import Task
-from rewards.execution import execution_request, has_passed
 from sandbox.pool import SandboxPool
+from tests.curriculum.answers import passes
 
 _BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[3] / "shared" / "data" / "mbpp.jsonl"
 _MBPP = Path(os.environ.get("CODE_GRPO_MBPP", _BESIDE_THE_CHECKOUT))
@@ -24,14 +24,10 @@ _MBPP = Path(os.environ.get("CODE_GRPO_MBPP", _BESIDE_THE_CHECKOUT))
 _MBPP_FAILING = {f"MBPP/{i}" for i in (123, 160, 367, 533, 596, 601, 607, 631, 642, 927)}
 
 
-def _passes(pool: SandboxPool, task: Task, program: str) -> bool:
-    return has_passed(pool.run(execution_request(task, program, ExecutionConfig())))
-
-
 def _reference_passes(pool: SandboxPool, task: Task) -> bool:
     """False also for a check program that cannot run at all."""
     try:
-        return _passes(pool, task, task.reference)
+        return passes(pool, task, task.reference)
     except ValueError:
         return False
 
@@ -53,21 +49,19 @@ def test_helpers_in_humaneval_prompts_are_in_the_prelude() -> None:
         assert f"def {helper}(" in tasks[index].prelude
 
 
-def test_references_of_humaneval_pass_in_the_sandbox_and_empty_answers_fail() -> None:
-    with SandboxPool() as pool:
-        for task in load_humaneval()[::16]:
-            assert _passes(pool, task, task.reference), task.task_id
-            assert not _passes(pool, task, f"def {task.entry_point}(*args):\n    pass\n"), task.task_id
+def test_references_of_humaneval_pass_in_the_sandbox_and_empty_answers_fail(sandbox: SandboxPool) -> None:
+    for task in load_humaneval()[::16]:
+        assert passes(sandbox, task, task.reference), task.task_id
+        assert not passes(sandbox, task, f"def {task.entry_point}(*args):\n    pass\n"), task.task_id
 
 
 @pytest.mark.skipif(not _MBPP.is_file(), reason="MBPP's file is not here; set CODE_GRPO_MBPP")
-def test_mbpp_in_humaneval_form_is_read_whole_and_its_references_pass() -> None:
+def test_mbpp_in_humaneval_form_is_read_whole_and_its_references_pass(sandbox: SandboxPool) -> None:
     tasks = load_named_tasks(str(_MBPP))
     assert len(tasks) == 974
     assert {task.source for task in tasks} == {"mbpp"}
     assert sum(bool(task.call_tests) for task in tasks) > 900
-    with SandboxPool() as pool:
-        failed = [task.task_id for task in tasks[::20] if not _reference_passes(pool, task)]
+    failed = [task.task_id for task in tasks[::20] if not _reference_passes(sandbox, task)]
     assert set(failed) <= _MBPP_FAILING
 
 
@@ -82,13 +76,12 @@ def test_codeio_has_hundreds_of_tasks_on_every_level() -> None:
         assert "main_solution(" in task.prompt
 
 
-def test_references_of_codeio_pass_in_the_sandbox_and_constant_answers_fail() -> None:
-    with SandboxPool() as pool:
-        for task in load_codeio()[::60]:
-            assert _passes(pool, task, task.reference), task.task_id
-            for constant in ("None", "0", "True", "[]", "''"):
-                program = f"def main_solution(*args):\n    return {constant}\n"
-                assert not _passes(pool, task, program), (task.task_id, constant)
+def test_references_of_codeio_pass_in_the_sandbox_and_constant_answers_fail(sandbox: SandboxPool) -> None:
+    for task in load_codeio()[::60]:
+        assert passes(sandbox, task, task.reference), task.task_id
+        for constant in ("None", "0", "True", "[]", "''"):
+            program = f"def main_solution(*args):\n    return {constant}\n"
+            assert not passes(sandbox, task, program), (task.task_id, constant)
 
 
 def test_max_samples_takes_the_first_in_the_sources_order() -> None:

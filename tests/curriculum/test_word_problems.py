@@ -8,17 +8,13 @@ from typing import Any
 
 import pytest
 
-from configs.schema import DatasetConfig, ExecutionConfig
+from configs.schema import DatasetConfig
 from curriculum.jsonl import load_jsonl
 from curriculum.sources import load_named_tasks, load_tasks
 from curriculum.task import Task
 from curriculum.word_problems.index import word_problems
-from rewards.execution import execution_request, has_passed
 from sandbox.pool import SandboxPool
-
-
-def _passes(sandbox: SandboxPool, task: Task, program: str) -> bool:
-    return has_passed(sandbox.run(execution_request(task, program, ExecutionConfig())))
+from tests.curriculum.answers import passes
 
 
 def _gsm8k(tmp_path: Path, answer: str) -> Task:
@@ -40,9 +36,9 @@ def test_every_built_in_problem_is_solved_by_its_program() -> None:
 
 def test_in_the_sandbox_the_programs_pass_and_no_other_number_does(sandbox: SandboxPool) -> None:
     for task in word_problems("all")[::24]:
-        assert _passes(sandbox, task, task.reference), task.task_id
+        assert passes(sandbox, task, task.reference), task.task_id
         wrong = re.sub(r"return (.*)", r"return 1 + (\1)", task.reference)
-        assert not _passes(sandbox, task, wrong), task.task_id
+        assert not passes(sandbox, task, wrong), task.task_id
 
 
 def test_the_problems_are_many_and_always_the_same() -> None:
@@ -95,8 +91,8 @@ def test_a_line_of_gsm8k_is_answered_by_a_function_that_returns_the_number(
     task = _gsm8k(tmp_path, answer)
     assert (task.task_id, task.source) == ("gsm8k/2", "gsm8k")
     assert "Write a Python function solution()" in task.prompt
-    assert _passes(sandbox, task, f"def solution():\n    return {right}\n")
-    assert not _passes(sandbox, task, f"def solution():\n    return {wrong}\n")
+    assert passes(sandbox, task, f"def solution():\n    return {right}\n")
+    assert not passes(sandbox, task, f"def solution():\n    return {wrong}\n")
 
 
 @pytest.mark.parametrize("answer", ["72", "#### many", "#### ", "#### 1e5", ""])

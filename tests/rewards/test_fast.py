@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from rewards.complexity import complexity_score
 from rewards.fast import score_fast
 from rewards.lint import Linter, LintError, count_issues_many, lint_score, neutralise_suppressions
 from rewards.syntax import MAX_SOURCE_BYTES, check_syntax
+from tests.processes import none_runs
 
 HONEST = "def f(xs):\n    total = 0\n    for x in xs:\n        total += x\n    return total\n"
 SLOPPY = (
@@ -134,17 +134,7 @@ def test_the_server_dies_with_a_killed_owner() -> None:
     owner.kill()
     owner.wait(timeout=10)
     owner.stdout.close()
-    deadline = time.monotonic() + 10
-    while _is_running(server):
-        assert time.monotonic() < deadline, f"ruff server {server} outlived its owner"
-        time.sleep(0.05)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    assert none_runs([server], 10.0), f"ruff server {server} outlived its owner"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import asyncio
 import math
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from rewards.result import RewardResult, infra_error
 from rewards.scorer import Scorer
 from rewards.worker import StartWorker
 from sandbox.result import CallTest, Outcome
+from tests.processes import descendants, none_runs
 
 TASK = Task(
     task_id="t/add",
@@ -64,29 +64,6 @@ def shared_pool() -> Iterator[RewardPool]:
     pool = make_pool(cache=RewardCacheConfig(enabled=False))
     yield pool
     pool.close()
-
-
-def descendants(pid: int) -> set[int]:
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    found, queue = set(), [pid]
-    while queue:
-        for child in children.get(queue.pop(), []):
-            found.add(child)
-            queue.append(child)
-    return found
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_every_completion_gets_its_own_reward_and_each_program_runs_once(tmp_path: Path) -> None:
@@ -337,10 +314,7 @@ def test_closing_ends_the_workers_and_all_their_processes() -> None:
     family = {worker, *descendants(worker)}
     assert len(family) >= 3  # the worker, its linter, its sandbox
     pool.close()
-    deadline = time.monotonic() + 20
-    while alive := [pid for pid in family if is_running(pid)]:
-        assert time.monotonic() < deadline, f"processes {alive} outlived the pool"
-        time.sleep(0.05)
+    assert none_runs(family, 20.0), f"of {family} some outlived the pool"
 
 
 def test_a_pool_without_workers_is_refused() -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from rewards.type_check import (
     type_score,
 )
 from rewards.type_rules import count_hidden, count_reported, is_blocking, neutralise_type_comments
+from tests.processes import none_runs
 
 ROOT = Path(__file__).parents[2]
 HONEST = "def f(xs: list[int]) -> int:\n    return sum(x * x for x in xs)\n"
@@ -150,10 +150,7 @@ def test_the_server_and_its_worker_die_with_a_killed_owner() -> None:
     owner.kill()
     owner.wait(timeout=10)
     owner.stdout.close()
-    deadline = time.monotonic() + 20
-    while any(map(_is_running, processes)):
-        assert time.monotonic() < deadline, f"of {processes} some outlived their owner"
-        time.sleep(0.05)
+    assert none_runs(processes, 20.0), f"of {processes} some outlived their owner"
 
 
 def test_the_environment_has_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,10 +177,3 @@ def test_neutralising_moves_no_column_and_counts_what_it_takes() -> None:
 def test_the_configuration_names_the_version_and_the_flags(checker: TypeChecker) -> None:
     configuration = type_configuration(checker)
     assert checker.version in configuration and "--disallow-any-expr" in configuration
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from configs.schema import ClusterConfig, ExecutionConfig, RewardsConfig
 from pipeline.cluster import running_ray
 from pipeline.evaluation.scorers import reward_worker_starter
 from rewards.worker import CallCancelledError, StartWorker, WorkerCallError, WorkerLink, WorkerLostError
-from tests.rewards.test_pool import BROKEN_TASK, ENDLESS, TASK, answer, descendants, is_running
+from tests.processes import descendants, is_running, none_runs
+from tests.rewards.test_pool import BROKEN_TASK, ENDLESS, TASK, answer
 
 ROOT = Path(__file__).parents[2]
 SLEEPY = answer("a + b").replace(
@@ -43,13 +43,6 @@ def worker(start_worker: StartWorker) -> Iterator[WorkerLink]:
     link = start_worker(RewardsConfig(), ExecutionConfig())
     yield link
     link.kill()
-
-
-def wait_until_gone(pids: set[int]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while alive := [pid for pid in pids if is_running(pid)]:
-        assert time.monotonic() < deadline, f"processes {alive} are left"
-        time.sleep(0.02)
 
 
 def test_calls_are_answered_in_their_order_from_another_process(worker: WorkerLink) -> None:
@@ -91,7 +84,7 @@ def test_a_worker_that_is_killed_fails_what_it_held_and_leaves_no_process(start_
             one.result(WAIT_S)
     with pytest.raises(WorkerLostError):
         link.call("score", TASK, answer("a + b")).result(WAIT_S)
-    wait_until_gone(family)
+    assert none_runs(family, WAIT_S), f"of {family} some are left"
     link.kill()
     link.kill()
 
@@ -123,4 +116,4 @@ def test_a_local_worker_dies_with_its_owner_even_at_work() -> None:
     family = {pid, *descendants(pid)}
     owner.kill()
     owner.wait()
-    wait_until_gone(family)
+    assert none_runs(family, WAIT_S), f"of {family} some are left"

@@ -20,6 +20,7 @@ import pytest
 
 from sandbox.pool import SandboxPool
 from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Limits, Outcome, StdioTest
+from tests.processes import all_gone, descendants, wait_until
 from tests.sandbox.programs import ENDLESS
 
 _ROOT = Path(__file__).parents[2]
@@ -71,46 +72,15 @@ def _mixture(num_runs: int) -> list[tuple[str, Outcome]]:
     return mixture
 
 
-def _parents() -> dict[int, int]:
-    """Process id to parent's, from /proc; zombies too."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                stat = (entry / "stat").read_text()
-                parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
-    return parents
-
-
-def _below(pid: int, num_generations: int = 100) -> set[int]:
-    """Process ids below ``pid``, at most so many generations deep."""
-    parents = _parents()
-    found: set[int] = set()
-    frontier = {pid}
-    for _ in range(num_generations):
-        frontier = {child for child, parent in parents.items() if parent in frontier}
-        if not frontier:
-            break
-        found |= frontier
-    return found
-
-
 def _children_at_work(pool: SandboxPool) -> list[int]:
     """Process ids of candidates and judges in the order of their start, over all zygotes."""
-    return sorted(pid for launcher in pool.worker_pids for pid in _below(launcher) - _below(launcher, 1))
+    return sorted(
+        pid for launcher in pool.worker_pids for pid in descendants(launcher) - descendants(launcher, 1)
+    )
 
 
 def _resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def _wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def _run_all(pool: SandboxPool, mixture: list[tuple[str, Outcome]]) -> Counter[tuple[str, Outcome, Outcome]]:
@@ -129,24 +99,24 @@ def test_ten_thousand_mixed_runs_give_the_right_verdicts_and_leave_nothing_behin
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    processes_before = _below(os.getpid())
+    processes_before = descendants(os.getpid())
     # No zygote is replaced here, or its growth would not show.
     with SandboxPool(num_workers=2, recycle_after=1_000_000) as pool:
         _run_all(pool, _mixture(300))
-        zygotes = [pid for launcher in pool.worker_pids for pid in _below(launcher, 1)]
-        family = _below(os.getpid())
+        zygotes = [pid for launcher in pool.worker_pids for pid in descendants(launcher, 1)]
+        family = descendants(os.getpid())
         num_fds = len(os.listdir("/proc/self/fd"))
         sizes = {pid: _resident_bytes(pid) for pid in (os.getpid(), *zygotes)}
         counts = _run_all(pool, _mixture(10_000))
         assert {key: number for key, number in counts.items() if key[1] is not key[2]} == {}
         assert sum(counts.values()) == 10_000
-        assert _below(os.getpid()) == family
+        assert descendants(os.getpid()) == family
         assert len(os.listdir("/proc/self/fd")) == num_fds
         assert len(list(tmp_path.iterdir())) <= 2
         for pid, size in sizes.items():
             assert _resident_bytes(pid) - size < 16 * 1024**2
     assert list(tmp_path.iterdir()) == []
-    assert _below(os.getpid()) == processes_before
+    assert descendants(os.getpid()) == processes_before
 
 
 @pytest.mark.slow
@@ -154,23 +124,23 @@ def test_replacing_zygotes_leaves_no_process_descriptor_or_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    processes_before = _below(os.getpid())
+    processes_before = descendants(os.getpid())
     num_fds = len(os.listdir("/proc/self/fd"))
     with SandboxPool(num_workers=2, recycle_after=20) as pool:
         first = set(pool.worker_pids)
         counts = _run_all(pool, _mixture(300))
         assert {key: number for key, number in counts.items() if key[1] is not key[2]} == {}
         assert not first & set(pool.worker_pids)
-        assert len(_below(os.getpid()) - processes_before) == 4
+        assert len(descendants(os.getpid()) - processes_before) == 4
         assert len(list(tmp_path.iterdir())) <= 2
     assert list(tmp_path.iterdir()) == []
-    assert _below(os.getpid()) == processes_before
+    assert descendants(os.getpid()) == processes_before
     assert len(os.listdir("/proc/self/fd")) == num_fds
 
 
 _VICTIMS: dict[str, Callable[[SandboxPool], int]] = {
     "launcher": lambda pool: pool.worker_pids[0],
-    "zygote": lambda pool: min(_below(pool.worker_pids[0], 1)),
+    "zygote": lambda pool: min(descendants(pool.worker_pids[0], 1)),
     # The candidate is started before the judge.
     "candidate": lambda pool: _children_at_work(pool)[0],
     "judge": lambda pool: _children_at_work(pool)[1],
@@ -314,9 +284,9 @@ def test_nothing_outlives_an_owner_that_is_killed_in_the_middle_of_runs() -> Non
         assert owner.stdout is not None
         launchers = [int(word) for word in owner.stdout.readline().split()]
         # Three launchers, three zygotes, four children.
-        assert _wait_until(lambda: len(_below(owner.pid)) == 10)
-        family = _below(owner.pid)
+        assert wait_until(lambda: len(descendants(owner.pid)) == 10)
+        family = descendants(owner.pid)
         assert set(launchers) < family
         owner.kill()
         owner.wait(20)
-        assert _wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in family))
+        assert all_gone(family)

@@ -17,6 +17,7 @@ import pytest
 from sandbox.pool import SandboxPool
 from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Limits, Outcome
 from sandbox.worker import Worker
+from tests.processes import all_gone, descendants
 
 _LIMITS = Limits(cpu_s=10.0, wall_s=60.0)
 _CHECK = "def check(candidate):\n    assert candidate(1) == 2\n"
@@ -33,33 +34,6 @@ def _check(pool: SandboxPool, solution: str, check: str = _CHECK, prelude: str =
             solution=solution, entry_point="f", check_source=check, prelude=prelude, limits=_LIMITS
         )
     )
-
-
-def _descendants(pid: int) -> set[int]:
-    """Process ids below ``pid``, from the parents in /proc."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
-    found: set[int] = set()
-    frontier = {pid}
-    while frontier:
-        frontier = {child for child, parent in parents.items() if parent in frontier}
-        found |= frontier
-    return found
-
-
-def _all_end(pids: set[int], timeout_s: float = 20.0) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_partial_credit_goes_on_after_wrong_values_and_exceptions(pool: SandboxPool) -> None:
@@ -218,14 +192,14 @@ def test_close_leaves_no_process_descriptor_or_file(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     num_fds = len(os.listdir("/proc/self/fd"))
     pool = SandboxPool(num_workers=2)
-    children = set().union(*(_descendants(pid) | {pid} for pid in pool.worker_pids))
+    children = set().union(*(descendants(pid) | {pid} for pid in pool.worker_pids))
     # Nothing to be found of those that can write nothing, even if their owner is killed.
     assert len(children) >= 4 and list(tmp_path.iterdir()) == []
     os.kill(pool.worker_pids[0], signal.SIGKILL)
     for index in range(10):
         assert _calls(pool, "def f(x): return x\n", (index, index)).outcome is Outcome.PASS
     pool.close()
-    assert _all_end(children)
+    assert all_gone(children, 20.0)
     assert list(tmp_path.iterdir()) == []
     assert len(os.listdir("/proc/self/fd")) == num_fds
     with pytest.raises(RuntimeError, match="close"):
@@ -242,7 +216,7 @@ def test_a_zygote_dies_with_its_launcher_even_while_the_jail_is_built(delay_s: f
             assert worker.is_alive()
         time.sleep(delay_s)
         os.kill(worker.pid, signal.SIGKILL)
-        assert _all_end(family, timeout_s=5.0)
+        assert all_gone(family, 5.0)
     finally:
         worker.close()
 
@@ -256,7 +230,7 @@ def test_zygotes_die_with_their_owner_even_when_it_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         zygote = int(owner.stdout.readline())
-        family = _descendants(zygote) | {zygote}
+        family = descendants(zygote) | {zygote}
         owner.kill()
         owner.wait(20)
-        assert _all_end(family)
+        assert all_gone(family, 20.0)

@@ -1,0 +1,52 @@
+"""What tests ask of processes that are not theirs: who is below whom, and who has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+
+def descendants(pid: int, num_generations: int = 100) -> set[int]:
+    """Process ids below ``pid``, at most so many generations deep, from the parents in /proc; zombies too."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found: set[int] = set()
+    frontier = {pid}
+    for _ in range(num_generations):
+        frontier = {child for child, parent in parents.items() if parent in frontier}
+        if not frontier:
+            break
+        found |= frontier
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> bool:
+    """Whether the condition held before the time was up."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def all_gone(pids: Iterable[int], timeout_s: float = 30.0) -> bool:
+    """Whether nothing is left of these processes in time, not even a zombie."""
+    return wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), timeout_s)
+
+
+def none_runs(pids: Iterable[int], timeout_s: float = 30.0) -> bool:
+    """Whether these processes end in time; a zombie has ended."""
+    return wait_until(lambda: not any(map(is_running, pids)), timeout_s)
