@@ -16,7 +16,8 @@ from pipeline.generation.vllm_generator import VllmGenerator
 from pipeline.host.restarts import RestartLimit
 from pipeline.messages import GenerationRequest, SamplingSettings, WeightUpdate
 from tests.pipeline.fake_host import COMMAND
-from tests.pipeline.generation.test_host import ROOT, start_message, wait_until_gone
+from tests.pipeline.generation.test_host import ROOT, start_message
+from tests.processes import none_runs
 
 CONFIG = Config.model_validate(
     {"runtime": {"generation_timeout_s": 1.0, "weight_update_timeout_s": 1.0, "startup_timeout_s": 30.0}}
@@ -85,7 +86,7 @@ def test_a_generator_that_is_stopped_or_killed_is_replaced_and_the_request_compl
         await generator.close()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
-    wait_until_gone(*fleet.pids, *fleet.children)
+    assert none_runs([*fleet.pids, *fleet.children])
 
 
 def test_an_update_that_a_stopped_generator_never_answers_ends_in_a_new_one_with_these_weights(
@@ -104,4 +105,4 @@ def test_an_update_that_a_stopped_generator_never_answers_ends_in_a_new_one_with
         await generator.close()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
-    wait_until_gone(*fleet.pids, *fleet.children)
+    assert none_runs([*fleet.pids, *fleet.children])

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from pipeline.generation.client import EngineClient, Start, launch
 from pipeline.processes.local import ChildProcess
 from pipeline.processes.remote import ProcessGoneError
 from tests.pipeline.fake_host import COMMAND, settings
+from tests.processes import is_running, none_runs
 
 ROOT = Path(__file__).parents[3]
 
@@ -28,21 +28,6 @@ def start_message(path: Path | None = None, model: str = "m", idle_s: float = 30
         socket_path=None if path is None else str(path),
         idle_s=idle_s,
     )
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in ("Z", "X")
-
-
-def wait_until_gone(*pids: int, deadline_s: float = 10.0) -> None:
-    deadline = time.monotonic() + deadline_s
-    while any(map(is_alive, pids)):
-        assert time.monotonic() < deadline, [pid for pid in pids if is_alive(pid)]
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -131,7 +116,7 @@ def test_a_host_that_is_killed_fails_every_call_at_once(host: ChildProcess) -> N
         return int(child)
 
     child = asyncio.run(scenario())
-    wait_until_gone(host.pid, child)
+    assert none_runs([host.pid, child])
 
 
 OWNER = """
@@ -158,7 +143,7 @@ def test_host_and_engine_die_with_a_run_that_is_killed(when: str) -> None:
     owner = subprocess.Popen([sys.executable, "-c", OWNER, when], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     pids = [int(word) for word in owner.stdout.readline().split()]
-    assert all(map(is_alive, pids))
+    assert all(map(is_running, pids))
     owner.kill()
     owner.wait()
-    wait_until_gone(*pids)
+    assert none_runs(pids)

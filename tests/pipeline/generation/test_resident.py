@@ -19,7 +19,8 @@ from pipeline.generation import resident
 from pipeline.generation.client import EngineClient, launch
 from pipeline.processes.remote import ProcessGoneError
 from tests.pipeline.fake_host import COMMAND, settings
-from tests.pipeline.generation.test_host import ROOT, is_alive, start_message, wait_until_gone
+from tests.pipeline.generation.test_host import ROOT, start_message
+from tests.processes import is_running, none_runs
 
 
 @pytest.fixture(autouse=True)
@@ -48,12 +49,12 @@ def test_a_second_run_gets_the_same_process_with_its_base_weights() -> None:
         assert client.pid == pid
         assert (await client.call("state"))[0] == 0, "the first run's weights were still there"
         await client.close()
-        assert is_alive(pid)
+        assert is_running(pid)
         assert await resident.stop(0) is None
         return pid, child
 
     pids = asyncio.run(scenario())
-    wait_until_gone(*pids)
+    assert none_runs(pids)
     assert list(resident.runtime_folder().iterdir()) == [], "a socket is left"
 
 
@@ -114,14 +115,14 @@ def test_the_lease_and_what_runs_under_it_end_with_a_run_that_is_killed() -> Non
 
 def test_a_host_without_a_run_ends_itself_after_its_idle_deadline() -> None:
     pids = asyncio.run(keep_one(idle_s=0.3))
-    wait_until_gone(*pids)
+    assert none_runs(pids)
     assert asyncio.run(resident.find(0)) is None
 
 
 def test_a_crashed_host_is_found_to_be_none_and_its_socket_goes() -> None:
     pid, child = asyncio.run(keep_one())
     os.kill(pid, signal.SIGKILL)
-    wait_until_gone(pid, child)
+    assert none_runs([pid, child])
     assert resident.socket_path(0).exists()
     assert asyncio.run(resident.find(0)) is None
     assert not resident.socket_path(0).exists()
@@ -131,7 +132,7 @@ def test_stop_resident_ends_the_idle_one_and_says_so(capsys: pytest.CaptureFixtu
     pid, child = asyncio.run(keep_one())
     assert resident.stop_all() == 0
     assert f"process {pid}) ended" in capsys.readouterr().out
-    wait_until_gone(pid, child)
+    assert none_runs([pid, child])
     assert resident.stop_all() == 0
     assert capsys.readouterr().out == "there is no resident engine\n"
 

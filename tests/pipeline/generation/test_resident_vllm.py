@@ -18,8 +18,8 @@ from pipeline.messages import Completion, GenerationRequest, SamplingSettings, W
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.weights.files import write_weights
-from tests.pipeline.generation.test_host import wait_until_gone
 from tests.pipeline.generation.test_vllm_engine import forward_logprobs, shaken
+from tests.processes import none_runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -76,7 +76,7 @@ def test_the_next_run_draws_from_the_base_weights(
     assert worst_error(trained, third) < 1e-3
     assert worst_error(base, third) > 0.01
     assert asyncio.run(resident.stop(0)) is None
-    wait_until_gone(first_pid)
+    assert none_runs([first_pid])
     left = [path for path in Path("/proc").glob("[0-9]*/environ") if _holds(path, str(tmp_path))]
     assert left == [], f"processes of the engine are left: {left}"
     assert "--stop-resident" in capsys.readouterr().err

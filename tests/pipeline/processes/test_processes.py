@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from pipeline.processes.remote import (
     Remote,
 )
 from pipeline.processes.wire import Answer, Call, Cancelled, Done
+from tests.processes import is_running, none_runs
 
 ROOT = Path(__file__).parents[3]
 WORKER = "tests.pipeline.processes.subject:Worker"
@@ -59,21 +59,6 @@ def async_worker(start: Start) -> Iterator[Remote]:
     remote = start(ASYNC_WORKER)
     yield remote
     remote.kill()
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in ("Z", "X")
-
-
-def wait_until_gone(pid: int) -> None:
-    deadline = time.monotonic() + 20.0
-    while is_alive(pid):
-        assert time.monotonic() < deadline, f"process {pid} is left"
-        time.sleep(0.02)
 
 
 def test_plain_methods_run_one_after_another_in_another_process(worker: Remote) -> None:
@@ -179,7 +164,7 @@ def test_a_process_that_is_killed_fails_what_it_held_at_once(start: Start) -> No
 
     async def read() -> None:
         async for _ in remote.stream("count", 100_000, 0.01):
-            if is_alive(pid):
+            if is_running(pid):
                 os.kill(pid, signal.SIGKILL)
 
     with pytest.raises(ProcessGoneError, match="of memory available"):
@@ -187,7 +172,7 @@ def test_a_process_that_is_killed_fails_what_it_held_at_once(start: Start) -> No
     for call in (*held, remote.call("pid")):
         with pytest.raises(ProcessGoneError):
             call.result(WAIT_S)
-    wait_until_gone(pid)
+    assert none_runs([pid])
 
 
 def test_kill_ends_a_process_that_is_stopped(start: Start) -> None:
@@ -198,7 +183,7 @@ def test_kill_ends_a_process_that_is_stopped(start: Start) -> None:
     remote.kill()
     with pytest.raises(ProcessGoneError):
         held.result(WAIT_S)
-    wait_until_gone(pid)
+    assert none_runs([pid])
     remote.kill()
 
 
@@ -244,7 +229,7 @@ def test_a_process_dies_with_its_owner_even_at_work() -> None:
     pid = int(owner.stdout.readline())
     owner.kill()
     owner.wait()
-    wait_until_gone(pid)
+    assert none_runs([pid])
 
 
 def test_without_a_ray_end_no_ray_is_imported() -> None:
