@@ -16,10 +16,14 @@ measurement, not the run.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import sys
+from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +32,7 @@ from pydantic import TypeAdapter
 from configs.schema import Config, GenerationConfig
 from curriculum.sources import load_named_tasks
 from curriculum.task import Task
+from pipeline.errors import StageError
 from pipeline.evaluation.evaluate import (
     EvaluationPace,
     EvaluationReport,
@@ -35,28 +40,18 @@ from pipeline.evaluation.evaluate import (
     evaluate_tasks,
     task_deadline_s,
 )
-from pipeline.evaluation.forms import chat_form
+from pipeline.evaluation.forms import AnswerForm, chat_form
+from pipeline.evaluation.journal import EvaluationJournal
 from pipeline.generation.generator import Generator
-from pipeline.host.spans import Stopwatch
+from pipeline.host.spans import EVALUATION, Stopwatch
 from pipeline.models.prompts import encode_prompt, evaluation_sampling
 from pipeline.record.progress import Progress
-from pipeline.record.run_folder import RunFolder
+from pipeline.record.run_folder import Context, RunFolder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from pipeline.models.prompts import PromptTokenizer
-
-import asyncio
-from collections import deque
-from contextlib import closing
-from functools import partial
-
-from pipeline.errors import StageError
-from pipeline.evaluation.forms import AnswerForm
-from pipeline.evaluation.journal import EvaluationJournal
-from pipeline.host.spans import EVALUATION
-from pipeline.record.run_folder import Context
 
 _MAX_SAID = 300
 

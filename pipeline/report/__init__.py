@@ -2,8 +2,8 @@
 
     python -m pipeline report runs/NAME
 
-reader reads the run folder, examples and samples choose what is shown of the rollouts, stages says who waited
-for whom, trace exports the same for Perfetto, page puts it all into the template. The assets are the page's
-own script and style, and uPlot (MIT, see assets/uplot.LICENSE). Changes nothing in the run folder but
-report.html and trace.json.
+reader reads the run folder, samples chooses what is shown of the rollouts, waits says who waited for whom,
+trace exports the same for Perfetto, page puts it all into the template. The assets are the page's own script
+and style, and uPlot (MIT, see assets/uplot.LICENSE). Changes nothing in the run folder but report.html and
+trace.json.
 """

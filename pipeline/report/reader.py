@@ -1,7 +1,6 @@
 """Reads a run folder for the report: steps, spans, tasks, rollouts, evaluations, settings.
 
-Opens run.db read-only and beside the run that writes it; reads schema version 2 as well, which has neither
-tasks nor spans. Draws nothing.
+Opens run.db read-only and beside the run that writes it. Draws nothing.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ class RunReader:
         ]
 
     def spans(self, after: int = 0) -> list[SpanRow]:
-        """Spans with an id above ``after``, in the order of their ends; none from schema version 2.
+        """Spans with an id above ``after``, in the order of their ends.
 
         At most the last MAX_SPANS: a page with more is slow on a small machine.
         """
