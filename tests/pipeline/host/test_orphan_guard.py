@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from pipeline.host.orphan_guard import MARK, Family, guarded
-from tests.pipeline.generation.test_host import ROOT, is_alive, wait_until_gone
+from tests.processes import is_running, none_runs
 
 DRIVER = """
 import os, subprocess, sys, time
@@ -33,12 +33,12 @@ def test_processes_of_a_killed_driver_are_ended() -> None:
     driver = subprocess.Popen([sys.executable, "-c", DRIVER], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert driver.stdout is not None
     before, child, grandchild, renamed = (int(word) for word in driver.stdout.readline().split())
-    assert is_alive(child) and is_alive(grandchild) and is_alive(renamed)
+    assert is_running(child) and is_running(grandchild) and is_running(renamed)
     driver.kill()
     driver.wait()
     try:
-        wait_until_gone(child, grandchild, renamed)
-        assert is_alive(before), "it was not started under guard"
+        assert none_runs([child, grandchild, renamed])
+        assert is_running(before), "it was not started under guard"
     finally:
         subprocess.run(["kill", str(before)], check=True)
 
@@ -54,7 +54,7 @@ def test_at_the_end_of_the_block_guard_and_mark_are_gone() -> None:
         mark = os.environ[MARK]
         wait_for_mark(sleeper.pid, mark)
         assert Family(mark).look() == [sleeper.pid]
-    assert is_alive(sleeper.pid)
+    assert is_running(sleeper.pid)
     sleeper.kill()
     sleeper.wait()
     wait_until_gone(*(int(pid) for pid in found))
