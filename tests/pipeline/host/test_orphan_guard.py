@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from pipeline.host.orphan_guard import MARK, Family, guarded
+from tests.pipeline.generation.test_host import ROOT
 from tests.processes import is_running, none_runs
 
 DRIVER = """
@@ -57,7 +58,7 @@ def test_at_the_end_of_the_block_guard_and_mark_are_gone() -> None:
     assert is_running(sleeper.pid)
     sleeper.kill()
     sleeper.wait()
-    wait_until_gone(*(int(pid) for pid in found))
+    assert none_runs([int(pid) for pid in found])
 
 
 def test_a_process_that_was_seen_before_it_had_its_mark_is_known_when_it_has() -> None:
