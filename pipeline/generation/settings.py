@@ -1,30 +1,27 @@
-"""What a vLLM engine needs to start: its settings, environment and cores; light, since it comes first.
+"""The environment of an engine's processes; light, since it is set before anything else is imported.
 
-The driver need not import vllm for it, nor an engine's process torch.
+Where compiled kernels of an engine are kept, so that a later start finds them.
+
+An engine with ``generation.enforce_eager`` off compiles the model at its first start, for a minute or more.
+vLLM and torch name what they compile by all that it depends on, so the folder may serve every model and
+version; it is the user's to delete.
+
+What a vLLM engine needs to start; a light module, so that drivers need not import vllm.
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from configs.acceleration_schema import SpeculativeConfig
 from configs.schema import Config
 from pipeline.host.files import cache_root
 from pipeline.host.shares import cpu_threads
 
 # Beside torch's package or in it; wheels differ.
 _OPENMP_PLACES = ("lib", "../torch.libs")
-_COMPILED = {"VLLM_CACHE_ROOT": "vllm", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
-_Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-# Of an adapter that vLLM 0.31 runs beside the weights.
-LARGEST_LORA_RANK = 512
-# A host without a run ends itself after this long.
-IDLE_DEADLINE_S = 1800.0
 
 
 def engine_environment(config: Config, device: str) -> dict[str, str]:
@@ -84,37 +81,31 @@ def _preload() -> str | None:
     return None
 
 
+_FOLDERS = {"VLLM_CACHE_ROOT": "vllm", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
+
+
 def compile_cache() -> dict[str, str]:
-    """The variables that say where compiled kernels are kept; what the user has set for himself stays.
-
-    An engine with ``generation.enforce_eager`` off compiles the model at its first start, for a minute or
-    more. vLLM and torch name what they compile by all that it depends on, so the folder may serve every model
-    and version; it is the user's to delete.
-    """
+    """The variables that say so; what the user has set for himself stays."""
     root = cache_root() / "compiled"
-    return {name: os.environ.get(name, str(root / folder)) for name, folder in _COMPILED.items()}
+    return {name: os.environ.get(name, str(root / folder)) for name, folder in _FOLDERS.items()}
 
 
-def bind_threads(cores: Sequence[int]) -> str:
-    """Bind this thread's OpenMP team, itself included, to one of ``cores`` each; returns why not, or "".
+# Of an adapter that vLLM 0.31 runs beside the weights.
+LARGEST_LORA_RANK = 512
 
-    Threads that meet at a barrier hundreds of times a token lose much where the kernel moves two of them to
-    one core. vLLM binds them by environment variables, which only a fresh interpreter reads; the engine's
-    processes are forked. The team keeps its threads until this thread ends. Needs GNU's OpenMP as the
-    process's first library, see ``_preload``: a second copy would have threads of its own.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationSettings:
+    """How tokens are drafted ahead; the fields are those of ``acceleration.speculative``.
+
+    ``method`` is "history", "ngram" or "draft_model"; ``draft_model`` is a folder, resolved.
     """
-    program = ctypes.CDLL(None)
-    try:
-        parallel, thread_number = program.GOMP_parallel, program.omp_get_thread_num
-    except AttributeError:
-        return "torch's GNU OpenMP was not preloaded"
 
-    def bind(_: object) -> None:
-        os.sched_setaffinity(0, {cores[thread_number()]})
-
-    # What a compiler makes of "#pragma omp parallel".
-    parallel(_Region(bind), None, ctypes.c_uint(len(cores)), ctypes.c_uint(0))
-    return ""
+    method: str
+    num_tokens: int
+    dynamic: bool
+    draft_model: str | None
+    history_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +117,7 @@ class EngineSettings:
     ``on_cpu`` forks the engine's process from the caller's instead of starting an interpreter (its OpenMP
     variables must be set already) and has the model in it too; its threads are bound to ``cores``, one each,
     unless there are none. A trainer that sends weights has to answer within
-    ``weight_timeout_s``. The draft model of ``speculation`` is a folder.
+    ``weight_timeout_s``.
     """
 
     model: str
@@ -144,4 +135,8 @@ class EngineSettings:
     on_cpu: bool = False
     cores: tuple[int, ...] = ()
     weight_timeout_s: float = 120.0
-    speculation: SpeculativeConfig | None = None
+    speculation: SpeculationSettings | None = None
+
+
+# A host without a run ends itself after this long.
+IDLE_DEADLINE_S = 1800.0

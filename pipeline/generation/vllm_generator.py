@@ -12,7 +12,6 @@ import sys
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
-from configs.acceleration_schema import DraftLearningConfig, SpeculativeConfig
 from configs.schema import Config
 from pipeline.errors import StageError
 from pipeline.generation import resident
@@ -22,6 +21,7 @@ from pipeline.generation.settings import (
     IDLE_DEADLINE_S,
     LARGEST_LORA_RANK,
     EngineSettings,
+    SpeculationSettings,
     engine_cores,
     engine_environment,
 )
@@ -238,7 +238,7 @@ def _serves_adapters(config: Config, device: str) -> bool:
     return lora.enabled and device == "cuda" and not lora.load_in_4bit and lora.r <= LARGEST_LORA_RANK
 
 
-def speculation_settings(config: Config) -> SpeculativeConfig | None:
+def speculation_settings(config: Config) -> SpeculationSettings | None:
     """How the engine drafts ahead, with the draft model on disk; None where it does not.
 
     Raises:
@@ -253,5 +253,10 @@ def speculation_settings(config: Config) -> SpeculativeConfig | None:
         from pipeline.models.find import resolve_draft_model
 
         folder = str(resolve_draft_model(config))
-    # How that model is trained is not the engine's matter: a resident one serves runs that differ in it.
-    return speculative.model_copy(update={"draft_model": folder, "draft_learning": DraftLearningConfig()})
+    return SpeculationSettings(
+        method=speculative.method,
+        num_tokens=speculative.num_tokens,
+        dynamic=speculative.dynamic,
+        draft_model=folder,
+        history_bytes=round(speculative.history_mb * 2**20),
+    )
