@@ -26,6 +26,8 @@ class Stages:
 @pytest.fixture
 def stages(monkeypatch: pytest.MonkeyPatch) -> Stages:
     stages = Stages()
+    # First: what it imports is the real one.
+    monkeypatch.setattr("pipeline.run.early_start.launched", nullcontext)
     for module, function in (
         ("run.orchestrator", "run_training"),
         ("run.startup", "run_profile"),
@@ -37,5 +39,4 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> Stages:
         stub = ModuleType(name)
         setattr(stub, function, stages)
         monkeypatch.setitem(sys.modules, name, stub)
-    monkeypatch.setattr("pipeline.run.early_start.launched", nullcontext)
     return stages
