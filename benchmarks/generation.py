@@ -38,6 +38,7 @@ from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
 from pipeline.generation.settings import engine_environment
 from pipeline.host.orphan_guard import guarded
+from pipeline.host.shares import with_precision
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
 
@@ -84,7 +85,7 @@ def contender_config(name: str, given: argparse.Namespace) -> Config:
     acceleration = {key: dict(value) for key, value in _OWN.get(name, _OFF).items()}
     if name == "draft":
         acceleration["speculative"]["draft_model"] = given.draft_model
-    return Config.model_validate(
+    config = Config.model_validate(
         {
             "model": {"name": given.model},
             "generation": {"max_completion_length": given.length},
@@ -92,6 +93,7 @@ def contender_config(name: str, given: argparse.Namespace) -> Config:
             "runtime": {"generator_threads": given.threads},
         }
     )
+    return with_precision(config, "cpu")
 
 
 def contender_environment(name: str, config: Config) -> dict[str, str]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pipeline.host.files import write_text_atomically
+from pipeline.host.shares import processor_field
 
 RESULTS: Final = Path(__file__).parent / "results"
 
@@ -84,12 +85,7 @@ def hardware() -> dict[str, Any]:
 
 def cpu_model() -> str:
     """The processor's name, as the kernel tells it."""
-    names = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        if line.startswith("model name")
-    ]
-    return names[0] if names else platform.processor() or "unknown"
+    return processor_field("model name") or platform.processor() or "unknown"
 
 
 def command_line(name: str) -> str:

@@ -34,7 +34,11 @@ class GenerationConfig(Section):
     enforce_eager: bool = Field(default=True, description="vLLM without torch.compile")
     kv_cache_gb: PositiveFloat = Field(default=1.0, description="KV cache on CPU, in GiB")
     gpu_memory_utilization: PositiveFraction = Field(default=0.4, description="share of the GPU for vLLM")
-    dtype: Literal["bfloat16", "float32", "float16"] = Field(default="bfloat16", description="engine weights")
+    dtype: Literal["auto", "bfloat16", "float32", "float16"] = Field(
+        default="auto",
+        description="engine weights; auto: bfloat16 where there are instructions for it, else float32 on a "
+        "CPU and float16 on a GPU",
+    )
     enable_prefix_caching: bool = Field(default=True, description="share the prompt of a group")
     weight_update_mode: Literal["keep", "drain", "abort"] = Field(
         default="keep",

@@ -176,7 +176,7 @@ TECHNIQUES: Final = (
         on={"training.bf16": True},
         gain="forward and backward in bf16; weights, gradient sums and optimiser stay fp32",
         proof="tests/pipeline/training/test_precision.py::test_gradients_of_the_bf16_copy_are_summed_in_fp32",
-        guard="none: whether a processor has bf16 products is known before; training.bf16=false",
+        guard="off by itself where the processor has no bf16 instructions",
     ),
     Technique(
         key="async_rewards",

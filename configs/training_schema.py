@@ -43,8 +43,10 @@ class TrainingConfig(Section):
     gradient_accumulation_steps: PositiveInt = Field(
         default=4, description="micro-batches per optimiser step"
     )
-    bf16: bool = Field(
-        default=True, description="forward and backward in bf16; the weights and the optimiser stay fp32"
+    bf16: bool | None = Field(
+        default=None,
+        description="forward and backward in bf16; the weights and the optimiser stay fp32; null: where the "
+        "processor or GPU has instructions for bf16, without which it is several times slower than fp32",
     )
     gradient_checkpointing: bool = Field(default=False, description="recompute activations in the backward")
     torch_compile: bool = Field(

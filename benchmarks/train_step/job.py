@@ -107,7 +107,7 @@ def _variants() -> Iterator[Variant]:
     for key, what in TECHNIQUES.items():
         yield Variant(name=f"no-{key}", note=f"all without {what}", settings=_ours(every - {key}))
     for name, note, training in (
-        ("all", "ours, all of them (the default)", {}),
+        ("all", "ours, all of them (the default where the processor has bf16)", {}),
         ("all-compiled", "all + torch.compile", {"torch_compile": True}),
         ("all-checkpointed", "all + gradient checkpointing", {"gradient_checkpointing": True}),
     ):

@@ -40,7 +40,7 @@ from pipeline.evaluation.scorers import SandboxScorer, check_sandbox
 from pipeline.evaluation.summary import print_summary, write_summary
 from pipeline.generation.start import running_generator
 from pipeline.handover.command import finish_run, refuse_push
-from pipeline.host.shares import choose_device
+from pipeline.host.shares import choose_device, with_precision
 from pipeline.host.spans import Stopwatch
 from pipeline.models.check import refuse_damaged_model
 from pipeline.models.find import resolve_model
@@ -72,6 +72,7 @@ def run_baseline(config: Config, verbose: bool) -> int:
     tasks = load_tasks(config.dataset)
     heldout = heldout_tasks(config)
     device = choose_device(config)
+    config = with_precision(config, device)
     load_custom(config.rewards.custom)
     if config.evaluation.every_steps is not None:
         raise ValueError(

@@ -175,8 +175,8 @@ def _gpu(machine: Machine) -> Finding:
         mend = f"hide it (CUDA_VISIBLE_DEVICES), or --set runtime.device=cpu; {_LEAST_CAPABILITY} is needed"
         return failure(subject, f"{said}: compute capability {least}", mend)
     if least < _BF16_CAPABILITY:
-        mend = "--set generation.dtype=float16 --set training.bf16=false"
-        return warning(subject, f"{said}: capability {least} has no bf16", mend)
+        said = f"{said}: capability {least} has no bf16: a run trains in fp32 and generates in float16"
+        return warning(subject, said, "slower; a newer GPU is faster")
     if min(gpu.memory_gib for gpu in machine.gpus) < _GPU_WANTED_GIB:
         mend = "--set training.per_device_train_batch_size=4 --set training.gradient_accumulation_steps=8"
         return warning(subject, f"{said}: little memory for engine and trainer together", mend)
@@ -235,8 +235,8 @@ def _instructions(machine: Machine) -> Finding:
     if "amx_bf16" not in flags and "avx512_bf16" not in flags:
         return warning(
             subject,
-            f"{said}: bf16 has no instructions of its own here and can be slower than fp32",
-            "compare with --set training.bf16=false --set generation.dtype=float32",
+            f"{said}: no instructions for bf16: a run computes in fp32",
+            "slower; a processor with avx512_bf16 or AMX, or a GPU, is faster",
         )
     return ok(subject, said)
 

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from pipeline.host.limits import core_quota, disk, memory, read_text
-from pipeline.host.shares import may_have_gpu
+from pipeline.host.limits import core_quota, disk, memory
+from pipeline.host.shares import may_have_gpu, processor_field
 from pipeline.host.versions import package_version
 from sandbox.advice import missing
 from sandbox.selftest import run_selftest
@@ -119,8 +119,8 @@ def gather(output_folder: Path, *, libraries: Iterable[str] = LIBRARIES) -> Mach
         architecture=platform.machine(),
         python=platform.python_version(),
         kernel=platform.release(),
-        processor=_cpu_field("model name") or platform.processor(),
-        flags=frozenset((_cpu_field("flags") or _cpu_field("Features")).split()),
+        processor=processor_field("model name") or platform.processor(),
+        flags=frozenset((processor_field("flags") or processor_field("Features")).split()),
         num_cores=os.cpu_count() or 1,
         num_allowed=len(os.sched_getaffinity(0)),
         core_quota=core_quota(),
@@ -221,11 +221,3 @@ def _sandbox() -> tuple[str, bool, tuple[str, ...], str]:
     wrong = [run.name for run in found.live_runs if not run.is_right]
     fault = f"wrong verdicts in its live runs: {', '.join(wrong)}" if wrong else ""
     return found.walls.level(), found.is_safe, tuple(wall.name for wall in missing(found.walls)), fault
-
-
-def _cpu_field(name: str) -> str:
-    for line in read_text(Path("/proc/cpuinfo")).splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == name:
-            return value.strip()
-    return ""

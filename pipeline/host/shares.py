@@ -1,15 +1,18 @@
-"""Which device a run works on, and how its cores and GPUs are shared by generation and training."""
+"""Which device a run works on, in which precision, and how generation and training share cores and GPUs."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from configs.schema import Config
 
 # NVIDIA's driver, the same under WSL, AMD's.
 _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/dxg"), Path("/dev/kfd"))
+# Of x86 and of Arm.
+_BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
 def may_have_gpu() -> bool:
@@ -33,6 +36,43 @@ def choose_device(config: Config) -> str:
     if config.runtime.device == "auto":
         return "cuda" if available else "cpu"
     return config.runtime.device
+
+
+def with_precision(config: Config, device: str) -> Config:
+    """``config`` with ``training.bf16`` and ``generation.dtype`` decided, where they are not.
+
+    Emulated bf16 products take four times as long as fp32 ones (torch 2.13, AVX-512 without its bf16 part).
+    On a cluster both are bf16: what the other nodes have is not known here.
+    """
+    has_bf16 = config.cluster.is_joined or _has_bf16(device)
+    changes: dict[str, Any] = {}
+    if config.training.bf16 is None:
+        changes["training"] = config.training.model_copy(update={"bf16": has_bf16})
+    if config.generation.dtype == "auto":
+        without = "float32" if device == "cpu" else "float16"
+        dtype = "bfloat16" if has_bf16 else without
+        changes["generation"] = config.generation.model_copy(update={"dtype": dtype})
+    return config.model_copy(update=changes)
+
+
+def _has_bf16(device: str) -> bool:
+    if device == "cpu":
+        flags = (processor_field("flags") or processor_field("Features")).split()
+        return not _BF16_FLAGS.isdisjoint(flags)
+    # As below.
+    import torch
+
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+
+
+def processor_field(name: str) -> str:
+    """What /proc/cpuinfo says of the first processor's ``name``; empty where it says nothing."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    pairs = (line.partition(":") for line in lines)
+    return next((value.strip() for key, _, value in pairs if key.strip() == name), "")
 
 
 def torch_sees_gpu() -> bool:

@@ -7,7 +7,7 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from pipeline.host.shares import may_have_gpu, torch_sees_gpu
+from pipeline.host.shares import may_have_gpu, processor_field, torch_sees_gpu
 
 _ROOT = Path(__file__).parents[2]
 _TIMEOUT_S = 10.0
@@ -54,10 +54,4 @@ def processor_name() -> str:
         import torch
 
         return torch.cuda.get_device_name(0)
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor()
+    return processor_field("model name") or platform.processor()

@@ -19,7 +19,7 @@ from configs.task_sets import is_on_hub
 from configs.yaml_text import parse_value
 from curriculum.sources import load_tasks
 from pipeline.command_line import USER_ERROR
-from pipeline.host.shares import choose_device, may_have_gpu, torch_sees_gpu
+from pipeline.host.shares import choose_device, may_have_gpu, torch_sees_gpu, with_precision
 from pipeline.planning.memory_estimate import (
     ModelShape,
     ProcessMemory,
@@ -55,6 +55,7 @@ def run_dry(resolved: Resolved, gpu_memory: str | None) -> int:
         machine = Machine(host_bytes=None, gpu_bytes=machine.gpu_bytes)
     shape = find_shape(config.model)
     device = intended_device(config, machine)
+    config = with_precision(config, device)
     print("\n".join([*_head(config, device), _tasks(config)]))
     faults: list[str] = []
     if shape is None:

@@ -32,7 +32,7 @@ from pipeline.generation.start import running_generator
 from pipeline.host import startup
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.restarts import RestartLimit
-from pipeline.host.shares import check_tensor_parallel, choose_device, uses_ray
+from pipeline.host.shares import check_tensor_parallel, choose_device, uses_ray, with_precision
 from pipeline.models.check import refuse_damaged_model
 from pipeline.models.find import resolve_model
 from pipeline.models.prompts import PromptTokenizer
@@ -97,11 +97,12 @@ def prepare(config: Config) -> Job:
         refuse_damaged_model(config.model.name)
         if (draft := config.acceleration.speculative.draft_model) is not None:
             refuse_damaged_model(draft, "acceleration.speculative.draft_model")
+        device = choose_device(config)
         job = Job(
-            config=config,
+            config=with_precision(config, device),
             tasks=load_tasks(config.dataset),
             heldout=heldout_tasks(config),
-            device=choose_device(config),
+            device=device,
         )
         job.check()
     if config.execution.enabled:

@@ -167,7 +167,7 @@ class TrainerRank:
             resolve_draft_model(self._config),
             self._config.acceleration.speculative.draft_learning,
             self._device,
-            bf16=self._config.training.bf16,
+            bf16=bool(self._config.training.bf16),
             trust_remote_code=self._config.model.trust_remote_code,
         )
         return DraftLearner(model, self._dtype)

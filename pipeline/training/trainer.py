@@ -77,8 +77,8 @@ class Trainer:
         use_row_attention(self.model)
         refuse_logit_transforms(self.model)
         self._adapter = adapter_config(self.model, config.model, model_path) if config.lora.enabled else None
-        forward = self._ranks.shard(self.model, bf16=training.bf16)
-        self._weights = MasterWeights(self.model, bf16=training.bf16 and not self._ranks.casts_weights)
+        forward = self._ranks.shard(self.model, bf16=bool(training.bf16))
+        self._weights = MasterWeights(self.model, bf16=bool(training.bf16) and not self._ranks.casts_weights)
         _disable_dropout(self._weights.compute_model)
         self._reference, reference_forward = self._load_reference(model_path, reference_path, forward)
         trial = LayoutTrial.of_run(config, supports_packing=supports_packing(config, self.model))
@@ -121,7 +121,7 @@ class Trainer:
         )
         use_row_attention(reference)
         reference.requires_grad_(False)
-        return reference, self._ranks.shard(reference, bf16=config.training.bf16)
+        return reference, self._ranks.shard(reference, bf16=bool(config.training.bf16))
 
     def _make_backward(self, forward: ForwardFn, reference_forward: ForwardFn) -> LossBackward:
         return LossBackward(

@@ -40,7 +40,7 @@ WRONG_VALUES: list[tuple[Any, ...]] = [
     ("grpo.delta", 1.2, "> 1 + epsilon = 1.2"),
     ("generation.top_p", 1.1, "<= 1"),
     ("generation.temperature", 0, "a number > 0"),
-    ("generation.dtype", "int8", "bfloat16, float32, float16"),
+    ("generation.dtype", "int8", "auto, bfloat16, float32, float16"),
     ("generation.max_prompt_length", 0, "> 0"),
     ("execution.allow_network", True, "the sandbox has no network"),
     ("execution.allow_unsafe", "sometimes", "true or false"),

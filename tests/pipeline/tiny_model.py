@@ -163,7 +163,7 @@ def make_config(**sections: Mapping[str, object]) -> Config:
             "warmup_steps": 0,
         },
         "grpo": {"num_generations": 4},
-        "generation": {"max_completion_length": 16},
+        "generation": {"max_completion_length": 16, "dtype": "float32"},
     }
     for name, values in sections.items():
         merged[name] = {**merged.get(name, {}), **values}

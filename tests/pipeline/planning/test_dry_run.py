@@ -13,6 +13,7 @@ from benchmarks.train_step.job import VARIANTS
 from configs.load import profiles, resolve
 from configs.schema import Config, ModelConfig
 from pipeline.cli import train_accelerated
+from pipeline.host.shares import with_precision
 from pipeline.planning.dry_run import Machine, expected_faults
 from pipeline.planning.memory_estimate import (
     find_shape,
@@ -87,7 +88,7 @@ def test_a_card_that_is_too_small_is_an_error_with_the_settings_to_change(
 
 @pytest.mark.usefixtures("known_models")
 def test_a_host_that_is_too_small_is_an_error() -> None:
-    config = resolve(overrides=["runtime.device=cpu"]).config
+    config = with_precision(resolve(overrides=["runtime.device=cpu"]).config, "cpu")
     shape = find_shape(ModelConfig(name="Qwen/Qwen3-8B"))
     assert shape is not None
     every = processes(config, shape, "cpu")
@@ -99,7 +100,7 @@ def test_a_host_that_is_too_small_is_an_error() -> None:
 
 @pytest.mark.parametrize("address", [None, "local"])
 def test_rays_servers_are_counted_where_a_run_starts_them(address: str | None) -> None:
-    config = Config.model_validate({"cluster": {"address": address}})
+    config = with_precision(Config.model_validate({"cluster": {"address": address}}), "cpu")
     shape = find_shape(ModelConfig())
     assert shape is not None
     names = [process.name for process in processes(config, shape, "cpu")]

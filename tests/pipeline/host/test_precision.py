@@ -1,0 +1,59 @@
+"""Precision that the configuration leaves open: bf16 where the processor has it, what was set stays."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from configs.schema import Config
+from pipeline.host import shares
+from pipeline.host.shares import with_precision
+
+X86, ARM = "fpu avx2 avx512f", "fp asimd"
+
+
+def precision(config: Config, device: str = "cpu") -> tuple[bool | None, str]:
+    found = with_precision(config, device)
+    return found.training.bf16, found.generation.dtype
+
+
+@pytest.mark.parametrize(
+    ("field", "flags", "has_bf16"),
+    [
+        ("flags", X86, False),
+        ("flags", f"{X86} avx512_bf16", True),
+        ("flags", f"{X86} amx_bf16 amx_tile", True),
+        ("Features", ARM, False),
+        ("Features", f"{ARM} bf16", True),
+        ("flags", "", False),
+    ],
+)
+def test_a_cpu_without_bf16_instructions_computes_in_fp32(
+    field: str, flags: str, has_bf16: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "processor_field", lambda name: flags if name == field else "")
+    assert precision(Config()) == ((True, "bfloat16") if has_bf16 else (False, "float32"))
+
+
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_a_gpu_without_bf16_trains_in_fp32_and_generates_in_float16(
+    has_bf16: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_supported(including_emulation: bool = True) -> bool:
+        assert not including_emulation
+        return has_bf16
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_supported)
+    assert precision(Config(), "cuda") == ((True, "bfloat16") if has_bf16 else (False, "float16"))
+
+
+@pytest.mark.parametrize("flags", [X86, f"{X86} avx512_bf16"])
+def test_what_was_set_stays_and_nodes_of_a_cluster_are_not_asked(
+    flags: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "processor_field", lambda name: flags)
+    for bf16, dtype in ((True, "float32"), (False, "bfloat16")):
+        settings = {"training": {"bf16": bf16}, "generation": {"dtype": dtype}}
+        assert precision(Config.model_validate(settings)) == (bf16, dtype)
+    joined = {"cluster": {"address": "auto"}, "runtime": {"device": "cuda"}}
+    assert precision(Config.model_validate(joined), "cuda") == (True, "bfloat16")
