@@ -38,22 +38,6 @@ class RewardCacheConfig(Section):
     )
 
 
-class DraftLearningConfig(Section):
-    """The draft model learns from the run's completions, on the trainer's device and beside it."""
-
-    enabled: bool = Field(
-        default=False,
-        description="keep the draft model close to the policy (exact); meant for a GPU with room for it: 16 "
-        "bytes a parameter. On a CPU it takes cores from the step",
-    )
-    rate: PositiveFloat = Field(
-        default=1e-5, description="learning rate of AdamW, one update an optimiser step at most"
-    )
-    max_tokens: PositiveInt = Field(
-        default=8192, description="tokens of a step to learn from at most, prompts included"
-    )
-
-
 class SpeculativeConfig(Section):
     """Speculative decoding: draft tokens ahead and verify them all in one forward; exact for any draft."""
 
@@ -70,9 +54,6 @@ class SpeculativeConfig(Section):
         "ngram only",
     )
     draft_model: Text | None = Field(default=None, description="folder or hub id of the model that drafts")
-    draft_learning: DraftLearningConfig = Field(
-        default_factory=DraftLearningConfig, description="online learning of the draft model"
-    )
     history_mb: PositiveFloat = Field(default=64.0, description="megabytes that the history may take")
 
     @model_validator(mode="after")
@@ -83,11 +64,6 @@ class SpeculativeConfig(Section):
         if self.enabled and self.method == "draft_model" and self.dynamic:
             allowed = "false with method draft_model, which drafts the same number in every step"
             raise ConfigError([wrong_value("dynamic", self.dynamic, allowed, "method")])
-        if self.enabled and self.draft_learning.enabled and self.method != "draft_model":
-            allowed = (
-                f"false with method {self.method}, or true with method draft_model: no other one has a model"
-            )
-            raise ConfigError([wrong_value("draft_learning.enabled", True, allowed, "method")])
         return self
 
 

@@ -210,7 +210,6 @@ class Config(Section):
             *self._batch_problems(),
             *self._rank_problems(),
             *self._cluster_problems(),
-            *self._draft_problems(),
             *self._transport_problems(),
             *self._reward_problems(),
             *self._evaluation_problems(),
@@ -258,20 +257,6 @@ class Config(Section):
             if value:
                 allowed = "false on a cluster: it is about engines of the driver's own node"
                 problems.append(wrong_value(field, value, allowed, "cluster.address"))
-        return problems
-
-    def _draft_problems(self) -> list[Problem]:
-        speculative = self.acceleration.speculative
-        if not (speculative.enabled and speculative.draft_learning.enabled):
-            return []
-        field = "acceleration.speculative.draft_learning.enabled"
-        problems = []
-        if self.generation.engine != "vllm":
-            allowed = "false, or true with generation.engine: vllm (no other one drafts)"
-            problems.append(wrong_value(field, True, allowed, "generation.engine"))
-        if self.cluster.is_joined:
-            allowed = "false on a cluster: the draft model's weights stay on the driver's own node"
-            problems.append(wrong_value(field, True, allowed, "cluster.address"))
         return problems
 
     def _transport_problems(self) -> list[Problem]:

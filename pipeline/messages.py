@@ -190,8 +190,7 @@ class WeightUpdate:
     folder in PEFT's layout whose base is the model that the generator was started with; "base", that model's
     folder; or "offer", the address of the trainer's pipeline.weights.exchange, which sends them.
     ``mode`` and ``recompute_kv_cache`` say what becomes of completions in flight: see
-    ``generation.weight_update_mode``. ``draft_path`` is a safetensors file with new weights of the draft
-    model, where there are any (pipeline.training.draft_learning).
+    ``generation.weight_update_mode``.
     """
 
     policy_version: int
@@ -200,7 +199,6 @@ class WeightUpdate:
     kind: Literal["full", "adapter", "base", "offer"] = "full"
     mode: Literal["keep", "drain", "abort"] = "keep"
     recompute_kv_cache: bool = True
-    draft_path: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,7 +96,6 @@ METRICS = (
     Metric("rollout/mixed_version_share", "", "share of completions that more than one version wrote"),
     Metric("generation/drafted_tokens", "tokens", "tokens that speculation proposed since the last step"),
     Metric("generation/draft_acceptance", "", "share of those that the model kept"),
-    Metric("draft/loss", "nats", "cross-entropy of a sampled token under the draft model that is learning"),
     Metric("weights/update_s", "s", "from the end of the step to new weights in the generator"),
     Metric("weights/pause_s", "s", "of that, how long the engines were told to stand still"),
     Metric("step/seconds", "s", "wall time of the step"),

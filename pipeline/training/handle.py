@@ -98,9 +98,9 @@ class TrainerHandle:
         They are in ``directory`` then, or the first rank sends them to whoever asks: see
         ``runtime.weight_transport``.
         """
-        method = "offer" if self._sends else "publish"
+        call = ("offer",) if self._sends else ("publish", directory)
         limit = (self._runtime.weight_update_timeout_s, "runtime.weight_update_timeout_s")
-        updates: list[WeightUpdate] = await self._all(method, directory, what="publish", limit=limit)
+        updates: list[WeightUpdate] = await self._all(*call, what="publish", limit=limit)
         return updates[0]
 
     async def save(self, folder: Path, step: int) -> Path:

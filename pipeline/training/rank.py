@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from pipeline.messages import StepResult, TrainBatch, WeightUpdate
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pipeline.training.draft_learning import DraftLearner
     from pipeline.training.ranks import Ranks
     from pipeline.training.trainer import Trainer
     from pipeline.weights.exchange import WeightServer
@@ -41,7 +39,6 @@ class TrainerRank:
         self._dtype: torch.dtype = getattr(torch, config.generation.dtype)
         self._store: Any = None
         self._trainer: Trainer | None = None
-        self._draft: DraftLearner | None = None
         self._server: WeightServer | None = None
 
     def open(self) -> tuple[str, int]:
@@ -64,9 +61,6 @@ class TrainerRank:
             # The driver's folder is the driver's node's.
             model_path = str(resolve_model(self._config.model))
         self._trainer = Trainer(self._config, model_path, self._device, ranks=ranks, tries_layouts=True)
-        speculative = self._config.acceleration.speculative
-        if speculative.enabled and speculative.draft_learning.enabled and self._rank == 0:
-            self._draft = self._load_draft()
         return os.getpid()
 
     def answer(self) -> bool:
@@ -76,22 +70,13 @@ class TrainerRank:
     def accumulate(self, batch: TrainBatch) -> None:
         """See Trainer.accumulate."""
         self._loaded.accumulate(batch)
-        if self._draft is not None:
-            self._draft.take(batch)
 
     def step(self, batch: TrainBatch) -> StepResult:
         """See Trainer.step."""
-        result = self._loaded.step(batch)
-        if self._draft is None:
-            return result
-        self._draft.take(batch)
-        return replace(result, metrics={**result.metrics, **self._draft.metrics()})
+        return self._loaded.step(batch)
 
     def publish(self, directory: str) -> WeightUpdate | None:
-        """Write the current weights into ``directory``; the first rank does, the others take part.
-
-        A draft model that learns begins its next step of learning here, beside whatever follows.
-        """
+        """Write the current weights into ``directory``; the first rank does, the others take part."""
         from pipeline.weights.files import write_adapter, write_weights
 
         version, weights = self._loaded.policy_version, self._weights_on_host()
@@ -100,13 +85,11 @@ class TrainerRank:
         name = str(Path(directory) / f"policy-{version:06d}")
         adapter = self._loaded.published_adapter
         if adapter is not None:
-            update = write_adapter(weights, adapter, name, version, self._dtype)
-        else:
-            update = write_weights(weights, f"{name}.safetensors", version, self._dtype)
-        return self._with_draft(update, directory)
+            return write_adapter(weights, adapter, name, version, self._dtype)
+        return write_weights(weights, f"{name}.safetensors", version, self._dtype)
 
-    def offer(self, directory: str) -> WeightUpdate | None:
-        """As ``publish``, for generators to fetch; only a draft model's weights go into ``directory``."""
+    def offer(self) -> WeightUpdate | None:
+        """As ``publish``, for generators to fetch."""
         from pipeline.weights.exchange import WeightServer
 
         weights = self._weights_on_host()
@@ -115,8 +98,7 @@ class TrainerRank:
         if self._server is None:
             timeout_s = self._config.runtime.weight_update_timeout_s
             self._server = WeightServer(self._host(), self._device, timeout_s)
-        update = self._server.offer(weights, self._loaded.policy_version, self._dtype)
-        return self._with_draft(update, directory)
+        return self._server.offer(weights, self._loaded.policy_version, self._dtype)
 
     def save(self, folder: str, step: int) -> str:
         """See Trainer.save."""
@@ -153,24 +135,6 @@ class TrainerRank:
         import ray
 
         return str(ray.util.get_node_ip_address())
-
-    def _with_draft(self, update: WeightUpdate, directory: str) -> WeightUpdate:
-        if self._draft is None:
-            return update
-        return replace(update, draft_path=self._draft.exchange(directory, update.policy_version))
-
-    def _load_draft(self) -> DraftLearner:
-        from pipeline.models.find import resolve_draft_model
-        from pipeline.training.draft_learning import DraftLearner, DraftModel
-
-        model = DraftModel(
-            resolve_draft_model(self._config),
-            self._config.acceleration.speculative.draft_learning,
-            self._device,
-            bf16=bool(self._config.training.bf16),
-            trust_remote_code=self._config.model.trust_remote_code,
-        )
-        return DraftLearner(model, self._dtype)
 
     def _join(self, host: str, port: int) -> Ranks:
         from pipeline.training.ranks import join

@@ -111,8 +111,6 @@ def remove_weights(update: WeightUpdate) -> None:
         shutil.rmtree(update.path, ignore_errors=True)
     elif update.kind == "full":
         Path(update.path).unlink(missing_ok=True)
-    if update.draft_path is not None:
-        Path(update.draft_path).unlink(missing_ok=True)
 
 
 def shared_folder(run_name: str) -> Path:

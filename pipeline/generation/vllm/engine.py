@@ -59,12 +59,10 @@ class VllmEngine:
         self._adapter = (
             None if settings.lora_rank is None else ServedAdapter(settings.model, settings.lora_rank)
         )
-        draft_base = None if settings.speculation is None else settings.speculation.draft_model
         self._updates = WeightUpdates(
             self._engine,
             settings.model,
             self._adapter,
-            draft_base=draft_base,
             weight_timeout_s=settings.weight_timeout_s,
         )
 

@@ -54,8 +54,8 @@ _ADAPTER_NAME, _ADAPTER_ID = "policy", 1
 class WeightUpdates:
     """The weights of ``engine``, of which ``base`` is the folder; ``policy_version`` is theirs, 0 the base's.
 
-    ``draft_base`` is the folder of the draft model, if there is one. A trainer that sends weights has to
-    answer within ``weight_timeout_s``. ``num_begun`` counts updates and resets, ``num_resets`` the latter.
+    A trainer that sends weights has to answer within ``weight_timeout_s``. ``num_begun`` counts updates and
+    resets, ``num_resets`` the latter.
     """
 
     def __init__(
@@ -64,7 +64,6 @@ class WeightUpdates:
         base: str,
         adapter: ServedAdapter | None,
         *,
-        draft_base: str | None,
         weight_timeout_s: float,
     ) -> None:
         self.policy_version = 0
@@ -73,11 +72,9 @@ class WeightUpdates:
         self._engine = engine
         self._base = base
         self._adapter = adapter
-        self._draft_base = draft_base
         # Names the engine to a trainer that sends weights.
         self._receiver = uuid.uuid4().hex
         self._weight_timeout_s = weight_timeout_s
-        self._is_draft_updated = False  # whether the draft model is another than its base
         self._lock = asyncio.Lock()
         self._transfer_ready = False
         self._marks: dict[str, VersionMarks] = {}  # by request id
@@ -129,9 +126,6 @@ class WeightUpdates:
                     await self._engine.update_weight_version(str(update.policy_version))
                 else:
                     await self._load(update)
-                if update.draft_path is not None:
-                    await self._load_draft(update.draft_path, "full")
-                    self._is_draft_updated = True
                 self._note_version(num_written, update.policy_version)
                 if not update.recompute_kv_cache:
                     # With the salt that it has, it would take the prompt as the old weights have read it.
@@ -149,10 +143,6 @@ class WeightUpdates:
             await self._prepare_transfer()
             await self._engine.pause_generation(mode="abort", clear_cache=True)
             try:
-                if self._is_draft_updated:
-                    assert self._draft_base is not None
-                    await self._load_draft(self._draft_base, "base")
-                    self._is_draft_updated = False
                 if self._adapter is not None:
                     await self._adapter.replace(self._engine, self._adapter.request.lora_path)
                 await self._load(WeightUpdate(policy_version=0, path=self._base, num_bytes=0, kind="base"))
@@ -199,14 +189,6 @@ class WeightUpdates:
             info["receiver"], info["timeout_s"] = self._receiver, self._weight_timeout_s
         await self._engine.update_weights(WeightTransferUpdateRequest(update_info=info))
         await self._engine.finish_weight_update(str(update.policy_version))
-
-    async def _load_draft(self, path: str, kind: str) -> None:
-        """Load the draft model's weights; which they are changes the engine's speed, never its tokens."""
-        await self._engine.start_draft_weight_update()
-        await self._engine.update_weights(
-            WeightTransferUpdateRequest(update_info={"path": path, "kind": kind})
-        )
-        await self._engine.finish_weight_update()
 
 
 class ServedAdapter:
