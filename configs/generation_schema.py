@@ -57,10 +57,6 @@ class GenerationConfig(Section):
     )
     num_engines: PositiveInt = Field(default=1, description="generators that run beside each other")
     tensor_parallel_size: PositiveInt = Field(default=1, description="GPUs that one generator is split over")
-    tune: bool = Field(
-        default=False,
-        description="measure threads, sequences in flight and compilation once, keep what is fastest here",
-    )
 
     @model_validator(mode="after")
     def _check_kv_cache(self) -> GenerationConfig:

@@ -253,7 +253,7 @@ class Config(Section):
             allowed = '"cuda" or "cpu" (the node of the driver cannot tell what the others have)'
             problems.append(wrong_value("runtime.device", runtime.device, allowed, "cluster.address"))
         kept = {"runtime.keep_alive": runtime.keep_alive, "runtime.attach": runtime.attach}
-        for field, value in (kept | {"generation.tune": self.generation.tune}).items():
+        for field, value in kept.items():
             if value:
                 allowed = "false on a cluster: it is about engines of the driver's own node"
                 problems.append(wrong_value(field, value, allowed, "cluster.address"))

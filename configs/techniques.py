@@ -222,16 +222,6 @@ TECHNIQUES: Final = (
         idle=why_no_drafts,
     ),
     Technique(
-        key="tuning",
-        name="engine settings measured here",
-        exactness="exact",
-        off={"generation.tune": False},
-        on={"generation.tune": True},
-        gain="threads, sequences in flight and compilation are those that were fastest on this machine",
-        proof="tests/pipeline/generation/test_tuning.py::test_changes_that_are_clearly_faster_are_kept_together",
-        guard="it is one: what is not clearly faster is not kept",
-    ),
-    Technique(
         key="compile",
         name="compiled training step",
         exactness="rounds",

@@ -41,7 +41,6 @@ from pipeline.host.shares import num_gpus
 from pipeline.host.spans import EVALUATION, Timeline
 from pipeline.host.stopping import StoppedError, stop_on_signals
 from pipeline.host.versions import processor_name
-from pipeline.models.find import resolve_model
 from pipeline.models.prompts import PromptTokenizer, encode_prompt, refuse_useless_seeds
 from pipeline.record.checkpoints import latest_checkpoint
 from pipeline.record.ledger import Ledger
@@ -138,8 +137,6 @@ class _Run:
     async def _run(self, *, is_resumed: bool) -> None:
         async with AsyncExitStack() as stack:
             stack.callback(lambda: self._context.ledger.close())
-            if self._job.config.generation.tune:
-                await self._tune()
             job, context, runtime = self._job, self._context, self._context.config.runtime
             weights_folder = shared_folder(context.folder.name)
             stack.callback(shutil.rmtree, weights_folder, ignore_errors=True)
@@ -168,17 +165,6 @@ class _Run:
         """Keep a restart, and tell the user of it."""
         self._context.ledger.event(kind, text)
         self._context.progress.message(f"{kind}: {text}")
-
-    async def _tune(self) -> None:
-        """Take the engine settings that are fastest here; nothing else runs yet."""
-        # Imported here: it needs libraries that a start without it does without.
-        from pipeline.generation.tuning import tuned
-
-        job, progress = self._job, self._context.progress
-        progress.activity("measuring engine settings")
-        model_path = str(await asyncio.to_thread(resolve_model, job.config.model))
-        config = await tuned(job.config, model_path, job.device, progress.message)
-        self._job, self._context = replace(job, config=config), replace(self._context, config=config)
 
     def _sampler(self) -> Sampler:
         config = self._context.config

@@ -67,7 +67,6 @@ def test_a_place_is_reserved_for_every_rank_and_every_generator() -> None:
     [
         ({"runtime": {"device": "auto"}}, "runtime.device"),
         ({"runtime": {"device": "cpu", "keep_alive": True}}, "runtime.keep_alive"),
-        ({"generation": {"tune": True}}, "generation.tune"),
     ],
 )
 def test_what_is_of_one_machine_only_is_refused_on_a_cluster(
