@@ -57,8 +57,8 @@ class Limits:
 
     ``cpu_s``: CPU seconds, all threads together. ``wall_s``: wall seconds less the time in which the
     run was ready but the machine was busy with others. ``wall_cap_s``: plain wall seconds, a backstop.
-    ``memory_bytes``: address space beyond the warm interpreter's. ``output_bytes``: on each of stdout
-    and stderr.
+    ``memory_bytes``: address space beyond the warm interpreter's. ``output_bytes``: on stderr, and
+    in stdio mode on stdout; elsewhere what is printed goes nowhere.
     """
 
     cpu_s: float = 2.0

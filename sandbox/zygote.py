@@ -51,9 +51,10 @@ class Zygote:
         self._launcher = launcher
         self._null = null
         self._roles = child.Roles()
-        # In their places for good: one candidate at a time prints, and is dead when it is counted.
-        self._stdout, self._stderr = os.memfd_create("stdout"), os.memfd_create("stderr")
-        os.dup2(self._stdout, child.STDOUT, inheritable=False)
+        # What a program prints is nobody's business, unless it is its answer (role stdio).
+        os.dup2(self._null, child.STDOUT, inheritable=False)
+        # In its place for good: one candidate at a time writes there, and is dead when it is counted.
+        self._stderr = os.memfd_create("stderr")
         os.dup2(self._stderr, child.STDERR, inheritable=False)
         # Most runs ask for the same; remembering it spares pages that would be copied for the child.
         self._message = b""
@@ -98,17 +99,14 @@ class Zygote:
             os.dup2(stdout, child.STDOUT, inheritable=False)
             program = self._fork("stdio", calls, channel, stdout=os.dup(stdout), stderr=self._stderr)
             os.dup2(self._null, child.STDIN, inheritable=False)
-            os.dup2(self._stdout, child.STDOUT, inheritable=False)
-            return [program]
-        children = [self._fork("candidate", calls, fds[0], stdout=self._stdout, stderr=self._stderr)]
-        if role == "judge":
-            # What a test program prints is nobody's business.
             os.dup2(self._null, child.STDOUT, inheritable=False)
+            return [program]
+        children = [self._fork("candidate", calls, fds[0], stderr=self._stderr)]
+        if role == "judge":
             os.dup2(self._null, child.STDERR, inheritable=False)
             os.dup2(fds[2], child.SECOND_CHANNEL, inheritable=False)
             children.append(self._fork("judge", calls, fds[1]))
             os.dup2(self._null, child.SECOND_CHANNEL, inheritable=False)
-            os.dup2(self._stdout, child.STDOUT, inheritable=False)
             os.dup2(self._stderr, child.STDERR, inheritable=False)
         return children
 
@@ -132,27 +130,26 @@ class Zygote:
     def _report(self, one: _Child) -> ChildReport:
         assert one.status is not None
         os.close(one.pidfd)
-        num_stdout_bytes = self._count_output(one.stdout)
-        if one.stdout is not None and one.stdout != self._stdout:
+        num_stdout_bytes = 0
+        if one.stdout is not None:
+            num_stdout_bytes = os.fstat(one.stdout).st_size
             os.close(one.stdout)
         return ChildReport(
             reason=one.reason,
             exit_code=os.waitstatus_to_exitcode(one.status),
             cpu_s=one.cpu_s,
             num_stdout_bytes=num_stdout_bytes,
-            num_stderr_bytes=self._count_output(one.stderr),
+            num_stderr_bytes=0 if one.stderr is None else self._emptied(one.stderr),
         )
 
-    def _count_output(self, fd: int | None) -> int:
-        """Bytes printed; a file of our own is emptied for the next run."""
-        if fd is None:
-            return 0
+    @staticmethod
+    def _emptied(fd: int) -> int:
+        """Bytes in the file, which is empty for the next run then."""
         num_bytes = os.fstat(fd).st_size
-        if fd in (self._stdout, self._stderr):
-            # A program can move the offset without writing.
-            os.lseek(fd, 0, os.SEEK_SET)
-            if num_bytes:
-                os.ftruncate(fd, 0)
+        # A program can move the offset without writing.
+        os.lseek(fd, 0, os.SEEK_SET)
+        if num_bytes:
+            os.ftruncate(fd, 0)
         return num_bytes
 
 

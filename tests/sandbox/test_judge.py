@@ -58,6 +58,19 @@ def _counts(result: ExecutionResult) -> tuple[Outcome, int, int]:
     return result.outcome, result.num_passed, result.num_tests
 
 
+@pytest.mark.parametrize("in_judge", [False, True])
+def test_a_candidate_may_print_more_than_the_limit_on_output(pool: SandboxPool, in_judge: bool) -> None:
+    solution = "def f(x):\n    for _ in range(3000): print('a' * 1000)\n    return x + 1\n"
+    if in_judge:
+        assert _judge(pool, solution, _UNITTEST).outcome is Outcome.PASS
+        return
+    limits = Limits(cpu_s=10.0, wall_s=60.0, output_bytes=100_000)
+    tests = tuple(CallTest(args=(x,), expected=x + 1) for x in range(3))
+    request = ExecutionRequest(solution=solution, entry_point="f", call_tests=tests, limits=limits)
+    result = pool.run(request)
+    assert result.outcome is Outcome.PASS and result.clean
+
+
 def test_unittest_methods_are_counted_one_by_one(pool: SandboxPool) -> None:
     assert _counts(_judge(pool, _GOOD, _UNITTEST)) == (Outcome.PASS, 3, 3)
     result = _judge(pool, "def f(x): return x + 1 if x < 2 else 0\n", _UNITTEST)

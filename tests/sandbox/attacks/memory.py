@@ -114,13 +114,13 @@ CASES: Final = (
     Case(
         name="output flood, signal ignored",
         source="import signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\ndef f(x):\n    while True:\n"
-        "        try: os.write(1, b'a' * 10000)\n        except OSError: return x + 1",
+        "        try: os.write(2, b'a' * 10000)\n        except OSError: return x + 1",
         expected=_VIOLATION,
         limits=_LITTLE_OUTPUT,
     ),
     Case(
         name="output far behind the end",
-        source="def f(x):\n    os.pwrite(1, b'a', 1 << 40)\n    return x + 1",
+        source="def f(x):\n    os.pwrite(2, b'a', 1 << 40)\n    return x + 1",
         limits=_LITTLE_OUTPUT,
     ),
     Case(
