@@ -43,7 +43,7 @@ def _command(verb: str) -> Callable[[Sequence[str]], int]:
     if verb == "doctor":
         from pipeline.doctor.command import main
     elif verb == "report":
-        from pipeline.report.command import main
+        from pipeline.report.page import main
     elif verb == "audit":
         from pipeline.record.audit import main
     elif verb == "hand-over":

@@ -1,18 +1,11 @@
-"""The environment of an engine's processes; light, since it is set before anything else is imported.
-
-Where compiled kernels of an engine are kept, so that a later start finds them.
-
-An engine with ``generation.enforce_eager`` off compiles the model at its first start, for a minute or more.
-vLLM and torch name what they compile by all that it depends on, so the folder may serve every model and
-version; it is the user's to delete.
-
-What a vLLM engine needs to start; a light module, so that drivers need not import vllm.
-"""
+"""What an engine needs to start: environment, cores, settings. Light: no vllm, no torch."""
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +15,7 @@ from pipeline.host.shares import cpu_threads
 
 # Beside torch's package or in it; wheels differ.
 _OPENMP_PLACES = ("lib", "../torch.libs")
+_Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 def engine_environment(config: Config, device: str) -> dict[str, str]:
@@ -81,11 +75,38 @@ def _preload() -> str | None:
     return None
 
 
+def bind_threads(cores: Sequence[int]) -> str:
+    """Bind this thread's OpenMP team, itself included, to one of ``cores`` each; returns why not, or "".
+
+    Threads that meet at a barrier hundreds of times a token lose much where the kernel moves two of them to
+    one core. vLLM binds them by environment variables, which only a fresh interpreter reads; the engine's
+    processes are forked. The team keeps its threads until this thread ends. Needs GNU's OpenMP as the
+    process's first library (``_preload``): a second copy would have threads of its own.
+    """
+    program = ctypes.CDLL(None)
+    try:
+        parallel, thread_number = program.GOMP_parallel, program.omp_get_thread_num
+    except AttributeError:
+        return "torch's GNU OpenMP was not preloaded"
+
+    def bind(_: object) -> None:
+        os.sched_setaffinity(0, {cores[thread_number()]})
+
+    # What a compiler makes of "#pragma omp parallel".
+    parallel(_Region(bind), None, ctypes.c_uint(len(cores)), ctypes.c_uint(0))
+    return ""
+
+
 _FOLDERS = {"VLLM_CACHE_ROOT": "vllm", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
 
 
 def compile_cache() -> dict[str, str]:
-    """The variables that say so; what the user has set for himself stays."""
+    """Variables that keep compiled kernels where a later start finds them; what the user has set stays.
+
+    With ``generation.enforce_eager`` off an engine compiles the model at its first start, for a minute or
+    more. vLLM and torch name what they compile by all that it depends on, so the folder may serve every model
+    and version; it is the user's to delete.
+    """
     root = cache_root() / "compiled"
     return {name: os.environ.get(name, str(root / folder)) for name, folder in _FOLDERS.items()}
 

@@ -16,7 +16,7 @@ from pipeline.cli import train_accelerated
 from pipeline.doctor.command import main as doctor
 from pipeline.handover.command import main as hand_over
 from pipeline.record.audit import main as audit
-from pipeline.report.command import main as report
+from pipeline.report.page import main as report
 from tests.bad_input.harness import Case, refuse, write_files
 from tests.pipeline.fake_stages import FakeRun, make_config
 

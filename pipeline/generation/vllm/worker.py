@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from pipeline.generation.settings import bind_threads
 from pipeline.generation.vllm.draft_length import DraftPlanner, StepCosts, peak_capacity
 from pipeline.generation.vllm.sampler_check import draft_sampler_fault, token_sampler_fault
 from pipeline.generation.vllm.samplers import CpuTokenSampler, DeterministicDraftSampler
-from pipeline.generation.vllm.threads import bind_threads
 
 _MAX_MEASURED_TOKENS = 256
 _REPEATS = 3
@@ -24,7 +24,7 @@ class WorkerMethods:
     """A part of vLLM's worker: ``self.model_runner`` is its model runner."""
 
     def bind_threads(self, cores: tuple[int, ...]) -> str:
-        """See pipeline.generation.vllm.threads."""
+        """See pipeline.generation.settings.bind_threads."""
         return bind_threads(cores)
 
     def use_cpu_sampler(self) -> str:

@@ -14,7 +14,7 @@ from pipeline.generation.settings import engine_cores, engine_environment
 PROGRAM = """
 import os, torch
 from pathlib import Path
-from pipeline.generation.vllm.threads import bind_threads
+from pipeline.generation.settings import bind_threads
 cores = {cores}
 fault = bind_threads(cores)
 values = torch.ones(1_000_000)
@@ -43,7 +43,7 @@ def test_each_thread_has_its_core() -> None:
 
 
 def test_without_openmp_nothing_is_bound_and_the_reason_is_given() -> None:
-    program = "from pipeline.generation.vllm.threads import bind_threads; print(bind_threads((0,)))"
+    program = "from pipeline.generation.settings import bind_threads; print(bind_threads((0,)))"
     assert run(program, {"LD_PRELOAD": ""}) == "torch's GNU OpenMP was not preloaded"
 
 

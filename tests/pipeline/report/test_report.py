@@ -11,8 +11,8 @@ import pytest
 
 from pipeline.host.spans import GENERATION, GIVEN_UP, REWARDS, STAGES, TRAINER, WAITING, Timeline
 from pipeline.record.run_folder import RunFolder
-from pipeline.report.command import main
 from pipeline.report.data import growing_data, run_data, series
+from pipeline.report.page import main
 from pipeline.report.reader import RunReader, SpanRow, StepRow, lock_owner
 from pipeline.report.samples import SampleFilter, find_samples, line_diff, spread_of_samples
 from pipeline.report.trace import chrome_trace

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.command import main
+from pipeline.report.page import main
 from tests.pipeline.report.test_live import HOLD
 from tests.pipeline.report_run import NUM_GENERATIONS, NUM_GROUPS, make_run
 
