@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from configs.errors import ConfigError, wrong_value
-from configs.section import NonNegativeInt, PositiveInt, Section, Text
+from configs.section import NonNegativeInt, PositiveFloat, PositiveInt, Section, Text
 
 TRACKERS = ("trackio", "wandb", "tensorboard")
 
@@ -25,6 +25,10 @@ class OutputConfig(Section):
     dir: Text = Field(default="runs", description="folder of run folders")
     name: str | None = Field(default=None, description="run name; default: date and time")
     save_steps: PositiveInt = Field(default=10, description="optimiser steps between checkpoints")
+    save_minutes: PositiveFloat = Field(
+        default=10.0,
+        description="minutes between checkpoints at most, to within a step: what the end of a run may cost",
+    )
     save_total_limit: PositiveInt = Field(default=2, description="checkpoints kept")
     logging_steps: PositiveInt = Field(default=1, description="optimiser steps between metric lines")
     report_to: Annotated[

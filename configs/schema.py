@@ -64,6 +64,11 @@ class DatasetConfig(Section):
         description="split of ladder or word-problems (train, heldout, all), of mbpp or of a hub data set",
     )
     max_samples: PositiveInt | None = Field(default=None, description="use at most this many tasks")
+    overlong_prompts: Literal["error", "skip"] = Field(
+        default="error",
+        description="where prompts are longer than generation.max_prompt_length: refuse to start, or leave "
+        "their tasks out and say so; those of evaluation must fit",
+    )
     columns: dict[str, str] = Field(
         default_factory=dict, description="for hub data sets: our field name -> their column name"
     )

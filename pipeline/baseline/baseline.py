@@ -35,7 +35,7 @@ from curriculum.task import Task
 from pipeline.baseline.account import BaselineAccount, StepCheckpoints
 from pipeline.baseline.trl_setup import CpuGRPOTrainer, prompt_dataset, stop_token_ids, trl_config
 from pipeline.evaluation.evaluate import EvaluationReport
-from pipeline.evaluation.heldout import heldout_tasks, measure, refuse_long_prompts
+from pipeline.evaluation.heldout import heldout_tasks, measure, tasks_that_fit
 from pipeline.evaluation.scorers import SandboxScorer, check_sandbox
 from pipeline.evaluation.summary import print_summary, write_summary
 from pipeline.generation.start import running_generator
@@ -116,7 +116,13 @@ class _Baseline:
         self.progress.activity("loading the model")
         model_path = resolve_model(config.model)
         tokenizer = load_tokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
-        refuse_long_prompts(tokenizer, (*self.tasks, *self.heldout), config.generation)
+        self.tasks = tasks_that_fit(
+            tokenizer,
+            self.tasks,
+            self.heldout,
+            config,
+            lambda kind, text: self.progress.message(f"{kind}: {text}"),
+        )
         dataset = prompt_dataset(self.tasks, tokenizer, config)
         before = self._evaluate("before", model_path, tokenizer)
         final = self._train(model_path, tokenizer, dataset, verbose=verbose)

@@ -21,7 +21,7 @@ import json
 import math
 import sys
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pipeline.models.prompts import PromptTokenizer
 
 _MAX_SAID = 300
+_MAX_NAMED = 5
 
 
 def heldout_tasks(config: Config) -> tuple[Task, ...]:
@@ -69,17 +70,50 @@ def heldout_tasks(config: Config) -> tuple[Task, ...]:
     return load_named_tasks(config.evaluation.tasks)[: config.evaluation.max_tasks]
 
 
-def refuse_long_prompts(
+def tasks_that_fit(
+    tokenizer: PreTrainedTokenizerBase | PromptTokenizer,
+    tasks: Sequence[Task],
+    heldout: Sequence[Task],
+    config: Config,
+    note: Callable[[str, str], None],
+) -> tuple[Task, ...]:
+    """``tasks`` but for those that ``dataset.overlong_prompts`` leaves out; ``note`` gets a kind and a text.
+
+    Raises ValueError, before any engine is started, where a prompt is too long that must not be left out: one
+    of ``heldout`` (other tasks would be another measurement), or all.
+    """
+    long = overlong_prompts(tokenizer, tasks, config.generation)
+    said = describe_overlong(long, len(tasks), config) if long else ""
+    if long and config.dataset.overlong_prompts == "error":
+        raise ValueError(f"{said}, or set dataset.overlong_prompts to skip")
+    if long and len(long) == len(tasks):
+        raise ValueError(f"{said}: no task is left")
+    if too_long := overlong_prompts(tokenizer, heldout, config.generation):
+        raise ValueError(f"{describe_overlong(too_long, len(heldout), config)}; evaluation.tasks must fit")
+    if long:
+        note("overlong prompts", f"{said}: their tasks are left out")
+    return tuple(task for task in tasks if task.task_id not in long)
+
+
+def overlong_prompts(
     tokenizer: PreTrainedTokenizerBase | PromptTokenizer, tasks: Iterable[Task], generation: GenerationConfig
-) -> None:
-    """Raise ValueError for a prompt that does not fit, before any engine is started."""
-    for task in tasks:
-        length = len(encode_prompt(tokenizer, task, generation.assistant_prefill))
-        if length > generation.max_prompt_length:
-            raise ValueError(
-                f"generation.max_prompt_length: {generation.max_prompt_length}: the prompt of task "
-                f"{task.task_id!r} has {length} tokens; raise the limit or leave the task out"
-            )
+) -> dict[str, int]:
+    """The tokens of each prompt that is longer than ``generation.max_prompt_length``, by task id."""
+    lengths = {
+        task.task_id: len(encode_prompt(tokenizer, task, generation.assistant_prefill)) for task in tasks
+    }
+    return {name: length for name, length in lengths.items() if length > generation.max_prompt_length}
+
+
+def describe_overlong(long: Mapping[str, int], num_tasks: int, config: Config) -> str:
+    """Which of ``num_tasks`` prompts are too long, by how much, and what would do."""
+    longest = sorted(long, key=lambda name: -long[name])
+    names = ", ".join(f"{name!r} ({long[name]})" for name in longest[:_MAX_NAMED])
+    more = f" and {len(long) - _MAX_NAMED} more" if len(long) > _MAX_NAMED else ""
+    return (
+        f"generation.max_prompt_length: value {config.generation.max_prompt_length}: {len(long)} of "
+        f"{num_tasks} prompts have more tokens: {names}{more}; raise it to {long[longest[0]]}"
+    )
 
 
 async def measure(

@@ -9,15 +9,11 @@ adapter resolves to its base model with the adapter merged. Does not load it (pi
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from configs.schema import Config, ModelConfig
-from pipeline.host.files import LOCK_TIMEOUT_S, locked
+from pipeline.host.files import LOCK_TIMEOUT_S, cache_root, locked
 from pipeline.models.check import is_adapter_folder
 from pipeline.models.packaged import BUILT_IN, packaged_folder
-
-if TYPE_CHECKING:
-    pass
 
 
 def resolve_model(model: ModelConfig) -> Path:
@@ -42,6 +38,14 @@ def resolve_model(model: ModelConfig) -> Path:
     if folder.is_absolute() or model.name.startswith((".", "~")):
         raise ValueError(f"model.name: no such folder: {model.name!r}")
     return _from_hub(model)
+
+
+def local_folder(model: ModelConfig) -> Path | None:
+    """The folder that ``model`` names, where it lies on this machine by name; nothing is fetched."""
+    for folder in (Path(model.name).expanduser(), cache_root() / "models" / model.name):
+        if (folder / "config.json").is_file():
+            return folder
+    return None
 
 
 def resolve_draft_model(config: Config) -> Path:

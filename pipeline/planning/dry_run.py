@@ -19,7 +19,10 @@ from configs.task_sets import is_on_hub
 from configs.yaml_text import parse_value
 from curriculum.sources import load_tasks
 from pipeline.command_line import USER_ERROR
+from pipeline.evaluation.heldout import heldout_tasks, tasks_that_fit
 from pipeline.host.shares import choose_device, may_have_gpu, torch_sees_gpu, with_precision
+from pipeline.models.find import local_folder
+from pipeline.models.prompts import PromptTokenizer
 from pipeline.planning.memory_estimate import (
     ModelShape,
     ProcessMemory,
@@ -56,8 +59,8 @@ def run_dry(resolved: Resolved, gpu_memory: str | None) -> int:
     shape = find_shape(config.model)
     device = intended_device(config, machine)
     config = with_precision(config, device)
-    print("\n".join([*_head(config, device), _tasks(config)]))
-    faults: list[str] = []
+    print("\n".join(_head(config, device)))
+    faults = _tasks(config)
     if shape is None:
         print(
             f"memory: not known: {config.model.name} has no config.json on this machine, and it could not be "
@@ -66,7 +69,7 @@ def run_dry(resolved: Resolved, gpu_memory: str | None) -> int:
     else:
         every = processes(config, shape, device, machine.gpu_bytes)
         print("\n".join(_memory(config, shape, device, machine, every)))
-        faults = expected_faults(config, shape, device, machine, every)
+        faults += expected_faults(config, shape, device, machine, every)
     for state in states(resolved):
         if state.idle is not None:
             print(f"note: {state.technique.name} is on and will do nothing: {state.idle}")
@@ -184,12 +187,25 @@ def _head(config: Config, device: str) -> list[str]:
     ]
 
 
-def _tasks(config: Config) -> str:
+def _tasks(config: Config) -> list[str]:
+    """Print what there is to train on; returns what is wrong with the prompts, as far as it can be known."""
     if is_on_hub(config.dataset.name):
-        return f"tasks: {config.dataset.name}, not looked at"
+        print(f"tasks: {config.dataset.name}, not looked at")
+        return []
     tasks = load_tasks(config.dataset)
     epochs = config.training.max_steps * config.prompts_per_step / len(tasks)
-    return f"tasks: {len(tasks)} of {config.dataset.name}; {epochs:.2f} passes over them"
+    print(f"tasks: {len(tasks)} of {config.dataset.name}; {epochs:.2f} passes over them")
+    folder = local_folder(config.model)
+    if folder is None or not any(folder.glob("*token*")):
+        print(f"prompts: not counted: there is no tokenizer of {config.model.name} on this machine")
+        return []
+    tokenizer = PromptTokenizer(folder, trust_remote_code=config.model.trust_remote_code)
+    try:
+        heldout = heldout_tasks(config)
+        tasks_that_fit(tokenizer, tasks, heldout, config, lambda kind, text: print(f"{kind}: {text}"))
+    except ValueError as error:
+        return [str(error)]
+    return []
 
 
 def _memory(

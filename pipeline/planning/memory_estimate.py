@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from configs.schema import Config, ModelConfig
-from pipeline.host.files import cache_root
 from pipeline.host.shares import uses_ray
+from pipeline.models.find import local_folder
 from pipeline.training.backward import LOGITS_ROWS
 
 if TYPE_CHECKING:
@@ -226,9 +226,8 @@ def find_shape(model: ModelConfig) -> ModelShape | None:
 
     Raises ValueError, naming the file, where it is damaged or of a model that is no dense decoder.
     """
-    for folder in (Path(model.name).expanduser(), cache_root() / "models" / model.name):
-        if (folder / "config.json").is_file():
-            return read_shape(folder / "config.json", trust_remote_code=model.trust_remote_code)
+    if (folder := local_folder(model)) is not None:
+        return read_shape(folder / "config.json", trust_remote_code=model.trust_remote_code)
     if model.name == ModelConfig().name:
         # Imported here: it takes seconds, and the command line must not wait for it.
         from transformers import LlamaConfig

@@ -88,7 +88,7 @@ class Attempt:
             generator=stages.generator,
             scorer=stages.scorer,
             buffer=self.buffer,
-            draws=DrawAccount(sampler, context.ledger, job.tasks, form.prompt_ids, basis),
+            draws=DrawAccount(sampler, context.ledger, stages.tasks, form.prompt_ids, basis),
             prompt_ids=form.prompt_ids,
             gate=gate,
             first_step=step,
@@ -108,6 +108,7 @@ class Attempt:
         self._feed = StepFeed(context, trainer, self.buffer, self.producer)
         self._loaded: WeightUpdate | None = None  # a generator may start again, and reads it then
         self._last_step = self._last_saved = step  # committed
+        self._saved_at_s = time.monotonic()
         self._closing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -187,7 +188,9 @@ class Attempt:
 
     async def _save_if_due(self, step: int) -> str | None:
         """Save the checkpoint of ``step`` if it is to have one; returns its folder's name."""
-        if step % self._config.output.save_steps and step != self._config.training.max_steps:
+        output = self._config.output
+        is_late = time.monotonic() - self._saved_at_s > 60 * output.save_minutes
+        if step % output.save_steps and step != self._config.training.max_steps and not is_late:
             return None
         self._context.progress.activity(f"saving checkpoint {step}")
         folder = self._context.folder.checkpoint(step)
@@ -196,7 +199,7 @@ class Attempt:
         return folder.name
 
     async def _saved(self, step: int) -> None:
-        self._last_saved = step
+        self._last_saved, self._saved_at_s = step, time.monotonic()
         if self._config.output.text_steps is not None:
             self._context.ledger.forget_texts(step, self._config.output.text_steps)
         # Gigabytes are removed: the event loop goes on meanwhile.

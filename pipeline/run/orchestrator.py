@@ -41,7 +41,7 @@ from pipeline.host.shares import num_gpus
 from pipeline.host.spans import EVALUATION, Timeline
 from pipeline.host.stopping import StoppedError, stop_on_signals
 from pipeline.host.versions import processor_name
-from pipeline.models.prompts import PromptTokenizer, encode_prompt, refuse_useless_seeds
+from pipeline.models.prompts import encode_prompt, refuse_useless_seeds
 from pipeline.record.checkpoints import latest_checkpoint
 from pipeline.record.ledger import Ledger
 from pipeline.record.progress import make_progress
@@ -156,7 +156,7 @@ class _Run:
             )
             context.ledger.event("isolation", f"sandbox level {stages.scorer.level}")
             context.ledger.event("hardware", f"{job.device}, {processor_name()}, {os.cpu_count()} cores")
-            context.ledger.note_tasks(job.tasks)
+            context.ledger.note_tasks(stages.tasks)
             stack.callback(lambda: self._context.tracking.close())
             context.stopwatch.note("startup")
             await self._train_and_measure(stages, weights_folder, restarts, is_resumed=is_resumed)
@@ -166,11 +166,11 @@ class _Run:
         self._context.ledger.event(kind, text)
         self._context.progress.message(f"{kind}: {text}")
 
-    def _sampler(self) -> Sampler:
+    def _sampler(self, stages: Stages) -> Sampler:
         config = self._context.config
-        return Sampler(self._job.tasks, config.acceleration.curriculum, config.training.seed)
+        return Sampler(stages.tasks, config.acceleration.curriculum, config.training.seed)
 
-    async def _resume(self, sampler: Sampler, trainer: TrainerHandle, tokenizer: PromptTokenizer) -> int:
+    async def _resume(self, sampler: Sampler, trainer: TrainerHandle, stages: Stages) -> int:
         """Go back to the last whole checkpoint; returns its step."""
         config, ledger = self._context.config, self._context.ledger
         checkpoint = find_checkpoint(self._context.folder.path, ledger, self._context.progress.message)
@@ -181,8 +181,8 @@ class _Run:
             ledger,
             sampler,
             step,
-            self._job.tasks,
-            prompt_ids=lambda task: encode_prompt(tokenizer, task, prefill),
+            stages.tasks,
+            prompt_ids=lambda task: encode_prompt(stages.tokenizer, task, prefill),
         )
         self._context.note("resume", str(resumed))
         return step
@@ -191,8 +191,8 @@ class _Run:
         self, stages: Stages, weights_folder: Path, restarts: RestartLimit, *, is_resumed: bool
     ) -> None:
         context, job, config = self._context, self._job, self._context.config
-        sampler = self._sampler()
-        step = await self._resume(sampler, await stages.trainer, stages.tokenizer) if is_resumed else 0
+        sampler = self._sampler(stages)
+        step = await self._resume(sampler, await stages.trainer, stages) if is_resumed else 0
         before = earlier_measurement(context.folder.evaluation("before"))
         if before is None and step == 0:
             # Nothing of it needs the trainer, which may still be loading its model.
@@ -222,8 +222,8 @@ class _Run:
             # What follows is a run of its own to the ledger, as after --resume.
             self._context.ledger.close()
             self._context = replace(self._context, ledger=Ledger(context.folder.db, terms_of(config)))
-            sampler = self._sampler()
-            step = await self._resume(sampler, trainer, stages.tokenizer)
+            sampler = self._sampler(stages)
+            step = await self._resume(sampler, trainer, stages)
         after = await context.stop.guard(self._evaluate("after", stages))
         self._sum_up(stages.scorer.level, before, after)
 

@@ -25,7 +25,7 @@ from curriculum.sources import load_tasks
 from curriculum.stages import refuse_empty_stages
 from curriculum.task import Task
 from pipeline.errors import TrainerDiedError
-from pipeline.evaluation.heldout import heldout_tasks, refuse_long_prompts
+from pipeline.evaluation.heldout import heldout_tasks, tasks_that_fit
 from pipeline.evaluation.scorers import check_sandbox, reward_worker_starter
 from pipeline.generation.generator import Generator
 from pipeline.generation.start import running_generator
@@ -56,8 +56,12 @@ _HEAD_START_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """What a run works with. ``trainer`` may still be loading its model, and raises here if that fails."""
+    """What a run works with: the job's ``tasks`` whose prompts fit, and the stages.
 
+    ``trainer`` may still be loading its model, and raises here if that fails.
+    """
+
+    tasks: tuple[Task, ...]
     tokenizer: PromptTokenizer
     generator: Generator
     scorer: RewardPool
@@ -134,16 +138,11 @@ async def running_stages(
     """
     config, device = job.config, job.device
     progress.activity("loading the model")
-    with startup.span("driver", "find the model"):
-        model_path = str(await asyncio.to_thread(resolve_model, config.model))
-        if config.lora.enabled:
-            # Imported here: only adapters need to know the model's layers in this process.
-            from pipeline.training.adapters import refuse_unknown_layers
-
-            await asyncio.to_thread(refuse_unknown_layers, config, model_path)
+    model_path = await _found_model(config)
     with startup.span("driver", "load the tokenizer, encode the prompts"):
         tokenizer = PromptTokenizer(Path(model_path), trust_remote_code=config.model.trust_remote_code)
-        refuse_long_prompts(tokenizer, (*job.tasks, *job.heldout), config.generation)
+        tasks = tasks_that_fit(tokenizer, job.tasks, job.heldout, config, note)
+        refuse_empty_stages(tasks, config.acceleration.curriculum)
         tokenizer.save()
     async with AsyncExitStack() as stack:
         progress.activity("starting generator, trainer and reward workers")
@@ -170,8 +169,24 @@ async def running_stages(
         )
         await _all_of({scorer, generator}, trainer)
         yield Stages(
-            tokenizer=tokenizer, generator=generator.result(), scorer=scorer.result(), trainer=trainer
+            tasks=tasks,
+            tokenizer=tokenizer,
+            generator=generator.result(),
+            scorer=scorer.result(),
+            trainer=trainer,
         )
+
+
+async def _found_model(config: Config) -> str:
+    """The model's folder. Raises ValueError for adapters of layers that it has not."""
+    with startup.span("driver", "find the model"):
+        model_path = str(await asyncio.to_thread(resolve_model, config.model))
+        if config.lora.enabled:
+            # Imported here: only adapters need to know the model's layers in this process.
+            from pipeline.training.adapters import refuse_unknown_layers
+
+            await asyncio.to_thread(refuse_unknown_layers, config, model_path)
+    return model_path
 
 
 def _begin(

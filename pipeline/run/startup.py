@@ -25,12 +25,13 @@ from curriculum.task import Task
 from pipeline.host import startup
 from pipeline.host.files import write_text_atomically
 from pipeline.host.restarts import RestartLimit
-from pipeline.host.spans import Span
+from pipeline.host.spans import Span, union
 from pipeline.messages import Completion, GenerationRequest
 from pipeline.models.prompts import encode_prompt, training_sampling
 from pipeline.record.progress import make_progress
 from pipeline.record.run_folder import RunFolder
 from pipeline.report.trace import chrome_trace
+from pipeline.report.waits import overlap
 from pipeline.run.early_start import Launched, launched
 from pipeline.run.stages import Stages, prepare, running_stages
 
@@ -61,7 +62,7 @@ def _run_until_first_score(config: Config, folder: RunFolder, early: Launched) -
             after_ray=lambda: None,
             is_trainer_first=False,
         ) as stages:
-            task = Sampler(job.tasks, config.acceleration.curriculum, config.training.seed).draw(0)
+            task = Sampler(stages.tasks, config.acceleration.curriculum, config.training.seed).draw(0)
             progress.activity("writing and scoring the first group")
             await stages.beside_trainer(_score_group(config, task, stages))
             progress.activity("waiting for the trainer")
@@ -148,16 +149,8 @@ def moment(spans: Sequence[Span], name: str) -> float | None:
 
 def overlap_s(span: Span, others: Sequence[Span]) -> float:
     """The seconds of ``span`` during which at least one span of another process ran."""
-    pieces = sorted(
-        (max(span.started_s, other.started_s), min(span.ended_s, other.ended_s))
-        for other in others
-        if other.stage != span.stage
-    )
-    covered_s, reached_s = 0.0, span.started_s
-    for started_s, ended_s in pieces:
-        covered_s += max(0.0, ended_s - max(started_s, reached_s))
-        reached_s = max(reached_s, ended_s)
-    return covered_s
+    beside = union((other.started_s, other.ended_s) for other in others if other.stage != span.stage)
+    return overlap([(span.started_s, span.ended_s)], beside)
 
 
 def as_record(spans: Sequence[Span], origin_s: float) -> dict[str, Any]:

@@ -293,6 +293,7 @@ class FakeRun:
         self.scorer = FakeScorer(self.log, score_of)
         self.trainer = FakeTrainer(self.log, done_steps)
         stages = Stages(
+            tasks=tuple(tasks),
             tokenizer=cast(PromptTokenizer, FakeTokenizer()),
             generator=self.generator,
             scorer=cast(RewardPool, self.scorer),

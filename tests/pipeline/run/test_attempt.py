@@ -144,6 +144,12 @@ def test_checkpoints_come_every_save_steps_and_at_the_end(tmp_path: Path) -> Non
     assert run.trainer.saved == [2, 4, 5]
 
 
+def test_a_checkpoint_comes_as_well_when_the_last_one_is_so_many_minutes_old(tmp_path: Path) -> None:
+    output = {"save_steps": 100, "save_minutes": 1e-9}
+    run = FakeRun(tmp_path, make_config(training={"max_steps": 3}, output=output)).train()
+    assert run.trainer.saved == [1, 2, 3]
+
+
 def test_metrics_are_written_every_logging_steps(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, make_config(training={"max_steps": 4}, output={"logging_steps": 2})).train()
     assert [line["step"] for line in read_metrics(run.folder.metrics)] == [2, 4]

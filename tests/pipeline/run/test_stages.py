@@ -21,6 +21,7 @@ from rewards.pool import RewardPool
 
 def stages_with(trainer: asyncio.Task[TrainerHandle]) -> Stages:
     return Stages(
+        tasks=(),
         tokenizer=cast(PromptTokenizer, None),
         generator=cast(Generator, None),
         scorer=cast(RewardPool, None),
