@@ -39,7 +39,7 @@ def _hyphenated(word: str) -> str:
     return flag.replace("_", "-") + equals + value
 
 
-def print_error(error: Exception) -> None:
+def print_error(error: Exception | str) -> None:
     """A user's mistake or a failure on standard error, as "error: ..." lines."""
     for line in str(error).splitlines() or [repr(error)]:
         print(f"error: {line}", file=sys.stderr)

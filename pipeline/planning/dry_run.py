@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +17,7 @@ from configs.schema import Config
 from configs.task_sets import is_on_hub
 from configs.yaml_text import parse_value
 from curriculum.sources import load_tasks
-from pipeline.command_line import USER_ERROR
+from pipeline.command_line import USER_ERROR, print_error
 from pipeline.evaluation.heldout import heldout_tasks, tasks_that_fit
 from pipeline.host.shares import choose_device, may_have_gpu, torch_sees_gpu, with_precision
 from pipeline.models.find import local_folder
@@ -74,7 +73,7 @@ def run_dry(resolved: Resolved, gpu_memory: str | None) -> int:
         if state.idle is not None:
             print(f"note: {state.technique.name} is on and will do nothing: {state.idle}")
     for fault in faults:
-        print(f"error: {fault}", file=sys.stderr)
+        print_error(fault)
     return USER_ERROR if faults else 0
 
 
