@@ -257,11 +257,10 @@ class Config(Section):
         if runtime.device == "auto":
             allowed = '"cuda" or "cpu" (the node of the driver cannot tell what the others have)'
             problems.append(wrong_value("runtime.device", runtime.device, allowed, "cluster.address"))
-        kept = {"runtime.keep_alive": runtime.keep_alive, "runtime.attach": runtime.attach}
-        for field, value in kept.items():
+        for field, value in (("keep_alive", runtime.keep_alive), ("attach", runtime.attach)):
             if value:
                 allowed = "false on a cluster: it is about engines of the driver's own node"
-                problems.append(wrong_value(field, value, allowed, "cluster.address"))
+                problems.append(wrong_value(f"runtime.{field}", value, allowed, "cluster.address"))
         return problems
 
     def _transport_problems(self) -> list[Problem]:

@@ -14,6 +14,7 @@ from typing import Literal
 from packaging.version import Version
 
 from pipeline.doctor.machine import Machine
+from pipeline.host.shares import BF16_FLAGS
 
 # Engine, trainer (fp32 masters, AdamW, activations), reward workers and Ray of the default run, GiB: its
 # processes held 7.4 in the first step on 2 cores.
@@ -232,7 +233,7 @@ def _instructions(machine: Machine) -> Finding:
         return failure(subject, said, "vLLM's CPU build needs AVX2: use another machine, or a GPU")
     if "avx512f" not in flags:
         return warning(subject, f"{said}, no AVX-512", "slower; a newer processor, or a GPU, is faster")
-    if "amx_bf16" not in flags and "avx512_bf16" not in flags:
+    if BF16_FLAGS.isdisjoint(flags):
         return warning(
             subject,
             f"{said}: no instructions for bf16: a run computes in fp32",

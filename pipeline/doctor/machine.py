@@ -22,7 +22,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from pipeline.host.limits import core_quota, disk, memory
-from pipeline.host.shares import may_have_gpu, processor_field
+from pipeline.host.shares import may_have_gpu, processor_field, processor_flags
 from pipeline.host.versions import package_version
 from sandbox.advice import missing
 from sandbox.selftest import run_selftest
@@ -120,7 +120,7 @@ def gather(output_folder: Path, *, libraries: Iterable[str] = LIBRARIES) -> Mach
         python=platform.python_version(),
         kernel=platform.release(),
         processor=processor_field("model name") or platform.processor(),
-        flags=frozenset((processor_field("flags") or processor_field("Features")).split()),
+        flags=processor_flags(),
         num_cores=os.cpu_count() or 1,
         num_allowed=len(os.sched_getaffinity(0)),
         core_quota=core_quota(),

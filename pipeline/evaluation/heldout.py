@@ -82,20 +82,21 @@ def tasks_that_fit(
     Raises ValueError, before any engine is started, where a prompt is too long that must not be left out: one
     of ``heldout`` (other tasks would be another measurement), or all.
     """
-    long = overlong_prompts(tokenizer, tasks, config.generation)
-    said = describe_overlong(long, len(tasks), config) if long else ""
-    if long and config.dataset.overlong_prompts == "error":
-        raise ValueError(f"{said}, or set dataset.overlong_prompts to skip")
-    if long and len(long) == len(tasks):
-        raise ValueError(f"{said}: no task is left")
-    if too_long := overlong_prompts(tokenizer, heldout, config.generation):
-        raise ValueError(f"{describe_overlong(too_long, len(heldout), config)}; evaluation.tasks must fit")
+    long = _overlong(tokenizer, tasks, config.generation)
     if long:
+        said = _describe_overlong(long, len(tasks), config)
+        if config.dataset.overlong_prompts == "error":
+            raise ValueError(f"{said}, or set dataset.overlong_prompts to skip")
+        if len(long) == len(tasks):
+            raise ValueError(f"{said}: no task is left")
         note("overlong prompts", f"{said}: their tasks are left out")
+    if long_heldout := _overlong(tokenizer, heldout, config.generation):
+        said = _describe_overlong(long_heldout, len(heldout), config)
+        raise ValueError(f"{said}; evaluation.tasks must fit")
     return tuple(task for task in tasks if task.task_id not in long)
 
 
-def overlong_prompts(
+def _overlong(
     tokenizer: PreTrainedTokenizerBase | PromptTokenizer, tasks: Iterable[Task], generation: GenerationConfig
 ) -> dict[str, int]:
     """The tokens of each prompt that is longer than ``generation.max_prompt_length``, by task id."""
@@ -105,7 +106,7 @@ def overlong_prompts(
     return {name: length for name, length in lengths.items() if length > generation.max_prompt_length}
 
 
-def describe_overlong(long: Mapping[str, int], num_tasks: int, config: Config) -> str:
+def _describe_overlong(long: Mapping[str, int], num_tasks: int, config: Config) -> str:
     """Which of ``num_tasks`` prompts are too long, by how much, and what would do."""
     longest = sorted(long, key=lambda name: -long[name])
     names = ", ".join(f"{name!r} ({long[name]})" for name in longest[:_MAX_NAMED])

@@ -15,6 +15,11 @@ from pipeline.host.shares import cpu_threads
 
 # Beside torch's package or in it; wheels differ.
 _OPENMP_PLACES = ("lib", "../torch.libs")
+_COMPILED = {"VLLM_CACHE_ROOT": "vllm", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
+# Of an adapter that vLLM 0.31 runs beside the weights.
+LARGEST_LORA_RANK = 512
+# A host without a run ends itself after this long.
+IDLE_DEADLINE_S = 1800.0
 _Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -97,9 +102,6 @@ def bind_threads(cores: Sequence[int]) -> str:
     return ""
 
 
-_FOLDERS = {"VLLM_CACHE_ROOT": "vllm", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
-
-
 def compile_cache() -> dict[str, str]:
     """Variables that keep compiled kernels where a later start finds them; what the user has set stays.
 
@@ -108,11 +110,7 @@ def compile_cache() -> dict[str, str]:
     and version; it is the user's to delete.
     """
     root = cache_root() / "compiled"
-    return {name: os.environ.get(name, str(root / folder)) for name, folder in _FOLDERS.items()}
-
-
-# Of an adapter that vLLM 0.31 runs beside the weights.
-LARGEST_LORA_RANK = 512
+    return {name: os.environ.get(name, str(root / folder)) for name, folder in _COMPILED.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +155,3 @@ class EngineSettings:
     cores: tuple[int, ...] = ()
     weight_timeout_s: float = 120.0
     speculation: SpeculationSettings | None = None
-
-
-# A host without a run ends itself after this long.
-IDLE_DEADLINE_S = 1800.0

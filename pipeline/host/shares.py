@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from configs.schema import Config
+from pipeline.host.limits import read_text
 
 # NVIDIA's driver, the same under WSL, AMD's.
 _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/dxg"), Path("/dev/kfd"))
 # Of x86 and of Arm.
-_BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def may_have_gpu() -> bool:
@@ -57,21 +58,21 @@ def with_precision(config: Config, device: str) -> Config:
 
 def _has_bf16(device: str) -> bool:
     if device == "cpu":
-        flags = (processor_field("flags") or processor_field("Features")).split()
-        return not _BF16_FLAGS.isdisjoint(flags)
+        return not BF16_FLAGS.isdisjoint(processor_flags())
     # As below.
     import torch
 
     return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
+def processor_flags() -> frozenset[str]:
+    """What the processor can do, in the kernel's words."""
+    return frozenset((processor_field("flags") or processor_field("Features")).split())
+
+
 def processor_field(name: str) -> str:
     """What /proc/cpuinfo says of the first processor's ``name``; empty where it says nothing."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return ""
-    pairs = (line.partition(":") for line in lines)
+    pairs = (line.partition(":") for line in read_text(Path("/proc/cpuinfo")).splitlines())
     return next((value.strip() for key, _, value in pairs if key.strip() == name), "")
 
 
