@@ -24,11 +24,12 @@ from benchmarks.report import RESULTS, make_parser, table_text
 from benchmarks.rewards import __main__ as rewards
 from benchmarks.sandbox import __main__ as sandbox
 from benchmarks.train_step import __main__ as train_step
+from benchmarks.train_step import memory
 from configs.techniques import TECHNIQUES
 
 _ROOT: Final = Path(__file__).parents[1]
 GUIDE: Final = _ROOT / "SPEEDUP_GUIDE.md"
-DOCUMENTS: Final = (GUIDE, _ROOT / "docs" / "techniques.md")
+DOCUMENTS: Final = (GUIDE, _ROOT / "docs" / "techniques.md", _ROOT / "docs" / "memory.md")
 END: Final = "<!-- end of table -->"
 _MARKED: Final = re.compile(rf"<!-- table: (?P<name>[a-z_]+) -->\n(?P<body>.*?){re.escape(END)}", re.DOTALL)
 
@@ -40,6 +41,7 @@ MEASURED: Final[Mapping[str, tuple[Callable[[dict[str, Any]], str], str]]] = {
     "dropped": (ablation.dropped_table, "ablation"),
     "curriculum": (curriculum.table, "curriculum"),
     "train_step": (train_step.table, "train_step"),
+    "memory": (memory.table, "train_step.memory"),
     "train_step_profile": (train_step.profile_table, "train_step --profile"),
     "generation": (generation.table, "generation"),
     "generation_transformers": (generation.table, "generation --contenders plain transformers"),

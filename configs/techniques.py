@@ -134,7 +134,7 @@ TECHNIQUES: Final = (
         on={"acceleration.token_packing.enabled": True},
         gain="no padding goes through the model; fewer, larger matrix products",
         proof="tests/pipeline/training/test_exact_step.py::test_each_technique_keeps_the_gradient",
-        guard="the layout trial: micro-batches in rows and padded are timed, the faster kind is kept",
+        guard="none: rows are as long as memory allows (training.memory)",
     ),
     Technique(
         key="shared_prompt",

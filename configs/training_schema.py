@@ -55,9 +55,11 @@ class TrainingConfig(Section):
         "CPU with a C++ compiler); without one the run says so and goes on uncompiled",
     )
     tf32: bool = Field(default=True, description="TF32 matrix products where fp32 is asked for on a GPU")
-    auto_find_batch_size: bool = Field(
-        default=True,
-        description="on a GPU that runs out of memory halve the micro-batch and go on with the same step",
+    memory: Literal["auto", "fixed"] = Field(
+        default="auto",
+        description="auto: before the first step rows are halved, then activations checkpointed, until a "
+        "step fits into what is free, and once more after any end for want of memory; fixed: micro-batches "
+        "stay as they are set",
     )
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
         default=0, description="seed of sampling, order and evaluation"

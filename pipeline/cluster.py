@@ -76,6 +76,9 @@ def start_ray(address: str | None = None) -> None:
 
 
 def _init(address: str, num_cpus: int | None) -> None:
+    if address == "local":
+        # A run keeps to what is free by itself; Ray would end its processes at 95 % of the machine.
+        os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
     ray.init(
         address=address,
         num_cpus=num_cpus,

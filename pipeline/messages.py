@@ -169,17 +169,13 @@ class TrainBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What an optimiser step did: the version it made, means over the step, and its cost.
-
-    ``notes`` are what the trainer has decided by itself, in words.
-    """
+    """What an optimiser step did: the version it made, means over the step, and its cost."""
 
     step: int
     policy_version: int
     metrics: Mapping[str, float]
     seconds: float
     num_tokens: int
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,11 +55,11 @@ def random_batch(spec: BatchSpec, vocabulary: int, seed: int = 0) -> TrainBatch:
     rng = random.Random(seed)
     samples: list[TrainingSample] = []
     for group in range(spec.groups):
-        prompt = _ids(rng, vocabulary, rng.randint(-(-spec.prompt_tokens // 2), spec.prompt_tokens))
+        prompt = _ids(rng, vocabulary, _length(rng, spec.prompt_tokens, 2, is_full=spec.is_full))
         is_flat = group < spec.flat_groups
         rewards = [0.0 if is_flat else rng.random() for _ in range(spec.generations)]
         for advantage in group_advantages([rewards], scale_rewards="group")[0]:
-            length = rng.randint(-(-spec.completion_tokens // 4), spec.completion_tokens)
+            length = _length(rng, spec.completion_tokens, 4, is_full=spec.is_full)
             samples.append(
                 TrainingSample(
                     token_ids=(*prompt, *_ids(rng, vocabulary, length)),
@@ -86,6 +86,10 @@ def _random_base(spec: BatchSpec) -> dict[str, Any]:
             "max_completion_length": spec.completion_tokens,
         },
     }
+
+
+def _length(rng: random.Random, longest: int, share: int, *, is_full: bool) -> int:
+    return longest if is_full else rng.randint(-(-longest // share), longest)
 
 
 def _ids(rng: random.Random, vocabulary: int, length: int) -> Sequence[int]:

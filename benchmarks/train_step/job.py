@@ -35,7 +35,8 @@ class BatchSpec:
     """Which samples: a recording by name, or ``random`` token ids of the shape that the other fields say.
 
     Prompts of a random batch have half to all of ``prompt_tokens``, completions a quarter to all of
-    ``completion_tokens``, both drawn uniformly; ``flat_groups`` of the groups have no signal.
+    ``completion_tokens``, both drawn uniformly, or all of them where it ``is_full``; ``flat_groups`` of the
+    groups have no signal.
     """
 
     name: Literal["short", "long", "random"] = "short"
@@ -44,6 +45,7 @@ class BatchSpec:
     prompt_tokens: int = 256
     completion_tokens: int = 1024
     flat_groups: int = 0
+    is_full: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ def run_job(job: StepJob) -> dict[str, Any]:
         config = _config(job, variant, inputs)
         return profile_step(config, inputs.model_path, inputs.batch, job.device, job.num_steps)
     seconds = _step_seconds(job, variant, inputs)
-    return {"step_s": seconds[1:], "peak_mb": _peak_mb(job.device)}
+    return {"step_s": seconds[1:], "peak_mb": peak_mb(job.device)}
 
 
 def check_gradients(job: StepJob, variants: list[Variant], inputs: StepInputs) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _distance(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
     return _norm({name: value.double() - expected[name].double() for name, value in found.items()})
 
 
-def _peak_mb(device: str) -> float:
+def peak_mb(device: str) -> float:
     """The most memory that this process has held: on the GPU by tensors, otherwise resident."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated() / _MIB

@@ -21,10 +21,10 @@ from pipeline.models.prompts import encode_prompt, render_prompt, stop_strings
 
 FENCE = "```"
 # All other settings of training and grpo are TRL's by name. The generator's correction is for another policy
-# than the trainer's, which there is none of here; compilation, TF32 and a size that adapts are left to TRL.
+# than the trainer's, which there is none of here; compilation, TF32 and sizes that adapt are left to TRL.
 _NOT_TRLS = {
     *("importance_sampling_mode", "importance_sampling_cap", "mismatch_kl_warning"),
-    *("lr_scheduler_type", "torch_compile", "tf32", "auto_find_batch_size"),
+    *("lr_scheduler_type", "torch_compile", "tf32", "memory"),
 }
 
 

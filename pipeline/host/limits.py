@@ -7,6 +7,7 @@ seen from its counters. Reads files of /proc and /sys only, in the layouts of bo
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import shutil
 import sqlite3
@@ -56,6 +57,22 @@ def memory(
                 total = min(total, int(limit))
                 free = min(free, max(0, int(limit) - int(used) + cached))
     return total / _GIB, free / _GIB
+
+
+def anonymous_bytes() -> float:
+    """The memory of this process that no file stands behind; 0 where the kernel does not tell."""
+    rows = (line.split() for line in read_text(Path("/proc/self/status")).splitlines())
+    return next((1024.0 * int(row[1]) for row in rows if row[0] == "RssAnon:"), 0.0)
+
+
+def return_freed_memory() -> None:
+    """Give memory that this process has freed back to the machine; where there is no glibc, nothing.
+
+    glibc keeps it for the next tensors, and what these leave over cannot be used by any other process.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def disk(folder: Path) -> tuple[float, float]:

@@ -6,7 +6,6 @@ What can be refused beforehand is refused by the run's own code. Tasks are loade
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,16 +18,24 @@ from configs.yaml_text import parse_value
 from curriculum.sources import load_tasks
 from pipeline.command_line import USER_ERROR, print_error
 from pipeline.evaluation.heldout import heldout_tasks, tasks_that_fit
+from pipeline.host.limits import memory
 from pipeline.host.shares import choose_device, may_have_gpu, torch_sees_gpu, with_precision
 from pipeline.models.find import local_folder
 from pipeline.models.prompts import PromptTokenizer
 from pipeline.planning.memory_estimate import (
-    ModelShape,
+    CUDA_CONTEXT,
     ProcessMemory,
     find_shape,
     kv_tokens,
-    micro_batch_tokens,
     processes,
+)
+from pipeline.training.memory import (
+    MicroBatchLimit,
+    ModelShape,
+    fitting,
+    limits,
+    micro_batch_tokens,
+    trainer_parts,
 )
 
 _GB = 1e9
@@ -58,7 +65,8 @@ def run_dry(resolved: Resolved, gpu_memory: str | None) -> int:
     shape = find_shape(config.model)
     device = intended_device(config, machine)
     config = with_precision(config, device)
-    print("\n".join(_head(config, device)))
+    limit = chosen_limit(config, shape, device, machine)
+    print("\n".join(_head(config, device, limit)))
     faults = _tasks(config)
     if shape is None:
         print(
@@ -66,7 +74,7 @@ def run_dry(resolved: Resolved, gpu_memory: str | None) -> int:
             "had from the hub; give a folder with one, or a hub id that this machine can reach"
         )
     else:
-        every = processes(config, shape, device, machine.gpu_bytes)
+        every = processes(config, shape, device, limit, machine.gpu_bytes)
         print("\n".join(_memory(config, shape, device, machine, every)))
         faults += expected_faults(config, shape, device, machine, every)
     for state in states(resolved):
@@ -96,8 +104,7 @@ def this_machine(gpu_memory_gb: float | None) -> Machine:
         import torch
 
         gpu_bytes = float(torch.cuda.get_device_properties(0).total_memory)
-    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    return Machine(host_bytes=float(pages * size), gpu_bytes=gpu_bytes)
+    return Machine(host_bytes=memory()[0] * 2**30, gpu_bytes=gpu_bytes)
 
 
 def intended_device(config: Config, machine: Machine) -> str:
@@ -105,6 +112,21 @@ def intended_device(config: Config, machine: Machine) -> str:
     if machine.gpu_bytes is not None and config.runtime.device != "cpu":
         return "cuda"
     return config.runtime.device if config.runtime.device != "auto" else choose_device(config)
+
+
+def chosen_limit(config: Config, shape: ModelShape | None, device: str, machine: Machine) -> MicroBatchLimit:
+    """What micro-batches a run would choose, were nothing else on ``machine``."""
+    asked, *_ = every = limits(config)
+    room = machine.host_bytes if device == "cpu" else machine.gpu_bytes
+    if config.training.memory == "fixed" or shape is None or room is None:
+        return asked
+    found = processes(config, shape, device, asked, machine.gpu_bytes)
+    if device == "cpu":
+        others = _host_bytes(found) - sum(trainer_parts(config, shape, device, asked).values())
+    else:
+        is_shared = config.runtime.placement != "split"
+        others = CUDA_CONTEXT + is_shared * config.generation.gpu_memory_utilization * room
+    return every[fitting(config, shape, device, _USABLE * room - others)]
 
 
 def expected_faults(
@@ -152,15 +174,9 @@ def _longest(config: Config) -> int:
 
 
 def _smaller(config: Config, device: str) -> str:
-    packing = config.acceleration.token_packing
-    size = (
-        f"acceleration.token_packing.max_tokens ({packing.max_tokens})"
-        if packing.enabled
-        else f"training.per_device_train_batch_size ({config.training.per_device_train_batch_size})"
-    )
-    words = [f"lower {size}"]
-    if not config.training.gradient_checkpointing:
-        words.append("set training.gradient_checkpointing: true")
+    is_fixed = config.training.memory == "fixed"
+    words = ["set training.memory: auto"] if is_fixed else []
+    words.append(f"lower generation.max_completion_length ({config.generation.max_completion_length})")
     if not config.lora.enabled:
         words.append("set lora.enabled: true")
     if device == "cpu":
@@ -168,11 +184,15 @@ def _smaller(config: Config, device: str) -> str:
     return ", or ".join(words)
 
 
-def _head(config: Config, device: str) -> list[str]:
+def _head(config: Config, device: str, limit: MicroBatchLimit) -> list[str]:
     training, generation, grpo = config.training, config.generation, config.grpo
     ahead = config.acceleration.max_staleness
     packing = config.acceleration.token_packing
-    how = f"rows of up to {packing.max_tokens} tokens" if packing.enabled else "padded batches"
+    how = f"rows of up to {limit.max_tokens} tokens" if packing.enabled else "padded batches"
+    if limit != limits(config)[0]:
+        how += f", chosen to fit into memory (asked for: {limits(config)[0]})"
+    if limit.checkpoints:
+        how += ", activations computed anew in the backward"
     return [
         f"dry run: nothing is loaded; {config.model.name} on {device}, mode {config.acceleration.mode}",
         f"steps: {training.max_steps}, each on {config.prompts_per_step} prompts with {grpo.num_generations} "
@@ -181,8 +201,8 @@ def _head(config: Config, device: str) -> list[str]:
         f"sequences: prompts up to {generation.max_prompt_length}, completions up to "
         f"{generation.max_completion_length} tokens; {generation.max_num_seqs} written at once, up to "
         f"{config.completions_per_step * (1 + ahead)} wanted ({ahead} steps ahead)",
-        f"micro-batches: {how}; at most {micro_batch_tokens(config)} tokens go through the trained model "
-        f"together (a sequence has up to {_longest(config)})",
+        f"micro-batches: {how}; at most {micro_batch_tokens(config, limit)} tokens go through the trained "
+        f"model together (a sequence has up to {_longest(config)})",
     ]
 
 

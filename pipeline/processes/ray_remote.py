@@ -16,7 +16,7 @@ import ray
 
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.processes.connection import settle, value_of
-from pipeline.processes.remote import ProcessGoneError
+from pipeline.processes.remote import OutOfMemoryError, ProcessGoneError
 from pipeline.processes.serve import Servant
 from pipeline.processes.wire import Answer, Call, Item
 
@@ -161,7 +161,7 @@ class RayProcess:
         """What happened to the actor or its node. Ray knows what its memory monitor did, and little else."""
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         if isinstance(error, ray.exceptions.OutOfMemoryError):
-            return ProcessGoneError(f"Ray has ended its process for want of memory: {lines[0]}")
+            return OutOfMemoryError(f"Ray has ended its process for want of memory: {lines[0]}")
         # What follows the first lines is the log of the node.
         cause = f"{type(error).__name__}: {'; '.join(lines[:_CAUSE_LINES])}"[:_CAUSE_LENGTH]
         return ProcessGoneError(f"its process died: {why_killed(self._num_oom_kills)}; {cause}")

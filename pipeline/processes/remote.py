@@ -36,6 +36,10 @@ class ProcessKilledError(ProcessGoneError):
     """The process got a SIGKILL that this one did not send; another try may well succeed."""
 
 
+class OutOfMemoryError(ProcessGoneError):
+    """Ray has ended the process for want of memory."""
+
+
 class Remote(Protocol):
     """An object in another process. May be used from any thread.
 

@@ -34,7 +34,7 @@ from pipeline.host.spans import CHECKPOINT, WEIGHTS
 from pipeline.host.stopping import StoppedError
 from pipeline.messages import RolloutGroup, WeightUpdate
 from pipeline.record.checkpoints import prune_checkpoints
-from pipeline.record.ledger import PLACEMENT_GUARD
+from pipeline.record.ledger import GUARD, PLACEMENT_GUARD
 from pipeline.record.run_folder import Context
 from pipeline.rollouts.buffer import RolloutBuffer
 from pipeline.rollouts.draws import DrawAccount, SignalGate, max_gated
@@ -208,6 +208,8 @@ class Attempt:
 
     async def _step(self, step: int) -> None:
         """Train one step and begin to close it."""
+        if (said := await self._trainer.fit_memory()) is not None:
+            self._context.note(GUARD, said)
         feeding = self._feed.train(step, after=self._closing)
         fed = await (feeding if self._closing is None else beside(self._closing, feeding))
         self.buffer.trained(step)

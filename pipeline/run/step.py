@@ -36,7 +36,6 @@ from pipeline.evaluation.heldout import InLoopEvaluation
 from pipeline.generation.generator import Generator
 from pipeline.host.spans import TRAINER, WAITING
 from pipeline.messages import RolloutGroup, StepResult, TrainBatch
-from pipeline.record.ledger import GUARD
 from pipeline.record.metrics import MetricsWriter, StepRate, log_samples
 from pipeline.record.run_folder import Context
 from pipeline.rollouts.batch import BatchReport, make_batch
@@ -259,8 +258,6 @@ class StepAccount:
             **(self._evaluation.drain() if self._is_logged(step) else {}),
         }
         self._enter(replace(fed.result, metrics=metrics), [group.draw_id for group in fed.groups], checkpoint)
-        for note in fed.result.notes:
-            self._context.note(GUARD, note)
         log_samples(self._context.folder.samples, step, fed.groups[0])
         return step_s
 

@@ -25,8 +25,9 @@ from pipeline.training.adapters import disabled_adapters
 from pipeline.training.loss import LossSums, LossTokens, needs_whole_sequences, policy_loss
 from pipeline.training.micro_batch import ForwardFn, MicroBatch, completion_hidden_states
 
-# Tokens whose logits exist at a time: 1024 x 49,152 in bf16 are 96 MiB.
+# Tokens whose logits exist at a time: so many, or fewer of a larger vocabulary (256 MiB in fp32).
 LOGITS_ROWS = 1024
+_LOGITS = 2**26
 # Elements of the head's gradient that are made at a time on a CPU: 8 MiB in fp32.
 _CPU_SLICE = 2**21
 # Rows turned into probabilities at a time. CPU: two fp32 buffers of 32 rows stay in the cache; with fewer
@@ -77,7 +78,7 @@ class LossBackward:
     def accumulate(self, batch: MicroBatch) -> LossSums:
         """Add the gradient of ``batch`` to the parameters of the model; returns its sums.
 
-        The logits exist for ``LOGITS_ROWS`` tokens at a time: each chunk is taken back to the hidden states
+        The logits exist for ``logits_rows`` tokens at a time: each chunk is taken back to the hidden states
         at once, and the model's backward runs once, on their summed gradient. Where a loss needs whole
         sequences and one chunk does not hold all tokens, a first pass without gradient takes the
         log-probabilities of all; the gradient of the loss to them is then known before the chunks begin.
@@ -87,12 +88,13 @@ class LossBackward:
         reference = self._reference_logprobs(batch)
         sums = LossSums.zeros(states.device)
         known: Tensor | None = None
-        if states.shape[0] > LOGITS_ROWS and needs_whole_sequences(self._grpo):
+        size = logits_rows(self._model.config.get_text_config().vocab_size)
+        if states.shape[0] > size and needs_whole_sequences(self._grpo):
             logprobs = self._logprobs(self._model, states, batch.target_ids)
             known, sums = self._objective(logprobs[batch.prediction_ids], batch, reference, slice(None))
         gradient = torch.empty_like(states)
-        for start in range(0, states.shape[0], LOGITS_ROWS):
-            rows = slice(start, min(start + LOGITS_ROWS, states.shape[0]))
+        for start in range(0, states.shape[0], size):
+            rows = slice(start, min(start + size, states.shape[0]))
             gradient[rows], chunk_sums = self._chunk(states[rows], batch, reference, rows, known)
             sums = sums + chunk_sums
         hidden.backward(gradient)  # type: ignore[no-untyped-call]
@@ -160,14 +162,19 @@ class LossBackward:
     @torch.no_grad()
     def _logprobs(self, model: PreTrainedModel, states: Tensor, targets: Tensor) -> Tensor:
         """The log-probabilities of ``targets`` (M,) at ``states`` (M, H), without a gradient: (M,)."""
-        head = head_of(model)
-        chunks = zip(torch.split(states, LOGITS_ROWS), torch.split(targets, LOGITS_ROWS), strict=True)
+        head, size = head_of(model), logits_rows(model.config.get_text_config().vocab_size)
+        chunks = zip(torch.split(states, size), torch.split(targets, size), strict=True)
         return torch.cat(
             [
                 logprobs_to_probabilities_(head(rows), chosen, temperature=self._temperature)[0]
                 for rows, chosen in chunks
             ]
         )
+
+
+def logits_rows(vocabulary: int) -> int:
+    """How many tokens have logits at a time."""
+    return min(LOGITS_ROWS, max(_LOGITS // vocabulary, 1))
 
 
 @torch.no_grad()

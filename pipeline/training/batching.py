@@ -16,8 +16,8 @@ import torch
 
 from configs.schema import Config
 from pipeline.messages import TrainingSample
-from pipeline.training.layout_trial import LayoutTrial
 from pipeline.training.loss import LossType, step_scale, token_weights
+from pipeline.training.memory import MicroBatchLimit, limits
 from pipeline.training.micro_batch import MicroBatch, WeightedSample, build_micro_batch
 from pipeline.training.rows import SharedPrefix, pack, share_prefix, share_prompt
 
@@ -60,46 +60,29 @@ class MicroBatchPlan:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MicroBatchLimit:
-    """The most sequences and tokens (padding included) that go through the model together.
-
-    A single sequence may be longer than ``max_tokens``: it cannot be cut.
-    """
-
-    max_sequences: int
-    max_tokens: int
-
-    def below(self, plan: MicroBatchPlan) -> MicroBatchLimit:
-        """Half of what ``plan`` had, which was too much."""
-        return MicroBatchLimit(
-            max_sequences=min(self.max_sequences, max(plan.num_sequences // 2, 1)),
-            max_tokens=min(self.max_tokens, max(plan.num_tokens // 2, 1)),
-        )
-
-
 class StepPlanner:
     """How a run weights the samples of its steps and cuts them into micro-batches.
 
-    Every one of the ``num_ranks`` ranks plans the same. ``layouts`` says how the next part is laid out.
+    Every one of the ``num_ranks`` ranks plans the same. For a model that ``supports_rows`` of several
+    sequences samples lie in packed rows and behind shared prompts, as asked; for another they are padded.
     """
 
-    def __init__(self, config: Config, layouts: LayoutTrial, *, pad_token_id: int, num_ranks: int) -> None:
+    def __init__(self, config: Config, *, supports_rows: bool, pad_token_id: int, num_ranks: int) -> None:
         training, acceleration = config.training, config.acceleration
         self.batch_size = training.per_device_train_batch_size
         self.loss_type: LossType = config.grpo.loss_type
         # What the first micro-batches may have; with adapts_limit memory errors lower it.
-        self.limit = MicroBatchLimit(
-            max_sequences=self.batch_size, max_tokens=acceleration.token_packing.max_tokens
-        )
-        self.adapts_limit = training.auto_find_batch_size
-        self._layouts = layouts
+        self.limit = limits(config)[0]
+        self.adapts_limit = training.memory == "auto"
+        self._packs = acceleration.token_packing.enabled and supports_rows
         self._pad_token_id = pad_token_id
         self._num_ranks = num_ranks
         self._max_completion_length = config.generation.max_completion_length
         # The KL term has a gradient where the advantage is zero.
         self._skips_zero_advantages = acceleration.skip_zero_advantages and config.grpo.beta == 0
         self._sharing: Sharing = "prefix" if acceleration.shared_prefix else "prompt"
+        if not (acceleration.shared_prompt and supports_rows):
+            self._sharing = "nothing"
         self._min_pack_ratio = acceleration.token_packing.min_pack_ratio
 
     def weighted(self, samples: Sequence[TrainingSample]) -> list[WeightedSample]:
@@ -125,33 +108,45 @@ class StepPlanner:
     def plan(self, samples: Sequence[WeightedSample], limit: MicroBatchLimit) -> list[MicroBatchPlan]:
         """Micro-batches for ``samples``, the largest first; at least one a rank where the samples suffice.
 
-        Where the layout packs, they are rows of at most ``limit.max_tokens`` (one sequence may exceed it),
+        Where samples are packed, they are rows of at most ``limit.max_tokens`` (one sequence may exceed it),
         unless that would fill less than ``token_packing.min_pack_ratio`` of them; otherwise they are at most
-        ``limit.max_sequences`` sequences.
+        ``limit.max_sequences`` sequences, and where they could have been packed no more tokens than a row.
         """
-        layout = self._layouts.present
-        sharing = self._sharing if layout.shares_prompts else "nothing"
-        groups = _groups(samples, sharing)
-        rows = self._rows(groups, sharing, limit.max_tokens) if layout.packs and samples else []
-        capacity = limit.max_tokens if rows else 0
-        if not rows and samples:
+        if not samples:
+            return []
+        sharing, capacity = self._sharing, 0
+        groups: list[Sequence[WeightedSample]] = [*_groups(samples, sharing)]
+        rows: list[list[Sequence[WeightedSample]]] = []
+        if self._packs:
+            groups = self._units(groups, limit.max_tokens)
+            rows = self._rows(groups, limit.max_tokens)
+            capacity = limit.max_tokens if rows else 0
+        if not rows:
             size = min(limit.max_sequences, max(len(samples) // self._num_ranks, 1))
+            if self._packs and sharing == "nothing":
+                size = min(size, max(limit.max_tokens // max(item.num_inputs for item in samples), 1))
             rows = _batches(groups, sharing, size)
         plans = [_micro_plan(row, capacity, sharing, self._pad_token_id) for row in rows]
         plans.sort(key=lambda plan: -plan.num_tokens)
         return plans
 
-    def _rows(
-        self, groups: Sequence[Sequence[WeightedSample]], sharing: Sharing, max_tokens: int
-    ) -> list[list[Sequence[WeightedSample]]]:
-        """The groups of every row; nothing if they are not to be packed."""
-        units = [unit for group in groups for unit in _cut_group(group, sharing, max_tokens)]
+    def _units(
+        self, groups: Sequence[Sequence[WeightedSample]], max_tokens: int
+    ) -> list[Sequence[WeightedSample]]:
+        """The groups in parts that fit into a row, and enough of them for all ranks."""
+        units = [unit for group in groups for unit in _cut_group(group, self._sharing, max_tokens)]
         # A row that must be shared out has to be cut finer than its groups.
-        while sharing != "nothing" and len(units) < self._num_ranks and max(map(len, units)) > 1:
+        while self._sharing != "nothing" and len(units) < self._num_ranks and max(map(len, units)) > 1:
             largest = max(units, key=len)
             units.remove(largest)
             units += [largest[: len(largest) // 2], largest[len(largest) // 2 :]]
-        sizes = [_num_tokens(unit, sharing) for unit in units]
+        return units
+
+    def _rows(
+        self, units: Sequence[Sequence[WeightedSample]], max_tokens: int
+    ) -> list[list[Sequence[WeightedSample]]]:
+        """What of ``units`` is in every row; nothing if they are not to be packed."""
+        sizes = [_num_tokens(unit, self._sharing) for unit in units]
         packed = pack(sizes, max_tokens=max_tokens, min_rows=self._num_ranks)
         ratio = sum(sizes) / (len(packed) * max_tokens)
         return [] if ratio < self._min_pack_ratio else [[units[index] for index in row] for row in packed]

@@ -66,8 +66,7 @@ def why_not_with(compiler: str) -> str | None:
 def prepare_layers(model: PreTrainedModel, training: TrainingConfig, device: torch.device) -> bool:
     """Checkpoint and compile the layers as asked; returns whether they are compiled."""
     if training.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        model.train()
+        checkpoint_layers(model)
     if not training.torch_compile:
         return False
     reason = why_not_compile(device)
@@ -75,6 +74,12 @@ def prepare_layers(model: PreTrainedModel, training: TrainingConfig, device: tor
         return compile_layers(model) > 0
     _log.warning("training.torch_compile: the run goes on uncompiled: %s", reason)
     return False
+
+
+def checkpoint_layers(model: PreTrainedModel) -> None:
+    """Compute each layer's activations anew in the backward, from the next forward on."""
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.train()
 
 
 def compile_layers(model: nn.Module) -> int:

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 from configs.errors import ConfigError, Problem, wrong_value
 from configs.schema import Config
 from pipeline.errors import StageError, TrainerDiedError, TrainerError, TrainerLostError
+from pipeline.host.limits import memory_figures, num_oom_kills
 from pipeline.host.shares import cpu_threads, gpu_shares, num_gpus, sends_weights, uses_ray
 from pipeline.messages import StepResult, TrainBatch, WeightUpdate
 from pipeline.processes.local import LocalProcess
-from pipeline.processes.remote import CallFailedError, Remote
+from pipeline.processes.remote import CallFailedError, OutOfMemoryError, Remote
 
 if TYPE_CHECKING:
     from pipeline.cluster import ClusterPlaces
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _RANK = "pipeline.training.rank:TrainerRank"
 _SAVE_LIMIT = (600.0, "fixed")
+_FIT_LIMIT = (60.0, "fixed")
 # After the first error of a rank: a rank that died makes the others' collectives fail, sometimes sooner
 # than its own death is known.
 _GRACE_S = 5.0
@@ -56,6 +58,10 @@ class TrainerHandle:
         self._device = device
         self._ranks: list[Remote] = []
         self._sends = False
+        self._limit = 0  # number of the limit of micro-batches
+        self._is_fitted = False
+        self._num_oom_kills = num_oom_kills()
+        self._is_short = False  # Ray has ended a rank for want of memory, which the kernel does not count
         self.pids: tuple[int, ...] = ()
 
     async def start(self) -> None:
@@ -66,6 +72,7 @@ class TrainerHandle:
         """
         self.close()
         self.pids = ()
+        self._is_fitted = False
         self._sends = sends_weights(self._config, self._device, num_gpus(self._device))
         self._ranks = _make_ranks(self._config, self._model_path, self._device, self._places)
         try:
@@ -80,6 +87,32 @@ class TrainerHandle:
         if len(self._ranks) > 1:
             (meeting_point,) = await self._wait([self._ranks[0].call("open")], "start", *limit)
         self.pids = tuple(await self._all("start", meeting_point, what="start", limit=limit))
+
+    async def fit_memory(self) -> str | None:
+        """Before a step: have micro-batches fit into memory, as ``training.memory`` asks.
+
+        They are chosen before the first step of new ranks, and are smaller from then on where any process was
+        ended for want of memory: nothing is tried again unchanged. Returns what was changed, in words. Raises
+        TrainerError where nothing smaller is left, or may be taken.
+        """
+        num_kills, is_short = num_oom_kills(), self._is_short
+        is_short = is_short or num_kills > self._num_oom_kills
+        self._num_oom_kills, self._is_short = num_kills, False
+        if self._config.training.memory == "fixed":
+            if is_short:
+                raise TrainerError(
+                    f"a process was ended for want of memory ({memory_figures()}) and training.memory is "
+                    "fixed: set it to auto, or lower acceleration.token_packing.max_tokens"
+                )
+            return None
+        if self._is_fitted and not is_short:
+            return None
+        number = self._limit + is_short
+        found: list[int] = await self._all("fit_memory", number, what="fit", limit=_FIT_LIMIT)
+        words: list[str] = await self._all("adopt_limit", max(found), what="fit", limit=_FIT_LIMIT)
+        is_new, self._limit, self._is_fitted = max(found) > self._limit, max(found), True
+        cause = "a process was ended for want of memory" if is_short else "to fit into memory"
+        return f"micro-batches have {words[0]} ({cause})" if is_new else None
 
     async def accumulate(self, batch: TrainBatch) -> None:
         """Add the gradient of an earlier part of a step, within ``runtime.train_step_timeout_s``."""
@@ -149,6 +182,7 @@ class TrainerHandle:
             if any(task.exception() for task in done):
                 await asyncio.wait(tasks, timeout=_GRACE_S)
                 rank, error = _culprit(tasks)
+                self._is_short = isinstance(error, OutOfMemoryError)
                 kind = TrainerError if isinstance(error, CallFailedError) else TrainerDiedError
                 raise kind(f"{self._name(rank)}: {what}: {error}") from error
             if pending:

@@ -60,12 +60,20 @@ class TrainerRank:
         if self._config.cluster.is_joined and not Path(model_path).is_dir():
             # The driver's folder is the driver's node's.
             model_path = str(resolve_model(self._config.model))
-        self._trainer = Trainer(self._config, model_path, self._device, ranks=ranks, tries_layouts=True)
+        self._trainer = Trainer(self._config, model_path, self._device, ranks=ranks)
         return os.getpid()
 
     def answer(self) -> bool:
         """Answer beside whatever call is running: the process is there and is not stopped."""
         return True
+
+    def fit_memory(self, at_least: int) -> int:
+        """See Trainer.fit_memory."""
+        return self._loaded.fit_memory(at_least)
+
+    def adopt_limit(self, number: int) -> str:
+        """See Trainer.adopt_limit."""
+        return self._loaded.adopt_limit(number)
 
     def accumulate(self, batch: TrainBatch) -> None:
         """See Trainer.accumulate."""

@@ -32,10 +32,10 @@ from pipeline.training.adapters import (
 from pipeline.training.attention import supports_packing, use_row_attention
 from pipeline.training.backward import LossBackward, refuse_logit_transforms
 from pipeline.training.batching import StepPlanner, StepTotals
-from pipeline.training.compilation import prepare_layers
+from pipeline.training.compilation import checkpoint_layers, prepare_layers
 from pipeline.training.gradient import StepGradient
-from pipeline.training.layout_trial import LayoutTrial
 from pipeline.training.loss import loss_metrics
+from pipeline.training.memory import fitting, free_bytes, limits, shape_of
 from pipeline.training.micro_batch import ForwardFn, completion_hidden_states
 from pipeline.training.precision import (
     MasterWeights,
@@ -61,9 +61,7 @@ class Trainer:
         *,
         reference_path: Path | str | None = None,
         ranks: Ranks | None = None,
-        tries_layouts: bool = False,
     ) -> None:
-        """With ``tries_layouts`` the first parts of the run are timed (pipeline.training.layout_trial)."""
         training = config.training
         torch.manual_seed(training.seed)
         self.config = config
@@ -81,13 +79,9 @@ class Trainer:
         self._weights = MasterWeights(self.model, bf16=bool(training.bf16) and not self._ranks.casts_weights)
         _disable_dropout(self._weights.compute_model)
         self._reference, reference_forward = self._load_reference(model_path, reference_path, forward)
-        trial = LayoutTrial.of_run(config, supports_packing=supports_packing(config, self.model))
-        # Without a trial what is asked for stays.
-        self._layouts = trial if tries_layouts else LayoutTrial([trial.present])
-        self._notes: list[str] = []
         self._planner = StepPlanner(
             config,
-            self._layouts,
+            supports_rows=supports_packing(config, self.model),
             pad_token_id=cast(int, self.tokenizer.pad_token_id),
             num_ranks=self._ranks.num_ranks,
         )
@@ -134,6 +128,27 @@ class Trainer:
             reference_forward=reference_forward,
         )
 
+    def fit_memory(self, at_least: int) -> int:
+        """Which of pipeline.training.memory.limits, from number ``at_least`` on, fits into what is free.
+
+        The last one where none does. Raises MemoryError where there are not so many.
+        """
+        if at_least >= len(limits(self.config)):
+            raise MemoryError(
+                "a process was ended for want of memory with the smallest micro-batches that there are: "
+                "lower generation.max_completion_length or generation.kv_cache_gb, or set lora.enabled: true"
+            )
+        shape = shape_of(self.model, str(self.model.config.name_or_path))
+        free = free_bytes(self.config, shape, self.device)
+        return fitting(self.config, shape, self.device.type, free, at_least=at_least)
+
+    def adopt_limit(self, number: int) -> str:
+        """Keep micro-batches to this one of the limits from here on; returns it in words."""
+        limit = self._gradient.limit = limits(self.config)[number]
+        if limit.checkpoints:
+            checkpoint_layers(self._weights.compute_model)
+        return str(limit)
+
     def accumulate(self, batch: TrainBatch) -> None:
         """Add the gradient of ``batch``, a part of a step but not its last; the weights stay as they are.
 
@@ -142,7 +157,7 @@ class Trainer:
         a part that does not follow the last one.
         """
         started = time.perf_counter()
-        self._add(batch)
+        self._gradient.add(batch)
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         self._earlier_s = time.perf_counter() - started + (self._earlier_s if batch.part else 0.0)
@@ -168,7 +183,6 @@ class Trainer:
         self.policy_version += 1
         self._is_changed = False
         has_reference = self._reference is not None
-        notes, self._notes = tuple(self._notes), []
         return StepResult(
             step=batch.step,
             policy_version=self.policy_version,
@@ -183,7 +197,6 @@ class Trainer:
             },
             seconds=time.perf_counter() - started,
             num_tokens=totals.num_tokens,
-            notes=notes,
         )
 
     def update(self, batch: TrainBatch, learning_rate: float) -> tuple[StepTotals, Tensor]:
@@ -192,7 +205,7 @@ class Trainer:
         Returns what the step was made of and, on the device, the sums of the loss
         (``LossSums.reported``) and the norm of the gradient, in one tensor.
         """
-        self._add(batch)
+        self._gradient.add(batch)
         found = self._gradient.finish()
         max_norm = self.config.training.max_grad_norm
         grad_norm = self._ranks.full(self._weights.clip_gradients(max_norm, scale=found.scale))
@@ -290,20 +303,6 @@ class Trainer:
         self.model.load_state_dict(
             {name: self._ranks.own(value, present[name]) for name, value in saved.state_dict().items()}
         )
-
-    def _add(self, batch: TrainBatch) -> None:
-        """Add the gradient of ``batch``; while layouts are tried, the device is waited for."""
-        if self._layouts.is_over:
-            self._gradient.add(batch)
-            return
-        started = time.perf_counter()
-        self._gradient.add(batch)
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        num_tokens = sum(len(item.sample.token_ids) for item in self._planner.weighted(batch.samples))
-        verdict = self._layouts.record(time.perf_counter() - started, num_tokens)
-        if verdict is not None:
-            self._notes.append(verdict)
 
 
 def _disable_dropout(model: nn.Module) -> None:

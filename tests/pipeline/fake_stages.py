@@ -204,6 +204,9 @@ class FakeTrainer:
         self.dies_in_step = 0
         self.save_held: Callable[[], bool] = at_once
 
+    async def fit_memory(self) -> str | None:
+        return None
+
     async def accumulate(self, batch: TrainBatch) -> None:
         await self._add(batch)
 

@@ -15,13 +15,8 @@ from configs.schema import Config, ModelConfig
 from pipeline.cli import train_accelerated
 from pipeline.host.shares import with_precision
 from pipeline.planning.dry_run import Machine, expected_faults
-from pipeline.planning.memory_estimate import (
-    find_shape,
-    micro_batch_tokens,
-    processes,
-    read_shape,
-    trainer_parts,
-)
+from pipeline.planning.memory_estimate import find_shape, processes, read_shape
+from pipeline.training.memory import limits, trainer_parts
 from tests.pipeline.tiny_model import make_model
 
 MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "train_step_cpu.json"
@@ -91,10 +86,10 @@ def test_a_host_that_is_too_small_is_an_error() -> None:
     config = with_precision(resolve(overrides=["runtime.device=cpu"]).config, "cpu")
     shape = find_shape(ModelConfig(name="Qwen/Qwen3-8B"))
     assert shape is not None
-    every = processes(config, shape, "cpu")
+    every = processes(config, shape, "cpu", limits(config)[0])
     small, large = Machine(host_bytes=16e9, gpu_bytes=None), Machine(host_bytes=1e12, gpu_bytes=None)
     (fault,) = expected_faults(config, shape, "cpu", small, every)
-    assert "16.0 GB" in fault and "max_tokens" in fault
+    assert "16.0 GB" in fault and "max_completion_length" in fault
     assert expected_faults(config, shape, "cpu", large, every) == []
 
 
@@ -103,7 +98,7 @@ def test_rays_servers_are_counted_where_a_run_starts_them(address: str | None) -
     config = with_precision(Config.model_validate({"cluster": {"address": address}}), "cpu")
     shape = find_shape(ModelConfig())
     assert shape is not None
-    names = [process.name for process in processes(config, shape, "cpu")]
+    names = [process.name for process in processes(config, shape, "cpu", limits(config)[0])]
     assert names.count("Ray") == (address is not None)
 
 
@@ -220,6 +215,6 @@ def test_the_trainers_estimate_is_near_the_measured_peak(name: str) -> None:
             },
         }
     )
-    parts = trainer_parts(config, shape, "cpu", num_tokens=micro_batch_tokens(config))
+    parts = trainer_parts(config, shape, "cpu", limits(config)[0])
     estimate_mb = (sum(parts.values()) + 0.6e9) / 1024**2
     assert 1 / 1.5 < estimate_mb / measured["variants"][name]["peak_mb"] < 1.5

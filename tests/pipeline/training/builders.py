@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 from configs.schema import Config
 from pipeline.messages import TrainBatch, TrainingSample
 from pipeline.training.batching import MicroBatchPlan, StepPlanner
-from pipeline.training.layout_trial import Layout, LayoutTrial
 from pipeline.training.ranks import Ranks
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config
@@ -42,11 +42,13 @@ def micro_plans(
     *,
     packs: bool = False,
     shares_prompts: bool = False,
-    **sections: Mapping[str, object],
+    **sections: Mapping[str, Any],
 ) -> list[MicroBatchPlan]:
     """The micro-batches of a trainer with ``make_config(**sections)`` and this layout."""
-    layouts = LayoutTrial([Layout(packs=packs, shares_prompts=shares_prompts)])
-    planner = StepPlanner(make_config(**sections), layouts, pad_token_id=0, num_ranks=1)
+    acceleration = {**sections.pop("acceleration", {}), "shared_prompt": shares_prompts}
+    packing = {**acceleration.get("token_packing", {}), "enabled": packs}
+    config = make_config(**sections, acceleration={**acceleration, "token_packing": packing})
+    planner = StepPlanner(config, supports_rows=True, pad_token_id=0, num_ranks=1)
     return planner.plan(planner.weighted(samples), planner.limit)
 
 

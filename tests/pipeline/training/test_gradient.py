@@ -75,7 +75,7 @@ def test_a_sequence_that_is_too_long_for_the_memory_is_named(
 
 
 def test_a_fixed_size_is_not_changed_and_the_setting_is_named(folder: Path) -> None:
-    trainer = make_trainer(folder, PADDED, auto_find_batch_size=False)
+    trainer = make_trainer(folder, PADDED, memory="fixed")
     FaultyAllocator(trainer, 40, "forward")
     with pytest.raises(MemoryError, match=r"8 sequences.*per_device_train_batch_size"):
         trainer.step(make_samples(GROUP_LENGTHS, GROUP_ADVANTAGES))

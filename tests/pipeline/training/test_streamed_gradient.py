@@ -174,7 +174,7 @@ def test_a_part_that_runs_out_of_memory_goes_on_with_what_is_not_in_the_gradient
 
 
 def test_an_error_in_a_part_leaves_no_half_gradient_behind(folder: Path) -> None:
-    trainer = Trainer(make_config(training={"auto_find_batch_size": False}), folder)
+    trainer = Trainer(make_config(training={"memory": "fixed"}), folder)
     _, expected = trainer.gradients(WHOLE)
     fault = FaultyAllocator(trainer, 0, "backward")
     fault.is_on = False

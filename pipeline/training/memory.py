@@ -1,0 +1,236 @@
+"""What a trainer takes of memory, from sizes alone, and the micro-batches that fit into what is free.
+
+Weights, gradients and optimiser are counted; activations are those tensors that a backward keeps of each
+layer, as PyTorch's hooks for saved tensors list them; what libraries take, and what the allocator adds, was
+measured (``python -m benchmarks.train_step.memory``, docs/memory.md). Bytes throughout. Loads no model, and
+starts nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+import torch
+
+from configs.schema import Config
+from pipeline.host.limits import anonymous_bytes, memory
+from pipeline.models.loading import head_of
+from pipeline.training.backward import logits_rows
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+# Resident memory of a trainer's process that holds no model: libraries, buffers, gaps.
+TRAINER_LIBRARIES = 0.75e9
+# What the allocator of a CPU takes beside the tensors, where all weights are trained, and where adapters are,
+# whose layers make more tensors that do not stay: gaps that no later tensor fits into.
+_CPU_ALLOCATOR = 1.1, 1.25
+# Gaps between the tensors of a GPU.
+_GPU_SPARE = 0.5e9
+_GIB = 2.0**30
+BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatchLimit:
+    """The most sequences and tokens (padding included) that go through the model together.
+
+    A single sequence may be longer than ``max_tokens``: it cannot be cut. ``checkpoints`` says that
+    activations are computed anew in the backward (training.gradient_checkpointing).
+    """
+
+    max_sequences: int
+    max_tokens: int
+    checkpoints: bool = False
+
+    def __str__(self) -> str:
+        rest = ", activations computed anew in the backward" if self.checkpoints else ""
+        return f"at most {self.max_tokens} tokens or {self.max_sequences} sequences{rest}"
+
+    def below(self, num_sequences: int, num_tokens: int) -> MicroBatchLimit:
+        """Half of a micro-batch that was too much."""
+        return replace(
+            self,
+            max_sequences=min(self.max_sequences, max(num_sequences // 2, 1)),
+            max_tokens=min(self.max_tokens, max(num_tokens // 2, 1)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """Sizes of a dense decoder; ``origin`` says where they are from.
+
+    ``query_width`` and ``kv_width``: of all queries, and of all keys, of a token. ``is_tied``: the output
+    head is the embedding, and counts once.
+    """
+
+    origin: str
+    num_parameters: int
+    hidden: int
+    layers: int
+    query_width: int
+    kv_width: int
+    intermediate: int
+    vocabulary: int
+    is_tied: bool
+
+
+def shape_of(model: PreTrainedModel, origin: str) -> ModelShape:
+    """The sizes of ``model``, adapters not counted. Raises ValueError for a mixture of experts."""
+    text = model.config.get_text_config()
+    if getattr(text, "num_experts", None) or getattr(text, "num_local_experts", None):
+        raise ValueError("it is a mixture of experts, for which no estimate is made")
+    embedding = cast(torch.Tensor, model.get_input_embeddings().weight)
+    head = head_of(model)
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    named = model.named_parameters()
+    return ModelShape(
+        origin=origin,
+        num_parameters=sum(parameter.numel() for name, parameter in named if ".lora_" not in name),
+        hidden=embedding.shape[1],
+        layers=text.num_hidden_layers,
+        query_width=text.num_attention_heads * head_dim,
+        kv_width=(getattr(text, "num_key_value_heads", None) or text.num_attention_heads) * head_dim,
+        intermediate=text.intermediate_size,
+        vocabulary=embedding.shape[0],
+        is_tied=getattr(head, "weight", None) is embedding,
+    )
+
+
+def limits(config: Config) -> list[MicroBatchLimit]:
+    """What micro-batches may have, from what is asked for down to the least.
+
+    Rows are halved as long as they hold the longest sequence, which costs little; only then are activations
+    checkpointed, which costs another forward.
+    """
+    longest = config.generation.max_prompt_length + config.generation.max_completion_length
+    asked = MicroBatchLimit(
+        max_sequences=config.training.per_device_train_batch_size,
+        max_tokens=config.acceleration.token_packing.max_tokens,
+        checkpoints=config.training.gradient_checkpointing,
+    )
+    halves = [asked]
+    while micro_batch_tokens(config, halves[-1]) > longest:
+        last = halves[-1]
+        half = replace(
+            last, max_sequences=max(last.max_sequences // 2, 1), max_tokens=max(last.max_tokens // 2, longest)
+        )
+        if half == last:
+            break
+        halves.append(half)
+    checkpointed = [] if asked.checkpoints else [replace(one, checkpoints=True) for one in halves]
+    return [*halves, *checkpointed]
+
+
+def fitting(config: Config, shape: ModelShape, device: str, free_bytes: float, *, at_least: int = 0) -> int:
+    """Which of ``limits``, from number ``at_least`` on, is the first to fit; the last where none does.
+
+    ``free_bytes`` are for all of ``trainer_parts``.
+    """
+    every = limits(config)
+    for number in range(at_least, len(every)):
+        if sum(trainer_parts(config, shape, device, every[number]).values()) <= free_bytes:
+            return number
+    return len(every) - 1
+
+
+def free_bytes(config: Config, shape: ModelShape, device: torch.device) -> float:
+    """What this trainer's ``trainer_parts`` may take, of which it may hold some already.
+
+    On a CPU it is what is free, less what other processes of the run will still take of it: the KV cache,
+    whose pages come with their first use, two files of weights on their way, the programs of the reward
+    workers, and a twentieth of the machine.
+    """
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - _GPU_SPARE
+    total, available = (_GIB * value for value in memory())
+    generation, num_workers = config.generation, config.acceleration.async_rewards.workers
+    others = published_bytes(config, shape) + generation.kv_cache_gb * _GIB + 0.05 * total
+    others += num_workers * config.execution.max_memory * 2**20 * config.execution.enabled
+    return available - others + max(0.0, anonymous_bytes() - TRAINER_LIBRARIES)
+
+
+def micro_batch_tokens(config: Config, limit: MicroBatchLimit) -> int:
+    """The most tokens, padding included, that go through the trained model together."""
+    acceleration = config.acceleration
+    prompt, completion = config.generation.max_prompt_length, config.generation.max_completion_length
+    longest = prompt + completion
+    group = config.grpo.num_generations
+    if not acceleration.token_packing.enabled:
+        if acceleration.shared_prompt:
+            return prompt + min(limit.max_sequences, group) * completion
+        return limit.max_sequences * longest
+    # What a step holds at most; rows are as equal as may be.
+    one = prompt + group * completion if acceleration.shared_prompt else group * longest
+    total = math.ceil(config.prompts_per_step * one / config.runtime.trainer_ranks)
+    num_rows = max(1, math.ceil(total / limit.max_tokens))
+    return max(longest, math.ceil(total / num_rows))
+
+
+def trainer_parts(
+    config: Config,
+    shape: ModelShape,
+    device: str,
+    limit: MicroBatchLimit,
+    *,
+    num_tokens: int | None = None,
+) -> dict[str, float]:
+    """Bytes of a trainer rank, by what they are for; ``num_tokens`` of None are the most of a micro-batch."""
+    training, ranks = config.training, config.runtime.trainer_ranks
+    tokens = micro_batch_tokens(config, limit) if num_tokens is None else num_tokens
+    width = 2 if training.bf16 else 4
+    num_parameters = shape.num_parameters
+    if config.lora.enabled:
+        num_trained = num_adapter_parameters(config, shape)
+        frozen = num_parameters * (0.55 if config.lora.load_in_4bit else width)
+        # Copies of what is trained: master, gradient sum, two moments, and the one that computes.
+        weights = {
+            "weights": frozen,
+            "adapters, gradients, optimiser": num_trained * (16 + (width if width == 2 else 0)),
+        }
+    else:
+        copy = num_parameters * 2 if training.bf16 else 0
+        weights = {
+            "weights": (4 * num_parameters + copy) / ranks,
+            "gradients": 4 * num_parameters / ranks,
+            "optimiser": 8 * num_parameters / ranks,
+        }
+        if config.grpo.beta > 0:
+            weights["reference model"] = num_parameters * width / ranks
+    allocator = _CPU_ALLOCATOR[config.lora.enabled] if device == "cpu" else 1.0
+    return {
+        **weights,
+        "activations": allocator * _activation_bytes(config, shape, tokens, checkpoints=limit.checkpoints),
+        "logits": min(tokens, logits_rows(shape.vocabulary)) * shape.vocabulary * width,
+    }
+
+
+def _activation_bytes(config: Config, shape: ModelShape, num_tokens: int, *, checkpoints: bool) -> float:
+    """What a backward keeps of ``num_tokens``."""
+    width = 2 if config.training.bf16 else 4
+    # A norm keeps its input, what it has normed (for the gradient of its own weight) and its output; in bf16
+    # its input once more, in fp32. Four of a feed-forward part: gate, its activation, up, their product.
+    norms = 6 + 2 * (width == 2) - 2 * config.lora.enabled
+    layer = norms * shape.hidden + 4 * shape.intermediate + 2 * shape.query_width + 2 * shape.kv_width
+    # The inner sides of the adapters of seven projections.
+    layer += 7 * config.lora.r * config.lora.enabled
+    if checkpoints:
+        return float(num_tokens * width * (shape.layers * shape.hidden + layer))
+    return float(num_tokens * width * shape.layers * layer)
+
+
+def published_bytes(config: Config, shape: ModelShape) -> float:
+    """Weights on their way to the generator: those that it has, for one that starts again, and the next."""
+    num_sent = num_adapter_parameters(config, shape) if config.lora.enabled else shape.num_parameters
+    return 2.0 * num_sent * BYTES[config.generation.dtype]
+
+
+def num_adapter_parameters(config: Config, shape: ModelShape) -> int:
+    """Of adapters on all projections of a layer; fewer targets make fewer."""
+    # Into and out of: queries and output, keys and values, the three of the feed-forward part.
+    widths = 2 * (shape.hidden + shape.query_width) + 2 * (shape.hidden + shape.kv_width)
+    widths += 3 * (shape.hidden + shape.intermediate)
+    return shape.layers * config.lora.r * widths

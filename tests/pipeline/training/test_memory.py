@@ -1,0 +1,248 @@
+"""Micro-batches that fit into memory: which are chosen, that the gradient stays, and what a shortage does."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from configs.schema import Config
+from pipeline.errors import TrainerError
+from pipeline.models.loading import load_model
+from pipeline.processes.remote import OutOfMemoryError
+from pipeline.training import handle, memory
+from pipeline.training.handle import TrainerHandle
+from pipeline.training.memory import (
+    MicroBatchLimit,
+    fitting,
+    free_bytes,
+    limits,
+    micro_batch_tokens,
+    shape_of,
+    trainer_parts,
+)
+from pipeline.training.trainer import Trainer
+from tests.pipeline.tiny_model import make_config, make_groups, make_model, make_tokenizer, save_model
+from tests.pipeline.training.builders import assert_each_near
+
+LONG = {"max_prompt_length": 24, "max_completion_length": 40}
+
+
+def config_of(*, packs: bool = True, max_tokens: int = 512, **training: object) -> Config:
+    return make_config(
+        training={"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, **training},
+        grpo={"num_generations": 8},
+        generation=LONG,
+        acceleration={"token_packing": {"enabled": packs, "max_tokens": max_tokens}},
+    )
+
+
+def test_rows_are_halved_down_to_the_longest_sequence_and_then_checkpointed() -> None:
+    found = [(limit.max_tokens, limit.checkpoints) for limit in limits(config_of())]
+    sizes = [512, 256, 128, 64]
+    assert found == [(size, False) for size in sizes] + [(size, True) for size in sizes]
+    assert all(limit.checkpoints for limit in limits(config_of(gradient_checkpointing=True)))
+
+
+def test_padded_batches_have_half_the_sequences_each_time() -> None:
+    found = [limit.max_sequences for limit in limits(config_of(packs=False)) if not limit.checkpoints]
+    assert found == [8, 4, 2, 1]
+
+
+@pytest.mark.parametrize("packs", [True, False])
+@pytest.mark.parametrize("lora", [True, False])
+def test_each_limit_takes_less_than_the_one_before_it_and_the_first_that_fits_is_taken(
+    packs: bool, lora: bool
+) -> None:
+    config = config_of(packs=packs)
+    config = config.model_copy(update={"lora": config.lora.model_copy(update={"enabled": lora})})
+    shape = shape_of(make_model(), "here")
+    every = limits(config)
+    for checkpoints in (False, True):
+        rows = [limit for limit in every if limit.checkpoints is checkpoints]
+        tokens = [micro_batch_tokens(config, limit) for limit in rows]
+        assert tokens == sorted(tokens, reverse=True) and tokens[-1] < tokens[0]
+    needed = [sum(trainer_parts(config, shape, "cpu", limit).values()) for limit in every]
+    for number, room in enumerate(needed):
+        chosen = fitting(config, shape, "cpu", room)
+        assert chosen <= number and needed[chosen] <= room
+    assert fitting(config, shape, "cpu", min(needed) - 1) == len(every) - 1
+    assert fitting(config, shape, "cpu", 1e12, at_least=2) == 2
+
+
+def test_checkpointing_and_adapters_lower_the_estimate() -> None:
+    shape = shape_of(make_model(), "here")
+
+    def total(limit: MicroBatchLimit, **sections: Any) -> float:
+        parts = trainer_parts(make_config(**sections), shape, "cpu", limit, num_tokens=4096)
+        return sum(parts.values())
+
+    plain = MicroBatchLimit(max_sequences=8, max_tokens=4096)
+    checkpointed = MicroBatchLimit(max_sequences=8, max_tokens=4096, checkpoints=True)
+    assert total(checkpointed) < total(plain)
+    assert total(plain, training={"bf16": True}) < total(plain, training={"bf16": False})
+    full, adapters = (
+        trainer_parts(make_config(lora={"enabled": on, "r": 2}), shape, "cpu", plain) for on in (False, True)
+    )
+    assert adapters["activations"] < full["activations"]
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("lora", [False, True])
+def test_the_estimate_of_a_layer_is_what_a_backward_keeps(bf16: bool, lora: bool, tmp_path: Path) -> None:
+    """Counted by PyTorch's hooks for saved tensors, as the difference of two layers to one."""
+    config = make_config(training={"bf16": bf16}, lora={"enabled": lora, "r": 4})
+    batch = make_groups((8, 6), [[5, 3, 7, 4], [2, 7, 6, 3]])
+    kept: dict[int, int] = {}
+    for num_layers in (1, 2):
+        folder = tmp_path / str(num_layers)
+        model = make_model()
+        model.config.num_hidden_layers = num_layers
+        type(model)(model.config).save_pretrained(str(folder))
+        trainer = Trainer(config, _with_tokenizer(folder))
+        kept[num_layers], num_tokens = _kept_bytes(trainer, batch)
+    shape = shape_of(load_model(tmp_path / "2"), "here")
+    limit = MicroBatchLimit(max_sequences=8, max_tokens=4096)
+    parts = trainer_parts(config, shape, "cpu", limit, num_tokens=num_tokens)
+    estimate = parts["activations"] / memory._CPU_ALLOCATOR[lora] / shape.layers
+    # Attention keeps its sums besides, and tables of places that do not grow with the layers.
+    assert (kept[2] - kept[1]) / estimate == pytest.approx(1.0, abs=0.1)
+
+
+def _with_tokenizer(folder: Path) -> Path:
+    make_tokenizer().save_pretrained(str(folder))
+    return folder
+
+
+def _kept_bytes(trainer: Trainer, batch: Any) -> tuple[int, int]:
+    """What the forward of ``batch`` keeps for its backward, weights not counted, and its tokens."""
+    planner = trainer._planner
+    (plan,) = planner.plan(planner.weighted(batch.samples), planner.limit)
+    model = trainer._weights.compute_model
+    own = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    seen: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        place = tensor.untyped_storage().data_ptr()
+        if place not in own:
+            seen.setdefault(place, tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        trainer._gradient._backward._forward(model, plan.build("cpu"))
+    return sum(tensor.untyped_storage().nbytes() for tensor in seen.values()), plan.num_tokens
+
+
+def test_every_limit_has_the_gradient_of_the_first(folder: Path) -> None:
+    config = config_of(bf16=False)
+    batch = make_groups((4, 6), [[5, 3, 9, 30], [2, 7, 8, 6]])
+    _, expected = Trainer(config, folder).gradients(batch)
+    trainer = Trainer(config, folder)
+    for number, limit in enumerate(limits(config)):
+        assert trainer.adopt_limit(number) == str(limit)
+        _, found = trainer.gradients(batch)
+        assert_each_near(found, expected)
+    assert trainer._weights.compute_model.is_gradient_checkpointing
+
+
+@pytest.mark.parametrize("packs", [True, False])
+def test_micro_batches_keep_to_what_was_adopted_also_where_rows_would_be_too_empty(
+    packs: bool, folder: Path
+) -> None:
+    config = config_of(packs=packs, bf16=False)
+    packing = config.acceleration.token_packing.model_copy(update={"min_pack_ratio": 0.99})
+    acceleration = config.acceleration.model_copy(update={"token_packing": packing})
+    trainer = Trainer(config.model_copy(update={"acceleration": acceleration}), folder)
+    trainer.adopt_limit(2)
+    limit = limits(config)[2]
+    batch = make_groups((4, 6), [[5, 30, 9, 30], [20, 7, 8, 26]])
+    plans = trainer._planner.plan(trainer._planner.weighted(batch.samples), limit)
+    if packs:
+        assert max(plan.num_tokens for plan in plans) <= limit.max_tokens
+    assert max(plan.num_sequences for plan in plans) <= limit.max_sequences or packs
+
+
+def test_what_other_processes_will_take_is_not_free(folder: Path) -> None:
+    shape = shape_of(make_model(), "here")
+    free = free_bytes(config_of(), shape, torch.device("cpu"))
+    larger = config_of()
+    generation = larger.generation.model_copy(update={"kv_cache_gb": larger.generation.kv_cache_gb + 1})
+    less = free_bytes(larger.model_copy(update={"generation": generation}), shape, torch.device("cpu"))
+    # Other processes of this machine come and go meanwhile.
+    assert free - less == pytest.approx(2**30, rel=0.5)
+
+
+def test_there_is_nothing_below_the_smallest(folder: Path) -> None:
+    trainer = Trainer(config_of(), folder)
+    assert trainer.fit_memory(1) >= 1
+    with pytest.raises(MemoryError, match=r"smallest micro-batches.*max_completion_length"):
+        trainer.fit_memory(len(limits(config_of())))
+
+
+class Counter:
+    """Stands for the kernel's count of processes that it has ended for want of memory."""
+
+    def __init__(self) -> None:
+        self.num = 3
+
+    def __call__(self) -> int:
+        return self.num
+
+
+@pytest.fixture
+def kills(monkeypatch: pytest.MonkeyPatch) -> Counter:
+    counter = Counter()
+    monkeypatch.setattr(handle, "num_oom_kills", counter)
+    return counter
+
+
+def test_after_an_end_for_want_of_memory_a_run_goes_on_with_less_and_never_with_the_same(
+    kills: Counter, tmp_path: Path
+) -> None:
+    config = config_of(bf16=False)
+
+    async def go_on() -> list[str | None]:
+        trainer = TrainerHandle(config, str(save_model(tmp_path)), "cpu")
+        await trainer.start()
+        try:
+            said = [await trainer.fit_memory(), await trainer.fit_memory()]
+            kills.num += 1
+            said += [await trainer.fit_memory(), await trainer.fit_memory()]
+            await trainer.start()
+            trainer._is_short = True
+            said += [await trainer.fit_memory(), await trainer.fit_memory()]
+        finally:
+            trainer.close()
+        return said
+
+    said = asyncio.run(go_on())
+    assert [words is not None for words in said] == [False, False, True, False, True, False]
+    assert said[2] is not None and "at most 256 tokens" in said[2] and "for want of memory" in said[2]
+    assert said[4] is not None and "at most 128 tokens" in said[4]
+
+
+def test_fixed_micro_batches_are_not_tried_again_unchanged(kills: Counter, tmp_path: Path) -> None:
+    async def go_on() -> None:
+        trainer = TrainerHandle(config_of(memory="fixed"), str(tmp_path), "cpu")
+        assert await trainer.fit_memory() is None
+        kills.num += 1
+        with pytest.raises(TrainerError, match=r"training\.memory is fixed"):
+            await trainer.fit_memory()
+
+    asyncio.run(go_on())
+
+
+def test_a_rank_that_ray_has_ended_for_want_of_memory_counts_as_a_shortage(kills: Counter) -> None:
+    async def lose() -> bool:
+        trainer = TrainerHandle(config_of(), "nowhere", "cpu")
+        call: Future[Any] = Future()
+        call.set_exception(OutOfMemoryError("Ray has ended its process for want of memory: node full"))
+        with pytest.raises(TrainerError, match="want of memory"):
+            await trainer._wait([call], "step 1", 5.0, "runtime.train_step_timeout_s")
+        return trainer._is_short
+
+    assert asyncio.run(lose())
