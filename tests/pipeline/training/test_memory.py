@@ -74,7 +74,7 @@ def test_each_limit_takes_less_than_the_one_before_it_and_the_first_that_fits_is
     assert fitting(config, shape, "cpu", 1e12, at_least=2) == 2
 
 
-def test_checkpointing_and_adapters_lower_the_estimate() -> None:
+def test_checkpointing_and_bf16_lower_the_estimate() -> None:
     shape = shape_of(make_model(), "here")
 
     def total(limit: MicroBatchLimit, **sections: Any) -> float:
@@ -85,10 +85,6 @@ def test_checkpointing_and_adapters_lower_the_estimate() -> None:
     checkpointed = MicroBatchLimit(max_sequences=8, max_tokens=4096, checkpoints=True)
     assert total(checkpointed) < total(plain)
     assert total(plain, training={"bf16": True}) < total(plain, training={"bf16": False})
-    full, adapters = (
-        trainer_parts(make_config(lora={"enabled": on, "r": 2}), shape, "cpu", plain) for on in (False, True)
-    )
-    assert adapters["activations"] < full["activations"]
 
 
 @pytest.mark.parametrize("bf16", [False, True])
