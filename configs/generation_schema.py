@@ -33,6 +33,11 @@ class GenerationConfig(Section):
     max_num_seqs: PositiveInt = Field(default=64, description="sequences the engine runs at once")
     enforce_eager: bool = Field(default=True, description="vLLM without torch.compile")
     kv_cache_gb: PositiveFloat = Field(default=1.0, description="KV cache on CPU, in GiB")
+    max_num_batched_tokens: PositiveInt | None = Field(
+        default=None,
+        description="tokens that the engine reads in one forward, prompts included; null: 8192 on a GPU, "
+        "vLLM's own choice on a CPU",
+    )
     gpu_memory_utilization: PositiveFraction = Field(default=0.4, description="share of the GPU for vLLM")
     dtype: Literal["auto", "bfloat16", "float32", "float16"] = Field(
         default="auto",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from configs.schema import Config
 from pipeline.host.files import cache_root
-from pipeline.host.shares import cpu_threads
+from pipeline.host.shares import NCCL_ERRORS, cpu_threads
 
 # Beside torch's package or in it; wheels differ.
 _OPENMP_PLACES = ("lib", "../torch.libs")
@@ -32,6 +32,8 @@ def engine_environment(config: Config, device: str) -> dict[str, str]:
     }
     if not config.generation.enforce_eager:
         variables |= compile_cache()
+    if device == "cuda":
+        variables |= NCCL_ERRORS
     if device == "cpu":
         # vLLM binds only what it starts as a fresh interpreter; see pipeline.generation.vllm.worker.
         variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
@@ -131,12 +133,12 @@ class SpeculationSettings:
 class EngineSettings:
     """What an engine needs to start. ``max_model_len`` counts prompt and completion tokens.
 
-    ``kv_cache_memory_bytes`` is for CPU. Without ``per_request_seeds`` only ``seed`` rules what is drawn.
-    With ``lora_rank`` adapters of that rank run beside the weights; without, they are merged into them.
-    ``on_cpu`` forks the engine's process from the caller's instead of starting an interpreter (its OpenMP
-    variables must be set already) and has the model in it too; its threads are bound to ``cores``, one each,
-    unless there are none. A trainer that sends weights has to answer within
-    ``weight_timeout_s``.
+    ``kv_cache_memory_bytes`` is for CPU. ``shares_gpu`` says that a trainer is on the same card, and
+    ``max_num_batched_tokens`` of None is vLLM's own. Without ``per_request_seeds`` only ``seed`` rules what
+    is drawn. With ``lora_rank`` adapters of that rank run beside the weights; without, they are merged into
+    them. ``on_cpu`` forks the engine's process from the caller's instead of starting an interpreter (its
+    OpenMP variables must be set already) and has the model in it too; its threads are bound to ``cores``, one
+    each, unless there are none. A trainer that sends weights has to answer within ``weight_timeout_s``.
     """
 
     model: str
@@ -150,6 +152,8 @@ class EngineSettings:
     seed: int
     per_request_seeds: bool
     tensor_parallel_size: int = 1
+    max_num_batched_tokens: int | None = None
+    shares_gpu: bool = False
     lora_rank: int | None = None
     on_cpu: bool = False
     cores: tuple[int, ...] = ()

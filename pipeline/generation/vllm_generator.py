@@ -26,9 +26,12 @@ from pipeline.generation.settings import (
     engine_environment,
 )
 from pipeline.host import startup
+from pipeline.host.shares import is_shared, num_gpus
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.processes.local import ChildProcess
 from pipeline.processes.remote import ProcessGoneError, ProcessKilledError
+
+_GPU_BATCHED_TOKENS = 8192
 
 
 class VllmGenerator:
@@ -223,6 +226,8 @@ def engine_settings(config: Config, model_path: str, device: str, index: int = 0
         # vLLM 0.31.0 on CPU ends the engine on some seeded batches ("CPU Generator does not use offset").
         per_request_seeds=device != "cpu",
         tensor_parallel_size=generation.tensor_parallel_size,
+        max_num_batched_tokens=_batched_tokens(config, device),
+        shares_gpu=device == "cuda" and is_shared(config, device, num_gpus(device)),
         # vLLM's LoRA kernels for a CPU copy the factors once a token; its ranks end at 512.
         lora_rank=config.lora.r if _serves_adapters(config, device) else None,
         # The host's environment has the OpenMP variables that a CPU's processes need.
@@ -230,6 +235,16 @@ def engine_settings(config: Config, model_path: str, device: str, index: int = 0
         cores=engine_cores(config, index) if device == "cpu" else (),
         speculation=speculation_settings(config),
     )
+
+
+def _batched_tokens(config: Config, device: str) -> int | None:
+    """What the engine reads in one forward; on a GPU vLLM's own choice for a library is 2,048."""
+    generation, speculative = config.generation, config.acceleration.speculative
+    if device == "cpu":
+        return generation.max_num_batched_tokens
+    # With adapters and drafts a forward has to hold a draft of every sequence.
+    least = generation.max_num_seqs * (speculative.num_tokens + 1 if speculative.enabled else 1)
+    return max(generation.max_num_batched_tokens or _GPU_BATCHED_TOKENS, least)
 
 
 def _serves_adapters(config: Config, device: str) -> bool:

@@ -12,6 +12,9 @@ from pipeline.host.limits import read_text
 
 # NVIDIA's driver, the same under WSL, AMD's.
 _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/dxg"), Path("/dev/kfd"))
+# Of processes that send weights to each other: left to itself torch ends the process in which a transfer is
+# not through in time, and with a generator that died the trainer.
+NCCL_ERRORS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
 # Of x86 and of Arm.
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 
@@ -117,6 +120,19 @@ def check_tensor_parallel(config: Config, device: str) -> None:
             f"{field} at most {max(1, allowed)}: this machine has {num_there} GPUs for "
             f"{generation.num_engines} engines (generation.num_engines)"
         )
+
+
+def check_residence(config: Config, device: str) -> None:
+    """Raises ValueError for a resident engine where there are several GPUs: Ray, which shares them out, does
+    not know it.
+    """
+    num_there = num_gpus(device)
+    for field in ("keep_alive", "attach"):
+        if num_there > 1 and getattr(config.runtime, field):
+            raise ValueError(
+                f"runtime.{field}: value true: a resident engine takes the first GPU, where a trainer may "
+                f"be, and there are {num_there}; set it to false, or show one only (CUDA_VISIBLE_DEVICES=0)"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

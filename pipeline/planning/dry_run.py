@@ -126,7 +126,7 @@ def chosen_limit(config: Config, shape: ModelShape | None, device: str, machine:
     else:
         is_shared = config.runtime.placement != "split"
         others = CUDA_CONTEXT + is_shared * config.generation.gpu_memory_utilization * room
-    return every[fitting(config, shape, device, _USABLE * room - others)]
+    return every[fitting(config, shape, device, room - others)]
 
 
 def expected_faults(

@@ -32,7 +32,15 @@ from pipeline.generation.start import running_generator
 from pipeline.host import startup
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.restarts import RestartLimit
-from pipeline.host.shares import check_tensor_parallel, choose_device, uses_ray, with_precision
+from pipeline.host.shares import (
+    check_residence,
+    check_tensor_parallel,
+    choose_device,
+    is_shared,
+    num_gpus,
+    uses_ray,
+    with_precision,
+)
 from pipeline.models.check import refuse_damaged_model
 from pipeline.models.find import resolve_model
 from pipeline.models.prompts import PromptTokenizer
@@ -85,6 +93,7 @@ class Job:
         """Raise ValueError for what cannot be had on this device, or of these tasks."""
         config = self.config
         check_tensor_parallel(config, self.device)
+        check_residence(config, self.device)
         refuse_unusable_loaders(config, self.device)
         load_custom(config.rewards.custom)
         if config.output.push_to_hub is not None:
@@ -160,8 +169,7 @@ async def running_stages(
         # Waited for at the end: a thread cannot be cancelled, and would leave its workers running.
         start = _scorer(config, ray, folder.reward_cache, note)
         scorer = _begin(stack, start, RewardPool.close, is_waited_for=True)
-        has_few_cores = len(os.sched_getaffinity(0)) < _MANY_CORES
-        first = {generator, scorer} if has_few_cores and not is_trainer_first else set()
+        first = _before_trainer(job, generator, scorer, is_trainer_first=is_trainer_first)
         trainer = _begin(
             stack,
             _trainer(job, model_path, first, ray, places, restarts),
@@ -175,6 +183,20 @@ async def running_stages(
             scorer=scorer.result(),
             trainer=trainer,
         )
+
+
+def _before_trainer(
+    job: Job, generator: asyncio.Task[Any], scorer: asyncio.Task[Any], *, is_trainer_first: bool
+) -> set[asyncio.Task[Any]]:
+    """What is up before the trainer begins.
+
+    On a GPU that both use it is always the generator: vLLM takes what the whole card uses meanwhile for its
+    own need, and leaves so much less for its cache.
+    """
+    if job.device == "cuda" and is_shared(job.config, job.device, num_gpus(job.device)):
+        return {generator}
+    has_few_cores = len(os.sched_getaffinity(0)) < _MANY_CORES
+    return {generator, scorer} if has_few_cores and not is_trainer_first else set()
 
 
 async def _found_model(config: Config) -> str:

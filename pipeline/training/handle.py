@@ -23,7 +23,7 @@ from configs.errors import ConfigError, Problem, wrong_value
 from configs.schema import Config
 from pipeline.errors import StageError, TrainerDiedError, TrainerError, TrainerLostError
 from pipeline.host.limits import memory_figures, num_oom_kills
-from pipeline.host.shares import cpu_threads, gpu_shares, num_gpus, sends_weights, uses_ray
+from pipeline.host.shares import NCCL_ERRORS, cpu_threads, gpu_shares, num_gpus, sends_weights, uses_ray
 from pipeline.messages import StepResult, TrainBatch, WeightUpdate
 from pipeline.processes.local import LocalProcess
 from pipeline.processes.remote import CallFailedError, OutOfMemoryError, Remote
@@ -238,6 +238,9 @@ def _make_ranks(config: Config, model_path: str, device: str, places: ClusterPla
 
 def _environment(device: str, num_threads: int) -> dict[str, str]:
     environment = {"OMP_NUM_THREADS": str(num_threads), "TOKENIZERS_PARALLELISM": "false"}
+    if device == "cuda":
+        # Rows differ in length: blocks of one size would leave gaps.
+        environment |= {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", **NCCL_ERRORS}
     if device == "cpu":
         # The generator shares the cores: threads that spin at a barrier would take them from it.
         environment["OMP_WAIT_POLICY"] = "PASSIVE"

@@ -178,7 +178,8 @@ class WeightServer:
                     self._groups[call.receiver] = group
                 group.send(weights)
         except Exception as error:
-            self._groups.pop(call.receiver, None)
+            if (lost := self._groups.pop(call.receiver, None)) is not None:
+                lost.abort()
             print(f"weights {call.policy_version} for {call.receiver}: {error}", file=sys.stderr, flush=True)
 
 
@@ -216,6 +217,8 @@ class WeightClient:
             specs = [Spec(name, tuple(shape), dtype) for name, shape, dtype in answer["specs"]]
             yield from self._group.receive(specs)
         except (RuntimeError, TimeoutError) as error:
+            if self._group is not None:
+                self._group.abort()
             self._group = None
             raise RuntimeError(f"policy version {policy_version} from the trainer: {error}") from error
 
@@ -253,10 +256,17 @@ class WeightGroup:
             torch.cuda.set_device(device.index or 0)
             nccl: Any = distributed.ProcessGroupNCCL
             options = nccl.Options()
-            options._timeout = limit
+            # Its watchdog is not to be faster than our own deadline, which names who is late.
+            options._timeout = 2 * limit
             self._group: Any = nccl(meeting, rank, size, options)
         else:
             self._group = distributed.ProcessGroupGloo(meeting, rank, size, timeout=limit)
+
+    def abort(self) -> None:
+        """Give up what is under way; nothing can be sent any more."""
+        if self._device.type == "cuda":
+            # A transfer that the other side never joins would keep its kernel on the card.
+            self._group.abort()
 
     def send(self, tensors: Mapping[Spec, Tensor]) -> None:
         """Send all of them, in order. Raises RuntimeError or TimeoutError when a receiver is gone."""

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import os
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
+from typing import Any
 
+from safetensors import safe_open
 from vllm import SamplingParams
-from vllm.config import WeightTransferConfig
+from vllm.config import VllmConfig, WeightTransferConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import TokensPrompt
 from vllm.outputs import CompletionOutput
+from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -34,6 +39,10 @@ _ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 _CPU_BLOCK = 32
 # How often to look whether the engine's processes are there.
 _WATCH_S = 0.2
+# Of the hidden size, what a token's forward holds at once: twice the feed-forward part, and the rest.
+_FORWARD_WIDTHS = 16
+# A CUDA context and captured graphs.
+_GPU_OVERHEAD = 1.5e9
 _PROPOSER = "pipeline.generation.vllm.proposer.HistoryProposer"
 
 
@@ -46,6 +55,9 @@ class VllmEngine:
             # drafter.
             os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
         engine_config = _engine_arguments(settings).create_engine_config()
+        if settings.shares_gpu:
+            # Left to itself vLLM measures, and counts what a trainer takes of the card meanwhile as its own.
+            engine_config.cache_config.kv_cache_memory_bytes = shared_cache_bytes(engine_config)
         if settings.on_cpu:
             # vLLM asks for fresh interpreters on a CPU, only to set their OpenMP variables; the host has set
             # them before it started, so its children need not import everything again.
@@ -204,6 +216,7 @@ def _engine_arguments(settings: EngineSettings) -> AsyncEngineArgs:
         gpu_memory_utilization=settings.gpu_memory_utilization,
         enable_prefix_caching=settings.enable_prefix_caching,
         kv_cache_memory_bytes=settings.kv_cache_memory_bytes,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
         seed=settings.seed,
         # The log-probability of the sampled token under the distribution it was drawn from.
         logprobs_mode="processed_logprobs",
@@ -225,6 +238,25 @@ def _engine_arguments(settings: EngineSettings) -> AsyncEngineArgs:
         arguments.distributed_executor_backend = _ONE_PROCESS
         arguments.block_size = _CPU_BLOCK
     return arguments
+
+
+def shared_cache_bytes(config: VllmConfig) -> int | None:
+    """The KV cache of a GPU that a trainer shares: vLLM's share of it, less weights and one forward.
+
+    None, which has vLLM measure, where the weights are in no safetensors files, or nothing would be left.
+    """
+    model, scheduler = config.model_config, config.scheduler_config
+    ranks = config.parallel_config.tensor_parallel_size
+    num_parameters = 0
+    for path in Path(model.model).glob("*.safetensors"):
+        file: Any = safe_open(path, framework="pt")
+        num_parameters += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    width = model.dtype.itemsize
+    forward = scheduler.max_num_batched_tokens * _FORWARD_WIDTHS * model.get_hidden_size() * width
+    logits = 3 * 4 * scheduler.max_num_seqs * model.get_vocab_size()
+    share = config.cache_config.gpu_memory_utilization * current_platform.get_device_total_memory()
+    left = int(share - num_parameters * width / ranks - forward - logits - _GPU_OVERHEAD)
+    return left if num_parameters and left > 0 else None
 
 
 def _completion(

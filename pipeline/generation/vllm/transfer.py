@@ -10,12 +10,14 @@ pyproject.toml declares; nothing else calls this module.
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch import Tensor
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
@@ -27,6 +29,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmb
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 from pipeline.models.merging import base_weights, merged_weights, read_adapter
+from sandbox.jail import die_with_parent
 
 if TYPE_CHECKING:
     from pipeline.weights.exchange import WeightClient
@@ -79,7 +82,7 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
         elif update_info.kind == "offer":
             self.model.load_weights(self._fetched(update_info))
         else:
-            self.model.load_weights(load_file(update_info.path, device=str(self.device)).items())
+            self.model.load_weights(_read(update_info.path, self.device))
 
     def finish_weight_update(self) -> None:
         """Pack the layers for the kernels again, tied output heads included.
@@ -113,7 +116,32 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
         return self._client.fetch(update.path, update.policy_version, update.timeout_s)
 
 
+def _read(path: str, device: torch.device) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a file one by one: a card never holds a second copy of the model."""
+    with safe_open(path, framework="pt", device=str(device)) as file:
+        for name in file.keys():  # noqa: SIM118  (no mapping)
+            yield name, file.get_tensor(name)
+
+
+def _die_with_engine() -> None:
+    """End this process with the one that started it, where that is one of vLLM's or the engine's host.
+
+    On a GPU vLLM starts fresh interpreters, which would go on, and keep the card's memory.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    die_with_parent()
+    if os.getppid() != parent.pid:
+        # It was gone before the kernel was told.
+        os._exit(1)
+
+
 def register() -> None:
-    """Make the engine known to vLLM in this process; a second call changes nothing."""
+    """Make the engine known to vLLM in this process, which is tied to the life of the one that began it.
+
+    A second call changes nothing.
+    """
+    _die_with_engine()
     if BACKEND not in WeightTransferEngineFactory._registry:
         WeightTransferEngineFactory.register_engine(BACKEND, FileWeightTransferEngine)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import numpy as np
 import torch
 
 from pipeline.generation.settings import bind_threads
@@ -41,11 +42,13 @@ class WorkerMethods:
     def keep_random_state(self) -> None:
         """Remember where the random numbers of sampling stand: what a fresh engine begins with."""
         devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-        self._random_state = torch.get_rng_state(), devices
+        # vLLM's runner of GPUs draws the seeds of its requests from numpy.
+        self._random_state = torch.get_rng_state(), devices, np.random.get_state()
 
     def restore_random_state(self) -> None:
         """Go back to there."""
-        host, devices = self._random_state
+        host, devices, numpy_state = self._random_state
+        np.random.set_state(numpy_state)
         torch.set_rng_state(host)
         torch.cuda.set_rng_state_all(devices)
 

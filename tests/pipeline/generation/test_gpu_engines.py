@@ -1,0 +1,59 @@
+"""The engines that a GPU would get, built on a CPU with vLLM's CUDA platform in the place of the CPU's."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipeline.generation.fake_cuda import CARD_BYTES, CONFIGURATIONS, WITH
+from tests.pipeline.tiny_model import save_byte_model
+
+_ROOT = Path(__file__).parents[3]
+# Of the rows, and of the profiles' own.
+_NUM_DRAFTS = 8
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    folder = save_byte_model(tmp_path_factory.mktemp("model"))
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}))
+    command = [sys.executable, "-m", "tests.pipeline.generation.fake_cuda", str(folder)]
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("what", WITH)
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_every_configuration_for_gpus_builds_an_engine(
+    engines: dict[str, dict[str, Any]], name: str, what: str
+) -> None:
+    found = engines[f"{name}, {what}"]
+    assert "fault" not in found, found["fault"]
+    has_drafts, has_adapters = what in ("speculation", "both"), what in ("lora", "both")
+    # Our own drafter is for vLLM's first runner; everything else has its second one.
+    assert found["runner"] == ("V1" if has_drafts else "V2")
+    assert found["is_async"] is not has_drafts
+    assert ("PIECEWISE" if has_drafts else "FULL_AND_PIECEWISE") in found["graphs"]
+    least = found["max_num_seqs"] * (_NUM_DRAFTS + 1) if has_drafts else found["max_num_seqs"]
+    assert found["batched_tokens"] == max(8192, least)
+    assert (found["lora_rank"] is not None) is has_adapters
+    assert found["lora_rank"] is None or found["lora_rank"] >= 32
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_cache_is_asked_for_by_size_where_a_trainer_shares_the_card(
+    engines: dict[str, dict[str, Any]], name: str
+) -> None:
+    found = engines[f"{name}, plain"]["cache_bytes"]
+    if name == "cluster.yaml":
+        assert found is None, "what has its card to itself measures what it can have"
+    else:
+        assert 0 < found < 0.6 * CARD_BYTES
