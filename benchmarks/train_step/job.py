@@ -66,6 +66,21 @@ class StepJob:
     trl_micro_batch: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCase:
+    """A trainer of ``model``, its adapters or all weights, with rows of ``num_tokens``."""
+
+    model: str
+    is_lora: bool
+    num_tokens: int
+    cores: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """Of the case, in the file of results."""
+        return f"{self.model}, {'LoRA' if self.is_lora else 'all weights'}, {self.num_tokens}"
+
+
 TECHNIQUES: Final = {
     "packing": "token packing",
     "shared": "shared prompt",

@@ -13,7 +13,6 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from benchmarks.processes import Worker
@@ -27,26 +26,12 @@ from benchmarks.report import (
     table_text,
 )
 from benchmarks.report import write_result as write
+from benchmarks.train_step.job import BatchSpec, MemoryCase
 
 _ROWS: Final = (1024, 2048, 4096, 8192)
 _MODELS: Final = ("smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct")
 _GENERATIONS, _PROMPT = 8, 128
 _NUM_STEPS = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryCase:
-    """A trainer of ``model``, its adapters or all weights, with rows of ``num_tokens``."""
-
-    model: str
-    is_lora: bool
-    num_tokens: int
-    cores: tuple[int, ...]
-
-    @property
-    def name(self) -> str:
-        """Of the case, in the file of results."""
-        return f"{self.model}, {'LoRA' if self.is_lora else 'all weights'}, {self.num_tokens}"
 
 
 class MemoryWorker:
@@ -62,7 +47,6 @@ class MemoryWorker:
     def run(self) -> dict[str, Any]:
         """Train two steps; the estimate and the peak, in bytes."""
         from benchmarks.train_step.inputs import random_batch
-        from benchmarks.train_step.job import BatchSpec
         from benchmarks.train_step.worker import peak_mb
         from configs.schema import Config
         from pipeline.host.limits import memory
