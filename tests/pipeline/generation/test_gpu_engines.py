@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 from tests.pipeline.generation.fake_cuda import CARD_BYTES, CONFIGURATIONS, WITH
 from tests.pipeline.tiny_model import save_byte_model
+from tests.processes import is_running, none_runs
 
 _ROOT = Path(__file__).parents[3]
 # Of the rows, and of the profiles' own.
@@ -57,3 +60,32 @@ def test_a_cache_is_asked_for_by_size_where_a_trainer_shares_the_card(
         assert found is None, "what has its card to itself measures what it can have"
     else:
         assert 0 < found < 0.6 * CARD_BYTES
+
+
+# As vLLM starts its processes on a GPU: fresh interpreters, which load the plugin first.
+_PARENT = """
+import multiprocessing, os, time
+
+def child():
+    from pipeline.generation.vllm.transfer import register
+    register()
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    multiprocessing.get_context("spawn").Process(target=child).start()
+    time.sleep(60)
+"""
+
+
+def test_what_vllm_starts_dies_with_the_process_that_began_it(tmp_path: Path) -> None:
+    """An engine that outlived it would keep its share of the card."""
+    program = tmp_path / "parent.py"
+    program.write_text(_PARENT, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
+    with subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, env=environment) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert is_running(child)
+        parent.send_signal(signal.SIGKILL)
+        assert none_runs([child], 10.0)

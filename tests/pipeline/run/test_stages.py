@@ -10,11 +10,14 @@ from typing import cast
 
 import pytest
 
+from configs.load import load_config
 from configs.schema import Config
 from pipeline.errors import StageError
 from pipeline.generation.generator import Generator
+from pipeline.host import shares
 from pipeline.models.prompts import PromptTokenizer
-from pipeline.run.stages import Stages, _all_of, _begin, prepare
+from pipeline.run import stages
+from pipeline.run.stages import Job, Stages, _all_of, _begin, prepare
 from pipeline.training.handle import TrainerHandle
 from rewards.pool import RewardPool
 
@@ -115,3 +118,37 @@ def test_a_stage_of_a_schedule_that_no_task_fits_is_refused_before_anything_star
     )
     with pytest.raises(ValueError, match=r"stages\.0: levels 4 to 5 .* levels that tasks have \(1\)"):
         prepare(config)
+
+
+@pytest.mark.parametrize("is_trainer_first", [True, False])
+@pytest.mark.parametrize(("num_gpus", "is_waited_for"), [(1, True), (2, False)])
+def test_on_a_card_that_both_use_the_trainer_waits_for_the_generator(
+    is_trainer_first: bool, num_gpus: int, is_waited_for: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM would count what the trainer takes meanwhile as its own; also where the run is resumed."""
+    monkeypatch.setattr(stages, "num_gpus", lambda device: num_gpus)
+    monkeypatch.setattr(stages, "_MANY_CORES", 1)
+    config = load_config(overrides=["runtime.device=cuda"])
+    job = Job(config=config, tasks=(), heldout=(), device="cuda")
+
+    async def scenario() -> None:
+        generator, scorer = (asyncio.ensure_future(asyncio.sleep(0)) for _ in range(2))
+        first = stages._before_trainer(job, generator, scorer, is_trainer_first=is_trainer_first)
+        assert first == ({generator} if is_waited_for else set())
+        await asyncio.gather(generator, scorer)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("field", ["keep_alive", "attach"])
+def test_a_resident_engine_is_refused_where_there_are_several_cards(
+    field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_config(overrides=[f"runtime.{field}=true"])
+    monkeypatch.setattr(shares, "num_gpus", lambda device: 2)
+    with pytest.raises(
+        ValueError, match=rf"runtime\.{field}: value true: .*there are 2.*CUDA_VISIBLE_DEVICES"
+    ):
+        shares.check_residence(config, "cuda")
+    monkeypatch.setattr(shares, "num_gpus", lambda device: 1)
+    shares.check_residence(config, "cuda")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -16,13 +17,16 @@ import torch
 from configs.errors import ConfigError
 from configs.load import load_config
 from configs.schema import Config
+from pipeline.generation.settings import engine_environment
 from pipeline.host.shares import sends_weights
 from pipeline.messages import WeightUpdate
+from pipeline.training.handle import _environment
 from pipeline.weights import exchange
 from pipeline.weights.exchange import (
     NUM_CALLS,
     Call,
     WeightClient,
+    WeightGroup,
     WeightServer,
     call_key,
     store_at,
@@ -201,3 +205,46 @@ def test_two_processes_on_one_gpu_are_refused_before_nccl_hangs() -> None:
 def test_what_cannot_be_sent_is_refused(setting: str, named: str) -> None:
     with pytest.raises(ConfigError, match=rf"runtime.weight_transport(.|\n)*{named}"):
         load_config(overrides=["runtime.weight_transport=collective", setting])
+
+
+class FakeNccl:
+    """Stands for torch's process group of a GPU."""
+
+    made: ClassVar[list[FakeNccl]] = []
+
+    class Options:
+        """Takes any field."""
+
+    def __init__(self, store: object, rank: int, size: int, options: Any) -> None:
+        self.timeout_s = options._timeout.total_seconds()
+        self.is_aborted = False
+        self.made.append(self)
+
+    def broadcast(self, buffer: torch.Tensor, root: int) -> object:
+        raise RuntimeError("the other side is gone")
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+def test_a_transfer_over_nccl_ends_by_our_own_deadline_and_is_given_up(
+    server: WeightServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch's watchdog would otherwise end the process, the trainer's as well."""
+    monkeypatch.setattr(torch.distributed, "ProcessGroupNCCL", FakeNccl, raising=False)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
+    monkeypatch.setattr(FakeNccl, "made", [])
+    store = store_at(offered(server, 1).path, TIMEOUT_S)
+    call = Call(policy_version=1, receiver="one", num_processes=1)
+    group = WeightGroup(store, call, rank=0, device=torch.device("cuda", 0), timeout_s=7.0)
+    (made,) = FakeNccl.made
+    assert made.timeout_s > 7.0
+    group.abort()
+    assert made.is_aborted
+
+
+def test_no_process_of_a_gpu_is_ended_by_a_transfer_that_fails() -> None:
+    config = load_config(overrides=["generation.dtype=bfloat16"])
+    for environment in (engine_environment(config, "cuda"), _environment("cuda", 4)):
+        assert environment["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "0"
+    assert not {"TORCH_NCCL_ASYNC_ERROR_HANDLING"} & set(_environment("cpu", 4))
