@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -28,7 +28,11 @@ _log = logging.getLogger(__name__)
 # The name under which Transformers finds ``row_attention``.
 IMPLEMENTATION = "code_grpo_rows"
 
-_compiled_flex = torch.compile(flex_attention)
+# Rows are of any length: without it each kind of length is compiled anew, with and without a gradient, until
+# dynamo gives up.
+_compiled_flex = torch.compile(flex_attention, dynamic=True)
+# FlexAttention's.
+_BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,16 +50,70 @@ def make_layout(trees: Sequence[Tree], device: torch.device | str) -> RowLayout:
 
 
 def tree_mask(trees: Sequence[Tree], device: torch.device | str) -> BlockMask:
-    """FlexAttention's mask of a row of ``trees``."""
-    # Pinned: a copy from other memory would wait until the device has done all its work.
-    host = [torch.tensor(ids, pin_memory=torch.device(device).type == "cuda") for ids in segments(trees)]
-    own, prompts = (ids.to(device, non_blocking=True) for ids in host)
+    """FlexAttention's mask of a row of ``trees``.
+
+    Which blocks are looked at follows from the segments at their ends: FlexAttention's own way to find them
+    looks at each pair of tokens, in 7.5 T^2 bytes.
+    """
+    is_cuda = torch.device(device).type == "cuda"
+
+    def moved(host: Tensor) -> Tensor:
+        # Pinned: a copy from other memory would wait until the device has done all its work.
+        return (host.pin_memory() if is_cuda else host).to(device, non_blocking=True)
+
+    host_own, host_prompts = (torch.tensor(ids) for ids in segments(trees))
+    own, prompts = moved(host_own), moved(host_prompts)
 
     def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         is_visible = (own[key] == own[query]) | (own[key] == prompts[query])
         return (key <= query) & is_visible
 
-    return create_block_mask(sees, B=None, H=None, Q_LEN=len(own), KV_LEN=len(own), device=str(device))
+    some, whole = _visible_blocks(host_own, host_prompts)
+    (num_some, some_keys), (num_whole, whole_keys) = _as_lists(some & ~whole), _as_lists(whole)
+    return BlockMask.from_kv_blocks(
+        moved(num_some),
+        moved(some_keys),
+        moved(num_whole),
+        moved(whole_keys),
+        BLOCK_SIZE=_BLOCK,
+        mask_mod=sees,
+        seq_lengths=(len(own), len(own)),
+    )
+
+
+def _visible_blocks(own: Tensor, prompts: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each block of queries which blocks of keys hold any that they see, and which only such: [B, B] each.
+
+    Some of the first may hold none: between the prompts of a block's sequences lie other sequences. Segments
+    are numbered along the row.
+    """
+    (first, last), (least, greatest) = _ends(own), _ends(prompts)
+    num = len(first)
+    before = torch.ones(num, num, dtype=torch.bool).tril(-1)
+
+    def meets(low: Tensor, high: Tensor) -> Tensor:
+        return (first[None] <= high[:, None]) & (low[:, None] <= last[None])
+
+    some = (before | torch.eye(num, dtype=torch.bool)) & (meets(first, last) | meets(least, greatest))
+    one = first == last
+    same_own = (first[:, None] == first[None]) & one[:, None] & one[None]
+    same_prompt = (least[:, None] == first[None]) & (least == greatest)[:, None] & one[None]
+    whole = before & (same_own | same_prompt)
+    if len(own) % _BLOCK:
+        whole[-1] = False
+    return some, whole
+
+
+def _ends(ids: Tensor) -> tuple[Tensor, Tensor]:
+    """The least and the greatest of each block of ``ids``."""
+    least, greatest = zip(*(block.aminmax() for block in torch.split(ids, _BLOCK)), strict=True)
+    return torch.stack(least), torch.stack(greatest)
+
+
+def _as_lists(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """How many blocks of keys each block of queries has, and their numbers first: (1, 1, B), (1, 1, B, B)."""
+    order = blocks.int().argsort(dim=1, descending=True, stable=True)
+    return blocks.sum(1).int()[None, None], order.int()[None, None]
 
 
 def row_attention(

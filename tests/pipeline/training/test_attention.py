@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
+from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, MistralConfig, Qwen3Config
 
 from pipeline.training.attention import RowLayout, make_layout, row_attention, tree_mask, why_not_packed
@@ -82,6 +88,80 @@ def test_the_mask_for_flex_attention_means_the_same() -> None:
     layout = RowLayout(trees=TREES, mask=tree_mask(TREES, "cpu"))
     output, _ = row_attention(nn.Module(), query, key, value, None, layout=layout, scaling=SCALE)
     torch.testing.assert_close(output, masked((query, key, value)), atol=1e-6, rtol=1e-5)
+
+
+class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Remembers the elements of the largest tensor that is made in its block."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.num_elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for one in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(one, Tensor):
+                self.num_elements = max(self.num_elements, one.numel())
+        return made
+
+
+def random_trees(rng: random.Random, num_tokens: int) -> list[Tree]:
+    trees, left = [], num_tokens
+    while left > 0:
+        prompt = min(left, rng.randint(1, 300))
+        left -= prompt
+        completions = []
+        for _ in range(rng.randint(0, 4)):
+            if left > 0:
+                completions.append(min(left, rng.randint(1, 300)))
+                left -= completions[-1]
+        trees.append(Tree(num_prompt=prompt, completions=tuple(completions)))
+    return trees
+
+
+def test_the_blocks_of_the_mask_hold_all_that_is_seen_and_whole_ones_nothing_else() -> None:
+    rng = random.Random(0)
+    num_whole = 0
+    for num_tokens in (1, 127, 128, 129, 640, 1000, 1537):
+        trees = random_trees(rng, num_tokens)
+        mask = tree_mask(trees, "cpu")
+        own, prompts = (torch.tensor(ids) for ids in segments(trees))
+        places = torch.arange(num_tokens)
+        seen = (places[None] <= places[:, None]) & (
+            (own[None] == own[:, None]) | (own[None] == prompts[:, None])
+        )
+        size = -(-num_tokens // 128)
+        padded = torch.zeros(128 * size, 128 * size, dtype=torch.bool)
+        padded[:num_tokens, :num_tokens] = seen
+        tiles = padded.view(size, 128, size, 128).transpose(1, 2).flatten(2)
+        looked_at = mask.to_dense()[0, 0].bool()
+        assert bool((looked_at | ~tiles.any(-1)).all())
+        assert mask.full_kv_num_blocks is not None and mask.full_kv_indices is not None
+        for query, number in enumerate(mask.full_kv_num_blocks[0, 0].tolist()):
+            for key in mask.full_kv_indices[0, 0, query, :number].tolist():
+                assert bool(tiles[query, key].all())
+                num_whole += 1
+    assert num_whole > 10
+
+
+def test_making_the_mask_of_a_long_row_takes_no_memory_that_grows_with_its_square() -> None:
+    with LargestTensor() as largest:
+        tree_mask([Tree(num_prompt=1024, completions=(1024,) * 7)], "cpu")
+    assert 8192 <= largest.num_elements <= 8192 * 64
+
+
+def test_rows_of_any_length_are_compiled_at_most_twice() -> None:
+    """Without a gradient: FlexAttention has none on a CPU."""
+    torch._dynamo.reset()
+    counter = CompileCounter()
+    flex: Any = torch.compile(flex_attention, backend=counter, dynamic=True)
+    rng = random.Random(1)
+    for num_tokens in (700, 701, 512, 100, 64, 300, 128, 129, 900, 257, 33):
+        mask = tree_mask(random_trees(rng, num_tokens), "cpu")
+        query, key, value = (torch.randn(1, heads, num_tokens, 16) for heads in (4, 2, 2))
+        flex(query, key, value, block_mask=mask, scale=SCALE, enable_gqa=True)
+    torch._dynamo.reset()
+    assert 1 <= counter.frame_count <= 2
 
 
 @pytest.mark.gpu
