@@ -2,7 +2,7 @@
 
     python -m benchmarks.train_step.memory --output benchmarks/results/memory_cpu.json
 
-Two steps of one row of random samples, of all weights or of adapters; where the estimate says that
+Two steps of a row or two of random samples, of all weights or of adapters; where the estimate says that
 activations do not fit into this machine they are checkpointed. Each case has a process of its own. Cases that
 the output file has already are not measured again.
 """
@@ -32,6 +32,7 @@ _ROWS: Final = (1024, 2048, 4096, 8192)
 _MODELS: Final = ("smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct")
 _GENERATIONS, _PROMPT = 8, 128
 _NUM_STEPS = 2
+_MANY_TOKENS = 2048
 
 
 class MemoryWorker:
@@ -56,13 +57,15 @@ class MemoryWorker:
         from pipeline.training.trainer import Trainer
 
         case = self._case
-        # A group fills a row with all its answers but one, so that none holds more than one.
+        # Each group fills a row. After the first what that one has left over counts as well; long rows take
+        # too long for two.
+        num_rows = 2 if case.num_tokens <= _MANY_TOKENS else 1
         length = (case.num_tokens - _PROMPT) // _GENERATIONS
         config = Config.model_validate(
             {
                 "model": {"name": case.model},
                 "lora": {"enabled": case.is_lora},
-                "training": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1},
+                "training": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": num_rows},
                 "grpo": {"num_generations": _GENERATIONS},
                 "generation": {"max_prompt_length": _PROMPT, "max_completion_length": length},
                 "acceleration": {"token_packing": {"max_tokens": case.num_tokens}},
@@ -82,7 +85,7 @@ class MemoryWorker:
         trainer.adopt_limit(number)
         spec = BatchSpec(
             name="random",
-            groups=1,
+            groups=num_rows,
             generations=_GENERATIONS,
             prompt_tokens=_PROMPT,
             completion_tokens=length,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TRAINER_LIBRARIES = 0.75e9
 # What the allocator of a CPU takes beside the tensors, where all weights are trained, and where adapters are,
 # whose layers make more tensors that do not stay: gaps that no later tensor fits into.
-_CPU_ALLOCATOR = 1.1, 1.25
+_CPU_ALLOCATOR = 1.08, 1.2
 # Gaps between the tensors of a GPU.
 _GPU_SPARE = 0.5e9
 _GIB = 2.0**30
