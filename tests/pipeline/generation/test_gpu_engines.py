@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from configs.load import load_config
+from pipeline.generation import vllm_generator
 from tests.pipeline.generation.fake_cuda import CARD_BYTES, CONFIGURATIONS, WITH
 from tests.pipeline.tiny_model import save_byte_model
 from tests.processes import is_running, none_runs
@@ -60,6 +62,24 @@ def test_a_cache_is_asked_for_by_size_where_a_trainer_shares_the_card(
         assert found is None, "what has its card to itself measures what it can have"
     else:
         assert 0 < found < 0.6 * CARD_BYTES
+
+
+@pytest.mark.parametrize(
+    ("overrides", "device", "expected"),
+    [
+        ([], "cpu", None),
+        ([], "cuda", 8192),
+        (["generation.max_num_batched_tokens=4096"], "cpu", 4096),
+        (["generation.max_num_batched_tokens=4096"], "cuda", 4096),
+        (["generation.max_num_batched_tokens=64", "generation.max_num_seqs=512"], "cuda", 512),
+    ],
+)
+def test_the_tokens_of_a_forward_are_as_set_and_enough_for_all_sequences(
+    overrides: list[str], device: str, expected: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_generator, "num_gpus", lambda device: 1)
+    config = load_config(overrides=["generation.dtype=bfloat16", *overrides])
+    assert vllm_generator.engine_settings(config, "model", device).max_num_batched_tokens == expected
 
 
 # As vLLM starts its processes on a GPU: fresh interpreters, which load the plugin first.

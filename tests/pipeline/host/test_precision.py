@@ -7,7 +7,7 @@ import torch
 
 from configs.schema import Config
 from pipeline.host import shares
-from pipeline.host.shares import with_precision
+from pipeline.host.shares import check_precision, with_precision
 
 X86, ARM = "fpu avx2 avx512f", "fp asimd"
 
@@ -57,3 +57,21 @@ def test_what_was_set_stays_and_nodes_of_a_cluster_are_not_asked(
         assert precision(Config.model_validate(settings)) == (bf16, dtype)
     joined = {"cluster": {"address": "auto"}, "runtime": {"device": "cuda"}}
     assert precision(Config.model_validate(joined), "cuda") == (True, "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"generation": {"dtype": "bfloat16"}}, "generation.dtype: value bfloat16"),
+        ({"training": {"bf16": True}}, "training.bf16: value true"),
+    ],
+)
+def test_bf16_on_a_gpu_without_it_is_refused_before_anything_loads(
+    settings: dict[str, object], field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Config.model_validate(settings)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: False)
+    with pytest.raises(ValueError, match=f"{field}: this GPU has no bf16.*set it to"):
+        check_precision(config, "cuda")
+    check_precision(config, "cpu")
+    check_precision(with_precision(Config(), "cuda"), "cuda")
