@@ -45,11 +45,12 @@ TASK_SOURCES = (
 HUB_FILE_PREFIX = "hf://datasets/"
 _FILE_ENDINGS = (".jsonl", ".jsonl.gz")
 
+_MBPP_ON_HUB = "google-research-datasets/mbpp"
 # Hub ids under which an evaluation set is known; training on them is training on that set.
 _HUB_EVALUATION_SETS = {
     "openai/openai_humaneval": "humaneval",
     "evalplus/humanevalplus": "humaneval",
-    "google-research-datasets/mbpp": "mbpp",
+    _MBPP_ON_HUB: "mbpp",
     "evalplus/mbppplus": "mbpp",
     "livecodebench/code_generation": "livecodebench",
     "livecodebench/code_generation_lite": "livecodebench",
@@ -96,7 +97,9 @@ def _name_problems(name: str, split: str, allowed_sets: Sequence[str]) -> list[P
     evaluation_set = _HUB_EVALUATION_SETS.get(name.lower(), name)
     if name in _SPLIT_SETS and split in ("heldout", "all"):
         evaluation_set = f"{name}-heldout"
-    if evaluation_set not in EVALUATION_SETS or evaluation_set in allowed_sets:
+    is_mbpps = name == "mbpp" or name.lower() == _MBPP_ON_HUB
+    is_trained_on = is_mbpps and split != "test"
+    if evaluation_set not in EVALUATION_SETS or evaluation_set in allowed_sets or is_trained_on:
         return []
     allowed = (
         f"a training set; {evaluation_set} is an evaluation set: a score on it means nothing after training "

@@ -1,8 +1,8 @@
 """MBPP (Austin et al. 2021, arXiv:2108.07732) and data in its form: a text, code, and asserts.
 
 Reads both published forms, ``full`` (text, test_setup_code) and ``sanitized`` (prompt, test_imports).
-Its rows come from the hub or from a file; this file only turns one into a Task. An evaluation set:
-curriculum.sources refuses to train on it unless it is allowed by name.
+Its rows come from the hub or from a file; this file only turns one into a Task. Its test part is an
+evaluation set: curriculum.sources refuses to train on it unless it is allowed by name.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from curriculum.record import Record
 from curriculum.task import Task
 
 HUB_NAME = "google-research-datasets/mbpp"
+# Of its tasks these are for tests, the later ones for validation and training, the ten before them examples.
+TEST_NUMBERS = range(11, 511)
 FIELDS = ("task_id", "text", "prompt", "code", "test_list", "test_setup_code", "test_imports")
 
 
@@ -46,6 +48,12 @@ def mbpp_task(record: Record) -> Task:
         family=_task_id(record),
         source="mbpp",
     )
+
+
+def is_for_training(task: Task) -> bool:
+    """Whether ``task`` is one of MBPP's that are not its test part, by its number."""
+    number = task.task_id.removeprefix("MBPP/")
+    return task.source == "mbpp" and number.isdigit() and int(number) not in TEST_NUMBERS
 
 
 def _task_id(record: Record) -> str:

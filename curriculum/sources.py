@@ -16,6 +16,7 @@ from curriculum.humaneval import load_humaneval
 from curriculum.jsonl import load_jsonl
 from curriculum.ladder.index import ladder_tasks
 from curriculum.mbpp import HUB_NAME as MBPP_HUB_NAME
+from curriculum.mbpp import is_for_training
 from curriculum.task import Task
 from curriculum.word_problems.index import word_problems
 
@@ -30,15 +31,16 @@ def load_tasks(dataset: DatasetConfig) -> tuple[Task, ...]:
 
     Raises ValueError for an unknown name or split, a malformed record, an empty set, and for an
     evaluation set that ``dataset.allow_evaluation_sets`` does not name. A file whose task ids are
-    HumanEval's or MBPP's counts as that set, whatever it is called.
+    HumanEval's or of MBPP's test part (11 to 510) counts as that set, whatever it is called.
     """
     _check_allowed_names(dataset)
-    if dataset.name in EVALUATION_SETS:
+    if dataset.name in EVALUATION_SETS and (dataset.name != "mbpp" or dataset.split == "test"):
         _refuse_unless_allowed(dataset.name, dataset)
     if dataset.name in _BUILT_IN and dataset.split != "train":
         _refuse_unless_allowed(f"{dataset.name}-heldout", dataset)
     tasks = _load(dataset.name, dataset.split, dataset.columns)
-    for source in sorted({task.source for task in tasks} & set(EVALUATION_SETS)):
+    sources = {task.source for task in tasks if not is_for_training(task)}
+    for source in sorted(sources & set(EVALUATION_SETS)):
         _refuse_unless_allowed(source, dataset)
     tasks = tasks[: dataset.max_samples]
     if not tasks:

@@ -101,6 +101,23 @@ def test_evaluation_sets_are_refused_for_training(name: str, split: str) -> None
         load_tasks(DatasetConfig.model_construct(name=name, split=split, allow_evaluation_sets=[]))
 
 
+@pytest.mark.parametrize(
+    ("task_id", "is_trained_on"),
+    [("MBPP/3", True), ("MBPP/11", False), ("MBPP/510", False), ("MBPP/511", True), ("Mbpp/602", False)],
+)
+def test_mbpps_training_part_is_trained_on_and_its_test_part_is_not(
+    task_id: str, is_trained_on: bool, tmp_path: Path
+) -> None:
+    record = {"task_id": task_id, "text": "Double x.", "code": "def f(x):\n    return 2 * x\n"}
+    file = tmp_path / "mbpp.jsonl"
+    file.write_text(json.dumps({**record, "test_list": ["assert f(1) == 2"]}), encoding="utf-8")
+    if is_trained_on:
+        assert len(load_tasks(DatasetConfig(name=str(file)))) == 1
+        return
+    with pytest.raises(ValueError, match="mbpp is an evaluation set"):
+        load_tasks(DatasetConfig(name=str(file)))
+
+
 def test_an_evaluation_set_is_trained_on_when_it_is_allowed_by_name() -> None:
     dataset = DatasetConfig(name="humaneval", allow_evaluation_sets=["humaneval"])
     assert len(load_tasks(dataset)) == 164
