@@ -3,7 +3,7 @@
     python -m benchmarks.generation --threads 2 --repeats 5 --output benchmarks/results/generation_cpu.json
 
 Every contender is a process of its own, all pinned to the same cores; one works at a time. In each round
-all of them write the same number of completions for the same ladder tasks, twice: in the first pass the
+all of them write the same number of completions for the same tasks (--task-set), twice: in the first pass the
 tasks are new to them (a cold history), in the second they have answered them before (a warm one). Rounds
 take new tasks. A pass is timed whole, its tail included. Figures are medians over the rounds; ratios are
 formed within a round, so that what else the machine does falls on both sides. Tokens are completion tokens.
@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import json
 import os
+import random
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,12 +36,14 @@ from benchmarks.report import (
     table_text,
 )
 from configs.schema import Config
-from curriculum.ladder.index import ladder_tasks
+from curriculum.sources import load_named_tasks
+from pipeline.evaluation.heldout import tasks_that_fit
 from pipeline.generation.settings import engine_environment
 from pipeline.host.orphan_guard import guarded
 from pipeline.host.shares import with_precision
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
+from pipeline.models.prompts import PromptTokenizer
 
 _GENERATIONS_PER_TASK = 8
 _MIN_SEQUENCES = 16
@@ -88,6 +91,8 @@ def contender_config(name: str, given: argparse.Namespace) -> Config:
     config = Config.model_validate(
         {
             "model": {"name": given.model},
+            "dataset": {"overlong_prompts": "skip"},
+            "evaluation": {"tasks": given.task_set},
             "generation": {"max_completion_length": given.length},
             "acceleration": acceleration,
             "runtime": {"generator_threads": given.threads},
@@ -106,18 +111,19 @@ def contender_environment(name: str, config: Config) -> dict[str, str]:
     return {**quiet, "VLLM_CPU_OMP_THREADS_BIND": cores, "OMP_NUM_THREADS": str(num_threads)}
 
 
-def task_slices(batches: Sequence[int], num_repeats: int) -> Iterator[tuple[int, int, list[str]]]:
+def task_slices(
+    ids: Sequence[str], batches: Sequence[int], num_repeats: int
+) -> Iterator[tuple[int, int, list[str]]]:
     """``(repeat, sequences in flight, task ids)`` of every round: no task is in two of them.
 
-    Raises ValueError when the ladder has too few tasks.
+    Raises ValueError when there are too few tasks.
     """
-    ids = [task.task_id for task in ladder_tasks("train")]
     sizes = {batch: max(_MIN_SEQUENCES, 2 * batch) // _GENERATIONS_PER_TASK for batch in batches}
     needed = num_repeats * sum(sizes.values())
     if needed > len(ids):
-        raise ValueError(f"--repeats {num_repeats} needs {needed} tasks; the ladder has {len(ids)}")
-    # Neighbours in the ladder are variants of one idea.
-    order = iter([ids[(index * 97) % len(ids)] for index in range(len(ids))])
+        raise ValueError(f"--repeats {num_repeats} needs {needed} tasks; there are {len(ids)}")
+    # Neighbours in the built-in ladder are variants of one idea.
+    order = iter(random.Random(0).sample(ids, len(ids)))
     for repeat in range(num_repeats):
         for batch in batches:
             yield repeat, batch, [next(order) for _ in range(sizes[batch])]
@@ -127,6 +133,9 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Every pass of every contender, and what follows from them."""
     config = contender_config(_PLAIN, given)
     model_path = str(resolve_model(config.model))
+    tokenizer = PromptTokenizer(Path(model_path), trust_remote_code=False)
+    tasks = tasks_that_fit(tokenizer, load_named_tasks(given.task_set), (), config, lambda *_: None)
+    warm_up, *rest = [task.task_id for task in tasks]
     rows = []
     with contextlib.ExitStack() as stack:
         if given.draft_layers:
@@ -138,10 +147,9 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             contenders[-1].ask("stats", deadline_s=_START_TIMEOUT_S)
         # Not counted, over a task that no round takes: compilation, first allocations.
         for one in contenders:
-            task = ladder_tasks("heldout")[0].task_id
-            one.ask("write_all", "warm-up", [task] * 4, 4, deadline_s=_PASS_TIMEOUT_S)
-        for repeat, batch, tasks in task_slices(given.batch, given.repeats):
-            wanted = [task for task in tasks for _ in range(_GENERATIONS_PER_TASK)]
+            one.ask("write_all", "warm-up", [warm_up] * 4, 4, deadline_s=_PASS_TIMEOUT_S)
+        for repeat, batch, names in task_slices(rest, given.batch, given.repeats):
+            wanted = [task for task in names for _ in range(_GENERATIONS_PER_TASK)]
             for which in _PASSES:
                 # Whoever comes first in every round might find another machine than the last.
                 turn = repeat % len(contenders)
@@ -160,6 +168,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             "max_completion_length": given.length,
             "generations_per_task": _GENERATIONS_PER_TASK,
             "model": given.model,
+            "task_set": given.task_set,
             "draft_model": f"first {given.draft_layers} layers" if given.draft_layers else given.draft_model,
         },
         # On CPU the distribution is named vllm-cpu.
@@ -247,6 +256,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--repeats", type=positive, default=3, help="rounds, each with new tasks")
     parser.add_argument("--length", type=positive, default=128, help="tokens of a completion at most")
     parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--task-set", default="ladder", help="built in, or FILE.jsonl (%(default)s)")
     parser.add_argument("--draft-model", help="folder of a smaller model; without one draft is left out")
     parser.add_argument("--draft-layers", type=int, help="draft with the model's own first layers")
     parser.add_argument("--contenders", nargs="+", choices=names, help="default: all that can run")

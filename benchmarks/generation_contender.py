@@ -19,7 +19,7 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from configs.schema import Config
-from curriculum.ladder.index import ladder_tasks
+from curriculum.sources import load_named_tasks
 from pipeline.generation.vllm.engine import VllmEngine
 from pipeline.generation.vllm_generator import engine_settings
 from pipeline.messages import GenerationRequest
@@ -160,7 +160,8 @@ class Hosted:
         tokenizer = load_tokenizer(model_path, trust_remote_code=False)
         prefill = config.generation.assistant_prefill
         self._prompts = {
-            task.task_id: encode_prompt(tokenizer, task, prefill) for task in ladder_tasks("all")
+            task.task_id: encode_prompt(tokenizer, task, prefill)
+            for task in load_named_tasks(config.evaluation.tasks)
         }
 
     async def stats(self) -> dict[str, float]:

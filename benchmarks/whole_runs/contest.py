@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -266,6 +267,15 @@ def options(description: str | None, result: Path) -> argparse.ArgumentParser:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="for every contender; repeatable"
     )
+    for option, field in (("--model", "model.name"), ("--task-set", "dataset.name")):
+        parser.add_argument(
+            option,
+            action="append",
+            dest="set",
+            type=partial("{}={}".format, field),
+            metavar="NAME",
+            help=f"{field} of every contender",
+        )
     parser.add_argument("--config", metavar="FILE", help="for every contender")
     parser.add_argument("--timeout", type=float, default=14400.0, help="seconds that one command may take")
     parser.add_argument("--work", type=Path, default=Path("runs/benchmark"), help="folder of the runs")

@@ -58,14 +58,14 @@ def test_rivals_are_told_the_cores_and_nothing_of_our_settings() -> None:
 
 
 def test_no_task_is_in_two_rounds() -> None:
-    slices = list(task_slices([1, 4, 16, 64], 5))
+    slices = list(task_slices([f"task {number}" for number in range(350)], [1, 4, 16, 64], 5))
     assert len(slices) == 20
     ids = [task_id for _, _, tasks in slices for task_id in tasks]
     assert len(set(ids)) == len(ids)
     sizes = {batch: len(tasks) for _, batch, tasks in slices}
     assert sizes == {1: 2, 4: 2, 16: 4, 64: 16}
-    with pytest.raises(ValueError, match=r"needs .* tasks; the ladder has"):
-        list(task_slices([64], 1000))
+    with pytest.raises(ValueError, match=r"needs .* tasks; there are 100"):
+        list(task_slices(["one"] * 100, [64], 1000))
 
 
 def test_figures_are_medians_and_ratios_are_formed_within_a_round() -> None:
