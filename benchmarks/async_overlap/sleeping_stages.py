@@ -218,6 +218,10 @@ class SleepingTrainer:
         """Wait until the actor is there."""
         await self._ranks.work.remote(0.0)
 
+    async def fit_memory(self) -> str | None:
+        """A sleep takes none."""
+        return None
+
     async def accumulate(self, batch: TrainBatch) -> None:
         """Forward and backward of the batch's groups."""
         seconds = len(batch.samples) / self._num_generations * self._costs.train_group_s

@@ -227,7 +227,7 @@ def engine_settings(config: Config, model_path: str, device: str, index: int = 0
         per_request_seeds=device != "cpu",
         tensor_parallel_size=generation.tensor_parallel_size,
         max_num_batched_tokens=_batched_tokens(config, device),
-        shares_gpu=device == "cuda" and is_shared(config, device, num_gpus(device)),
+        shares_gpu=_shares_gpu(config, device),
         # vLLM's LoRA kernels for a CPU copy the factors once a token; its ranks end at 512.
         lora_rank=config.lora.r if _serves_adapters(config, device) else None,
         # The host's environment has the OpenMP variables that a CPU's processes need.
@@ -235,6 +235,12 @@ def engine_settings(config: Config, model_path: str, device: str, index: int = 0
         cores=engine_cores(config, index) if device == "cpu" else (),
         speculation=speculation_settings(config),
     )
+
+
+def _shares_gpu(config: Config, device: str) -> bool:
+    """Whether a trainer is on the engine's card."""
+    num_there = num_gpus(device)
+    return num_there > 0 and is_shared(config, device, num_there)
 
 
 def _batched_tokens(config: Config, device: str) -> int | None:

@@ -180,7 +180,10 @@ class WeightServer:
         except Exception as error:
             if (lost := self._groups.pop(call.receiver, None)) is not None:
                 lost.abort()
-            print(f"weights {call.policy_version} for {call.receiver}: {error}", file=sys.stderr, flush=True)
+            if not self._is_closing.is_set():
+                print(
+                    f"weights {call.policy_version} for {call.receiver}: {error}", file=sys.stderr, flush=True
+                )
 
 
 class WeightClient:
