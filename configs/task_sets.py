@@ -80,6 +80,16 @@ def training_set_problems(name: str, split: str, allowed_sets: Sequence[str]) ->
     return _name_problems(name, split, allowed_sets) + _split_problems(name, split) + problems
 
 
+def evaluation_set_of(name: str, split: str) -> str | None:
+    """The evaluation set that a set of tasks is, by its name and split, if any. MBPP has a training part."""
+    if name in _SPLIT_SETS:
+        return f"{name}-heldout" if split in ("heldout", "all") else None
+    if (name == "mbpp" or name.lower() == _MBPP_ON_HUB) and split != "test":
+        return None
+    found = _HUB_EVALUATION_SETS.get(name.lower(), name)
+    return found if found in EVALUATION_SETS else None
+
+
 def task_set_problems(field: str, name: str) -> list[Problem]:
     """What is wrong with ``name`` as a set of tasks to evaluate on; empty if nothing is."""
     if is_task_file(name):
@@ -94,12 +104,8 @@ def _name_problems(name: str, split: str, allowed_sets: Sequence[str]) -> list[P
         return _file_problems("name", name)
     if is_on_hub(name) and not _is_hub_name(name):
         return [_unknown_name("name", name, BUILT_IN_DATASETS, "a hub data set as OWNER/NAME")]
-    evaluation_set = _HUB_EVALUATION_SETS.get(name.lower(), name)
-    if name in _SPLIT_SETS and split in ("heldout", "all"):
-        evaluation_set = f"{name}-heldout"
-    is_mbpps = name == "mbpp" or name.lower() == _MBPP_ON_HUB
-    is_trained_on = is_mbpps and split != "test"
-    if evaluation_set not in EVALUATION_SETS or evaluation_set in allowed_sets or is_trained_on:
+    evaluation_set = evaluation_set_of(name, split)
+    if evaluation_set is None or evaluation_set in allowed_sets:
         return []
     allowed = (
         f"a training set; {evaluation_set} is an evaluation set: a score on it means nothing after training "

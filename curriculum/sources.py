@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from configs.schema import DatasetConfig
-from configs.task_sets import EVALUATION_SETS, EVALUATION_TASKS, is_task_file
+from configs.task_sets import EVALUATION_SETS, EVALUATION_TASKS, evaluation_set_of, is_task_file
 from curriculum.codeio import load_codeio
 from curriculum.hub import load_hub
 from curriculum.humaneval import load_humaneval
@@ -34,10 +34,8 @@ def load_tasks(dataset: DatasetConfig) -> tuple[Task, ...]:
     HumanEval's or of MBPP's test part (11 to 510) counts as that set, whatever it is called.
     """
     _check_allowed_names(dataset)
-    if dataset.name in EVALUATION_SETS and (dataset.name != "mbpp" or dataset.split == "test"):
-        _refuse_unless_allowed(dataset.name, dataset)
-    if dataset.name in _BUILT_IN and dataset.split != "train":
-        _refuse_unless_allowed(f"{dataset.name}-heldout", dataset)
+    if (evaluation_set := evaluation_set_of(dataset.name, dataset.split)) is not None:
+        _refuse_unless_allowed(evaluation_set, dataset)
     tasks = _load(dataset.name, dataset.split, dataset.columns)
     sources = {task.source for task in tasks if not is_for_training(task)}
     for source in sorted(sources & set(EVALUATION_SETS)):

@@ -34,7 +34,7 @@ from benchmarks.report import (
     publish,
     table_text,
 )
-from benchmarks.train_step.job import VARIANTS, BatchSpec, StepJob
+from benchmarks.train_step.job import VARIANTS, BatchSpec, StepJob, worker_environment
 
 # Largest share of its norm by which an exact fp32 gradient may differ: rounding, summed in another order.
 TOLERANCE: Final = 1e-5
@@ -105,15 +105,10 @@ def run_worker(job: StepJob, timeout_s: float) -> dict[str, Any]:
 
     Raises RuntimeError when it fails, or takes longer than ``timeout_s``.
     """
-    # Set before torch is loaded, so that every library in it keeps to the cores.
-    environment = {
-        "OMP_NUM_THREADS": str(len(job.cores)),
-        "HF_HUB_OFFLINE": "1",
-        # As in the trainer's process; for TRL's as well.
-        "THP_MEM_ALLOC_ENABLE": "1",
-    }
     what = f"{job.task} {' '.join(job.variants)}"
-    with Worker(what, "benchmarks.train_step.worker:StepWorker", job, environment=environment) as worker:
+    with Worker(
+        what, "benchmarks.train_step.worker:StepWorker", job, environment=worker_environment(job.cores)
+    ) as worker:
         found: dict[str, Any] = worker.ask("run", deadline_s=timeout_s)
     return found
 

@@ -34,7 +34,7 @@ def make_inputs(job: StepJob) -> StepInputs:
     vocabulary = int(AutoConfig.from_pretrained(path, local_files_only=True).vocab_size)
     if job.batch.name == "random":
         return StepInputs(
-            model_path=path, batch=random_batch(job.batch, vocabulary), base=_random_base(job.batch)
+            model_path=path, batch=random_batch(job.batch, vocabulary), base=random_base(job.batch)
         )
     recording = load_recording(job.batch.name)
     largest = max(max(sample.token_ids) for sample in recording.batch.samples)
@@ -74,7 +74,8 @@ def random_batch(spec: BatchSpec, vocabulary: int, seed: int = 0) -> TrainBatch:
     return TrainBatch(step=1, samples=tuple(samples), num_tokens=num_tokens)
 
 
-def _random_base(spec: BatchSpec) -> dict[str, Any]:
+def random_base(spec: BatchSpec) -> dict[str, Any]:
+    """The settings that such a batch would have been sampled with, one optimiser step for all of it."""
     return {
         "training": {
             "per_device_train_batch_size": spec.generations,

@@ -5,7 +5,7 @@ Pure data, light to import: the parent process needs no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -79,6 +79,12 @@ class MemoryCase:
     def name(self) -> str:
         """Of the case, in the file of results."""
         return f"{self.model}, {'LoRA' if self.is_lora else 'all weights'}, {self.num_tokens}"
+
+
+def worker_environment(cores: Sequence[int]) -> dict[str, str]:
+    """Of a worker process, set before torch is loaded, so that every library in it keeps to ``cores``."""
+    # The last as in the trainer's process; for TRL's as well.
+    return {"OMP_NUM_THREADS": str(len(cores)), "HF_HUB_OFFLINE": "1", "THP_MEM_ALLOC_ENABLE": "1"}
 
 
 TECHNIQUES: Final = {

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,22 @@ import torch
 from torch import Tensor
 
 from benchmarks.recording import describe_batch
-from benchmarks.train_step.inputs import StepInputs, make_inputs
-from benchmarks.train_step.job import VARIANTS, StepJob, Variant, job_config
+from benchmarks.train_step.inputs import StepInputs, make_inputs, random_base, random_batch
+from benchmarks.train_step.job import VARIANTS, BatchSpec, MemoryCase, StepJob, Variant, job_config
 from benchmarks.train_step.profile import measure_limit, needed_flops, profile_step
 from configs.schema import Config
+from pipeline.host.limits import memory
+from pipeline.host.shares import with_precision
+from pipeline.models.find import resolve_model
+from pipeline.training.memory import TRAINER_LIBRARIES, limits, shape_of, trainer_parts
 from pipeline.training.trainer import Trainer
 
 _MIB = 1024**2
+# Of a row whose memory is measured, and how many steps; of the free memory what it may take.
+_GENERATIONS, _PROMPT = 8, 128
+_NUM_STEPS = 2
+_MANY_TOKENS = 2048
+_LARGEST_SHARE = 0.9
 
 
 def run_job(job: StepJob) -> dict[str, Any]:
@@ -45,7 +55,7 @@ def run_job(job: StepJob) -> dict[str, Any]:
         config = _config(job, variant, inputs)
         return profile_step(config, inputs.model_path, inputs.batch, job.device, job.num_steps)
     seconds = _step_seconds(job, variant, inputs)
-    return {"step_s": seconds[1:], "peak_mb": peak_mb(job.device)}
+    return {"step_s": seconds[1:], "peak_mb": _peak_mb(job.device)}
 
 
 def check_gradients(job: StepJob, variants: list[Variant], inputs: StepInputs) -> dict[str, Any]:
@@ -127,7 +137,7 @@ def _distance(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
     return _norm({name: value.double() - expected[name].double() for name, value in found.items()})
 
 
-def peak_mb(device: str) -> float:
+def _peak_mb(device: str) -> float:
     """The most memory that this process has held: on the GPU by tensors, otherwise resident."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated() / _MIB
@@ -143,9 +153,63 @@ class StepWorker:
 
     def __init__(self, job: StepJob) -> None:
         self._job = job
-        os.sched_setaffinity(0, job.cores)
-        torch.set_num_threads(len(job.cores))
+        _keep_to(job.cores)
 
     def run(self) -> dict[str, Any]:
         """See ``run_job``."""
         return run_job(self._job)
+
+
+class MemoryWorker:
+    """What benchmarks.train_step.memory asks in the process."""
+
+    def __init__(self, case: MemoryCase) -> None:
+        self._case = case
+        _keep_to(case.cores)
+
+    def run(self) -> dict[str, Any]:
+        """Train a few steps; the estimate by its parts and the peak, in bytes."""
+        case = self._case
+        spec = BatchSpec(
+            name="random",
+            # Each group fills a row. After the first what that one has left over counts as well; long rows
+            # take too long for two.
+            groups=2 if case.num_tokens <= _MANY_TOKENS else 1,
+            generations=_GENERATIONS,
+            prompt_tokens=_PROMPT,
+            completion_tokens=(case.num_tokens - _PROMPT) // _GENERATIONS,
+            is_full=True,
+        )
+        config = Config.model_validate(
+            {
+                **random_base(spec),
+                "model": {"name": case.model},
+                "lora": {"enabled": case.is_lora},
+                "acceleration": {"token_packing": {"max_tokens": case.num_tokens}},
+            }
+        )
+        config = with_precision(config, "cpu")
+        trainer = Trainer(config, resolve_model(config.model))
+        shape, every = shape_of(trainer.model, case.model), limits(config)
+        room = memory()[1] * 2**30 - TRAINER_LIBRARIES
+        number = 0
+        parts = trainer_parts(config, shape, "cpu", every[number], num_tokens=case.num_tokens)
+        if sum(parts.values()) > _LARGEST_SHARE * room:
+            # The same rows, checkpointed.
+            number = len(every) // 2
+            parts = trainer_parts(config, shape, "cpu", every[number], num_tokens=case.num_tokens)
+        trainer.adopt_limit(number)
+        batch = random_batch(spec, shape.vocabulary)
+        for _ in range(_NUM_STEPS):
+            trainer.step(batch)
+        return {
+            "estimate": {"libraries": TRAINER_LIBRARIES, **parts},
+            "peak": _peak_mb("cpu") * _MIB,
+            "checkpoints": every[number].checkpoints,
+            "bf16": config.training.bf16,
+        }
+
+
+def _keep_to(cores: Sequence[int]) -> None:
+    os.sched_setaffinity(0, cores)
+    torch.set_num_threads(len(cores))

@@ -41,9 +41,8 @@ def memory(
     meminfo: Path = Path("/proc/meminfo"), root: Path = _CGROUPS, membership: Path = _MEMBERSHIP
 ) -> tuple[float, float]:
     """GiB of memory and of what is free of it: the machine's, or the container's where that is less."""
-    rows = [line.split() for line in read_text(meminfo).splitlines()]
-    kib = {row[0].rstrip(":"): int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
-    total, free = 1024 * kib.get("MemTotal", 0), 1024 * kib.get("MemAvailable", 0)
+    sizes = _sizes(meminfo)
+    total, free = sizes.get("MemTotal", 0), sizes.get("MemAvailable", 0)
     for folder in _cgroup_folders(root, membership, "memory"):
         for limit_name, used_name in (
             ("memory.max", "memory.current"),
@@ -61,8 +60,7 @@ def memory(
 
 def anonymous_bytes() -> float:
     """The memory of this process that no file stands behind; 0 where the kernel does not tell."""
-    rows = (line.split() for line in read_text(Path("/proc/self/status")).splitlines())
-    return next((1024.0 * int(row[1]) for row in rows if row[0] == "RssAnon:"), 0.0)
+    return float(_sizes(Path("/proc/self/status")).get("RssAnon", 0))
 
 
 def return_freed_memory() -> None:
@@ -102,6 +100,12 @@ def _counts(path: Path) -> dict[str, int]:
     """The numbers in a file with lines of a name and a number."""
     rows = (line.split() for line in read_text(path).splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+
+
+def _sizes(path: Path) -> dict[str, int]:
+    """The bytes in a file with lines of a name and a number of kB."""
+    rows = (line.split() for line in read_text(path).splitlines())
+    return {row[0].rstrip(":"): 1024 * int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
 
 
 def read_text(path: Path) -> str:

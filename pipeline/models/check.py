@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pipeline.host.files import read_object
 
@@ -39,15 +41,19 @@ def refuse_damaged_model(name: str, field: str = "model.name") -> None:
         raise ValueError(f"{field}: {error}") from None
 
 
+def experts_of(config: Mapping[str, Any]) -> str | None:
+    """The field by which ``config`` is a mixture of experts, with its value; None for a dense model."""
+    names = ("num_experts", "num_local_experts", "n_routed_experts")
+    return next((f"{name} = {config[name]}" for name in names if config.get(name)), None)
+
+
 def refuse_experts(folder: Path) -> None:
     """Raise ValueError for a mixture of experts: Transformers fuses experts, and publishes other names."""
-    config = read_object(folder / "config.json")
-    for name in ("num_experts", "num_local_experts", "n_routed_experts"):
-        if config.get(name):
-            raise ValueError(
-                f"model.name: {folder / 'config.json'} has {name} = {config[name]}: mixtures of experts are "
-                "not supported; choose a dense model"
-            )
+    file = folder / "config.json"
+    if (found := experts_of(read_object(file))) is not None:
+        raise ValueError(
+            f"model.name: {file} has {found}: mixtures of experts are not supported; choose a dense model"
+        )
 
 
 def check_safetensors(path: Path) -> None:

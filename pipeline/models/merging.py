@@ -101,9 +101,14 @@ def base_weights(folder: Path | str) -> Iterator[tuple[str, Tensor]]:
     Raises ValueError when the folder holds no safetensors.
     """
     for path in _weight_files(Path(folder)):
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 (a safetensors file is no mapping)
-                yield name, file.get_tensor(name)
+        yield from file_weights(path)
+
+
+def file_weights(path: Path | str, device: str = "cpu") -> Iterator[tuple[str, Tensor]]:
+    """Name and value of every weight in a safetensors file, one at a time on ``device``, as stored."""
+    with safe_open(path, framework="pt", device=device) as file:
+        for name in file.keys():  # noqa: SIM118 (a safetensors file is no mapping)
+            yield name, file.get_tensor(name)
 
 
 def merged_weights(adapter: Adapter, base: Path | str) -> Iterator[tuple[str, Tensor]]:

@@ -95,8 +95,8 @@ class TrainerHandle:
         ended for want of memory: nothing is tried again unchanged. Returns what was changed, in words. Raises
         TrainerError where nothing smaller is left, or may be taken.
         """
-        num_kills, is_short = num_oom_kills(), self._is_short
-        is_short = is_short or num_kills > self._num_oom_kills
+        num_kills = num_oom_kills()
+        is_short = self._is_short or num_kills > self._num_oom_kills
         self._num_oom_kills, self._is_short = num_kills, False
         if self._config.training.memory == "fixed":
             if is_short:
@@ -182,7 +182,7 @@ class TrainerHandle:
             if any(task.exception() for task in done):
                 await asyncio.wait(tasks, timeout=_GRACE_S)
                 rank, error = _culprit(tasks)
-                self._is_short = isinstance(error, OutOfMemoryError)
+                self._is_short |= isinstance(error, OutOfMemoryError)
                 kind = TrainerError if isinstance(error, CallFailedError) else TrainerDiedError
                 raise kind(f"{self._name(rank)}: {what}: {error}") from error
             if pending:

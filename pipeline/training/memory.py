@@ -16,6 +16,7 @@ import torch
 
 from configs.schema import Config
 from pipeline.host.limits import anonymous_bytes, memory
+from pipeline.models.check import experts_of
 from pipeline.models.loading import head_of
 from pipeline.training.backward import logits_rows
 
@@ -80,7 +81,7 @@ class ModelShape:
 def shape_of(model: PreTrainedModel, origin: str) -> ModelShape:
     """The sizes of ``model``, adapters not counted. Raises ValueError for a mixture of experts."""
     text = model.config.get_text_config()
-    if getattr(text, "num_experts", None) or getattr(text, "num_local_experts", None):
+    if experts_of(text.to_dict()) is not None:
         raise ValueError("it is a mixture of experts, for which no estimate is made")
     embedding = cast(torch.Tensor, model.get_input_embeddings().weight)
     head = head_of(model)

@@ -270,7 +270,10 @@ WRONG_ARGUMENTS = {
     "flag: steps": ("--max-steps many", ["command line", "training.max_steps", '"many"', "a whole number"]),
     "flag: samples": ("--max_samples 1.5", ["command line", "dataset.max_samples", "1.5", "a whole number"]),
     "flag: seed": ("--seed -1", ["command line", "training.seed", "-1", ">= 0"]),
-    "flag: data set": ("--dataset mbpp", ["command line", "dataset.name", '"mbpp"', "an evaluation set"]),
+    "flag: data set": (
+        "--dataset humaneval",
+        ["command line", "dataset.name", '"humaneval"', "an evaluation set"],
+    ),
     "flag: data file": ("--dataset no.jsonl", ["command line", "dataset.name", "no.jsonl", "existing"]),
     "flag: run name": ("--run-name ..", ["command line", "output.name", '".."', "one folder"]),
     "flag: useless warm-up": (

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
@@ -28,7 +27,7 @@ from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-from pipeline.models.merging import base_weights, merged_weights, read_adapter
+from pipeline.models.merging import base_weights, file_weights, merged_weights, read_adapter
 from sandbox.jail import die_with_parent
 
 if TYPE_CHECKING:
@@ -82,7 +81,8 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
         elif update_info.kind == "offer":
             self.model.load_weights(self._fetched(update_info))
         else:
-            self.model.load_weights(_read(update_info.path, self.device))
+            # One by one: a card never holds a second copy of the model.
+            self.model.load_weights(file_weights(update_info.path, str(self.device)))
 
     def finish_weight_update(self) -> None:
         """Pack the layers for the kernels again, tied output heads included.
@@ -114,13 +114,6 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
                 device=self.device,
             )
         return self._client.fetch(update.path, update.policy_version, update.timeout_s)
-
-
-def _read(path: str, device: torch.device) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a file one by one: a card never holds a second copy of the model."""
-    with safe_open(path, framework="pt", device=str(device)) as file:
-        for name in file.keys():  # noqa: SIM118  (no mapping)
-            yield name, file.get_tensor(name)
 
 
 def _die_with_engine() -> None:
