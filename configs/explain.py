@@ -15,6 +15,20 @@ from configs.errors import ConfigError, Problem, nearest, show, wrong_value
 from configs.schema import Config
 
 Path = tuple[str | int, ...]
+# Names of other trainers that have no like here, or another one.
+_ELSEWHERE = {
+    "num_train_epochs": "training.max_steps, for there are no epochs",
+    "num_epochs": "training.max_steps, for there are no epochs",
+    "epochs": "training.max_steps, for there are no epochs",
+    "lr": "training.learning_rate",
+    "batch_size": "training.per_device_train_batch_size",
+    "warmup_ratio": "training.warmup_steps",
+    "max_seq_length": "generation.max_completion_length",
+    "use_vllm": "generation.engine",
+    "vllm_gpu_memory_utilization": "generation.gpu_memory_utilization",
+    "use_peft": "lora.enabled",
+    "steps_per_generation": "acceleration.max_staleness",
+}
 _TYPE_WORDS = {
     "boolean": "true or false",
     "integer": "a whole number",
@@ -52,6 +66,12 @@ def allowed_at(path: Path) -> str:
     return _words(_resolve(schema))
 
 
+def fields_called(name: str) -> str | None:
+    """The dotted fields of that name, or what another trainer's setting of that name is called here."""
+    found = [path for path in _all_paths() if path.rpartition(".")[2] == name]
+    return " or ".join(found) or _ELSEWHERE.get(name)
+
+
 def _below(path: Path, problem: Problem) -> Problem:
     prefix = dotted(path)
 
@@ -75,9 +95,9 @@ def _unknown_key(path: Path, value: object) -> Problem:
 
 
 def _likely_path(key: str, parent: str, siblings: list[str]) -> str | None:
-    elsewhere = [path for path in _all_paths() if path.rpartition(".")[2] == key]
+    elsewhere = fields_called(key)
     if elsewhere:
-        return " or ".join(elsewhere)
+        return elsewhere
     guess = nearest(key, siblings)
     if guess:
         return f"{parent}.{guess}" if parent else guess

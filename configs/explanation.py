@@ -60,6 +60,17 @@ def states(resolved: Resolved) -> tuple[State, ...]:
     return tuple(found)
 
 
+def beyond_mode(resolved: Resolved) -> list[str]:
+    """One sentence for each technique that acts although the mode promises better."""
+    mode = resolved.config.acceleration.mode
+    return [
+        f"{state.setting}: {dump_value(state.value)} ({state.origin}) switches on {state.technique.name}, "
+        f"which is {state.technique.exactness}: mode {mode} alone promises {', '.join(PROMISES[mode])}"
+        for state in states(resolved)
+        if state.is_beyond_mode
+    ]
+
+
 def run_explanation(resolved: Resolved) -> int:
     """Print what ``explain_run`` says; returns the exit status."""
     print(explain_run(resolved), end="")

@@ -152,8 +152,10 @@ def _lay_over(
         if value is None and _is_section(path):
             continue  # A section whose every line is commented out.
         if isinstance(value, dict) and (value or _is_section(path)):
-            below = target.get(key)
-            target[key] = dict(below) if isinstance(below, dict) else {}
+            below = target.get(key, {})
+            if not isinstance(below, dict):
+                continue  # No section, which the schema says; what is laid over it would hide that.
+            target[key] = dict(below)
             _lay_over(target[key], value, where, path, origins)
         else:
             target[key] = value

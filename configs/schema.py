@@ -95,7 +95,7 @@ class ExecutionConfig(Section):
         default=True, description="run the tests (the baseline's --no_execution turns it off)"
     )
     timeout: PositiveFloat = Field(default=2.0, description="CPU seconds per run")
-    max_memory: PositiveInt = Field(default=512, description="MiB per run")
+    max_memory: int = Field(default=512, ge=16, description="MiB per run, beyond the interpreter's own")
     allow_network: Annotated[bool, AfterValidator(stays_false("the sandbox has no network"))] = Field(
         default=False, description="must stay false: the sandbox has no network"
     )

@@ -113,15 +113,18 @@ class GrpoConfig(Section):
 
     @model_validator(mode="after")
     def _refuse_meaningless(self) -> GrpoConfig:
-        problems = [*self._cispo_problems(), *self._delta_problems(), *self._correction_problems()]
+        problems = [*self._clip_problems(), *self._delta_problems(), *self._correction_problems()]
         if problems:
             raise ConfigError(problems)
         return self
 
-    def _cispo_problems(self) -> list[Problem]:
-        if self.loss_type != "cispo":
-            return []
+    def _clip_problems(self) -> list[Problem]:
         problems = []
+        if self.loss_type != "cispo":
+            if self.epsilon_high is not None and self.epsilon_high < self.epsilon:
+                allowed = f"a number >= epsilon = {self.epsilon:g}, or null"
+                problems.append(wrong_value("epsilon_high", self.epsilon_high, allowed, "epsilon"))
+            return problems
         if self.importance_sampling_level != "token":
             allowed = "token (cispo weighs the gradient of each token)"
             problems.append(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import yaml
 
 from configs.errors import ConfigError, Problem, show, wrong_value
 
+_MAX_BYTES = 2**20
 _INT = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$")
 _FLOAT = re.compile(
     r"^(?:[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"
@@ -74,6 +76,13 @@ def read_mapping(file: Path) -> dict[str, Any]:
     """The mapping in a YAML file; ConfigError when there is none to be had."""
     allowed = "a readable YAML file"
     try:
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            # Such as a pipe, which may never end.
+            raise ConfigError([_bad_file(file, "not a regular file", allowed)])
+        if status.st_size > _MAX_BYTES:
+            fault = f"{status.st_size} bytes"
+            raise ConfigError([_bad_file(file, fault, f"a YAML file of at most {_MAX_BYTES} bytes")])
         text = file.read_bytes().decode("utf-8-sig")
     except FileNotFoundError as error:
         raise ConfigError([_bad_file(file, "no such file", allowed)]) from error

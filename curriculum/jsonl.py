@@ -143,6 +143,14 @@ def _call_tests(record: Record) -> tuple[CallTest, ...]:
     return tuple(CallTest(args=tuple(test["args"]), expected=test["expected"]) for test in tests)
 
 
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"key {next(name for name in names if names.count(name) > 1)!r} is given twice")
+    return found
+
+
 def _parse_line(where: str, line: str) -> Record:
     constants: list[str] = []
 
@@ -151,7 +159,7 @@ def _parse_line(where: str, line: str) -> Record:
         return float(name)
 
     try:
-        value = json.loads(line, parse_constant=note)
+        value = json.loads(line, parse_constant=note, object_pairs_hook=_each_once)
         # EvalPlus's inputs have infinities; nobody else's form does.
         if constants and not (isinstance(value, dict) and "base_input" in value):
             raise ValueError(f"{constants[0]} is not JSON")

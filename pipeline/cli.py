@@ -1,22 +1,18 @@
 """The console scripts: train_accelerated, train_code_grpo and evaluate_humaneval.
 
 Reads flags (the table is in pipeline.flags), checks the whole configuration, and only then imports what is
-heavy. Exit status: 0 done, 1 a stage failed for good, 2 a user's mistake (one line a problem on standard
-error), 130 interrupted, 143 terminated. Decides nothing about training itself.
+heavy. How they end: pipeline.command_line. Decides nothing about training itself.
 """
 
 from __future__ import annotations
 
 import argparse
-import errno
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from configs.errors import ConfigError, wrong_value
-from pipeline.command_line import USER_ERROR, make_parser, parse, print_error
-from pipeline.errors import RunStoppedError, StageError
+from pipeline.command_line import make_parser, run_command
 from pipeline.flags import (
     ACCELERATION,
     FLAGS,
@@ -30,12 +26,8 @@ from pipeline.flags import (
 
 if TYPE_CHECKING:
     from configs.load import Resolved
-    from configs.schema import Config
 
-STAGE_FAILED = 1
-INTERRUPTED = 130
 RUN_CONFIG_NAME = "config.yaml"
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DESCRIPTIONS = {
     "train_accelerated": "Fine-tune a language model to write Python that passes tests.",
     "train_code_grpo": "The synchronous baseline: TRL's GRPOTrainer with the same tasks, rewards and "
@@ -60,38 +52,10 @@ def evaluate_humaneval(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, argv: Sequence[str] | None, command: Callable[[argparse.Namespace], int]) -> int:
-    """Parse, then ``command``; a user's mistake or a failed stage becomes a message and a status.
-
-    Anything else is a fault of the program and shows its traceback.
-    """
     parser = make_parser(name, _DESCRIPTIONS[name])
     for flag in FLAGS[name]:
         flag.add_to(parser)
-    arguments = parse(parser, argv)
-    try:
-        return command(arguments)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except RunStoppedError as stopped:
-        print(stopped, file=sys.stderr)
-        return stopped.status
-    except (StageError, TimeoutError) as error:
-        return _report(error, STAGE_FAILED, arguments.verbose)
-    except ValueError as error:
-        return _report(error, USER_ERROR, arguments.verbose)
-    except OSError as error:
-        if error.errno not in _DISK_FULL:
-            raise
-        print("error: what was committed before is kept: free some space, then --resume", file=sys.stderr)
-        return _report(error, STAGE_FAILED, arguments.verbose)
-
-
-def _report(error: Exception, status: int, verbose: bool) -> int:
-    if verbose:
-        traceback.print_exc()
-    print_error(error)
-    return status
+    return run_command(parser, argv, command)
 
 
 def _train_accelerated(arguments: argparse.Namespace) -> int:
@@ -124,13 +88,17 @@ def _train_accelerated(arguments: argparse.Namespace) -> int:
         from pipeline.run.startup import run_profile
 
         return run_profile(resolved.config)
-    return _train(resolved.config, resume)
+    return _train(resolved, resume)
 
 
-def _train(config: Config, resume: str | None) -> int:
+def _train(resolved: Resolved, resume: str | None) -> int:
+    from configs.explanation import beyond_mode
     from pipeline.host import startup
     from pipeline.run.early_start import launched
 
+    config = resolved.config
+    for note in beyond_mode(resolved):
+        print(f"note: {note}", file=sys.stderr)
     with launched(config) as early:
         with startup.span("driver", "import the run"):
             # The engine's process and Ray are starting meanwhile.
@@ -169,8 +137,14 @@ def _refuse_useless_flags(arguments: argparse.Namespace) -> None:
     for flag in flags:
         if flag.needs and flag.needs not in given:
             refuse({flag.name: f"used by {flag.needs} only"}, f"with {flag.needs}")
-    if {"--profile", "--resume"} <= given and "--config" not in given:
-        refuse({"--profile": "not used with --resume: the run has its own config.yaml"}, "without it")
+    if "--resume" in given:
+        useless = {"--run-name": "the run keeps its folder"}
+        if arguments.resume != LATEST:
+            useless["--output-dir"] = "the run keeps its folder"
+        if "--config" not in given:
+            useless["--profile"] = "the run has its own config.yaml"
+        faults = {name: f"not used with --resume: {why}" for name, why in useless.items() if name in given}
+        refuse(faults, "without it")
 
 
 def _train_code_grpo(arguments: argparse.Namespace) -> int:
@@ -226,6 +200,9 @@ def _find_run(arguments: argparse.Namespace) -> str:
     if arguments.resume != LATEST:
         run = Path(arguments.resume).expanduser()
         allowed = "the folder of an earlier run of train_accelerated"
+        if run.parent.name == "checkpoints" and isfile(run.parent.parent / RUN_CONFIG_NAME):
+            fault = f"{run} is a checkpoint; a run goes on from its last whole one"
+            refuse({"--resume": fault}, f"--resume {run.parent.parent}")
         if not isfile(run / RUN_CONFIG_NAME):
             fault = f"{run} holds no {RUN_CONFIG_NAME}" if isdir(run) else f"no such folder: {run}"
             refuse({"--resume": fault}, allowed)

@@ -1,13 +1,27 @@
-"""How a command reads its command line: hyphens and underscores alike, a mistake in one line, status 2."""
+"""How commands read their command line and end: hyphens as underscores, a mistake in one line, status 2.
+
+Exit status: 0 done, 1 a stage failed for good or a disk is full, 2 a user's mistake (one line a problem on
+standard error), 130 interrupted, 143 terminated, 141 nobody reads the output any more.
+"""
 
 from __future__ import annotations
 
 import argparse
+import errno
+import os
+import signal
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from configs.errors import nearest
+from pipeline.errors import RunStoppedError, StageError
+
+STAGE_FAILED = 1
 USER_ERROR = 2
+INTERRUPTED = 130
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -28,8 +42,71 @@ def make_parser(program: str, description: str) -> _Parser:
     return parser
 
 
-def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
-    return parser.parse_args([_hyphenated(word) for word in (sys.argv[1:] if argv is None else argv)])
+def run_command(
+    parser: argparse.ArgumentParser,
+    argv: Sequence[str] | None,
+    command: Callable[[argparse.Namespace], int],
+) -> int:
+    """Parse, then ``command``; a user's mistake or a failed stage becomes a message and a status.
+
+    Anything else is a fault of the program and shows its traceback.
+    """
+    arguments = _parse(parser, argv)
+    try:
+        status = command(arguments)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except RunStoppedError as stopped:
+        print(stopped, file=sys.stderr)
+        return stopped.status
+    except BrokenPipeError:
+        # Who read the output has enough of it: head, say. Nothing more can be said, also not at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except (StageError, TimeoutError) as error:
+        return _report(error, STAGE_FAILED, arguments.verbose)
+    except ValueError as error:
+        return _report(error, USER_ERROR, arguments.verbose)
+    except OSError as error:
+        if error.errno in _DISK_FULL:
+            print("error: what was written before is kept: free some space, then go on", file=sys.stderr)
+            return _report(error, STAGE_FAILED, arguments.verbose)
+        if error.filename is None:
+            raise
+        # A path of the user's, by way of a setting or a flag.
+        return _report(f"{error.filename}: {error.strerror}", USER_ERROR, arguments.verbose)
+
+
+def _report(error: Exception | str, status: int, verbose: bool) -> int:
+    if verbose:
+        traceback.print_exc()
+    print_error(error)
+    return status
+
+
+def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    words = [_hyphenated(word) for word in (sys.argv[1:] if argv is None else argv)]
+    arguments, unknown = parser.parse_known_args(words)
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_meant(parser, unknown[0])}")
+    return arguments
+
+
+def _meant(parser: argparse.ArgumentParser, word: str) -> str:
+    """What an unknown flag was most likely meant to be, as the end of a message."""
+    name = word.partition("=")[0]
+    flags = [flag for action in parser._actions for flag in action.option_strings]
+    guess = nearest(name, flags)
+    if guess is None and "--set" in flags:
+        # Imported here: the schema is wanted by a mistake alone.
+        from configs.explain import fields_called
+
+        field = fields_called(name.lstrip("-").replace("-", "_"))
+        guess = field and (f"--set {field}=VALUE" if " " not in field else field)
+    return f"; did you mean {guess}?" if guess else ""
 
 
 def _hyphenated(word: str) -> str:

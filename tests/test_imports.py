@@ -16,7 +16,8 @@ ARROWS = ("configs", "sandbox", "curriculum", "rewards", "pipeline")
 # Inside pipeline/: each may import itself and what stands on a line before its own. Files of the root and
 # sub-packages alike; those on one line do not know each other.
 LADDER = (
-    ("errors", "messages", "command_line"),
+    ("errors", "messages"),
+    ("command_line",),
     ("host",),
     ("processes",),
     ("cluster",),

@@ -10,6 +10,7 @@ or a run that cannot be read. Changes nothing.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from configs.schema import OutputConfig
-from pipeline.command_line import USER_ERROR, make_parser, parse, print_error
+from pipeline.command_line import make_parser, run_command
 from pipeline.doctor.checks import Finding, examine, worst
 from pipeline.doctor.machine import Machine, gather
 from pipeline.planning.measured_run import as_text, find_bottleneck
@@ -35,7 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("run", nargs="?", metavar="RUN_DIR", help="report on that run instead of the machine")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--output-dir", metavar="DIR", help="folder of run folders, to look for room there")
-    arguments = parse(parser, argv)
+    return run_command(parser, argv, _examine)
+
+
+def _examine(arguments: argparse.Namespace) -> int:
     if arguments.run is not None:
         return _report_run(Path(arguments.run).expanduser(), is_json=arguments.json)
     print("importing every library and starting a sandbox: some 20 seconds", file=sys.stderr)
@@ -75,11 +79,7 @@ def _conclusion(findings: Sequence[Finding]) -> str:
 
 
 def _report_run(folder: Path, *, is_json: bool) -> int:
-    try:
-        found = find_bottleneck(folder)
-    except ValueError as error:
-        print_error(error)
-        return USER_ERROR
+    found = find_bottleneck(folder)
     if is_json:
         print(json.dumps(asdict(found)))
     else:

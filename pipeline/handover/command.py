@@ -13,6 +13,7 @@ weights only, since the driver of a run does without it.
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import tempfile
@@ -27,7 +28,7 @@ from huggingface_hub.utils._validators import validate_repo_id
 
 from configs.errors import ConfigError, Problem
 from configs.schema import Config
-from pipeline.command_line import USER_ERROR, make_parser, parse, print_error
+from pipeline.command_line import make_parser, run_command
 from pipeline.errors import StageError
 from pipeline.handover.card import TrainedModel, trained_model, write_card
 from pipeline.host.files import read_object, written_whole
@@ -175,21 +176,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", choices=_DTYPES, default="bfloat16", help="default: bfloat16")
     parser.add_argument("--push-to-hub", metavar="OWNER/NAME", help="upload it there")
     parser.add_argument("--public", action="store_true", help="make the hub's repository public")
-    arguments = parse(parser, argv)
+    return run_command(parser, argv, _hand_over)
+
+
+def _hand_over(arguments: argparse.Namespace) -> int:
     if arguments.out is None and arguments.push_to_hub is None:
-        parser.error("give OUT_DIR, or --push-to-hub OWNER/NAME, or both")
-    try:
+        raise ValueError("command line: give OUT_DIR, or --push-to-hub OWNER/NAME, or both")
+    if arguments.push_to_hub is not None:
+        refuse_push(arguments.push_to_hub, "--push-to-hub")
+    folder, model = find_model_folder(Path(arguments.run).expanduser())
+    if arguments.out is not None:
+        out = export(folder, Path(arguments.out).expanduser(), model, dtype=arguments.dtype)
+        print(f"{out}: try it with: vllm serve {out}")
         if arguments.push_to_hub is not None:
-            refuse_push(arguments.push_to_hub, "--push-to-hub")
-        folder, model = find_model_folder(Path(arguments.run).expanduser())
-        if arguments.out is not None:
-            out = export(folder, Path(arguments.out).expanduser(), model, dtype=arguments.dtype)
-            print(f"{out}: try it with: vllm serve {out}")
-            if arguments.push_to_hub is not None:
-                print(push(out, arguments.push_to_hub, is_private=not arguments.public))
-        else:
-            print(_push_export(folder, model, arguments.push_to_hub, is_private=not arguments.public))
-    except (ValueError, StageError) as error:
-        print_error(error)
-        return USER_ERROR if isinstance(error, ValueError) else _UPLOAD_FAILED
+            print(push(out, arguments.push_to_hub, is_private=not arguments.public))
+    else:
+        print(_push_export(folder, model, arguments.push_to_hub, is_private=not arguments.public))
     return 0

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from configs.errors import nearest
 from pipeline.host.files import read_object
+from pipeline.models.packaged import BUILT_IN
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -23,7 +25,8 @@ _MAX_HEADER_BYTES = 100_000_000
 def refuse_damaged_model(name: str, field: str = "model.name") -> None:
     """Raise ValueError, as 'FIELD: FILE: what is wrong', where ``name`` is a folder that cannot be loaded.
 
-    Also for a path that is no folder. Names of the hub, and the built-in model's, are not looked at.
+    Also for a path that is no folder, and a built-in model's name misspelt. Names of the hub are not looked
+    at.
     """
     folder = Path(name).expanduser()
     if not folder.is_dir():
@@ -31,6 +34,9 @@ def refuse_damaged_model(name: str, field: str = "model.name") -> None:
             raise ValueError(f"{field}: {name!r} is a file; give the folder in Hugging Face layout")
         if folder.is_absolute() or name.startswith((".", "~")):
             raise ValueError(f"{field}: no such folder: {name!r}")
+        guess = None if name in BUILT_IN or "/" in name else nearest(name, BUILT_IN)
+        if guess is not None:
+            raise ValueError(f"{field}: no model {name!r} is built in, and no folder; did you mean {guess}?")
         return
     try:
         if is_adapter_folder(folder):

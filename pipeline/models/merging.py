@@ -12,6 +12,7 @@ train. By hand:
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import shutil
@@ -24,7 +25,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from pipeline.command_line import USER_ERROR, make_parser, parse, print_error
+from pipeline.command_line import make_parser, run_command
 from pipeline.host.files import read_object, written_whole
 from pipeline.models.check import ADAPTER_CONFIG, ADAPTER_WEIGHTS, check_adapter, weight_files
 
@@ -196,11 +197,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("adapter", metavar="ADAPTER_DIR", help="an adapter's folder, such as a checkpoint")
     parser.add_argument("out", metavar="OUT_DIR", help="where the merged model goes")
     parser.add_argument("base", nargs="?", metavar="BASE_DIR", help="default: the base that it names")
-    arguments = parse(parser, argv)
-    try:
-        base = arguments.base or read_adapter(arguments.adapter).base
-        print(merge_adapter(arguments.adapter, base, arguments.out))
-    except ValueError as error:
-        print_error(error)
-        return USER_ERROR
+    return run_command(parser, argv, _merge)
+
+
+def _merge(arguments: argparse.Namespace) -> int:
+    base = arguments.base or read_adapter(arguments.adapter).base
+    print(merge_adapter(arguments.adapter, base, arguments.out))
     return 0

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from configs.errors import ConfigError, wrong_value
-from configs.explanation import states
+from configs.explanation import beyond_mode, states
 from configs.load import COMMAND_LINE, Resolved
 from configs.schema import Config
 from configs.task_sets import is_on_hub
@@ -77,6 +77,8 @@ def run_dry(resolved: Resolved, gpu_memory: str | None) -> int:
         every = processes(config, shape, device, limit, machine.gpu_bytes)
         print("\n".join(_memory(config, shape, device, machine, every)))
         faults += expected_faults(config, shape, device, machine, every)
+    for note in beyond_mode(resolved):
+        print(f"note: {note}")
     for state in states(resolved):
         if state.idle is not None:
             print(f"note: {state.technique.name} is on and will do nothing: {state.idle}")

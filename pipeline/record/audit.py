@@ -9,12 +9,13 @@ read. Changes nothing.
 
 from __future__ import annotations
 
+import argparse
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.command_line import USER_ERROR, make_parser, parse, print_error
+from pipeline.command_line import make_parser, run_command
 from pipeline.record.ledger_tables import check_database
 
 _MAX_SHOWN = 20
@@ -237,11 +238,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the checks of one run; returns the exit status."""
     parser = make_parser("python -m pipeline audit", str(__doc__).partition("\n")[0])
     parser.add_argument("run", type=Path, help="a run folder, or its run.db")
-    try:
-        result = audit(parse(parser, argv).run)
-    except ValueError as error:
-        print_error(error)
-        return USER_ERROR
+    return run_command(parser, argv, _print)
+
+
+def _print(arguments: argparse.Namespace) -> int:
+    result = audit(arguments.run)
     for check in result.checks:
         print(check)
     return 1 if result.violations else 0

@@ -164,7 +164,7 @@ def prune_checkpoints(run_dir: Path | str, save_total_limit: int, newest_step: i
     """
     if save_total_limit < 1:
         raise ValueError(f"output.save_total_limit: value {save_total_limit}: must be at least 1")
-    folders = [folder for folder in _checkpoints(run_dir) if _step_of(folder) <= newest_step]
+    folders = [folder for folder in _checkpoints(run_dir) if step_of(folder) <= newest_step]
     whole = [folder for folder in folders if find_fault(folder) is None]
     if len(whole) > save_total_limit:
         oldest_kept = whole[-save_total_limit]
@@ -179,10 +179,11 @@ def _checkpoints(run_dir: Path | str) -> list[Path]:
     parent = Path(run_dir) / "checkpoints"
     if not parent.is_dir():
         return []
-    return sorted((path for path in parent.iterdir() if _NAME.fullmatch(path.name)), key=_step_of)
+    return sorted((path for path in parent.iterdir() if _NAME.fullmatch(path.name)), key=step_of)
 
 
-def _step_of(folder: Path) -> int:
+def step_of(folder: Path) -> int:
+    """The step whose checkpoint lies, or would lie, in ``folder``."""
     match = _NAME.fullmatch(folder.name)
     assert match is not None
     return int(match[1])

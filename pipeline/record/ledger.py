@@ -248,10 +248,6 @@ class Ledger:
         """What was replaced for want of signal, by step."""
         return gated_by_step(self._db)
 
-    def is_new(self) -> bool:
-        """Whether no draw was ever recorded."""
-        return self._db.execute("SELECT 1 FROM draws LIMIT 1").fetchone() is None
-
     def checkpoints(self) -> frozenset[str]:
         """The names of the checkpoints that committed steps refer to."""
         query = "SELECT checkpoint FROM steps WHERE status = 'committed' AND checkpoint IS NOT NULL"

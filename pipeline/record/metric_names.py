@@ -7,10 +7,11 @@ Measures nothing.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pipeline.command_line import make_parser, parse
+from pipeline.command_line import make_parser, run_command
 
 
 class Metric(NamedTuple):
@@ -144,6 +145,9 @@ or a list of names. To see the curves while a run trains: `trackio show --projec
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the page of the metrics; returns the exit status."""
-    parse(make_parser("python -m pipeline metrics", "Print docs/metrics.md."), argv)
+    return run_command(make_parser("python -m pipeline metrics", "Print docs/metrics.md."), argv, _print)
+
+
+def _print(_: argparse.Namespace) -> int:
     print(as_markdown(), end="")
     return 0

@@ -90,8 +90,11 @@ class RunFolder:
         return folder
 
     @classmethod
-    def open(cls, path: str | Path) -> RunFolder:
-        """Take up the run folder at ``path`` again. Raises ValueError when there is none, or it is in use."""
+    def open(cls, path: str | Path, config_yaml: str | None = None) -> RunFolder:
+        """Take up the run folder at ``path`` again, with the configuration that it goes on with.
+
+        Raises ValueError when there is none, or it is in use.
+        """
         path = Path(path).expanduser()
         if not path.is_dir():
             raise ValueError(f"run folder {str(path)!r} does not exist; give the folder of an earlier run")
@@ -101,6 +104,8 @@ class RunFolder:
             raise ValueError(f"run folder {str(path)!r} was {_BASELINE_TEXT.strip()}")
         folder = cls(path)
         folder.checkpoints.mkdir(exist_ok=True)
+        if config_yaml is not None:
+            write_text_atomically(folder.config, config_yaml)
         return folder
 
     @property

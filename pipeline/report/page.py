@@ -6,6 +6,7 @@ folder, or where the file cannot be written. Reads; trains nothing.
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Sequence
 from functools import lru_cache
@@ -16,7 +17,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from pipeline.command_line import USER_ERROR, make_parser, parse, print_error
+from pipeline.command_line import make_parser, run_command
 from pipeline.host.files import write_text_atomically
 from pipeline.report.data import run_data
 from pipeline.report.reader import RunReader
@@ -37,22 +38,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--samples", metavar="N", type=int, default=400, help="completions in the report; default: 400"
     )
-    arguments = parse(parser, argv)
-    try:
-        if not 0 <= arguments.samples <= _MAX_SAMPLES:
-            raise ValueError(f"--samples: {arguments.samples} is not allowed; allowed: 0 to {_MAX_SAMPLES}")
-        reader = RunReader(arguments.run)
-        report = arguments.output or reader.path / "report.html"
-        trace = arguments.trace or reader.path / "trace.json"
-        for file in (report, trace):
-            _refuse_folder(file)
-        write_text_atomically(report, render_page(run_data(reader, num_samples=arguments.samples)))
-        spans = reader.spans()
-        if spans:
-            write_text_atomically(trace, json.dumps(chrome_trace(spans, reader.name), separators=(",", ":")))
-    except (ValueError, OSError) as error:
-        print_error(error)
-        return USER_ERROR
+    return run_command(parser, argv, _write)
+
+
+def _write(arguments: argparse.Namespace) -> int:
+    if not 0 <= arguments.samples <= _MAX_SAMPLES:
+        raise ValueError(f"--samples: {arguments.samples} is not allowed; allowed: 0 to {_MAX_SAMPLES}")
+    reader = RunReader(arguments.run)
+    report = arguments.output or reader.path / "report.html"
+    trace = arguments.trace or reader.path / "trace.json"
+    for file in (report, trace):
+        _refuse_folder(file)
+    write_text_atomically(report, render_page(run_data(reader, num_samples=arguments.samples)))
+    spans = reader.spans()
+    if spans:
+        write_text_atomically(trace, json.dumps(chrome_trace(spans, reader.name), separators=(",", ":")))
     print(f"report: {report}")
     print(f"trace:  {trace} (open it in ui.perfetto.dev)" if spans else "no trace: the run kept no timeline")
     return 0

@@ -22,7 +22,7 @@ import asyncio
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +50,7 @@ from pipeline.record.tracking import start_tracking, tracker_names
 from pipeline.run.attempt import Attempt
 from pipeline.run.early_start import Launched
 from pipeline.run.overlap_trial import OverlapTrial
-from pipeline.run.resume import find_checkpoint, refuse_damaged_run, restore, terms_of
+from pipeline.run.resume import find_checkpoint, refuse_resume, restore, terms_of
 from pipeline.run.stages import Job, Stages, prepare, running_stages
 from pipeline.weights.files import shared_folder
 from rewards.breaker import RewardsBrokenError
@@ -68,17 +68,18 @@ def run_training(config: Config, resume: str | None, early: Launched) -> int:
         StageError, TimeoutError: a stage failed; the message names it.
         RunStoppedError: a signal ended the run.
     """
-    if resume is not None:
-        refuse_damaged_run(Path(resume))
-    return _Run(prepare(config), early).run(resume)
+    job = prepare(config)
+    changes = refuse_resume(Path(resume), job.config) if resume is not None else []
+    return _Run(job, early, changes).run(resume)
 
 
 class _Run:
     """One run, from the start of its stages to their end."""
 
-    def __init__(self, job: Job, early: Launched) -> None:
+    def __init__(self, job: Job, early: Launched, changes: Sequence[str]) -> None:
         self._job = job
         self._early = early
+        self._changes = changes
         self._arm: Callable[[], None] = lambda: None  # sets the signal handlers once more
         self._context: Context  # its ledger is opened anew when the trainer was lost
         self._attempt: Attempt | None = None
@@ -88,7 +89,8 @@ class _Run:
         config = self._job.config
         refuse_useless_seeds(config, self._job.device)
         tracker_names(config)
-        with RunFolder.open(resume) if resume else RunFolder.create(config.output, render(config)) as folder:
+        text = render(config)
+        with RunFolder.open(resume, text) if resume else RunFolder.create(config.output, text) as folder:
             progress = make_progress(config.runtime.progress, title=folder.name)
             try:
                 self._context = Context(
@@ -102,10 +104,10 @@ class _Run:
             except RewardsBrokenError as error:
                 raise StageError(str(error)) from error
             except (OSError, sqlite3.OperationalError) as error:
-                text = explain_full_disk(error, folder.path)
-                if text is None:
+                said = explain_full_disk(error, folder.path)
+                if said is None:
                     raise
-                raise StageError(text) from error
+                raise StageError(said) from error
             finally:
                 progress.close()
             print_summary(folder.path)
@@ -175,6 +177,9 @@ class _Run:
         config, ledger = self._context.config, self._context.ledger
         checkpoint = find_checkpoint(self._context.folder.path, ledger, self._context.progress.message)
         step = 0 if checkpoint is None else await trainer.load(checkpoint)
+        for change in self._changes:
+            self._context.note("settings", f"other than before: {change}")
+        self._changes = ()
         prefill = config.generation.assistant_prefill
         resumed = restore(
             config,

@@ -15,19 +15,23 @@ over where an earlier whole one is there (pipeline.record.checkpoints).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
+from configs.errors import ConfigError, Problem, show, wrong_value
+from configs.finished import load_finished
 from configs.schema import Config
 from curriculum.sampler import Sampler
 from curriculum.task import Task
 from pipeline.evaluation.heldout import earlier_measurement
 from pipeline.models.prompts import training_sampling
-from pipeline.record.checkpoints import find_faults, latest_checkpoint
+from pipeline.record.checkpoints import find_faults, latest_checkpoint, step_of
 from pipeline.record.draw_states import DrawState
 from pipeline.record.ledger import Ledger, Terms
 from pipeline.record.ledger_tables import check_database
@@ -36,6 +40,8 @@ from pipeline.rollouts.draws import max_gated
 from rewards.digest import task_digest
 
 _DIGEST_BYTES = 16
+# What a run is about: with others it would be another run.
+_KEPT = ("model.", "lora.", "dataset.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,17 +95,14 @@ class GroupBasis:
 
 
 def find_checkpoint(run_dir: Path, ledger: Ledger, tell: Callable[[str], None]) -> Path | None:
-    """The checkpoint to go on from, None for the start; ``tell`` hears of each that is passed over.
+    """The checkpoint to go on from, None for the start.
 
-    Raises ValueError where there are checkpoints and the ledger, being new, knows of no run that made them.
+    ``tell`` hears of each that is passed over, and where all that the run had are gone.
     """
-    checkpoint = latest_checkpoint(run_dir, ledger.checkpoints(), tell)
-    orphan = latest_checkpoint(run_dir, tell=tell) if checkpoint is None and ledger.is_new() else None
-    if orphan is not None:
-        raise ValueError(
-            f"{run_dir} has checkpoints but its run.db is lost: put a copy of it back, or start a new run "
-            f"with --model {orphan}"
-        )
+    names = ledger.checkpoints()
+    checkpoint = latest_checkpoint(run_dir, names, tell)
+    if checkpoint is None and names:
+        tell(f"none of the run's checkpoints is left ({max(names)} was the last): it begins anew at step 1")
     return checkpoint
 
 
@@ -137,8 +140,12 @@ def restore(
     return Resumed(step=step, num_reused=num_reused, num_again=len(draws) - num_reused)
 
 
-def refuse_damaged_run(run: Path) -> None:
-    """Raise ValueError, naming the file and what can be done, where the run in ``run`` cannot be resumed."""
+def refuse_resume(run: Path, config: Config) -> list[str]:
+    """Refuse what cannot be resumed; returns the settings of ``config`` that differ from the run's, in words.
+
+    Raises ValueError, naming the file or the field and what can be done, for a damaged run, one that has
+    ended, one of another model or data set; nothing is written.
+    """
     _check_ledger(run / "run.db")
     faults = find_faults(run)
     if faults and all(faults.values()):
@@ -147,13 +154,89 @@ def refuse_damaged_run(run: Path) -> None:
             f"{run}/checkpoints: none of its checkpoints is whole ({said}); put a copy of one back, or "
             "remove them all to begin the run anew from its first step"
         )
+    checkpoint = latest_checkpoint(run, tell=lambda _: None)
+    if checkpoint is not None and not _query(run / "run.db", "SELECT 1 FROM draws LIMIT 1"):
+        raise ValueError(
+            f"{run} has checkpoints but its run.db is lost: put a copy of it back, or start a new run with "
+            f"--model {checkpoint}"
+        )
     if (run / "metrics.jsonl").exists():
         read_metrics(run / "metrics.jsonl")
     earlier_measurement(run / "evaluation_before.json")
+    changes = _changes(run, config)
+    kept = [path for path in changes if path == "output.name" or path.startswith(_KEPT)]
+    if kept:
+        problems = [_kept_problem(run, path, *changes[path]) for path in kept]
+        raise ConfigError(problems)
+    _refuse_ended(run, checkpoint, config.training.max_steps)
+    return [f"{path} {show(before)} -> {show(now)}" for path, (before, now) in changes.items()]
+
+
+def _changes(run: Path, config: Config) -> dict[str, tuple[object, object]]:
+    """The values, before and now, of every setting that differs from what the run had."""
+    found = {}
+    try:
+        earlier = _flat(load_finished(run / "config.yaml"))
+    except ConfigError:
+        earlier = {}  # Of an older version of this program; --config has taken its place.
+    now = _flat(config)
+    for path, before in {**earlier, **_terms_before(run / "run.db")}.items():
+        if path in now and now[path] != before:
+            found[path] = (before, now[path])
+    return found
+
+
+def _flat(config: Config) -> dict[str, object]:
+    def walk(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
+        for key, value in values.items():
+            if isinstance(value, dict) and value:
+                yield from walk(value, f"{prefix}{key}.")
+            else:
+                yield f"{prefix}{key}", value
+
+    return dict(walk(config.model_dump(mode="json"), ""))
+
+
+def _terms_before(path: Path) -> dict[str, object]:
+    """What the ledger says of the last process, whatever became of config.yaml since."""
+    fields = ("grpo.num_generations", "acceleration.max_staleness")
+    query = "SELECT num_generations, max_staleness FROM runs WHERE num_generations IS NOT NULL "
+    return dict(zip(fields, _query(path, query + "ORDER BY run_id DESC LIMIT 1"), strict=False))
+
+
+def _kept_problem(run: Path, path: str, before: object, now: object) -> Problem:
+    if path == "output.name":
+        allowed = f"nothing: a resumed run stays in its folder {run}"
+    else:
+        allowed = f"{show(before)}, as in {run / 'config.yaml'}; for another, --model CHECKPOINT"
+    return wrong_value(path, now, allowed)
+
+
+def _refuse_ended(run: Path, checkpoint: Path | None, max_steps: int) -> None:
+    step = 0 if checkpoint is None else step_of(checkpoint)
+    if step > max_steps:
+        allowed = f"at least the {step} steps of {checkpoint}"
+        raise ConfigError([wrong_value("training.max_steps", max_steps, allowed)])
+    if step == max_steps and (run / "summary.json").exists():
+        raise ValueError(
+            f"--resume: {run} has ended: all its {step} steps are done; to go on, give --max-steps with more"
+        )
+
+
+def _holds_anything(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+def _query(path: Path, query: str) -> tuple[Any, ...]:
+    """The first row that ``query`` finds in the ledger; empty where there is none, or no ledger."""
+    if not _holds_anything(path):
+        return ()
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        return database.execute(query).fetchone() or ()
 
 
 def _check_ledger(path: Path) -> None:
-    if not path.exists() or path.stat().st_size == 0:
+    if not _holds_anything(path):
         return
     # Not read-only: a killed process may have left its last steps in the log beside the file.
     database = sqlite3.connect(path)

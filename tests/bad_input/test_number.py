@@ -17,7 +17,7 @@ def test_there_are_at_least_two_hundred_besides_the_configurations() -> None:
         "data sets": len(test_tasks.DATA_SETS),
         "samples": len(test_samples.CASES),
         "models": len(test_models.MODELS) + len(test_models.ADAPTERS),
-        "runs": len(test_runs.RUNS) + len(test_runs.NO_RUNS),
+        "runs": len(test_runs.RUNS) + len(test_runs.RESUMES) + len(test_runs.NO_RUNS),
         "checkpoints": len(test_runs.CHECKPOINTS),
     }
     assert sum(inputs.values()) >= 200, inputs

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from configs.load import render
+from configs.load import load_config, render
 from configs.schema import Config
 from pipeline.cli import train_accelerated
 from pipeline.doctor.command import main as doctor
 from pipeline.handover.command import main as hand_over
 from pipeline.record.audit import main as audit
 from pipeline.report.page import main as report
+from pipeline.run.resume import refuse_resume
 from tests.bad_input.harness import Case, refuse, write_files
 from tests.pipeline.fake_stages import FakeRun, make_config
 
@@ -170,6 +171,24 @@ RUNS: dict[str, tuple[Changes, dict[str, Command], tuple[str, ...]]] = {
     "a run of the baseline": ({"baseline.txt": b""}, of("doctor", "resume"), ("train_code_grpo",)),
 }
 
+# How a good run cannot be resumed, and what is said.
+RESUMES: dict[str, tuple[Changes, tuple[str, ...], tuple[str, ...]]] = {
+    "a run that has ended": ({"summary.json": b"{}"}, (), ("run has ended", "4 steps", "--max-steps")),
+    "fewer steps than are done": ({}, ("--max-steps", "3"), ("training.max_steps", "3", "at least the 4")),
+    "another name": ({}, ("--run-name", "other"), ("--run-name", "the run keeps its folder")),
+    "another name by --set": ({}, ("--set", "output.name=x"), ("output.name", '"x"', "its folder run")),
+    "another folder": ({}, ("--output-dir", "x"), ("--output-dir", "the run keeps its folder")),
+    "another data set": ({}, ("--dataset", "codeio"), ("dataset.name", '"codeio"', '"ladder"')),
+    "another model": (
+        {},
+        ("--model", "qwen2.5-coder-0.5b-instruct"),
+        ("model.name", '"smollm2-135m-instruct"'),
+    ),
+    "with adapters": ({}, ("--set", "lora.enabled=true"), ("lora.enabled", "true", "false")),
+    "a lost ledger": ({"run.db": None}, (), ("run.db is lost", "--model", "step-000004")),
+    "an empty ledger": ({"run.db": b""}, (), ("run.db is lost",)),
+}
+
 # What takes the place of state.json or other files of the newest checkpoint.
 STATE = {"step": 4, "policy_version": 4, "files": {"model.safetensors": len(WEIGHTS)}}
 
@@ -209,10 +228,11 @@ NO_RUNS: dict[str, tuple[dict[str, bytes], dict[str, Command]]] = {
     "a folder of other things": ({"run/notes.txt": b"x"}, ALL),
 }
 
+RESUME_CASES = [*RESUMES, "a checkpoint"]
 RUN_CASES = [(fault, name) for fault, (_, commands, _) in RUNS.items() for name in commands]
 CHECKPOINT_CASES = [(fault, name) for fault in CHECKPOINTS for name in ("hand over", "resume")]
 NO_RUN_CASES = [(fault, name) for fault, (_, commands) in NO_RUNS.items() for name in commands]
-CASES = [*RUN_CASES, *CHECKPOINT_CASES, *NO_RUN_CASES]
+CASES = [*RUN_CASES, *RESUME_CASES, *CHECKPOINT_CASES, *NO_RUN_CASES]
 
 
 def arguments_of(command: str, run: str) -> tuple[str, ...]:
@@ -239,6 +259,35 @@ def test_a_damaged_run_is_refused(
     change(tmp_path / "run", changes)
     case = Case(command=commands[command], arguments=arguments_of(command, "run"), says=says)
     refuse(case, tmp_path, capsys)
+
+
+@pytest.mark.parametrize("fault", RESUMES)
+def test_what_cannot_be_resumed_is_refused(
+    fault: str, good_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes, flags, says = RESUMES[fault]
+    shutil.copytree(good_run, tmp_path / "run")
+    change(tmp_path / "run", changes)
+    refuse(Case(command=resume, arguments=("run", *flags), says=says), tmp_path, capsys)
+
+
+def test_a_checkpoint_is_no_run(good_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(good_run, tmp_path / "run")
+    arguments = ("run/checkpoints/step-000002",)
+    refuse(
+        Case(command=resume, arguments=arguments, says=("is a checkpoint", "--resume run")), tmp_path, capsys
+    )
+
+
+def test_settings_other_than_the_runs_are_named(good_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(good_run, tmp_path / "run")
+    path = tmp_path / "run" / "config.yaml"
+    config = load_config(path, overrides=["grpo.num_generations=2", "training.max_steps=9"])
+    changed = ["training.max_steps 4 -> 9", "grpo.num_generations 4 -> 2"]
+    assert refuse_resume(tmp_path / "run", config) == changed
+    # By hand in the file: the ledger knows better.
+    path.write_text(render(config), encoding="utf-8")
+    assert refuse_resume(tmp_path / "run", load_config(path)) == ["grpo.num_generations 4 -> 2"]
 
 
 @pytest.mark.parametrize(("fault", "command"), CHECKPOINT_CASES)

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.chaos.__main__ import arguments_for
 from benchmarks.chaos.run import TERMINAL, Case, Kill, run_case
-from pipeline.cli import STAGE_FAILED
+from pipeline.command_line import STAGE_FAILED
 from tests.pipeline.tiny_model import save_byte_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
