@@ -7,8 +7,10 @@ heavy. How they end: pipeline.command_line. Decides nothing about training itsel
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from configs.errors import ConfigError, wrong_value
@@ -82,8 +84,10 @@ def _train_accelerated(arguments: argparse.Namespace) -> int:
         return run_explanation(resolved)
     if arguments.dry_run:
         from pipeline.planning.dry_run import run_dry
+        from pipeline.run.job import faults_of
 
-        return run_dry(resolved, arguments.gpu_memory)
+        card = arguments.gpu_memory or _card_of(arguments.profile)
+        return run_dry(resolved, card, partial(faults_of, resume=resume))
     if arguments.profile_startup:
         from pipeline.run.startup import run_profile
 
@@ -181,6 +185,12 @@ def _resolve(
     fields = fields_set(given_flags(arguments, command))
     path = Path(file) if file is not None else None
     return resolve(path, mode or arguments.speedup_mode, arguments.set, fields, arguments.profile)
+
+
+def _card_of(profile: str | None) -> str | None:
+    """The GB of the card that a profile is for, by its name."""
+    found = re.fullmatch(r"gpu-(\d+)gb", profile or "")
+    return found and found[1]
 
 
 def _show(resolved: Resolved) -> int:

@@ -28,8 +28,9 @@ from pipeline.record.metrics import read_metrics
 from pipeline.record.progress import make_progress
 from pipeline.record.run_folder import Context, RunFolder
 from pipeline.run.attempt import Attempt
+from pipeline.run.job import Job
 from pipeline.run.resume import terms_of
-from pipeline.run.stages import Job, Stages
+from pipeline.run.stages import Stages
 from pipeline.training.handle import TrainerHandle
 from rewards.pool import RewardPool
 

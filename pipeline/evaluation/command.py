@@ -58,8 +58,9 @@ from pipeline.evaluation.table import (
     report_record,
 )
 from pipeline.host.files import files_digest, write_text_atomically
+from pipeline.host.shares import choose_device
 from pipeline.messages import SamplingSettings
-from pipeline.models.check import refuse_damaged_model
+from pipeline.models.check import refuse_damaged_model, refuse_misfit
 from rewards.digest import task_digest
 from rewards.execution import start_sandbox
 
@@ -231,6 +232,7 @@ async def _sample_and_score(
     longest = max(len(form.prompt_ids(task)) for task in tasks)
     generation = config.generation.model_copy(update={"max_prompt_length": longest})
     config = config.model_copy(update={"generation": generation})
+    refuse_misfit(config, Path(model_path), choose_device(config))
     judge: TextScorer = CompletionScorer(scorer) if options.prompt_form == "completion" else scorer
     async with evaluation_generator(config, model_path) as generator:
         return await evaluate_tasks(

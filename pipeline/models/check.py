@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from configs.errors import nearest
+from configs.schema import Config
 from pipeline.host.files import read_object
 from pipeline.models.packaged import BUILT_IN
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _INDEX = "model.safetensors.index.json"
+_WRITES = re.compile("CausalLM|LMHead|ForConditionalGeneration")
+_CONTEXTS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d+)\.")
 # Larger ones safetensors itself refuses.
 _MAX_HEADER_BYTES = 100_000_000
 
@@ -62,8 +67,54 @@ def refuse_experts(folder: Path) -> None:
         )
 
 
-def check_safetensors(path: Path) -> None:
-    """Raise ValueError, as 'FILE: what is wrong', unless ``path`` is whole by its own header.
+def refuse_misfit(config: Config, folder: Path, device: str) -> None:
+    """Raise ValueError where the model in ``folder``, by its config.json, cannot be used as ``config`` says.
+
+    That is: it is a mixture of experts; prompt and completion are longer than its context; the KV cache has
+    no room for one sequence.
+    """
+    refuse_experts(folder)
+    file, fields = folder / "config.json", read_object(folder / "config.json")
+    generation = config.generation
+    fields = {**fields, **(fields.get("text_config") or {})}
+    longest = generation.max_prompt_length + generation.max_completion_length
+    context = next((fields[name] for name in _CONTEXTS if isinstance(fields.get(name), int)), None)
+    if context is not None and longest > context and not _is_stretched(fields):
+        raise ValueError(
+            f"generation.max_prompt_length + generation.max_completion_length: value {longest}: {file} has a "
+            f"context of {context} tokens; allowed: at most that"
+        )
+    needed = longest * _bytes_per_token(fields, 4 if generation.dtype == "float32" else 2)
+    # A GPU's cache is what its memory leaves; only a run finds out.
+    is_given = device == "cpu" and generation.engine == "vllm"
+    if is_given and needed > generation.kv_cache_gb * 2**30:
+        raise ValueError(
+            f"generation.kv_cache_gb: value {generation.kv_cache_gb:g}: holds less than one sequence of "
+            f"{longest} tokens of {file}; allowed: at least {needed / 2**30:.3g}"
+        )
+
+
+def _is_stretched(fields: Mapping[str, Any]) -> bool:
+    """Whether positions beyond the context are scaled (YaRN and its like): then vLLM knows how far."""
+    return any(
+        isinstance(given, dict) and given.get("rope_type", given.get("type", "default")) != "default"
+        for given in (fields.get("rope_scaling"), fields.get("rope_parameters"))
+    )
+
+
+def _bytes_per_token(fields: Mapping[str, Any], width: int) -> float:
+    """Of keys and values; 0 for a model that names its sizes otherwise."""
+    try:
+        heads = fields["num_attention_heads"]
+        size = fields.get("head_dim") or fields["hidden_size"] // heads
+        each = fields.get("num_key_value_heads", heads) * size
+        return float(2 * fields["num_hidden_layers"] * each * width)
+    except (KeyError, TypeError):
+        return 0.0
+
+
+def check_safetensors(path: Path) -> frozenset[str]:
+    """The names of its tensors; ValueError, as 'FILE: what is wrong', unless ``path`` is whole by its header.
 
     The format: 8 bytes of length, a JSON header with the offsets of each tensor, then their bytes.
     """
@@ -76,11 +127,12 @@ def check_safetensors(path: Path) -> None:
             header = json.loads(file.read(length).decode("utf-8"))
         if not isinstance(header, dict):
             raise ValueError(f"{path}: is damaged: its header is no JSON object")
-        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        ends = {name: entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"}
         if not ends:
             raise ValueError(f"{path}: holds no tensor")
-        if 8 + length + max(ends) != size:
-            raise ValueError(f"{path}: has {size} bytes, its header says {8 + length + max(ends)}")
+        if 8 + length + max(ends.values()) != size:
+            raise ValueError(f"{path}: has {size} bytes, its header says {8 + length + max(ends.values())}")
+        return frozenset(ends)
     except FileNotFoundError:
         raise ValueError(f"{path}: is missing") from None
     except OSError as error:
@@ -95,9 +147,14 @@ def _check_model(folder: Path) -> None:
     config = folder / "config.json"
     if not config.is_file():
         raise ValueError(f"folder {str(folder)!r} has no config.json; give a folder in Hugging Face layout")
-    kind = read_object(config).get("model_type")
+    fields = read_object(config)
+    kind, architectures = fields.get("model_type"), fields.get("architectures")
     if not isinstance(kind, str) or not kind:
         raise ValueError(f"{config}: field 'model_type': value {kind!r}: must name the kind of model")
+    if isinstance(architectures, list) and not any(_WRITES.search(str(one)) for one in architectures):
+        raise ValueError(
+            f"{config}: field 'architectures': value {architectures}: must name a causal language model"
+        )
     if not any((folder / name).is_file() for name in _TOKENIZERS):
         raise ValueError(f"{folder}: has no tokenizer; one of {', '.join(_TOKENIZERS)} is needed")
     _check_tokenizer(folder)
@@ -105,8 +162,18 @@ def _check_model(folder: Path) -> None:
     # Older folders have weights in PyTorch's own format, which only torch can look into.
     if not files and not list(folder.glob("*.bin")):
         raise ValueError(f"{folder}: has no weights (model.safetensors)")
-    for path in files:
-        check_safetensors(path)
+    names = frozenset[str]().union(*(check_safetensors(path) for path in files))
+    _check_layers(config, names)
+
+
+def _check_layers(config: Path, names: Collection[str]) -> None:
+    """Raise ValueError where the weights have fewer layers than config.json says."""
+    number = read_object(config).get("num_hidden_layers")
+    found = {int(match[1]) for name in names if (match := _LAYER.search(name))}
+    if isinstance(number, int) and found and len(found) < number:
+        raise ValueError(
+            f"{config}: field 'num_hidden_layers': value {number}: its weights have {len(found)} layers"
+        )
 
 
 def _check_tokenizer(folder: Path) -> None:

@@ -6,7 +6,7 @@ What can be refused beforehand is refused by the run's own code. Tasks are loade
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from configs.errors import ConfigError, wrong_value
@@ -51,11 +51,13 @@ class Machine:
     gpu_bytes: float | None
 
 
-def run_dry(resolved: Resolved, gpu_memory: str | None) -> int:
+def run_dry(
+    resolved: Resolved, gpu_memory: str | None, refusals: Callable[[Config, str, bool], list[str]]
+) -> int:
     """Print what the run of ``resolved`` would be; returns 2 where it would fail, else 0.
 
-    ``gpu_memory`` are the GB of the card that it is meant for, as written by the user. Raises ValueError for
-    a configuration that a run would refuse as well.
+    ``gpu_memory`` are the GB of the card that it is meant for, as written by the user. ``refusals`` says for
+    what a run would be refused on a device, and whether that is this machine's.
     """
     config = resolved.config
     machine = this_machine(_parsed(gpu_memory))
@@ -66,8 +68,11 @@ def run_dry(resolved: Resolved, gpu_memory: str | None) -> int:
     device = intended_device(config, machine)
     config = with_precision(config, device)
     limit = chosen_limit(config, shape, device, machine)
+    is_here = gpu_memory is None and not config.cluster.is_joined
     print("\n".join(_head(config, device, limit)))
-    faults = _tasks(config)
+    faults = refusals(config, device, is_here)
+    if not faults:
+        faults = _tasks(config)
     if shape is None:
         print(
             f"memory: not known: {config.model.name} has no config.json on this machine, and it could not be "

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.processes.connection import Connection
@@ -18,7 +19,13 @@ from pipeline.processes.wire import frame
 
 SERVER = "pipeline.processes.serve"
 _END_TIMEOUT_S = 5.0
-_LAST_BYTES, _LAST_LINES = 4000, 12
+_LAST_BYTES, _LAST_LINES = 200_000, 12
+_TRACEBACK, _SEE_ABOVE = "Traceback (most recent call last):", "See root cause above"
+_CAUSE_LINES, _CAUSE_LETTERS = 4, 800
+# What vLLM's logger writes before each line of a core's traceback.
+_PREFIX = re.compile(r"^\(\w+ pid=\d+\) (?:[A-Z]+ [\d-]+ [\d:]+ \[[^\]]*\] ?)?")
+# The bindings of a process that did not end in good order complain as it goes.
+_LEAKS = re.compile(r"leaked |nanobind|- \.\.\. skipped|further information visit")
 
 
 class ChildProcess:
@@ -73,17 +80,50 @@ class ChildProcess:
             kind, how = ProcessKilledError, f"was killed by SIGKILL: {why_killed(self._num_oom_kills)}"
         elif status is not None and status < 0:
             how = f"was killed by {signal.Signals(-status).name}"
-        words = self._last_words()
+        words = self._last_words(is_failure=status is not None and status > 0)
         return kind(f"process {self.pid} {how}" + (f":\n{words}" if words else ""))
 
     def _wait(self, timeout_s: float) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
 
-    def _last_words(self) -> str:
+    def _last_words(self, *, is_failure: bool) -> str:
         size = os.fstat(self._log.fileno()).st_size
         text = os.pread(self._log.fileno(), _LAST_BYTES, max(0, size - _LAST_BYTES))
-        return "\n".join(text.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:])
+        return last_words(text.decode("utf-8", "replace"), is_failure=is_failure)
+
+
+def last_words(log: str, *, is_failure: bool = True) -> str:
+    """Why a process ended, by what it printed: its last lines, of a failure the exception that ended it."""
+    lines = [_PREFIX.sub("", line) for line in log.strip().splitlines()]
+    causes = list(_exceptions(lines)) if is_failure else []
+    # vLLM's engine dies of one in its core's process, whose traceback comes first.
+    own = [cause for cause in causes if _SEE_ABOVE not in cause] or causes
+    if own:
+        return own[-1]
+    return "\n".join([line for line in lines if not _LEAKS.search(line)][-_LAST_LINES:])
+
+
+def _exceptions(lines: Sequence[str]) -> Iterator[str]:
+    """The exception at the end of each traceback, with what it says on its next lines, indented or not."""
+    place = 0
+    while place < len(lines):
+        place += 1
+        if lines[place - 1] != _TRACEBACK:
+            continue
+        while place < len(lines) and (lines[place].startswith(" ") or not lines[place]):
+            place += 1
+        found: list[str] = []
+        while place < len(lines) and len(found) < _CAUSE_LINES and _goes_on(lines[place], found):
+            found.append(lines[place])
+            place += 1
+        if found:
+            text = "\n".join(found)
+            yield text if len(text) <= _CAUSE_LETTERS else text[: _CAUSE_LETTERS - 4] + " ..."
+
+
+def _goes_on(line: str, found: Sequence[str]) -> bool:
+    return not found or (bool(line) and line != _TRACEBACK and not _LEAKS.search(line))
 
 
 class LocalProcess(Connection):

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
+import sqlite3
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -22,6 +25,7 @@ from typing import TYPE_CHECKING
 from filelock import BaseFileLock
 
 from configs.schema import Config, OutputConfig
+from pipeline.errors import StageError
 from pipeline.host.files import locked, write_text_atomically
 from pipeline.host.spans import Stopwatch, Timeline
 from pipeline.host.stopping import StopRequest
@@ -58,6 +62,7 @@ class RunFolder:
         self.reward_cache = path / "reward_cache.jsonl"
         self.summary = path / "summary.json"
         self.checkpoints = path / "checkpoints"
+        self._is_new = False
         self._lock = _lock(path)
 
     @classmethod
@@ -75,6 +80,7 @@ class RunFolder:
         path = _make_dated(runs) if output.name is None else _make_named(runs, output.name)
         try:
             folder = cls(path)
+            folder._is_new = True
             try:
                 folder.checkpoints.mkdir()
                 if is_baseline:
@@ -139,7 +145,19 @@ class RunFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._is_new and isinstance(error, ValueError | StageError) and not self._holds_work():
+            # The corrected command shall find the name free.
+            shutil.rmtree(self.path, ignore_errors=True)
         self.close()
+
+    def _holds_work(self) -> bool:
+        """Whether anything was sampled or measured."""
+        if any(self.path.glob("evaluation_*")) or any(self.checkpoints.iterdir()):
+            return True
+        if not self.db.exists():
+            return False
+        with closing(sqlite3.connect(self.db)) as database:
+            return database.execute("SELECT 1 FROM draws LIMIT 1").fetchone() is not None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +199,25 @@ def _plain(value: object) -> object:
     return finite_or_none(value) if isinstance(value, float) else value
 
 
+def refuse_unusable_output(output: OutputConfig) -> None:
+    """Raise ValueError where ``RunFolder.create`` would, or could not write; nothing is made."""
+    runs = Path(output.dir).expanduser()
+    there = next(folder for folder in (runs, *runs.absolute().parents) if folder.exists())
+    if not there.is_dir():
+        raise ValueError(f"output.dir: {str(runs)!r} is not a folder and cannot become one")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"output.dir: {str(runs)!r}: {there} cannot be written to")
+    if output.name is not None and (runs / output.name).exists():
+        raise ValueError(_taken(runs / output.name))
+
+
+def _taken(path: Path) -> str:
+    return (
+        f"output.name: {path.name!r} is taken: {path} exists; resume it with --resume {path}, or give "
+        "another name"
+    )
+
+
 def _make_named(runs: Path, name: str) -> Path:
     if not name or name.startswith(".") or "/" in name or "\0" in name or len(name) > _MAX_NAME_LENGTH:
         raise ValueError(
@@ -191,10 +228,7 @@ def _make_named(runs: Path, name: str) -> Path:
     try:
         path.mkdir()
     except FileExistsError:
-        raise ValueError(
-            f"output.name: {name!r} is taken: {path} exists; "
-            f"resume it with --resume {path}, or give another name"
-        ) from None
+        raise ValueError(_taken(path)) from None
     return path
 
 

@@ -39,9 +39,10 @@ from pipeline.record.run_folder import Context
 from pipeline.rollouts.buffer import RolloutBuffer
 from pipeline.rollouts.draws import DrawAccount, SignalGate, max_gated
 from pipeline.rollouts.producer import RolloutProducer
+from pipeline.run.job import Job
 from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import GroupBasis
-from pipeline.run.stages import Job, Stages, beside
+from pipeline.run.stages import Stages, beside
 from pipeline.run.step import FedStep, StepAccount, StepFeed
 from pipeline.weights.files import remove_weights
 

@@ -41,17 +41,18 @@ from pipeline.host.shares import num_gpus
 from pipeline.host.spans import EVALUATION, Timeline
 from pipeline.host.stopping import StoppedError, stop_on_signals
 from pipeline.host.versions import processor_name
-from pipeline.models.prompts import encode_prompt, refuse_useless_seeds
+from pipeline.models.prompts import encode_prompt
 from pipeline.record.checkpoints import latest_checkpoint
 from pipeline.record.ledger import Ledger
 from pipeline.record.progress import make_progress
 from pipeline.record.run_folder import Context, RunFolder
-from pipeline.record.tracking import start_tracking, tracker_names
+from pipeline.record.tracking import start_tracking
 from pipeline.run.attempt import Attempt
 from pipeline.run.early_start import Launched
+from pipeline.run.job import Job, prepare
 from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import find_checkpoint, refuse_resume, restore, terms_of
-from pipeline.run.stages import Job, Stages, prepare, running_stages
+from pipeline.run.stages import Stages, running_stages
 from pipeline.weights.files import shared_folder
 from rewards.breaker import RewardsBrokenError
 
@@ -87,8 +88,6 @@ class _Run:
     def run(self, resume: str | None) -> int:
         """See run_training."""
         config = self._job.config
-        refuse_useless_seeds(config, self._job.device)
-        tracker_names(config)
         text = render(config)
         with RunFolder.open(resume, text) if resume else RunFolder.create(config.output, text) as folder:
             progress = make_progress(config.runtime.progress, title=folder.name)

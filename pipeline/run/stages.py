@@ -21,35 +21,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from configs.schema import Config
-from curriculum.sources import load_tasks
 from curriculum.stages import refuse_empty_stages
 from curriculum.task import Task
 from pipeline.errors import TrainerDiedError
-from pipeline.evaluation.heldout import heldout_tasks, tasks_that_fit
-from pipeline.evaluation.scorers import check_sandbox, reward_worker_starter
+from pipeline.evaluation.heldout import tasks_that_fit
+from pipeline.evaluation.scorers import reward_worker_starter
 from pipeline.generation.generator import Generator
 from pipeline.generation.start import running_generator
 from pipeline.host import startup
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.restarts import RestartLimit
 from pipeline.host.shares import (
-    check_precision,
-    check_residence,
-    check_tensor_parallel,
-    choose_device,
     is_shared,
     num_gpus,
     uses_ray,
-    with_precision,
 )
-from pipeline.models.check import refuse_damaged_model, refuse_experts
+from pipeline.models.check import refuse_misfit
 from pipeline.models.find import resolve_model
 from pipeline.models.prompts import PromptTokenizer
 from pipeline.record.progress import Progress
 from pipeline.record.run_folder import RunFolder
 from pipeline.run.early_start import Launched
-from pipeline.training.handle import TrainerHandle, refuse_unusable_loaders
-from rewards.custom import load_custom
+from pipeline.run.job import Job
+from pipeline.training.handle import TrainerHandle
 from rewards.pool import RewardPool
 
 if TYPE_CHECKING:
@@ -81,51 +75,6 @@ class Stages:
         return await beside(self.trainer, work)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """What a run does: its settings, the tasks that are trained on, those that are measured, the device."""
-
-    config: Config
-    tasks: tuple[Task, ...]
-    heldout: tuple[Task, ...]
-    device: str
-
-    def check(self) -> None:
-        """Raise ValueError for what cannot be had on this device, or of these tasks."""
-        config = self.config
-        check_tensor_parallel(config, self.device)
-        check_residence(config, self.device)
-        check_precision(config, self.device)
-        refuse_unusable_loaders(config, self.device)
-        load_custom(config.rewards.custom)
-        if config.output.push_to_hub is not None:
-            # Imported here: it takes a second, and few runs upload.
-            from pipeline.handover.command import refuse_push
-
-            refuse_push(config.output.push_to_hub)
-        refuse_empty_stages(self.tasks, config.acceleration.curriculum)
-
-
-def prepare(config: Config) -> Job:
-    """What ``config`` asks for; raises ValueError for what can be refused before any model loads."""
-    with startup.span("driver", "load the tasks"):
-        refuse_damaged_model(config.model.name)
-        if (draft := config.acceleration.speculative.draft_model) is not None:
-            refuse_damaged_model(draft, "acceleration.speculative.draft_model")
-        device = choose_device(config)
-        job = Job(
-            config=with_precision(config, device),
-            tasks=load_tasks(config.dataset),
-            heldout=heldout_tasks(config),
-            device=device,
-        )
-        job.check()
-    if config.execution.enabled:
-        with startup.span("driver", "check the sandbox"):
-            check_sandbox(config.execution)
-    return job
-
-
 @asynccontextmanager
 async def running_stages(
     job: Job,
@@ -149,7 +98,7 @@ async def running_stages(
     """
     config, device = job.config, job.device
     progress.activity("loading the model")
-    model_path = await _found_model(config)
+    model_path = await _found_model(config, device)
     with startup.span("driver", "load the tokenizer, encode the prompts"):
         tokenizer = PromptTokenizer(Path(model_path), trust_remote_code=config.model.trust_remote_code)
         tasks = tasks_that_fit(tokenizer, job.tasks, job.heldout, config, note)
@@ -201,11 +150,11 @@ def _before_trainer(
     return {generator, scorer} if has_few_cores and not is_trainer_first else set()
 
 
-async def _found_model(config: Config) -> str:
+async def _found_model(config: Config, device: str) -> str:
     """The model's folder. Raises ValueError for adapters of layers that it has not."""
     with startup.span("driver", "find the model"):
         model_path = str(await asyncio.to_thread(resolve_model, config.model))
-        refuse_experts(Path(model_path))
+        refuse_misfit(config, Path(model_path), device)
         if config.lora.enabled:
             # Imported here: only adapters need to know the model's layers in this process.
             from pipeline.training.adapters import refuse_unknown_layers

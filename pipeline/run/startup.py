@@ -33,7 +33,8 @@ from pipeline.record.run_folder import RunFolder
 from pipeline.report.trace import chrome_trace
 from pipeline.report.waits import overlap
 from pipeline.run.early_start import Launched, launched
-from pipeline.run.stages import Stages, prepare, running_stages
+from pipeline.run.job import prepare
+from pipeline.run.stages import Stages, running_stages
 
 
 def run_profile(config: Config) -> int:

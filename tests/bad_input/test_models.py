@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from configs.load import load_config
 from pipeline.cli import evaluate_humaneval, train_accelerated
-from pipeline.models.check import refuse_experts
+from pipeline.models.check import refuse_experts, refuse_misfit
 from pipeline.models.merging import main as merge
 from tests.bad_input.harness import Case, refuse
 from tests.bad_input.test_samples import TASKS
@@ -18,9 +19,24 @@ def safetensors(header: bytes, num_bytes: int = 8) -> bytes:
     return len(header).to_bytes(8, "little") + header + bytes(num_bytes)
 
 
+def layers(*numbers: int) -> bytes:
+    """Weights of layers of these numbers."""
+    entry = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    return safetensors(
+        json.dumps({f"model.layers.{number}.norm.weight": entry for number in numbers}).encode()
+    )
+
+
 HEADER = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
 WEIGHTS = safetensors(HEADER)
 CONFIG = b'{"model_type": "llama"}'
+SIZES = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 2048}
+
+
+def config_with(**fields: object) -> bytes:
+    return json.dumps({"model_type": "llama", **SIZES, **fields}).encode()
+
+
 MODEL = {"config.json": CONFIG, "tokenizer.json": b'{"model": {}}', "model.safetensors": WEIGHTS}
 INDEX = "model.safetensors.index.json"
 ADAPTER_CONFIG = {"peft_type": "LORA", "base_model_name_or_path": "/base", "r": 4, "lora_alpha": 8}
@@ -43,6 +59,14 @@ MODELS: dict[str, tuple[dict[str, bytes | None], tuple[str, ...]]] = {
     "no model_type": ({"config.json": b"{}"}, ("config.json", "'model_type'", "None")),
     "model_type a number": ({"config.json": b'{"model_type": 3}'}, ("config.json", "'model_type'", "3")),
     "model_type empty": ({"config.json": b'{"model_type": ""}'}, ("config.json", "'model_type'")),
+    "a model that writes no text": (
+        {"config.json": config_with(architectures=["BertModel"])},
+        ("config.json", "'architectures'", "['BertModel']", "causal language model"),
+    ),
+    "fewer layers than it says": (
+        {"config.json": config_with(num_hidden_layers=3), "model.safetensors": layers(0, 1)},
+        ("config.json", "'num_hidden_layers'", "value 3", "2 layers"),
+    ),
     "no tokenizer": ({"tokenizer.json": None}, ("has no tokenizer", "tokenizer.json")),
     "cut tokenizer": ({"tokenizer.json": b'{"model": {'}, ("tokenizer.json", "cut off (11 bytes)")),
     "empty tokenizer": ({"tokenizer.json": b""}, ("tokenizer.json", "cut off (0 bytes)")),
@@ -166,6 +190,17 @@ CASES |= {
         arguments=("--model", "./none", "--set", "generation.engine=transformers"),
         says=("model.name: no such folder: './none'",),
     ),
+    "a context that is too long": Case(
+        command=train_accelerated,
+        arguments=(*TRAIN, "--set", "generation.max_prompt_length=2000"),
+        files=files_of(MODEL, {"config.json": config_with()}),
+        says=("generation.max_prompt_length + ", "2128", "config.json", "2048 tokens"),
+    ),
+    "a built-in name, misspelt": Case(
+        command=train_accelerated,
+        arguments=("--model", "smollm2-135-instruct", "--set", "generation.engine=transformers"),
+        says=("model.name", "'smollm2-135-instruct'", "did you mean smollm2-135m-instruct?"),
+    ),
     "a draft model without weights": Case(
         command=train_accelerated,
         arguments=(
@@ -190,6 +225,29 @@ CASES |= {
 @pytest.mark.parametrize("name", CASES)
 def test_malformed_models_are_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     refuse(CASES[name], tmp_path, capsys)
+
+
+def test_a_cache_for_less_than_one_sequence_is_refused_on_a_cpu(tmp_path: Path) -> None:
+    """2 (keys, values) x 2 layers x 4 heads x 16 x 4 bytes x 640 tokens = 640 KiB."""
+    (tmp_path / "config.json").write_bytes(config_with())
+    kib = 640 / 2**20
+    for size, dtype, device, is_enough in (
+        (kib, "float32", "cpu", True),
+        (0.99 * kib, "float32", "cpu", False),
+        (0.51 * kib, "bfloat16", "cpu", True),
+        (0.1 * kib, "float32", "cuda", True),
+    ):
+        config = load_config(overrides=[f"generation.kv_cache_gb={size}", f"generation.dtype={dtype}"])
+        if is_enough:
+            refuse_misfit(config, tmp_path, device)
+        else:
+            with pytest.raises(ValueError, match=r"kv_cache_gb: value .* 640 tokens .* at least 0\.00061"):
+                refuse_misfit(config, tmp_path, device)
+
+
+def test_positions_that_are_scaled_are_left_to_the_engine(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(config_with(rope_scaling={"rope_type": "yarn", "factor": 4.0}))
+    refuse_misfit(load_config(overrides=["generation.max_prompt_length=4000"]), tmp_path, "cpu")
 
 
 @pytest.mark.parametrize("name", ["num_experts", "num_local_experts", "n_routed_experts"])

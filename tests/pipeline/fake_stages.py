@@ -37,9 +37,10 @@ from pipeline.record.progress import make_progress
 from pipeline.record.run_folder import Context, RunFolder
 from pipeline.record.tracking import Tracking
 from pipeline.run.attempt import Attempt
+from pipeline.run.job import Job
 from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import restore, terms_of
-from pipeline.run.stages import Job, Stages
+from pipeline.run.stages import Stages
 from pipeline.training.handle import TrainerHandle
 from rewards.pool import RewardPool
 from rewards.result import RewardResult

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from configs.schema import OutputConfig
+from pipeline.errors import StageError
 from pipeline.host.files import write_text_atomically
-from pipeline.record.run_folder import RunFolder
+from pipeline.record.ledger import Ledger
+from pipeline.record.run_folder import RunFolder, refuse_unusable_output
 from rewards.result import RewardResult
 from sandbox.result import Outcome
 
@@ -136,3 +138,31 @@ def test_an_evaluation_is_written_whole_and_checkpoints_sort_by_step(tmp_path: P
         assert written["outcomes"] == {"a": 2, "b": 1}
         assert (written["results"][0]["reward"], written["results"][0]["outcome"]) == (None, "infra_error")
         assert sorted([run.checkpoint(100), run.checkpoint(20)]) == [run.checkpoint(20), run.checkpoint(100)]
+
+
+def test_a_new_run_that_is_refused_leaves_its_name_free_and_work_is_kept(tmp_path: Path) -> None:
+    output = OutputConfig(dir=str(tmp_path), name="run")
+    for error in (ValueError("a prompt is too long"), StageError("vLLM failed to start")):
+        with pytest.raises(type(error)), RunFolder.create(output, "{}") as folder:
+            Ledger(folder.db).close()
+            raise error
+        assert not (tmp_path / "run").exists()
+    with pytest.raises(StageError), RunFolder.create(output, "{}") as folder:
+        ledger = Ledger(folder.db)
+        ledger.record_draw("task", 1, 0)
+        ledger.close()
+        raise StageError("later")
+    with pytest.raises(StageError), RunFolder.open(tmp_path / "run"):
+        raise StageError("again")
+    assert (tmp_path / "run" / "run.db").exists()
+
+
+def test_an_output_that_cannot_be_had_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    (tmp_path / "runs" / "old").mkdir(parents=True)
+    refuse_unusable_output(OutputConfig(dir=str(tmp_path / "runs" / "new"), name="run"))
+    with pytest.raises(ValueError, match="is not a folder"):
+        refuse_unusable_output(OutputConfig(dir=str(tmp_path / "file" / "x")))
+    with pytest.raises(ValueError, match=r"output\.name: 'old' is taken"):
+        refuse_unusable_output(OutputConfig(dir=str(tmp_path / "runs"), name="old"))
+    assert not (tmp_path / "runs" / "new").exists()

@@ -17,7 +17,8 @@ from pipeline.generation.generator import Generator
 from pipeline.host import shares
 from pipeline.models.prompts import PromptTokenizer
 from pipeline.run import stages
-from pipeline.run.stages import Job, Stages, _all_of, _begin, prepare
+from pipeline.run.job import Job, prepare
+from pipeline.run.stages import Stages, _all_of, _begin
 from pipeline.training.handle import TrainerHandle
 from rewards.pool import RewardPool
 

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from configs.errors import ConfigError
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.models.merging import merge_adapter, read_adapter
-from pipeline.run.stages import prepare
+from pipeline.run.job import prepare
 from pipeline.training.adapters import (
     add_adapters,
     disabled_adapters,

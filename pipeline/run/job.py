@@ -1,0 +1,152 @@
+"""What a run does, and all for which it is refused before any model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from configs.schema import Config
+from configs.task_sets import is_on_hub
+from curriculum.sources import load_tasks
+from curriculum.stages import refuse_empty_stages
+from curriculum.task import Task
+from pipeline.evaluation.heldout import heldout_tasks
+from pipeline.evaluation.scorers import check_sandbox
+from pipeline.host import startup
+from pipeline.host.shares import (
+    check_precision,
+    check_residence,
+    check_tensor_parallel,
+    choose_device,
+    num_gpus,
+    sends_weights,
+    with_precision,
+)
+from pipeline.models.check import refuse_damaged_model, refuse_misfit
+from pipeline.models.find import local_folder
+from pipeline.models.prompts import refuse_useless_seeds
+from pipeline.record.run_folder import refuse_unusable_output
+from pipeline.record.tracking import tracker_names
+from pipeline.run.resume import refuse_resume
+from pipeline.training.handle import refuse_unusable_loaders
+from rewards.custom import load_custom
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a run does: its settings, the tasks that are trained on, those that are measured, the device."""
+
+    config: Config
+    tasks: tuple[Task, ...]
+    heldout: tuple[Task, ...]
+    device: str
+
+
+def prepare(config: Config) -> Job:
+    """What ``config`` asks for; raises ValueError for what can be refused before any model loads."""
+    with startup.span("driver", "load the tasks"):
+        _refuse_models(config, "")
+        device = choose_device(config)
+        config = with_precision(config, device)
+        tasks = _tasks(config)
+        job = Job(config=config, tasks=tasks, heldout=heldout_tasks(config), device=device)
+        for refuse in (*_OF_SETTINGS, *_OF_MACHINE):
+            refuse(config, device)
+    with startup.span("driver", "check the sandbox"):
+        _refuse_sandbox(config, device)
+    return job
+
+
+def faults_of(config: Config, device: str, is_here: bool, *, resume: str | None) -> list[str]:
+    """All for which a run, new or resumed, would be refused, beside what the hub alone can tell.
+
+    ``device`` is this machine's, or where not ``is_here`` another one's, of which nothing is known.
+    """
+    faults: list[str] = []
+    checks: list[_Refusal] = [_refuse_models, _refuse_tasks, *_OF_SETTINGS]
+    if is_here:
+        checks += [*_OF_MACHINE, _refuse_sandbox]
+    if resume is not None:
+        checks.append(lambda config, _: refuse_resume(Path(resume), config))
+    elif is_here:
+        checks.append(lambda config, _: refuse_unusable_output(config.output))
+    for refuse in checks:
+        try:
+            refuse(config, device)
+        except ValueError as error:
+            faults += str(error).splitlines()
+    return faults
+
+
+def _refuse_models(config: Config, _: str) -> None:
+    refuse_damaged_model(config.model.name)
+    if (draft := config.acceleration.speculative.draft_model) is not None:
+        refuse_damaged_model(draft, "acceleration.speculative.draft_model")
+
+
+def _tasks(config: Config) -> tuple[Task, ...]:
+    tasks = load_tasks(config.dataset)
+    refuse_empty_stages(tasks, config.acceleration.curriculum)
+    return tasks
+
+
+def _refuse_tasks(config: Config, _: str) -> None:
+    if not is_on_hub(config.dataset.name):
+        _tasks(config)
+    if not is_on_hub(config.evaluation.tasks):
+        heldout_tasks(config)
+
+
+def _refuse_misfit(config: Config, device: str) -> None:
+    if (folder := local_folder(config.model)) is not None:
+        refuse_misfit(config, folder, device)
+
+
+def _refuse_custom(config: Config, _: str) -> None:
+    load_custom(config.rewards.custom)
+
+
+def _refuse_trackers(config: Config, _: str) -> None:
+    tracker_names(config)
+
+
+def _refuse_push(config: Config, _: str) -> None:
+    if config.output.push_to_hub is not None:
+        # Imported here: it takes a second, and few runs upload.
+        from pipeline.handover.command import refuse_push
+
+        refuse_push(config.output.push_to_hub)
+
+
+def _refuse_device(config: Config, _: str) -> None:
+    choose_device(config)
+
+
+def _refuse_shares(config: Config, device: str) -> None:
+    if num_gpus(device) > 0 and not config.cluster.is_joined:
+        sends_weights(config, device, num_gpus(device))
+
+
+def _refuse_sandbox(config: Config, _: str) -> None:
+    if config.execution.enabled:
+        check_sandbox(config.execution)
+
+
+_Refusal = Callable[[Config, str], object]
+_OF_SETTINGS: Final[tuple[_Refusal, ...]] = (
+    _refuse_misfit,
+    _refuse_custom,
+    _refuse_trackers,
+    _refuse_push,
+    refuse_useless_seeds,
+)
+_OF_MACHINE: Final[tuple[_Refusal, ...]] = (
+    _refuse_device,
+    check_tensor_parallel,
+    check_residence,
+    check_precision,
+    refuse_unusable_loaders,
+    _refuse_shares,
+)
