@@ -7,6 +7,7 @@ MBPP's. Does no caching of its own (``datasets`` does).
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 
 from curriculum import humaneval, jsonl, mbpp
@@ -31,6 +32,8 @@ def load_hub(name: str, split: str, columns: Mapping[str, str]) -> tuple[Task, .
     # Imported here: it takes seconds, and only runs on hub data need it.
     from datasets import Dataset, load_dataset
 
+    # It is said once, below, not before each of its tries.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         rows = load_dataset(name, split=split)
     except (OSError, ValueError) as failure:

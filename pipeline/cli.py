@@ -7,6 +7,7 @@ heavy. How they end: pipeline.command_line. Decides nothing about training itsel
 from __future__ import annotations
 
 import argparse
+import logging
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -160,6 +161,8 @@ def _train_code_grpo(arguments: argparse.Namespace) -> int:
         print(f"note: the baseline does not use {', '.join(ignored)} of {origins}", file=sys.stderr)
     if arguments.show_config:
         return _show(resolved)
+    # TRL imports vLLM, which has something to say about every machine.
+    logging.getLogger("vllm").setLevel(logging.ERROR)
     from pipeline.baseline.baseline import run_baseline
 
     return run_baseline(resolved.config, arguments.verbose)

@@ -118,5 +118,5 @@ def _hyphenated(word: str) -> str:
 
 def print_error(error: Exception | str) -> None:
     """A user's mistake or a failure on standard error, as "error: ..." lines."""
-    for line in str(error).splitlines() or [repr(error)]:
+    for line in [line for line in str(error).splitlines() if line.strip()] or [repr(error)]:
         print(f"error: {line}", file=sys.stderr)

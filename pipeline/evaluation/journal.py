@@ -35,7 +35,7 @@ class EvaluationJournal:
         try:
             self._file = path.open("a+", encoding="utf-8")
         except OSError as error:
-            raise ValueError(f"{path}: cannot be written: {error}") from None
+            raise ValueError(f"{path}: cannot be written ({error.strerror})") from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -43,6 +43,7 @@ class EvaluationJournal:
             raise ValueError(f"{path}: another evaluation writes it just now; {hint}") from None
         try:
             self.kept = self._take_up(dict(identity), hint)
+            self._num_lines = self.num_kept
         except BaseException:
             self._file.close()
             raise
@@ -57,9 +58,12 @@ class EvaluationJournal:
         if not sample.result.is_infra_error:
             result = {**dataclasses.asdict(sample.result), "breakdown": dict(sample.result.breakdown)}
             self._write({**{name: getattr(sample, name) for name in _KEPT}, "result": result})
+            self._num_lines += 1
 
     def close(self) -> None:
-        """Close the file, which stays. Safe to call twice."""
+        """Close the file, which stays if there is a sample in it. Safe to call twice."""
+        if not self._file.closed and not self._num_lines:
+            self.path.unlink(missing_ok=True)
         self._file.close()
 
     def remove(self) -> None:

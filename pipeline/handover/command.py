@@ -14,10 +14,13 @@ weights only, since the driver of a run does without it.
 from __future__ import annotations
 
 import argparse
+import errno
 import json
+import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -25,6 +28,7 @@ from huggingface_hub import HfApi, get_token
 from huggingface_hub.constants import is_offline_mode
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
+from safetensors import SafetensorError
 
 from configs.errors import ConfigError, Problem
 from configs.schema import Config
@@ -36,7 +40,6 @@ from pipeline.models.check import is_adapter_folder
 from pipeline.record.checkpoints import find_fault, latest_checkpoint
 
 _DTYPES = ("bfloat16", "float32")
-_UPLOAD_FAILED = 1
 # Where the baseline saves its model.
 _BASELINE_FOLDER = "final"
 # What a run keeps beside a model, and nobody needs who only uses it.
@@ -88,7 +91,8 @@ def export(folder: Path, out: Path, model: TrainedModel, *, dtype: str = "bfloat
 
     ``dtype`` is one of _DTYPES. The folder is complete or not there at all.
 
-    Raises ValueError when ``out`` exists, or an adapter's base cannot be had.
+    Raises ValueError when ``out`` exists, or an adapter's base cannot be had; OSError, naming ``out``, when
+    it cannot be written.
     """
     from pipeline.models.find import adapter_base
     from pipeline.models.merging import merge_adapter
@@ -96,7 +100,7 @@ def export(folder: Path, out: Path, model: TrainedModel, *, dtype: str = "bfloat
     if out.exists():
         raise ValueError(f"{out}: exists already; give a folder that does not")
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(out) as partial:
+    with _named_by(out), written_whole(out) as partial:
         if is_adapter_folder(folder):
             merge_adapter(folder, adapter_base(folder), partial)
         else:
@@ -105,6 +109,16 @@ def export(folder: Path, out: Path, model: TrainedModel, *, dtype: str = "bfloat
         _convert(partial, dtype)
         write_card(partial, model)
     return out
+
+
+@contextmanager
+def _named_by(out: Path) -> Iterator[None]:
+    """Turn what the libraries raise of a disk without room into an OSError of ``out``."""
+    try:
+        yield
+    except (shutil.Error, SafetensorError) as error:
+        number = errno.ENOSPC if "No space left" in str(error) or "os error 28" in str(error) else errno.EIO
+        raise OSError(number, os.strerror(number), str(out)) from error
 
 
 def _convert(folder: Path, name: str) -> None:

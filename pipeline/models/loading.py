@@ -11,14 +11,28 @@ from typing import cast
 import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+# Loading takes a second; the progress of a run is its own to show.
+logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def load_tokenizer(path: Path | str, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-    """The tokenizer in ``path``; its pad token is the eos token where it has none of its own."""
-    tokenizer = cast(
-        PreTrainedTokenizerBase,
-        AutoTokenizer.from_pretrained(str(path), local_files_only=True, trust_remote_code=trust_remote_code),
-    )
+    """The tokenizer in ``path``; its pad token is the eos token where it has none of its own.
+
+    Raises ValueError where there is none that can be loaded.
+    """
+    try:
+        tokenizer = cast(
+            PreTrainedTokenizerBase,
+            AutoTokenizer.from_pretrained(
+                str(path), local_files_only=True, trust_remote_code=trust_remote_code
+            ),
+        )
+    # The libraries look at what they read by using it.
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise ValueError(f"model.name: the tokenizer in {str(path)!r} cannot be loaded ({said})") from error
     if tokenizer.eos_token is None:
         raise ValueError(f"model.name: the tokenizer in {str(path)!r} has no eos token")
     if tokenizer.pad_token is None:

@@ -77,12 +77,20 @@ def is_function_head(prompt: str, entry_point: str) -> bool:
 def render_prompt(tokenizer: PreTrainedTokenizerBase, task: Task, prefill: str) -> str:
     """The text the model continues: the chat template's, or plain text without one, then ``prefill``.
 
-    ``prefill`` opens the answer as if the model had written it; it may be empty.
+    ``prefill`` opens the answer as if the model had written it; it may be empty. Raises ValueError for a
+    template that cannot be used.
     """
     messages = prompt_messages(task)
     if tokenizer.chat_template is None:
         return f"{messages[0]['content']}\n\n{prefill}"
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    try:
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    # A template is a program.
+    except Exception as error:
+        raise ValueError(
+            f"model.name: the chat template of {tokenizer.name_or_path!r} cannot be used "
+            f"({type(error).__name__}: {error})"
+        ) from error
     assert isinstance(text, str)
     return text + prefill
 

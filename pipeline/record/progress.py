@@ -283,6 +283,8 @@ def _shown(value: float | None, form: str, unit: str = "") -> str:
 
 
 def _rate(value: float | None, unit: str = " tok/s") -> str:
+    if value == 0:
+        return "-"  # What was needed was there before.
     return _shown(value, f".{0 if value is None or value >= 100 else 2 if value < 10 else 1}f", unit)
 
 

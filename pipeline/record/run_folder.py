@@ -17,7 +17,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -77,6 +77,8 @@ class RunFolder:
             runs.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             raise ValueError(f"output.dir: {str(runs)!r} is not a folder and cannot become one") from error
+        except OSError as error:
+            raise ValueError(f"output.dir: {str(runs)!r} cannot be made: {error.strerror}") from error
         path = _make_dated(runs) if output.name is None else _make_named(runs, output.name)
         try:
             folder = cls(path)
@@ -154,10 +156,9 @@ class RunFolder:
         """Whether anything was sampled or measured."""
         if any(self.path.glob("evaluation_*")) or any(self.checkpoints.iterdir()):
             return True
-        if not self.db.exists():
-            return False
-        with closing(sqlite3.connect(self.db)) as database:
+        with closing(sqlite3.connect(self.db)) as database, suppress(sqlite3.OperationalError):
             return database.execute("SELECT 1 FROM draws LIMIT 1").fetchone() is not None
+        return False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

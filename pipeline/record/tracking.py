@@ -7,15 +7,17 @@ could not be drawn. metrics.jsonl and run.db are written in any case, and not fr
 
 from __future__ import annotations
 
+import contextlib
 import math
 import queue
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO, cast
 
 from configs.errors import ConfigError, Problem
 from configs.schema import Config
@@ -114,6 +116,36 @@ class _LoggingRun:
         self._run.finish()
 
 
+class _Trackio(_LoggingRun):
+    """One that greets the user in colours, where a run prints what it has to say itself."""
+
+    def __init__(self, **settings: Any) -> None:
+        # Metrics in its local store, which ``trackio show`` draws while the run trains.
+        import trackio
+
+        with contextlib.redirect_stdout(cast(TextIO, _OfOtherThreads(sys.stdout))):
+            super().__init__(trackio.init(**settings, resume="allow", embed=False))
+
+    def close(self) -> None:
+        """See Tracker."""
+        with contextlib.redirect_stdout(cast(TextIO, _OfOtherThreads(sys.stdout))):
+            super().close()
+
+
+class _OfOtherThreads:
+    """``stream`` for all threads but the one that made this."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._thread = threading.get_ident()
+
+    def write(self, text: str) -> int:
+        return len(text) if threading.get_ident() == self._thread else self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 class _TensorBoard:
     """Event files in the run folder: ``tensorboard --logdir RUN/tensorboard``."""
 
@@ -141,12 +173,7 @@ def _start(tracker: str, config: Config, name: str, folder: Path, first_step: in
         return _TensorBoard(folder, first_step)
     project, settings = config.output.project, config.model_dump(mode="json")
     if tracker == "trackio":
-        # Metrics in trackio's local store, which ``trackio show`` draws while the run trains.
-        import trackio
-
-        return _LoggingRun(
-            trackio.init(project=project, name=name, config=settings, resume="allow", embed=False)
-        )
+        return _Trackio(project=project, name=name, config=settings)
     # wandb's own variables (WANDB_MODE, ...) say where they go.
     import wandb
 
