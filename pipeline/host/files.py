@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import json
 import os
 import shutil
+import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +17,10 @@ from typing import Any
 
 from filelock import AcquireReturnProxy, BaseFileLock, FileLock, Timeout
 
+_OWN_PREFIX, _OWN_LOCK = "code-grpo-engine-", ".lock"
+_LEFT_WAIT_S = 0.0
+# Between the making of a folder and its lock.
+_BEGINNING_S = 60.0
 LOCK_TIMEOUT_S = 1200.0  # longer than a download may take, and what is made of it
 
 
@@ -64,6 +71,31 @@ def cache_root() -> Path:
     """``$XDG_CACHE_HOME`` or ``~/.cache``, then code-grpo; it need not exist yet."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "code-grpo"
+
+
+def own_temporary_folder() -> AcquireReturnProxy[BaseFileLock]:
+    """From now on what this process and its children write to the temporary folder lies in one of their own.
+
+    The lock says that one of them still lives: ``remove_left_folders`` takes what is not locked. torch's
+    cache of compiled code stays where it was.
+    """
+    common = Path(tempfile.gettempdir())
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(common / f"torchinductor_{getpass.getuser()}"))
+    remove_left_folders()
+    folder = tempfile.mkdtemp(prefix=_OWN_PREFIX)
+    held = locked(Path(folder) / _OWN_LOCK, timeout_s=_LEFT_WAIT_S)
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    return held
+
+
+def remove_left_folders() -> None:
+    """Remove the temporary folders of processes that are gone."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_OWN_PREFIX}*"):
+        with suppress(OSError):  # Somebody else's, or removed by another process meanwhile.
+            if not (folder / _OWN_LOCK).exists() and time.time() - folder.stat().st_mtime < _BEGINNING_S:
+                continue
+            with locked(folder / _OWN_LOCK, timeout_s=_LEFT_WAIT_S):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Container, Iterator, Mapping, Sequence
 
+from pipeline.host.files import remove_left_folders
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.processes.connection import Connection
 from pipeline.processes.remote import ProcessGoneError, ProcessKilledError
@@ -65,10 +66,14 @@ class ChildProcess:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def end(self, timeout_s: float = _END_TIMEOUT_S) -> None:
-        """Wait for the process, which knows that it is to end; kill it when ``timeout_s`` are over."""
+        """Wait for the process, which knows that it is to end; kill it when ``timeout_s`` are over.
+
+        Nothing of it is left in the temporary folder.
+        """
         self._wait(timeout_s)
         self.kill()
         self._wait(timeout_s)
+        remove_left_folders()
 
     def obituary(self) -> ProcessGoneError:
         """How the process, which has closed its connection, ended, and what it said last."""

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import math
 import os
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -30,6 +31,7 @@ from pipeline.generation.generator import VersionMarks
 from pipeline.generation.settings import EngineSettings
 from pipeline.generation.vllm.transfer import BACKEND
 from pipeline.generation.vllm.updates import ServedAdapter, WeightUpdates, max_lora_rank
+from pipeline.host.files import own_temporary_folder
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 
 _WORKER_METHODS = "pipeline.generation.vllm.worker.WorkerMethods"
@@ -50,6 +52,8 @@ class VllmEngine:
     """One AsyncLLM, with the policy version of the weights it holds."""
 
     def __init__(self, settings: EngineSettings) -> None:
+        # vLLM leaves the sockets of its processes behind.
+        self._temporary = own_temporary_folder()
         if settings.speculation is not None:
             # The runner whose sampler pipeline.generation.vllm.worker knows; it is the only one for our own
             # drafter.
@@ -203,6 +207,7 @@ class VllmEngine:
         self._engine.shutdown()
         if self._adapter is not None:
             self._adapter.close()
+        shutil.rmtree(Path(self._temporary.lock.lock_file).parent, ignore_errors=True)
 
 
 def _engine_arguments(settings: EngineSettings) -> AsyncEngineArgs:
