@@ -74,7 +74,7 @@ def read_records(path: str | Path) -> list[Record]:
     """The lines of a file as records, blank ones skipped. Raises ValueError as ``load_jsonl`` does."""
     try:
         data = Path(path).read_bytes()
-        lines = (gzip.decompress(data) if str(path).endswith(".gz") else data).decode("utf-8").split("\n")
+        lines = (gzip.decompress(data) if str(path).endswith(".gz") else data).decode("utf-8-sig").split("\n")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as failure:
         raise ValueError(f"{path}: cannot be read as UTF-8 text: {failure}") from None
     return [
@@ -123,7 +123,7 @@ def _plain_task(record: Record) -> Task:
         entry_point=entry_point,
         call_tests=_call_tests(record) if check_source is None else (),
         check_source=check_source,
-        prelude=record.optional_text("prelude"),
+        prelude=record.optional_source("prelude"),
         reference=reference,
         difficulty=record.integer("difficulty", default=1, low=1, high=5),
         family=record.optional_text("family") or record.text("task_id"),

@@ -42,6 +42,12 @@ class Record:
             raise self.error(field, "must be a string")
         return value
 
+    def optional_source(self, field: str) -> str:
+        """A field that may be missing, null or empty, and else must be Python."""
+        source = self.optional_text(field)
+        self._parsed(field, source)
+        return source
+
     def texts(self, field: str) -> list[str]:
         """A field that must be there and be a list of strings; may be empty."""
         value = self.fields.get(field)
@@ -67,14 +73,17 @@ class Record:
 
     def source_defining(self, field: str, function: str, source: str) -> ast.Module:
         """Parse ``source``, which came from ``field`` and must define ``function`` at its top level."""
-        try:
-            module = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError) as failure:
-            raise self.error(field, f"must be Python source ({failure})") from None
+        module = self._parsed(field, source)
         defined = (ast.FunctionDef, ast.AsyncFunctionDef)
         if not any(isinstance(node, defined) and node.name == function for node in module.body):
             raise self.error(field, f"must define {function}() at its top level")
         return module
+
+    def _parsed(self, field: str, source: str) -> ast.Module:
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError) as failure:
+            raise self.error(field, f"must be Python source ({failure})") from None
 
 
 def shorten(value: object) -> str:

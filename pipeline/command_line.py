@@ -11,9 +11,11 @@ import errno
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from types import FrameType
+from typing import Any, NoReturn
 
 from configs.errors import nearest
 from pipeline.errors import RunStoppedError, StageError
@@ -52,8 +54,10 @@ def run_command(
     Anything else is a fault of the program and shows its traceback.
     """
     arguments = _parse(parser, argv)
+    before = _remember_interrupts()
     try:
         status = command(arguments)
+        raise_if_interrupted()
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
@@ -78,6 +82,36 @@ def run_command(
             raise
         # A path of the user's, by way of a setting or a flag.
         return _report(f"{error.filename}: {error.strerror}", USER_ERROR, arguments.verbose)
+    finally:
+        _restore_interrupts(before)
+
+
+_Handler = Callable[[int, FrameType | None], Any] | int | None
+_interrupted = threading.Event()
+
+
+def _remember_interrupts() -> _Handler:
+    """Note each Ctrl-C from now on: a library may catch the exception in our place."""
+    _interrupted.clear()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        _interrupted.set()
+        raise KeyboardInterrupt
+
+    # Tests run commands in other threads.
+    is_main = threading.current_thread() is threading.main_thread()
+    return signal.signal(signal.SIGINT, interrupt) if is_main else None
+
+
+def _restore_interrupts(before: _Handler) -> None:
+    if before is not None:
+        signal.signal(signal.SIGINT, before)
+
+
+def raise_if_interrupted() -> None:
+    """Raise KeyboardInterrupt where there was a Ctrl-C since the command began, which somebody has caught."""
+    if _interrupted.is_set():
+        raise KeyboardInterrupt
 
 
 def _report(error: Exception | str, status: int, verbose: bool) -> int:

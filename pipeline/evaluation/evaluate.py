@@ -16,6 +16,7 @@ from typing import Protocol
 
 from configs.schema import RuntimeConfig
 from curriculum.task import Task
+from pipeline.errors import StageError
 from pipeline.evaluation.forms import AnswerForm
 from pipeline.evaluation.passk import Estimate, TaskCount, mean_pass_at_k, paired_difference
 from pipeline.generation.generator import Generator, GeneratorError
@@ -87,7 +88,7 @@ def difference(before: EvaluationReport, after: EvaluationReport) -> Estimate:
 
 
 def make_report(samples: Iterable[EvaluatedSample]) -> EvaluationReport:
-    """Count the verdicts. Raises RuntimeError, with one reason, when no sample could be judged."""
+    """Count the verdicts. Raises StageError, with one reason, when no sample could be judged."""
     samples = tuple(samples)
     judged: defaultdict[str, list[bool]] = defaultdict(list)
     for sample in samples:
@@ -95,7 +96,7 @@ def make_report(samples: Iterable[EvaluatedSample]) -> EvaluationReport:
             judged[sample.task_id].append(sample.result.passed)
     if not judged:
         reason = samples[0].result.detail if samples else "there were none"
-        raise RuntimeError(f"evaluation: none of {len(samples)} samples could be judged: {reason}")
+        raise StageError(f"evaluation: none of {len(samples)} samples could be judged: {reason}")
     counts = tuple(
         TaskCount(task_id=task_id, num_samples=len(passed), num_correct=sum(passed))
         for task_id, passed in judged.items()

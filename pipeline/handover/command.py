@@ -117,8 +117,9 @@ def _named_by(out: Path) -> Iterator[None]:
     try:
         yield
     except (shutil.Error, SafetensorError) as error:
-        number = errno.ENOSPC if "No space left" in str(error) or "os error 28" in str(error) else errno.EIO
-        raise OSError(number, os.strerror(number), str(out)) from error
+        if "No space left" in str(error) or "os error 28" in str(error):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(out)) from error
+        raise ValueError(f"{out}: cannot be made: {error}") from error
 
 
 def _convert(folder: Path, name: str) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from pipeline.command_line import raise_if_interrupted
+
 T = TypeVar("T")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -77,8 +79,9 @@ def stop_on_signals(stop: StopRequest, on_first: Callable[[], None]) -> Iterator
             loop.add_signal_handler(number, handle, number)
 
     before = {number: signal.getsignal(number) for number in _SIGNALS}
-    arm()
     try:
+        arm()
+        raise_if_interrupted()
         yield arm
     finally:
         for number, handler in before.items():

@@ -18,6 +18,7 @@ from configs.yaml_text import parse_value
 from curriculum.sources import load_tasks
 from pipeline.command_line import USER_ERROR, print_error
 from pipeline.evaluation.heldout import heldout_tasks, tasks_that_fit
+from pipeline.evaluation.scorers import sound_tasks
 from pipeline.host.limits import memory
 from pipeline.host.shares import choose_device, may_have_gpu, torch_sees_gpu, with_precision
 from pipeline.models.find import local_folder
@@ -222,13 +223,17 @@ def _tasks(config: Config) -> list[str]:
     epochs = config.training.max_steps * config.prompts_per_step / len(tasks)
     print(f"tasks: {len(tasks)} of {config.dataset.name}; {epochs:.2f} passes over them")
     folder = local_folder(config.model)
-    if folder is None or not any(folder.glob("*token*")):
-        print(f"prompts: not counted: there is no tokenizer of {config.model.name} on this machine")
-        return []
-    tokenizer = PromptTokenizer(folder, trust_remote_code=config.model.trust_remote_code)
+
+    def note(kind: str, text: str) -> None:
+        print(f"{kind}: {text}")
+
     try:
-        heldout = heldout_tasks(config)
-        tasks_that_fit(tokenizer, tasks, heldout, config, lambda kind, text: print(f"{kind}: {text}"))
+        tasks = sound_tasks(tasks, config, note)
+        if folder is None or not any(folder.glob("*token*")):
+            print(f"prompts: not counted: there is no tokenizer of {config.model.name} on this machine")
+            return []
+        tokenizer = PromptTokenizer(folder, trust_remote_code=config.model.trust_remote_code)
+        tasks_that_fit(tokenizer, tasks, heldout_tasks(config), config, note)
     except ValueError as error:
         return [str(error)]
     return []

@@ -25,7 +25,7 @@ from curriculum.stages import refuse_empty_stages
 from curriculum.task import Task
 from pipeline.errors import TrainerDiedError
 from pipeline.evaluation.heldout import tasks_that_fit
-from pipeline.evaluation.scorers import reward_worker_starter
+from pipeline.evaluation.scorers import reward_worker_starter, sound_tasks
 from pipeline.generation.generator import Generator
 from pipeline.generation.start import running_generator
 from pipeline.host import startup
@@ -102,6 +102,7 @@ async def running_stages(
     with startup.span("driver", "load the tokenizer, encode the prompts"):
         tokenizer = PromptTokenizer(Path(model_path), trust_remote_code=config.model.trust_remote_code)
         tasks = tasks_that_fit(tokenizer, job.tasks, job.heldout, config, note)
+        tasks = await asyncio.to_thread(sound_tasks, tasks, config, note)
         refuse_empty_stages(tasks, config.acceleration.curriculum)
         tokenizer.save()
     async with AsyncExitStack() as stack:

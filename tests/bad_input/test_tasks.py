@@ -69,7 +69,10 @@ FILES: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "blank lines": (b"\n \n\n", ("holds no task",)),
     "not UTF-8": (b"\xff\xfe" + changed(), ("cannot be read as UTF-8",)),
     "UTF-16": ('{"task_id": "é"}'.encode("utf-16"), ("cannot be read as UTF-8",)),
-    "a byte order mark": (b"\xef\xbb\xbf" + changed(), ("(whole line)", "one JSON object")),
+    "a byte order mark in the second line": (
+        changed() + b"\n\xef\xbb\xbf" + changed(task_id="b"),
+        ("tasks.jsonl:2", "(whole line)"),
+    ),
     "an array instead of lines": (json.dumps([GOOD]).encode(), ("(whole line)", "one JSON object")),
     "an object over several lines": (json.dumps(GOOD, indent=1).encode(), ("tasks.jsonl:1", "(whole line)")),
     "YAML": (b"task_id: double\nprompt: x\n", ("tasks.jsonl:1", "(whole line)")),

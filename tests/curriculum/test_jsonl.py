@@ -62,6 +62,8 @@ MALFORMED = {
     "args not a list": (_with(tests=[{"args": 1, "expected": 2}]), "'tests'", "args must be a list, was 1"),
     "check not Python": (json.dumps({**_CHECK_FORM, "check": "def check(:"}), "'check'", "Python source"),
     "check without check": (json.dumps({**_CHECK_FORM, "check": "x = 1"}), "'check'", "must define check()"),
+    "prelude not Python": (_with(prelude="import ("), "'prelude'", "Python source"),
+    "a key twice": ('{"task_id": "a", "task_id": "b"}', "(whole line)", "key 'task_id' is given twice"),
     "reference of another": (_with(reference="def triple(x): ..."), "'reference'", "must define double()"),
     "reference no string": (_with(reference=["x"]), "'reference'", "must be a string"),
     "difficulty too high": (_with(difficulty=6), "'difficulty'", "from 1 to 5"),
@@ -89,6 +91,13 @@ def test_a_malformed_line_is_named_with_its_field_value_and_what_is_right(case: 
     assert message.startswith(f"{file}:3: field {field}: value ")
     assert right in message
     assert len(message) < len(str(file)) + 400
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_text(f"{_with()}\n", encoding="utf-8-sig")
+    (task,) = load_jsonl(file)
+    assert task.entry_point == "double"
 
 
 def test_two_tasks_with_one_id_are_refused_with_both_lines(tmp_path: Path) -> None:

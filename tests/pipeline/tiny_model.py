@@ -35,7 +35,7 @@ def make_model(seed: int = 0, *, is_tied: bool = True) -> LlamaForCausalLM:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=64,
+        max_position_embeddings=4096,
         tie_word_embeddings=is_tied,
         # Large enough that probabilities differ from uniform ones.
         initializer_range=0.3,
@@ -86,7 +86,7 @@ def make_byte_model(
         num_hidden_layers=2,
         num_attention_heads=2,
         num_key_value_heads=num_key_value_heads,
-        max_position_embeddings=512,
+        max_position_embeddings=4096,
         initializer_range=initializer_range,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id if has_end else None,

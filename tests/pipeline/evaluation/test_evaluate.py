@@ -15,6 +15,7 @@ from configs.schema import ExecutionConfig
 from curriculum.humaneval import load_humaneval
 from curriculum.ladder.index import ladder_tasks
 from curriculum.task import Task
+from pipeline.errors import StageError
 from pipeline.evaluation.command import run_evaluation
 from pipeline.evaluation.evaluate import EvaluationPace, EvaluationReport, difference, evaluate_tasks
 from pipeline.evaluation.forms import ChatForm
@@ -162,7 +163,7 @@ def test_an_evaluation_that_judged_nothing_is_an_error_with_the_reason(
 ) -> None:
     scorer = _FixedScorer(lambda text: Outcome.INFRA_ERROR)
     generator = _ScriptedGenerator(lambda task_id, index: "")
-    with pytest.raises(RuntimeError, match=r"none of 4 samples.*said so"):
+    with pytest.raises(StageError, match=r"none of 4 samples.*said so"):
         asyncio.run(
             evaluate_tasks(generator, ladder_tasks("train")[:2], _form(tokenizer), _SETTINGS, 2, scorer, 0)
         )

@@ -1,0 +1,84 @@
+"""Tasks whose own solution fails are left out, by name; nobody waits for a verdict twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from configs.load import load_config
+from configs.schema import Config, ExecutionConfig
+from curriculum.task import Task
+from pipeline.evaluation import scorers
+from pipeline.evaluation.scorers import sound_tasks
+from rewards.execution import Executor
+from sandbox.result import CallTest
+
+Notes = list[tuple[str, str]]
+
+
+def task_of(name: str, reference: str, prelude: str = "") -> Task:
+    tests = (CallTest(args=(2,), expected=4),)
+    return Task(
+        task_id=name, prompt="?", entry_point="f", call_tests=tests, reference=reference, prelude=prelude
+    )
+
+
+GOOD = task_of("good", "def f(x):\n    return 2 * x")
+WRONG = task_of("wrong", "def f(x):\n    return x")
+RAISES = task_of("raises", "def f(x):\n    return x / 0")
+SLOW = task_of("slow", "def f(x):\n    while True:\n        pass")
+NONE = task_of("none", "")
+BROKEN = task_of("broken", "def f(x):\n    return 2 * x", prelude="1 / 0")
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = tmp_path / "tasks.jsonl"
+    file.write_text("{}", encoding="utf-8")
+    return load_config(overrides=[f"dataset.name={file}", "execution.timeout=0.3"])
+
+
+def test_references_that_fail_are_left_out_and_named(config: Config) -> None:
+    notes: Notes = []
+    tasks = [GOOD, WRONG, RAISES, SLOW, NONE, BROKEN]
+    kept = sound_tasks(tasks, config, lambda kind, text: notes.append((kind, text)))
+    assert kept == (GOOD, SLOW, NONE)
+    ((kind, said),) = notes
+    assert kind == "wrong references"
+    assert "the references of 3 of 6 tasks" in said and "ZeroDivisionError" in said
+    for name in ("wrong: wrong", "raises: exception", "broken: prelude"):
+        assert name in said
+
+
+def test_verdicts_are_kept_as_long_as_task_reference_and_limits_are_the_same(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    judge = scorers._fault_of_reference
+
+    def noted(sandbox: Executor, execution: ExecutionConfig, task: Task) -> str:
+        asked.append(task.task_id)
+        return judge(sandbox, execution, task)
+
+    monkeypatch.setattr(scorers, "_fault_of_reference", noted)
+    for _ in range(2):
+        assert sound_tasks([GOOD, WRONG], config, lambda kind, text: None) == (GOOD,)
+    assert sorted(asked) == ["good", "wrong"]
+    mended = task_of("wrong", GOOD.reference)
+    assert sound_tasks([GOOD, mended], config, lambda kind, text: None) == (GOOD, mended)
+    execution = config.execution.model_copy(update={"max_memory": 256})
+    sound_tasks([GOOD], config.model_copy(update={"execution": execution}), lambda kind, text: None)
+    # What was mended is of the good one's content by now.
+    assert asked[2:] == ["good"]
+
+
+def test_a_set_without_one_sound_task_is_refused(config: Config) -> None:
+    with pytest.raises(ValueError, match=r"dataset\.name: .*tasks\.jsonl.* 1 of 1 tasks .* no task is left"):
+        sound_tasks([WRONG], config, lambda kind, text: None)
+
+
+def test_built_in_sets_and_runs_without_execution_are_not_looked_at(config: Config) -> None:
+    for settings in ("dataset.name=ladder", "execution.enabled=false"):
+        assert sound_tasks([WRONG], load_config(overrides=[settings]), lambda kind, text: None) == (WRONG,)
