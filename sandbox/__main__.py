@@ -53,6 +53,8 @@ def main(argv: Sequence[str] | None = None, *, without: frozenset[str] = frozens
     except SandboxError as error:
         return _fail(error, NOT_PASSED if arguments.command == "selftest" else NOT_JUDGED)
     except (ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.filename is None and arguments.command == "score":
+            error.filename = arguments.target
         return _fail(error, USER_ERROR)
 
 

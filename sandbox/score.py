@@ -142,6 +142,8 @@ def score_file(
                 progress.count(cast("bool | None", result["passed"]))
     finally:
         threads.shutdown(cancel_futures=True)
+        if part.stat().st_size == 0:
+            part.unlink()
     progress.finish()
     missing = [key for key in keys if key not in done]
     if missing:
@@ -150,7 +152,7 @@ def score_file(
     with ordered.open("w", encoding="utf-8") as file:
         file.writelines(f"{done[key]}\n" for key in keys)
     os.replace(ordered, target)
-    part.unlink()
+    part.unlink(missing_ok=True)
     return _count([done[key] for key in keys])
 
 

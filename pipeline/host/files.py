@@ -106,7 +106,8 @@ def written_whole(path: Path) -> Iterator[Path]:
         yield temporary
         os.replace(temporary, path)
     except BaseException as error:
-        if isinstance(error, OSError) and str(error.filename) == str(temporary):
+        is_named = isinstance(error, OSError) and str(error.filename) in ("None", str(temporary))
+        if isinstance(error, OSError) and error.errno is not None and is_named:
             error.filename = str(path)  # The name that the user knows.
         if temporary.is_dir():
             shutil.rmtree(temporary, ignore_errors=True)

@@ -91,9 +91,11 @@ class RunFolder:
             except BaseException:
                 folder.close()
                 raise
-        except BaseException:
+        except BaseException as error:
             # A half-made folder would block the name for the next try.
             shutil.rmtree(path, ignore_errors=True)
+            if isinstance(error, OSError):
+                error.filename = error.filename or str(path)
             raise
         return folder
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ import pytest
 _LONGEST = 1500
 # The progress of reading a data set.
 _NO_MESSAGES = ("note: ", "Generating ")
+_TRAINING = ("train_accelerated", "resume")
 # Locks say who runs; they are no data.
 _LOCKS = frozenset({".lock", "merged.lock"})
 
@@ -28,6 +29,8 @@ class Case:
     arguments: tuple[str, ...]
     says: tuple[str, ...]
     files: Mapping[str, bytes] = field(default_factory=dict)
+    # A dry run does not ask it.
+    needs_hub: bool = False
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -51,9 +54,19 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 
 
 def refuse(case: Case, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run ``case`` in ``folder``, where other files may be, and hold what comes of it against the rules."""
+    """Run ``case`` in ``folder``, where other files may be, and hold what comes of it against the rules.
+
+    What training refuses its dry run refuses in the same words.
+    """
     write_files(folder, case.files)
     before = tree(folder)
+    _refuse_once(case, folder, capsys)
+    if case.command.__name__ in _TRAINING and not case.needs_hub:
+        _refuse_once(replace(case, arguments=(*case.arguments, "--dry-run")), folder, capsys)
+    assert tree(folder) == before
+
+
+def _refuse_once(case: Case, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = os.getcwd()
     os.chdir(folder)
     try:
@@ -70,4 +83,3 @@ def refuse(case: Case, folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "Traceback" not in said and len(said) < _LONGEST, said
     for part in case.says:
         assert part in said, f"{part!r} is not in: {said}"
-    assert tree(folder) == before

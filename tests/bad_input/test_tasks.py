@@ -184,5 +184,5 @@ def test_malformed_data_sets_are_refused(
     arguments = ["--dataset", "owner/set", "--set", "generation.engine=transformers"]
     for setting in settings:
         arguments += ["--set", setting]
-    case = Case(command=train_accelerated, arguments=tuple(arguments), says=says)
+    case = Case(command=train_accelerated, arguments=tuple(arguments), says=says, needs_hub=True)
     refuse(case, tmp_path, capsys)
