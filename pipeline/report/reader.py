@@ -78,7 +78,10 @@ class RunReader:
             )
 
     def _open(self) -> sqlite3.Connection:
-        database = sqlite3.connect(f"{self._file.as_uri()}?mode=ro", uri=True, timeout=_BUSY_TIMEOUT_S)
+        # A reader of a file with a log makes one where there is none; a run that is over leaves none.
+        is_over = not self._file.with_name(f"{self._file.name}-wal").exists()
+        how = "mode=ro&immutable=1" if is_over else "mode=ro"
+        database = sqlite3.connect(f"{self._file.as_uri()}?{how}", uri=True, timeout=_BUSY_TIMEOUT_S)
         database.row_factory = sqlite3.Row
         return database
 
@@ -175,7 +178,9 @@ class RunReader:
         elif step >= max_steps > 0:
             status = "finished"
         else:
-            status = "stopped" if step else "not started"
+            # Where nothing was drawn it did not come as far as training.
+            has_drawn = bool(self.query("SELECT 1 FROM draws LIMIT 1"))
+            status = "stopped" if step or has_drawn else "not started"
         return RunState(status=status, step=step, max_steps=max_steps, pid=pid)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from configs.explanation import explain_run, states
+from configs.explanation import beyond_mode, explain_run, states
 from configs.load import MODES, resolve
 from configs.techniques import BY_KEY, PROMISES, TECHNIQUES, Technique, value_at
 from configs.yaml_text import dump_value
@@ -96,3 +96,10 @@ def test_what_is_on_comes_first() -> None:
 def test_a_technique_needs_one_setting_at_least() -> None:
     assert all(technique.off and technique.on for technique in TECHNIQUES)
     assert isinstance(TECHNIQUES[0], Technique)
+
+
+def test_what_goes_beyond_the_mode_is_said_with_who_set_it() -> None:
+    assert beyond_mode(resolve(mode="conservative")) == []
+    said, *_ = beyond_mode(resolve(mode="conservative", overrides=["acceleration.max_staleness=2"]))
+    assert said.startswith("acceleration.max_staleness: 2 (--set acceleration.max_staleness=2) switches on ")
+    assert "which is corrected: mode conservative alone promises exact, rounds" in said

@@ -47,6 +47,8 @@ WRONG_VALUES: list[tuple[Any, ...]] = [
     ("execution.modules", "numpy", "a list of text"),
     ("execution.timeout", 0, "a number > 0"),
     ("execution.max_memory", "512MB", "a whole number"),
+    ("execution.max_memory", 1, "a whole number >= 16"),
+    ("grpo.epsilon_high", 0.1, "a number >= epsilon = 0.2"),
     ("rewards.preset", "strict", "tests_only, shaped"),
     ("rewards.per_source.mbpp", "all", "keys of: weights, tests, syntax_failure_reward"),
     ("rewards.per_source.mbpp.weights.lint", -1, "a number >= 0"),
@@ -243,6 +245,19 @@ def test_a_wrong_file_is_refused_in_one_clear_line(
 
 # (arguments, what the one line must hold)
 WRONG_ARGUMENTS = {
+    "set: a section before its field": (
+        "--set training=3 --set training.seed=4",
+        ["--set training", "training", "a mapping with keys of: learning_rate"],
+    ),
+    "set: epochs": (
+        "--set training.num_train_epochs=3",
+        [
+            "training.num_train_epochs",
+            "unknown key",
+            "did you mean training.max_steps, for there are no epochs?",
+        ],
+    ),
+    "file: a pipe": ("--config /dev/zero", ["/dev/zero", "not a regular file", "a readable YAML file"]),
     "set: wrong value": (
         "--set grpo.beta=abc",
         ["--set grpo.beta=abc", "grpo.beta", '"abc"', "a number >= 0"],
@@ -288,6 +303,22 @@ WRONG_ARGUMENTS = {
     ),
     "flag: no run at all": ("--resume --output_dir none", ["command line", "--resume", "no run in none"]),
 }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        ("--num_train_epochs 3", "training.max_steps, for there are no epochs"),
+        ("--learning-rate 1e-5", "--set training.learning_rate=VALUE"),
+        ("--max-step 3", "--max-steps"),
+    ],
+)
+def test_a_flag_that_is_none_is_refused_with_what_was_meant(
+    arguments: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        train_accelerated(shlex.split(arguments))
+    assert f"did you mean {meant}?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", WRONG_ARGUMENTS)

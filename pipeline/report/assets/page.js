@@ -14,6 +14,11 @@ function lastMean(name, width = 5) {
   return mean((run.series[name] || []).slice(-width));
 }
 
+function lastMax(name, width = 5) {
+  const values = (run.series[name] || []).slice(-width).filter((value) => value !== null);
+  return values.length ? Math.max(...values) : null;
+}
+
 function firstMean(name, width = 5) {
   return mean((run.series[name] || []).slice(0, width));
 }
@@ -39,7 +44,7 @@ function tiles() {
     tile("step", duration(lastMean("step/seconds", width)), `${num(lastMean("step/samples_per_s", width))} samples/s`),
     tile("generation", `${num(lastMean("generation/tokens_per_s", width))}`, "tokens/s while busy"),
     tile("training", `${num(lastMean("train/tokens_per_s", width))}`, "tokens/s while busy"),
-    tile("staleness", num(lastMean("train/staleness_mean", width)), `steps; oldest ${num(lastMean("train/staleness_max", width))}`),
+    tile("staleness", num(lastMean("train/staleness_mean", width)), `steps; oldest ${num(lastMax("train/staleness_max", width))}`),
     tile("cache", percent(lastMean("rewards/cache_hit_rate", width), 0), "of verdicts found or shared"));
   return list;
 }

@@ -76,9 +76,8 @@ class Pages:
 
     def list_runs(self, request: Request, body: dict[str, Any]) -> Response:
         """One line a run folder, newest first; one that cannot be read says why."""
-        folders = [path.parent for path in self._root.glob("*/config.yaml")]
-        folders.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-        return JSONResponse([_line(path) for path in folders])
+        lines = [_line(path.parent) for path in self._root.glob("*/config.yaml")]
+        return JSONResponse(sorted(lines, key=lambda line: line["started_s"], reverse=True))
 
     def list_jobs(self, request: Request, body: dict[str, Any]) -> Response:
         """What was started from here, newest first."""
@@ -235,7 +234,8 @@ def _line(path: Path) -> dict[str, Any]:
             "difference": evaluation.get("difference"),
         }
     except ValueError as error:
-        return {"name": path.name, "status": "unreadable", "error": str(error)}
+        began_s = (path / "config.yaml").stat().st_mtime
+        return {"name": path.name, "status": "unreadable", "error": str(error), "started_s": began_s}
 
 
 def _at(settings: dict[str, Any], section: str, name: str) -> Any:

@@ -87,6 +87,20 @@ def test_the_list_says_how_each_run_stands(client: TestClient, root: Path) -> No
     assert lines["broken"]["status"] == "unreadable" and "no run.db" in lines["broken"]["error"]
 
 
+def test_looking_at_runs_writes_nothing_and_the_latest_begun_comes_first(
+    client: TestClient, root: Path
+) -> None:
+    before = sorted(root.rglob("*"))
+    lines = client.get("/api/runs").json()
+    begun = [line["started_s"] for line in lines]
+    assert begun == sorted(begun, reverse=True)
+    # What writes into a folder, such as a report, does not move its run.
+    (root / lines[-1]["name"] / "report.html").write_text("x", encoding="utf-8")
+    assert [line["name"] for line in client.get("/api/runs").json()] == [line["name"] for line in lines]
+    assert client.get("/runs/done").status_code == 200
+    assert sorted(path for path in root.rglob("*") if path.name != "report.html") == before
+
+
 def test_a_run_is_served_with_its_samples_and_what_is_new(client: TestClient) -> None:
     page = client.get("/runs/done")
     assert page.status_code == 200 and "default-src 'none'" in page.headers["content-security-policy"]
