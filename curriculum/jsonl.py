@@ -4,11 +4,12 @@ The plain form, one JSON object a line (blank lines are skipped):
 
     task_id      required, unique in the file
     prompt       required: what the model is asked, in words or as a function head with a docstring
-    entry_point  required: the function's name
-    tests        [{"args": [...], "expected": ...}, ...]: entry_point(*args) == expected; or instead
+    entry_point  required: the function's name; left out where the answer is a whole program
+    tests        [{"args": [...], "expected": ...}, ...]: entry_point(*args) == expected; or of a program
+                 [{"stdin": "...", "expected_stdout": "..."}, ...]; or instead
     check        Python source that defines check(candidate) and raises when the candidate is wrong
     prelude      optional: imports and helpers that the answer and the check may use
-    reference    optional: source that defines entry_point and passes
+    reference    optional: source that defines entry_point (or is the program) and passes
     difficulty   optional: 1 (easiest, the default) to 5
     family       optional: variants of one idea share it
 
@@ -35,7 +36,7 @@ from curriculum.livecodebench import livecodebench_task
 from curriculum.mbpp import mbpp_task
 from curriculum.record import Record, shorten
 from curriculum.task import Task
-from sandbox.result import CallTest
+from sandbox.result import CallTest, StdioTest
 
 FIELDS = (
     "task_id",
@@ -107,11 +108,14 @@ def _plain_task(record: Record) -> Task:
     for field in record.fields:
         if field not in FIELDS:
             raise record.error(field, f"is no field; the fields are {', '.join(FIELDS)}")
-    entry_point = record.identifier("entry_point")
+    stdio_tests = _stdio_tests(record)
+    if stdio_tests and "entry_point" in record.fields:
+        raise record.error("entry_point", "must be left out: tests with stdin are for a whole program")
+    entry_point = "" if stdio_tests else record.identifier("entry_point")
     if ("tests" in record.fields) == ("check" in record.fields):
         raise record.error("tests", "give either tests or check, not both and not neither")
-    reference = record.optional_text("reference")
-    if reference:
+    reference = record.optional_source("reference")
+    if reference and entry_point:
         record.source_defining("reference", entry_point, reference)
     check_source = None
     if "check" in record.fields:
@@ -121,7 +125,8 @@ def _plain_task(record: Record) -> Task:
         task_id=record.text("task_id"),
         prompt=record.text("prompt"),
         entry_point=entry_point,
-        call_tests=_call_tests(record) if check_source is None else (),
+        call_tests=() if stdio_tests or check_source is not None else _call_tests(record),
+        stdio_tests=stdio_tests,
         check_source=check_source,
         prelude=record.optional_source("prelude"),
         reference=reference,
@@ -129,6 +134,20 @@ def _plain_task(record: Record) -> Task:
         family=record.optional_text("family") or record.text("task_id"),
         source="jsonl",
     )
+
+
+def _stdio_tests(record: Record) -> tuple[StdioTest, ...]:
+    """Empty where the first test is none of a whole program."""
+    tests = record.fields.get("tests")
+    if not isinstance(tests, list) or not any(isinstance(test, dict) and "stdin" in test for test in tests):
+        return ()
+    for index, test in enumerate(tests):
+        texts = test if isinstance(test, dict) else {}
+        if set(texts) != {"stdin", "expected_stdout"} or not all(
+            isinstance(text, str) for text in texts.values()
+        ):
+            raise record.error("tests", f"item {index} must have texts as stdin and expected_stdout only")
+    return tuple(StdioTest(stdin=test["stdin"], expected_stdout=test["expected_stdout"]) for test in tests)
 
 
 def _call_tests(record: Record) -> tuple[CallTest, ...]:

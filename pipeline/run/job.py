@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,8 @@ from pipeline.record.tracking import tracker_names
 from pipeline.run.resume import refuse_resume
 from pipeline.training.handle import refuse_unusable_loaders
 from rewards.custom import load_custom
+
+_SLOW_IMPORT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +109,13 @@ def _refuse_misfit(config: Config, device: str) -> None:
 
 
 def _refuse_custom(config: Config, _: str) -> None:
-    load_custom(config.rewards.custom)
+    said = f"importing {', '.join(config.rewards.custom)} (rewards.custom)"
+    notice = threading.Timer(_SLOW_IMPORT_S, print, [f"  ... {said}"], {"file": sys.stderr})
+    notice.start()
+    try:
+        load_custom(config.rewards.custom)
+    finally:
+        notice.cancel()
 
 
 def _refuse_trackers(config: Config, _: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from curriculum.jsonl import load_jsonl
-from sandbox.result import CallTest
+from sandbox.result import CallTest, StdioTest
 
 _GOOD: dict[str, object] = {
     "task_id": "double",
@@ -62,6 +62,16 @@ MALFORMED = {
     "args not a list": (_with(tests=[{"args": 1, "expected": 2}]), "'tests'", "args must be a list, was 1"),
     "check not Python": (json.dumps({**_CHECK_FORM, "check": "def check(:"}), "'check'", "Python source"),
     "check without check": (json.dumps({**_CHECK_FORM, "check": "x = 1"}), "'check'", "must define check()"),
+    "a program with a name": (
+        _with(tests=[{"stdin": "1", "expected_stdout": "2"}]),
+        "'entry_point'",
+        "must be left out",
+    ),
+    "a program without output": (
+        json.dumps({**json.loads(_without("entry_point")), "tests": [{"stdin": "1"}, 3]}),
+        "'tests'",
+        "item 0 must have texts as stdin and expected_stdout only",
+    ),
     "prelude not Python": (_with(prelude="import ("), "'prelude'", "Python source"),
     "a key twice": ('{"task_id": "a", "task_id": "b"}', "(whole line)", "key 'task_id' is given twice"),
     "reference of another": (_with(reference="def triple(x): ..."), "'reference'", "must define double()"),
@@ -91,6 +101,16 @@ def test_a_malformed_line_is_named_with_its_field_value_and_what_is_right(case: 
     assert message.startswith(f"{file}:3: field {field}: value ")
     assert right in message
     assert len(message) < len(str(file)) + 400
+
+
+def test_a_whole_program_is_tested_by_what_it_reads_and_prints(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    tests = [{"stdin": "2\n", "expected_stdout": "4"}]
+    fields = {"task_id": "double", "prompt": "Read a number, print its double.", "tests": tests}
+    file.write_text(json.dumps({**fields, "reference": "print(2 * int(input()))"}), encoding="utf-8")
+    (task,) = load_jsonl(file)
+    assert task.stdio_tests == (StdioTest(stdin="2\n", expected_stdout="4"),)
+    assert (task.entry_point, task.call_tests, task.check_source) == ("", (), None)
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
