@@ -92,6 +92,8 @@ def run_evaluation(options: EvaluationOptions) -> int:
     for side in sides if options.samples is None else ():
         refuse_damaged_model(side.name, "--model" if side is sides[0] else "--against")
     check_sandbox(execution, modules_flag="--module", unsafe_flag="--allow-unsafe")
+    # Both are looked up before the first is sampled.
+    folders = {side.name: _model_folder(options, side) for side in sides if options.samples is None}
     reports: dict[str, EvaluationReport] = {}
     with start_sandbox(execution, max(1, (os.cpu_count() or 2) // 2)) as sandbox:
         scorer = SandboxScorer(sandbox, execution)
@@ -100,7 +102,7 @@ def run_evaluation(options: EvaluationOptions) -> int:
                 report = asyncio.run(_score_samples(samples[side.stem], scorer))
                 completions = [sample.text for sample in report.samples]
             else:
-                report, completions = _sample_side(options, side, tasks, scorer)
+                report, completions = _sample_side(options, side, folders[side.name], tasks, scorer)
                 write_samples(Path(side.stem), _pairs(report, completions))
                 console.print(f"samples: {side.stem}", highlight=False, soft_wrap=True)
             _write_results(console, side, report, completions)
@@ -182,16 +184,20 @@ async def _score_samples(samples: Sequence[tuple[Task, str]], scorer: SandboxSco
     return make_report(await asyncio.gather(*(judge(task, completion) for task, completion in samples)))
 
 
+def _model_folder(options: EvaluationOptions, side: _Side) -> Path:
+    # Imported here, as below: scoring a file need not wait for torch.
+    from pipeline.models.find import resolve_model
+
+    return resolve_model(_config_of(options, side.name).model)
+
+
 def _sample_side(
-    options: EvaluationOptions, side: _Side, tasks: Sequence[Task], scorer: SandboxScorer
+    options: EvaluationOptions, side: _Side, model_path: Path, tasks: Sequence[Task], scorer: SandboxScorer
 ) -> tuple[EvaluationReport, list[str]]:
     """The report on one model, and the completions to publish; goes on where an earlier process ended."""
-    # Imported here: scoring a file need not wait for torch.
-    from pipeline.models.find import resolve_model
     from pipeline.models.loading import load_tokenizer
 
     config = _config_of(options, side.name)
-    model_path = resolve_model(config.model)
     path = Path(f"{side.stem}_journal.jsonl")
     hint = f"delete {path} to begin anew, or give another --output"
     identity = _settings(options) | {

@@ -1,12 +1,13 @@
 """A wrong input to a command: what has to come of it, whatever the command and the input.
 
 Exit status 2; a short message on standard error that names file, field and value; no traceback; nothing on
-the disk changed, not a byte.
+the disk changed, not a byte, and nothing left in the temporary folder.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -67,15 +68,16 @@ def refuse(case: Case, folder: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def _refuse_once(case: Case, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here = os.getcwd()
-    os.chdir(folder)
-    try:
-        status = case.command(case.arguments)
-    except SystemExit as stop:
-        assert isinstance(stop.code, int), f"no exit status but {stop.code!r}"
-        status = stop.code
-    finally:
-        os.chdir(here)
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as temporary:
+        patch.chdir(folder)
+        patch.setenv("TMPDIR", temporary)
+        patch.setattr(tempfile, "tempdir", None)
+        try:
+            status = case.command(case.arguments)
+        except SystemExit as stop:
+            assert isinstance(stop.code, int), f"no exit status but {stop.code!r}"
+            status = stop.code
+        assert os.listdir(temporary) == []
     said = capsys.readouterr().err
     assert status == 2, f"exit status {status}: {said}"
     lines = [line for line in said.splitlines() if line and not line.startswith(_NO_MESSAGES)]
