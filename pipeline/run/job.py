@@ -109,6 +109,8 @@ def _refuse_misfit(config: Config, device: str) -> None:
 
 
 def _refuse_custom(config: Config, _: str) -> None:
+    if not config.rewards.custom:
+        return
     said = f"importing {', '.join(config.rewards.custom)} (rewards.custom)"
     notice = threading.Timer(_SLOW_IMPORT_S, print, [f"  ... {said}"], {"file": sys.stderr})
     notice.start()

@@ -24,7 +24,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from configs.errors import ConfigError, Problem, show, wrong_value
+from configs.errors import ConfigError, show, wrong_value
 from configs.finished import load_finished
 from configs.schema import Config
 from curriculum.sampler import Sampler
@@ -42,6 +42,8 @@ from rewards.digest import task_digest
 _DIGEST_BYTES = 16
 # What a run is about: with others it would be another run.
 _KEPT = ("model.", "lora.", "dataset.")
+# Where it lies: a resumed run stays there.
+_PLACE = ("output.dir", "output.name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,9 +166,17 @@ def refuse_resume(run: Path, config: Config) -> list[str]:
         read_metrics(run / "metrics.jsonl")
     earlier_measurement(run / "evaluation_before.json")
     changes = _changes(run, config)
-    kept = [path for path in changes if path == "output.name" or path.startswith(_KEPT)]
-    if kept:
-        problems = [_kept_problem(run, path, *changes[path]) for path in kept]
+    problems = [
+        wrong_value(
+            path, now, f"{show(before)}, as in {run / 'config.yaml'}; for another, --model CHECKPOINT"
+        )
+        for path, (before, now) in changes.items()
+        if path.startswith(_KEPT)
+    ]
+    if config.output.name not in (None, run.resolve().name):
+        allowed = f"nothing: a resumed run stays in its folder {run}"
+        problems.append(wrong_value("output.name", config.output.name, allowed))
+    if problems:
         raise ConfigError(problems)
     _refuse_ended(run, checkpoint, config.training.max_steps)
     return [f"{path} {show(before)} -> {show(now)}" for path, (before, now) in changes.items()]
@@ -181,7 +191,7 @@ def _changes(run: Path, config: Config) -> dict[str, tuple[object, object]]:
         earlier = {}  # Of an older version of this program; --config has taken its place.
     now = _flat(config)
     for path, before in {**earlier, **_terms_before(run / "run.db")}.items():
-        if path in now and now[path] != before:
+        if path in now and now[path] != before and path not in _PLACE:
             found[path] = (before, now[path])
     return found
 
@@ -202,14 +212,6 @@ def _terms_before(path: Path) -> dict[str, object]:
     fields = ("grpo.num_generations", "acceleration.max_staleness")
     query = "SELECT num_generations, max_staleness FROM runs WHERE num_generations IS NOT NULL "
     return dict(zip(fields, _query(path, query + "ORDER BY run_id DESC LIMIT 1"), strict=False))
-
-
-def _kept_problem(run: Path, path: str, before: object, now: object) -> Problem:
-    if path == "output.name":
-        allowed = f"nothing: a resumed run stays in its folder {run}"
-    else:
-        allowed = f"{show(before)}, as in {run / 'config.yaml'}; for another, --model CHECKPOINT"
-    return wrong_value(path, now, allowed)
 
 
 def _refuse_ended(run: Path, checkpoint: Path | None, max_steps: int) -> None:

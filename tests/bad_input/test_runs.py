@@ -285,6 +285,11 @@ def test_settings_other_than_the_runs_are_named(good_run: Path, tmp_path: Path) 
     config = load_config(path, overrides=["grpo.num_generations=2", "training.max_steps=9"])
     changed = ["training.max_steps 4 -> 9", "grpo.num_generations 4 -> 2"]
     assert refuse_resume(tmp_path / "run", config) == changed
+    # A file of --config names no run, or this one.
+    for name in ("output.name=null", "output.name=run"):
+        assert refuse_resume(tmp_path / "run", load_config(path, overrides=[name])) == [
+            "grpo.num_generations 4 -> 8"
+        ]
     # By hand in the file: the ledger knows better.
     path.write_text(render(config), encoding="utf-8")
     assert refuse_resume(tmp_path / "run", load_config(path)) == ["grpo.num_generations 4 -> 2"]
