@@ -119,8 +119,8 @@ def test_a_list_of_trackers_that_makes_no_sense_is_refused(report_to: object) ->
 
 
 @pytest.mark.skipif(find_spec("trackio") is None, reason="trackio is not installed")
-def test_trackio_keeps_the_metrics_of_a_run_on_this_machine(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_trackio_keeps_the_metrics_of_a_run_on_this_machine_and_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from trackio.sqlite_storage import SQLiteStorage
 
@@ -133,6 +133,7 @@ def test_trackio_keeps_the_metrics_of_a_run_on_this_machine(
     tracked.close()
     logs = SQLiteStorage.get_logs("code-grpo", "one")
     assert [(line["step"], line["train/loss"]) for line in logs] == [(1, 0.25), (2, 0.5)] and said == []
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.skipif(find_spec("tensorboard") is None, reason="tensorboard is not installed")

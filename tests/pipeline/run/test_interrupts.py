@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of a start: the command ends, soon, and says so."""
+"""Ctrl-C at any moment of a start, and a reader that has seen enough: the command ends, soon, and says so."""
 
 from __future__ import annotations
 
@@ -59,3 +59,18 @@ def test_an_interrupt_that_a_library_catches_is_not_lost(capsys: pytest.CaptureF
     assert later == ["caught"] and "interrupted" in capsys.readouterr().err
     # What was there before is there again.
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_reader_that_leaves_ends_the_output_without_a_word() -> None:
+    script = "import sys; from pipeline.cli import train_accelerated; sys.exit(train_accelerated())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, "--dry-run", "--model", "none/none"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(DEADLINE_S) == 128 + signal.SIGPIPE
