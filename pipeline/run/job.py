@@ -69,7 +69,7 @@ def faults_of(config: Config, device: str, is_here: bool, *, resume: str | None)
     ``device`` is this machine's, or where not ``is_here`` another one's, of which nothing is known.
     """
     faults: list[str] = []
-    checks: list[_Refusal] = [_refuse_models, _refuse_tasks, *_OF_SETTINGS]
+    checks: list[_Refusal] = [_refuse_models, _refuse_tasks, _refuse_adapters, *_OF_SETTINGS]
     if is_here:
         checks += [*_OF_MACHINE, _refuse_sandbox]
     if resume is not None:
@@ -106,6 +106,15 @@ def _refuse_tasks(config: Config, _: str) -> None:
 def _refuse_misfit(config: Config, device: str) -> None:
     if (folder := local_folder(config.model)) is not None:
         refuse_misfit(config, folder, device)
+
+
+def _refuse_adapters(config: Config, _: str) -> None:
+    """What a run asks when it has found its model."""
+    if config.lora.enabled and (folder := local_folder(config.model)) is not None:
+        # Imported here: only adapters need to know the model's layers in this process.
+        from pipeline.training.adapters import refuse_unknown_layers
+
+        refuse_unknown_layers(config, folder)
 
 
 def _refuse_custom(config: Config, _: str) -> None:

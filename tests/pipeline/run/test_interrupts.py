@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,14 @@ ARGUMENTS = "--max-steps 40 --set evaluation.enabled=false --set generation.engi
 # Seconds after the start; all of them, every 20 ms up to 3 s, take four minutes and were tried by hand.
 MOMENTS = (0.3, 0.6, 0.9, 1.2, 1.6, 2.0, 2.5, 3.0)
 DEADLINE_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def handler() -> Iterator[None]:
+    """As in a terminal: what a shell starts in the background ignores the signal, and so do its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("moment_s", MOMENTS)
