@@ -1,4 +1,4 @@
-"""The one error of a wrong configuration, and how it reads.
+"""The one error of a wrong configuration, how it reads, and what else ends a command with a message.
 
 Says where a value was written, which field it is for, what it is and what would be right. Knows nothing
 of the schema.
@@ -32,6 +32,12 @@ class Problem:
     def __str__(self) -> str:
         parts = (self.where, self.field, self.fault)
         return f"{': '.join(part for part in parts if part)}; allowed: {self.allowed}"
+
+
+class CommandEnd(Exception):
+    """Ends a command with its message and ``status``, without a traceback."""
+
+    status = 1
 
 
 class ConfigError(ValueError):

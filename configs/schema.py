@@ -69,6 +69,16 @@ class DatasetConfig(Section):
         description="where prompts are longer than generation.max_prompt_length: refuse to start, or leave "
         "their tasks out and say so; those of evaluation must fit",
     )
+    min_mutants_killed: Annotated[float, Field(ge=0.0, le=1.0)] | None = Field(
+        default=None,
+        description="leave out tasks whose tests fail a smaller share of the mutants of their reference (see "
+        "docs/own_tasks.md)",
+    )
+    max_overlap: Annotated[float, Field(ge=0.0, le=1.0)] | None = Field(
+        default=None,
+        description="leave out tasks that have more in common with one of HumanEval or of MBPP's test part: "
+        "Jaccard similarity of 8-grams",
+    )
     columns: dict[str, str] = Field(
         default_factory=dict, description="for hub data sets: our field name -> their column name"
     )
@@ -145,6 +155,9 @@ class RuntimeConfig(Section):
     )
     progress: Literal["auto", "rich", "plain"] = Field(
         default="auto", description="live display or plain lines; auto: live on a terminal"
+    )
+    strict: bool = Field(
+        default=False, description="end the run at the first alarm that says that it cannot learn as it is"
     )
     keep_alive: bool = Field(
         default=False, description="leave the generators running when the run ends, for a run with attach"

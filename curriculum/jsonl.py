@@ -5,7 +5,8 @@ The plain form, one JSON object a line (blank lines are skipped):
     task_id      required, unique in the file
     prompt       required: what the model is asked, in words or as a function head with a docstring
     entry_point  required: the function's name; left out where the answer is a whole program
-    tests        [{"args": [...], "expected": ...}, ...]: entry_point(*args) == expected; or of a program
+    tests        [{"args": [...], "expected": ...}, ...]: entry_point(*args) == expected; or the same as
+                 Python, ["assert entry_point((1, 2)) == {3}", ...], literals on both sides; or of a program
                  [{"stdin": "...", "expected_stdout": "..."}, ...]; or instead
     check        Python source that defines check(candidate) and raises when the candidate is wrong
     prelude      optional: imports and helpers that the answer and the check may use
@@ -13,7 +14,7 @@ The plain form, one JSON object a line (blank lines are skipped):
     difficulty   optional: 1 (easiest, the default) to 5
     family       optional: variants of one idea share it
 
-JSON has lists but no tuples or sets: an answer that must be one needs ``check``. A line with ``test_list``
+JSON has lists but no tuples or sets: tests that need them are written as Python. A line with ``test_list``
 is read as MBPP's form, one with ``test`` as HumanEval's, with ``base_input`` as EvalPlus's, with
 ``question_content`` as LiveCodeBench's, with ``question`` as GSM8K's. A file may be packed (.jsonl.gz) and
 may lie on the hub (curriculum.hub_file). Executes nothing.
@@ -21,6 +22,7 @@ may lie on the hub (curriculum.hub_file). Executes nothing.
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
 import zlib
@@ -28,6 +30,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from configs.task_sets import HUB_FILE_PREFIX
+from curriculum.asserts import literal_call_tests
 from curriculum.evalplus import evalplus_task
 from curriculum.gsm8k import gsm8k_task
 from curriculum.hub_file import fetch_hub_file
@@ -67,8 +70,12 @@ def load_jsonl(path: str | Path) -> tuple[Task, ...]:
     Raises ValueError for a file that is missing or empty and for the first malformed line, as
     'FILE:LINE: field ...: value ...: what is right'.
     """
-    local = fetch_hub_file(path) if isinstance(path, str) and path.startswith(HUB_FILE_PREFIX) else path
-    return tasks_of_records(read_records(local), origin=str(path))
+    return tasks_of_records(read_records(local_file(path)), origin=str(path))
+
+
+def local_file(path: str | Path) -> str | Path:
+    """``path`` itself, or where a file of the hub lies after it was fetched."""
+    return fetch_hub_file(path) if isinstance(path, str) and path.startswith(HUB_FILE_PREFIX) else path
 
 
 def read_records(path: str | Path) -> list[Record]:
@@ -154,12 +161,29 @@ def _call_tests(record: Record) -> tuple[CallTest, ...]:
     tests = record.fields["tests"]
     if not isinstance(tests, list) or not tests:
         raise record.error("tests", 'must be a list of {"args": [...], "expected": ...}, and not empty')
+    if all(isinstance(test, str) for test in tests):
+        return _asserts(record, tests)
     for index, test in enumerate(tests):
         if not isinstance(test, dict) or set(test) != {"args", "expected"}:
             raise record.error("tests", f"item {index} must be an object with args and expected only")
         if not isinstance(test["args"], list):
             raise record.error("tests", f"item {index}: args must be a list, was {shorten(test['args'])}")
     return tuple(CallTest(args=tuple(test["args"]), expected=test["expected"]) for test in tests)
+
+
+def _asserts(record: Record, tests: list[str]) -> tuple[CallTest, ...]:
+    entry_point = record.identifier("entry_point")
+    found: list[CallTest] = []
+    for index, test in enumerate(tests):
+        try:
+            read = literal_call_tests(ast.parse(test).body, entry_point)
+        except (SyntaxError, ValueError, RecursionError):
+            read = None
+        if read is None:
+            right = f"'assert {entry_point}(ARGS) == VALUE' with literals; for more give check"
+            raise record.error("tests", f"item {index} must read {right}")
+        found.extend(read)
+    return tuple(found)
 
 
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -46,18 +46,18 @@ def load_tasks(dataset: DatasetConfig) -> tuple[Task, ...]:
     return tasks
 
 
-def load_named_tasks(name: str) -> tuple[Task, ...]:
+def load_named_tasks(name: str, split: str | None = None) -> tuple[Task, ...]:
     """The tasks of an evaluation: one of EVALUATION_TASKS, a file, or a data set's test split on the hub.
 
-    ladder and word-problems are their training splits (to see how far a model fits what it was trained on).
-    Raises ValueError for another name and for a malformed file.
+    Another ``split`` may be named. ladder and word-problems are their training splits (to see how far a model
+    fits what it was trained on). Raises ValueError for another name and for a malformed file.
     """
     if name not in EVALUATION_TASKS and not is_task_file(name) and "/" not in name:
         raise ValueError(
             f"evaluation tasks: value {name!r}: use {', '.join(EVALUATION_TASKS)}, a .jsonl file or "
             "OWNER/NAME"
         )
-    return _load(name, "train" if name in _BUILT_IN else "test", columns={})
+    return _load(name, split or ("train" if name in _BUILT_IN else "test"), columns={})
 
 
 def _load(name: str, split: str, columns: Mapping[str, str]) -> tuple[Task, ...]:

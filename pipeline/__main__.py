@@ -11,12 +11,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from pipeline.command_line import USER_ERROR
+from configs.command_line import USER_ERROR
 
 _VERBS = {
     "doctor": "is this machine fit for a run; with RUN_DIR: what limited that run",
     "report": "one HTML file of a run, and its timeline as a trace",
     "audit": "does the account of a run's rollouts add up",
+    "replay": "do a run's training again from its tokens: is it the same, bit for bit",
     "hand-over": "a trained model as a folder with a card, or on the hub",
     "merge": "an adapter folder merged into its base model",
     "metrics": "every metric with unit and meaning, as docs/metrics.md",
@@ -46,6 +47,8 @@ def _command(verb: str) -> Callable[[Sequence[str]], int]:
         from pipeline.report.page import main
     elif verb == "audit":
         from pipeline.record.audit import main
+    elif verb == "replay":
+        from pipeline.run.replay import main
     elif verb == "hand-over":
         from pipeline.handover.command import main
     elif verb == "merge":

@@ -1,7 +1,7 @@
 """The console scripts: train_accelerated, train_code_grpo and evaluate_humaneval.
 
 Reads flags (the table is in pipeline.flags), checks the whole configuration, and only then imports what is
-heavy. How they end: pipeline.command_line. Decides nothing about training itself.
+heavy. How they end: configs.command_line. Decides nothing about training itself.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from configs.command_line import make_parser, run_command
 from configs.errors import ConfigError, wrong_value
-from pipeline.command_line import make_parser, run_command
 from pipeline.flags import (
     ACCELERATION,
     FLAGS,

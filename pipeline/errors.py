@@ -7,9 +7,15 @@ the rollout buffer and the producer.
 
 from __future__ import annotations
 
+from configs.errors import CommandEnd
 
-class StageError(RuntimeError):
+
+class StageError(CommandEnd, RuntimeError):
     """A stage of a run failed for good, or did not answer in time."""
+
+
+class CannotLearnError(StageError):
+    """An alarm of pipeline.record.alarms has ended the run, which ``runtime.strict`` asks for."""
 
 
 class TrainerError(StageError):
@@ -24,7 +30,7 @@ class TrainerDiedError(TrainerLostError):
     """A rank's process died under a call."""
 
 
-class RunStoppedError(Exception):
+class RunStoppedError(CommandEnd):
     """The run was asked to end by a signal, and has; the message says what is saved."""
 
     def __init__(self, message: str, signal_number: int) -> None:

@@ -135,6 +135,7 @@ ACCELERATION: Final = (
 
 # What train_accelerated alone has: about the start of a run, what one would be, and its live page.
 _ACCELERATED = (
+    Flag("--strict", "runtime.strict", "end the run when an alarm says that it cannot learn"),
     Flag("--keep-alive", "runtime.keep_alive", _KEEP_ALIVE),
     Flag(
         "--attach",

@@ -6,7 +6,7 @@ Shapes are given for one sequence: P prompt tokens, C completion tokens, T = P +
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from curriculum.task import Task
@@ -89,7 +89,8 @@ class Completion:
     "abort": ended early, because no continuation of it compiles. The policy versions are those of the oldest
     and newest weights that wrote a token of it. ``version_runs`` says which wrote which, in order; it is
     empty where one version wrote all, and where more is not known than the two. ``num_cached_tokens`` of the
-    prompt the generator had read before, for another completion.
+    prompt the generator had read before, for another completion. ``receipt`` is the code of what the
+    generator held of the newest weights (pipeline.weights.receipts); empty for those it was started with.
     """
 
     index: int
@@ -101,6 +102,7 @@ class Completion:
     max_policy_version: int
     version_runs: tuple[VersionRun, ...] = ()
     num_cached_tokens: int = 0
+    receipt: str = ""
 
     def __post_init__(self) -> None:
         versions = [run.policy_version for run in self.version_runs]
@@ -186,7 +188,9 @@ class WeightUpdate:
     folder in PEFT's layout whose base is the model that the generator was started with; "base", that model's
     folder; or "offer", the address of the trainer's pipeline.weights.exchange, which sends them.
     ``mode`` and ``recompute_kv_cache`` say what becomes of completions in flight: see
-    ``generation.weight_update_mode``.
+    ``generation.weight_update_mode``. ``receipt`` has the digest of each tensor that was published
+    (pipeline.weights.receipts); empty for a model's folder. ``changed_share`` of its numbers are others than
+    in the update before.
     """
 
     policy_version: int
@@ -195,11 +199,16 @@ class WeightUpdate:
     kind: Literal["full", "adapter", "base", "offer"] = "full"
     mode: Literal["keep", "drain", "abort"] = "keep"
     recompute_kv_cache: bool = True
+    receipt: Mapping[str, int] = field(default_factory=dict)
+    changed_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsLoaded:
     """A generator's answer to a WeightUpdate: the version it writes with, and how long it stood still for it.
+
+    ``receipt`` has the digests of what it holds, tensor by tensor; of an adapter, those of its factors.
+    ``unread`` are the parts of its model that it cannot read for that.
 
     ``pause_s`` counts from the word to stop to the leave to go on; what it then takes to compute a dropped KV
     cache anew comes on top. Where running requests end first, they do so in it.
@@ -207,3 +216,5 @@ class WeightsLoaded:
 
     policy_version: int
     pause_s: float
+    receipt: Mapping[str, int] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from pathlib import Path
 from curriculum.task import Task
 
 _DIGEST_BYTES = 16
-_PACKAGES = ("sandbox", "rewards")
+_JUDGES = ("sandbox/**/*.py", "curriculum/judging.py", "rewards/**/*.py")
 
 
 def task_digest(task: Task) -> bytes:
@@ -49,11 +49,11 @@ def canonical(value: object) -> str:
 
 
 def judge_digest() -> str:
-    """A digest of the source of the packages that judge, so that a change of them empties every cache."""
+    """A digest of the source of what judges, so that a change of it empties every cache."""
     root = Path(__file__).parents[1]
     digest = blake2b(digest_size=_DIGEST_BYTES)
-    for package in _PACKAGES:
-        for path in sorted((root / package).rglob("*.py")):
+    for pattern in _JUDGES:
+        for path in sorted(root.glob(pattern)):
             _update(digest, path.relative_to(root).as_posix())
             digest.update(path.read_bytes())
     return digest.hexdigest()

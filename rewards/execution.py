@@ -1,95 +1,13 @@
-"""The tests and execution rewards: what a run in the sandbox is worth.
-
-Starts the sandbox as the configuration says, builds the request and reads the verdict; running is the
-sandbox's business.
-"""
+"""The tests and execution rewards: what a run in the sandbox is worth."""
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Literal
 
-from configs.schema import ExecutionConfig
-from curriculum.task import Task
-from sandbox.pool import SandboxPool
-from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome
+from curriculum.judging import has_passed
+from sandbox.result import ExecutionResult, Outcome
 
-_WALL_FACTOR = 5.0
-_MIN_WALL_S = 10.0
-_CAP_FACTOR = 2.0
-_MAX_INFRA_RETRIES = 2
-# What an attempt takes besides the program's own time: starting a sandbox anew, ending a stuck one.
-_OVERHEAD_S = 15.0
 _RAN_TO_ITS_END = frozenset({Outcome.PASS, Outcome.WRONG})
-
-
-class Executor(Protocol):
-    """What scoring needs of the sandbox; ``sandbox.pool.SandboxPool`` is the real one."""
-
-    @property
-    def level(self) -> str:
-        """The isolation in force."""
-        ...
-
-    def run(self, request: ExecutionRequest) -> ExecutionResult:
-        """Run one program against its tests."""
-        ...
-
-
-def execution_limits(config: ExecutionConfig) -> Limits:
-    """The limits of one run.
-
-    ``timeout`` bounds CPU time; the wall clock is a backstop well above it, and its cap above that, so
-    that an honest program does not fail because the machine is busy.
-    """
-    wall_s = max(_MIN_WALL_S, _WALL_FACTOR * config.timeout)
-    return Limits(
-        cpu_s=config.timeout,
-        wall_s=wall_s,
-        wall_cap_s=max(Limits().wall_cap_s, _CAP_FACTOR * wall_s),
-        memory_bytes=config.max_memory * 1024**2,
-    )
-
-
-def longest_run_s(config: ExecutionConfig) -> float:
-    """The most wall time that judging one program may take, with every retry after faults of the sandbox."""
-    return (_MAX_INFRA_RETRIES + 1) * (execution_limits(config).wall_cap_s + _OVERHEAD_S)
-
-
-def start_sandbox(
-    config: ExecutionConfig, num_workers: int = 1, *, without: frozenset[str] = frozenset()
-) -> SandboxPool:
-    """A sandbox as ``config`` says, to be closed by the caller; ``without`` as in SandboxPool, for tests.
-
-    Raises sandbox.worker.SandboxError where it cannot start, also on a host that gives it less than
-    level L2, unless ``allow_unsafe`` is set.
-    """
-    return SandboxPool(
-        num_workers,
-        max_infra_retries=_MAX_INFRA_RETRIES,
-        modules=tuple(config.modules),
-        allow_unsafe=config.allow_unsafe,
-        without=without,
-    )
-
-
-def execution_request(task: Task, code: str, config: ExecutionConfig) -> ExecutionRequest:
-    """The run that judges ``code`` as an answer to ``task``."""
-    is_program = bool(task.stdio_tests)
-    return ExecutionRequest(
-        # A whole program runs alone: its prelude can only be a part of it.
-        solution=task.prelude + code if is_program else code,
-        entry_point=task.entry_point,
-        call_tests=task.call_tests,
-        check_source=task.check_source,
-        stdio_tests=task.stdio_tests,
-        prelude="" if is_program else task.prelude,
-        limits=execution_limits(config),
-    )
-
-
-def has_passed(result: ExecutionResult) -> bool:
-    """Whether every test passed, and there was at least one."""
-    return result.outcome is Outcome.PASS and result.num_passed == result.num_tests > 0
 
 
 def score_tests(result: ExecutionResult, mode: Literal["fraction", "all"]) -> float:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import statistics
 
 from configs.schema import ExecutionConfig
+from curriculum.judging import Executor, execution_request, has_passed
 from curriculum.task import Task
-from rewards.execution import Executor, execution_request, has_passed
 from sandbox.result import ExecutionResult, Outcome
 
 RESOLUTION_S = 0.02

@@ -17,11 +17,12 @@ from importlib.metadata import packages_distributions, version
 from types import TracebackType
 
 from configs.schema import ExecutionConfig, RewardsConfig
+from curriculum.judging import Executor, execution_request, has_passed
 from curriculum.task import Task
 from rewards.cache import KeyMaker, RewardCache
 from rewards.custom import CustomRewardError, load_custom
 from rewards.digest import judge_digest
-from rewards.execution import Executor, execution_request, has_passed, score_execution, score_tests
+from rewards.execution import score_execution, score_tests
 from rewards.extract import extract_code
 from rewards.fast import FastVerdict, fast_configuration, score_fast
 from rewards.lint import Linter, LintError

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from configs.schema import ExecutionConfig, RewardsConfig
+from curriculum.judging import start_sandbox
 from curriculum.task import Task
-from rewards.execution import start_sandbox
 from rewards.result import RewardResult
 from rewards.scorer import Scorer
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from configs.schema import ExecutionConfig, RewardsConfig
+from curriculum.judging import longest_run_s
 from curriculum.task import Task
 from rewards.breaker import RewardsBrokenError
-from rewards.execution import longest_run_s
 from rewards.result import RewardResult, infra_error
 from rewards.worker import (
     CallCancelledError,

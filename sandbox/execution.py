@@ -8,6 +8,7 @@ SandboxError and is never a verdict. Does not retry and owns no process.
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from typing import Final, cast
 
 from sandbox.answer import Answer, ForgedError, parse_answer
@@ -92,6 +93,7 @@ class CallRun(Run):
         ahead = sum(map(len, frames)) <= _MAX_BYTES_AHEAD
         num_passed = 0
         failure: Failure | None = None
+        values: list[tuple[object] | None] = []
         try:
             failure = self.load(b"".join(frames) if ahead else b"")
             for index, test in enumerate(self.request.call_tests if failure is None else ()):
@@ -99,6 +101,8 @@ class CallRun(Run):
                 if not ahead:
                     send_all(self.candidate, frames[index], deadline=self.deadline)
                 answer = parse_answer(self.receive(), with_args=test.expected_args is not None)
+                if self.request.keep_values:
+                    values.append((answer.value,) if answer.kind == "ok" else None)
                 wrong = self._compare(test, answer)
                 failure = failure or wrong
                 num_passed += wrong is None
@@ -111,7 +115,7 @@ class CallRun(Run):
         else:
             reports = self.worker.stop_run(0.0)
         failure = self.death(reports[0]) or self.surplus() or failure
-        return self.result(failure, reports, num_passed)
+        return replace(self.result(failure, reports, num_passed), values=tuple(values))
 
     def _compare(self, test: CallTest, answer: Answer) -> Failure | None:
         """None for what was expected. Both sides are plain data, so ``==`` runs no foreign code."""

@@ -15,8 +15,9 @@ _LIVE_INTERVAL_S: Final = 0.2
 class Progress:
     """How far it is: one line that is written over on a terminal, else a plain line now and then."""
 
-    def __init__(self, num_lines: int, num_done: int, screen: TextIO) -> None:
-        """``num_done`` of ``num_lines`` were judged by an earlier process."""
+    def __init__(self, num_lines: int, num_done: int, screen: TextIO, verb: str = "scored") -> None:
+        """``num_done`` of ``num_lines`` were judged by an earlier process; ``verb`` says what is done."""
+        self._verb = verb
         self._num_lines = num_lines
         self._num_earlier = self._num_done = num_done
         self._num_passed = self._num_unjudged = 0
@@ -52,4 +53,4 @@ class Progress:
             parts.append(f"{self._num_unjudged} not judged")
         if left and rate:
             parts.append(f"{left / rate:.0f} s left")
-        return "scored " + ", ".join(parts)
+        return f"{self._verb} {', '.join(parts)}"

@@ -81,6 +81,8 @@ class ExecutionRequest:
     ``copy_back`` lets a test program see what the candidate did to its arguments. Such a program must
     compute what it expects from its own copy: ``f(xs) == sorted(xs)`` would pass for a candidate that
     empties ``xs``.
+
+    ``keep_values`` asks for what the calls returned, to write tests from a program that is known to be right.
     """
 
     solution: str
@@ -90,6 +92,7 @@ class ExecutionRequest:
     stdio_tests: tuple[StdioTest, ...] = ()
     prelude: str = ""
     copy_back: bool = False
+    keep_values: bool = False
     limits: Limits = Limits()
 
 
@@ -100,7 +103,9 @@ class ExecutionResult:
     ``num_passed`` of ``num_tests`` tests passed; a test program counts its unittest methods or
     ``test_*`` functions, a ``check`` or bare asserts count as one. ``detail`` is short: the first
     failing test's index, the exception's type. ``clean`` is False when the program wrote to stderr.
-    ``level`` names the isolation that was in force: L3 to L0.
+    ``level`` names the isolation that was in force: L3 to L0. ``values`` are what the calls returned, each in
+    a tuple of its own, None for one that raised; kept where the request asks for it, up to the first call
+    that ended the run.
     """
 
     outcome: Outcome
@@ -111,3 +116,4 @@ class ExecutionResult:
     cpu_s: float
     wall_s: float
     level: str
+    values: tuple[tuple[object] | None, ...] = ()

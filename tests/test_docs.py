@@ -28,6 +28,7 @@ import pytest
 from configs.load import load_config, render
 from configs.schema import Config
 from configs.techniques import value_at
+from curriculum.__main__ import main as curriculum_main
 from pipeline.__main__ import main as pipeline_main
 from pipeline.cli import evaluate_humaneval, train_accelerated, train_code_grpo
 from pipeline.record.checkpoints import save_checkpoint
@@ -48,7 +49,11 @@ _COMMAND = re.compile(r"(make|train_\w+|evaluate_humaneval|python -m) ")
 # Run by another test, which is quick because it leaves out what takes long: command -> file and function.
 RUN_ELSEWHERE = {
     "python -m pipeline doctor": "tests/pipeline/doctor/test_doctor.py::"
-    "test_the_facts_of_this_machine_are_gathered"
+    "test_the_facts_of_this_machine_are_gathered",
+    "python -m rewards.openenv ladder --port 8000": "tests/rewards/test_peers.py::"
+    "test_openenv_serves_our_tasks",
+    "python -m pipeline replay runs/NAME": "tests/pipeline/run/test_replay.py::"
+    "test_a_run_that_was_resumed_is_the_same_bit_for_bit",
 }
 # Flags of train_accelerated with which it trains nothing.
 PRINTS_ONLY = frozenset({"--plan", "--explain", "--dry-run", "--show-config"})
@@ -61,6 +66,7 @@ COMMANDS: Mapping[str, Command] = {
     "train_accelerated": train_accelerated,
     "train_code_grpo": train_code_grpo,
     "evaluate_humaneval": evaluate_humaneval,
+    "python -m curriculum": curriculum_main,
     "python -m pipeline": pipeline_main,
 }
 

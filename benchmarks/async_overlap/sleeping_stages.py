@@ -214,6 +214,11 @@ class SleepingTrainer:
         self._busy_s = 0.0
         self._num_tokens = 0
 
+    @property
+    def layout(self) -> dict[str, int]:
+        """Nothing of which the work depends on."""
+        return {}
+
     async def warm_up(self) -> None:
         """Wait until the actor is there."""
         await self._ranks.work.remote(0.0)

@@ -23,7 +23,7 @@ from benchmarks.rewards.figures import (
     type_checks,
 )
 from configs.schema import ExecutionConfig
-from rewards.execution import start_sandbox
+from curriculum.judging import start_sandbox
 
 _BATCH = 64
 # Sooner than a model writes 64 completions on most hardware: the less, the harder for the pool.

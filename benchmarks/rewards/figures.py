@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 
 from benchmarks.rewards.completions import RealCompletion
 from configs.schema import ExecutionConfig, RewardCacheConfig, RewardsConfig
+from curriculum.judging import execution_request, start_sandbox
 from pipeline.evaluation.scorers import local_reward_worker
 from rewards.cache import KeyMaker, RewardCache
-from rewards.execution import execution_request, start_sandbox
 from rewards.extract import extract_code
 from rewards.fast import score_fast
 from rewards.lint import Linter, count_issues_many

@@ -30,6 +30,7 @@ from trl import GRPOTrainer
 
 from configs.load import render
 from configs.schema import Config
+from curriculum.judging import start_sandbox
 from curriculum.sources import load_tasks
 from curriculum.task import Task
 from pipeline.baseline.account import BaselineAccount, StepCheckpoints
@@ -52,7 +53,6 @@ from pipeline.record.progress import Progress, make_progress
 from pipeline.record.run_folder import RunFolder
 from pipeline.record.tracking import start_tracking, tracker_names
 from rewards.custom import load_custom
-from rewards.execution import start_sandbox
 from rewards.scorer import Scorer
 
 

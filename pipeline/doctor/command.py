@@ -20,8 +20,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from configs.command_line import make_parser, run_command
 from configs.schema import OutputConfig
-from pipeline.command_line import make_parser, run_command
 from pipeline.doctor.checks import Finding, examine, worst
 from pipeline.doctor.machine import Machine, gather
 from pipeline.planning.measured_run import as_text, find_bottleneck

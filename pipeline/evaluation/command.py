@@ -25,6 +25,7 @@ from rich.console import Console
 
 from configs.evaluation_options import EvaluationOptions
 from configs.schema import Config, ExecutionConfig
+from curriculum.judging import start_sandbox
 from curriculum.sources import load_named_tasks
 from curriculum.task import Task
 from pipeline.evaluation.evaluate import (
@@ -62,7 +63,6 @@ from pipeline.host.shares import choose_device
 from pipeline.messages import SamplingSettings
 from pipeline.models.check import refuse_damaged_model, refuse_misfit
 from rewards.digest import task_digest
-from rewards.execution import start_sandbox
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

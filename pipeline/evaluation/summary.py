@@ -26,7 +26,7 @@ from configs.schema import Config
 from pipeline.evaluation.evaluate import EvaluationReport, difference
 from pipeline.evaluation.passk import Estimate
 from pipeline.host.versions import processor_name, source_commit
-from pipeline.record.ledger import GUARD, PLACEMENT_GUARD
+from pipeline.record.ledger import ALARM, GUARD, PLACEMENT_GUARD
 from pipeline.record.metrics import read_metrics
 from pipeline.record.run_folder import RunFolder
 
@@ -118,7 +118,7 @@ def print_summary(path: Path) -> None:
         f"{summary['seconds']['total'] / 60:.1f} min in all"
     )
     for guard in summary.get("guards", ()):
-        console.print(f"guard: {guard}", soft_wrap=True)
+        console.print(guard if guard.startswith("alarm: ") else f"guard: {guard}", soft_wrap=True)
     console.print(f"run folder: {path}")
 
 
@@ -139,8 +139,8 @@ def _cells(estimate: Mapping[str, float], *, signed: bool = False) -> tuple[str,
 def guards_of(database: Path, metrics: Path, config: Config) -> tuple[str, ...]:
     """What the run with these files decided, in the order in which it did; drafting last."""
     with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as ledger:
-        query = "SELECT text FROM events WHERE kind IN (?, ?) ORDER BY event_id"
-        rows = ledger.execute(query, (GUARD, PLACEMENT_GUARD)).fetchall()
+        query = "SELECT text FROM events WHERE kind IN (?, ?, ?) ORDER BY event_id"
+        rows = ledger.execute(query, (GUARD, PLACEMENT_GUARD, ALARM)).fetchall()
     drafting = _drafting(read_metrics(metrics)) if config.acceleration.speculative.enabled else None
     return (*(str(text) for (text,) in rows), *([drafting] if drafting else []))
 

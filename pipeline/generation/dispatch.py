@@ -11,6 +11,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 
 from pipeline.generation.generator import Generator, GeneratorError, require_version
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
@@ -93,7 +94,8 @@ class Dispatcher:
                 f"versions must agree: {'; '.join(faults)}"
             )
         pause_s = max(task.result().pause_s for task in tasks)
-        return WeightsLoaded(policy_version=update.policy_version, pause_s=pause_s)
+        # Held against the update one by one, they are the same.
+        return replace(tasks[0].result(), pause_s=pause_s)
 
     async def stats(self) -> dict[str, float]:
         """The sums over all of them."""

@@ -12,6 +12,9 @@ from typing import Protocol
 
 from pipeline.errors import StageError
 from pipeline.messages import Completion, GenerationRequest, VersionRun, WeightsLoaded, WeightUpdate
+from pipeline.weights.receipts import differing
+
+_MAX_FAULTS = 3
 
 
 class GeneratorError(StageError):
@@ -50,11 +53,19 @@ class Generator(Protocol):
 
 
 def require_version(loaded: WeightsLoaded, update: WeightUpdate, who: str) -> WeightsLoaded:
-    """``loaded``, if it is the answer to ``update``; else raises GeneratorError, naming ``who``."""
+    """``loaded``, if it is the answer to ``update``; else raises GeneratorError, naming ``who``.
+
+    It is when the version is the same, and what is held is tensor by tensor what was published.
+    """
     if loaded.policy_version != update.policy_version:
         raise GeneratorError(
             f"{who} holds weights {loaded.policy_version} after the update to {update.policy_version}: the "
             "versions of trainer and generators must agree"
+        )
+    if faults := differing(update.receipt, loaded.receipt, loaded.unread):
+        raise GeneratorError(
+            f"{who} does not hold weights {update.policy_version} as the trainer published them, in "
+            f"{len(faults)} of {len(update.receipt)} tensors: {'; '.join(faults[:_MAX_FAULTS])}"
         )
     return loaded
 

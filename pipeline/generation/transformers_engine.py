@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
@@ -25,7 +25,8 @@ from pipeline.generation.generator import GeneratorError
 from pipeline.generation.transformers_batch import Batch, Writer
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.models.loading import load_model, load_tokenizer
-from pipeline.models.merging import base_weights, read_adapter
+from pipeline.models.merging import Adapter, base_weights, read_adapter
+from pipeline.weights.receipts import code_of, receipt_of
 
 T = TypeVar("T")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -61,6 +62,7 @@ class TransformersEngine:
         self._timeout_s = config.runtime.generation_timeout_s
         self._update_timeout_s = config.runtime.weight_update_timeout_s
         self._policy_version = 0
+        self._codes: dict[int, str] = {}  # of the receipts, by policy version
         self._pending: _PendingUpdate | None = None
         self._updates = asyncio.Lock()
         self._stop = threading.Event()
@@ -100,7 +102,7 @@ class TransformersEngine:
         finally:
             self._lock.release()
         for completion in completions:
-            yield completion
+            yield replace(completion, receipt=self._codes.get(completion.max_policy_version, ""))
 
     async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         """Load new weights, or merge an adapter; all of it or nothing. A tied head may be in the file or not.
@@ -233,17 +235,25 @@ class TransformersEngine:
             return ""
         started_s, update = time.perf_counter(), pending.update
         try:
-            if update.kind == "adapter":
-                load_adapter(self._model, self._model_path, update.path)
-            else:
-                load_weights(self._model, update.path)
+            receipt = self._load(update)
         except Exception as error:
             pending.result.set_exception(error)
             return ""
-        self._policy_version = update.policy_version
+        version = self._policy_version = update.policy_version
+        self._codes[version] = code_of(update.receipt, receipt)
         pause_s = time.perf_counter() - started_s
-        pending.result.set_result(WeightsLoaded(policy_version=update.policy_version, pause_s=pause_s))
+        pending.result.set_result(WeightsLoaded(policy_version=version, pause_s=pause_s, receipt=receipt))
         return update.mode
+
+    def _load(self, update: WeightUpdate) -> dict[str, int]:
+        """Load it; returns the digests of what is held then, of an adapter those of its factors."""
+        version = update.policy_version
+        if update.kind == "adapter":
+            adapter = read_adapter(update.path)
+            load_adapter(self._model, self._model_path, adapter)
+            return receipt_of(adapter.named_factors(), version, scale=adapter.scale)
+        load_weights(self._model, update.path)
+        return receipt_of(self._model.named_parameters(), version)
 
 
 def _end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
@@ -285,10 +295,9 @@ def load_base(model: PreTrainedModel, model_path: str) -> None:
 
 
 @torch.no_grad()
-def load_adapter(model: PreTrainedModel, model_path: str, path: str) -> None:
-    """Set the adapted weights to those of the base in ``model_path`` with the adapter in ``path`` added."""
+def load_adapter(model: PreTrainedModel, model_path: str, adapter: Adapter) -> None:
+    """Set the adapted weights to those of the base in ``model_path`` with the ``adapter`` added."""
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    adapter = read_adapter(path)
     merged = {
         name: adapter.merged(name, weight)
         for name, weight in base_weights(model_path)
@@ -296,6 +305,6 @@ def load_adapter(model: PreTrainedModel, model_path: str, path: str) -> None:
     }
     missing = sorted(set(adapter.factors) - (set(merged) & set(parameters)))
     if missing:
-        raise ValueError(f"{path}: not an adapter of this model; it has no {missing[:3]}")
+        raise ValueError(f"not an adapter of this model; it has no {missing[:3]}")
     for name, weight in merged.items():
         parameters[name].copy_(weight)

@@ -30,9 +30,9 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
 from safetensors import SafetensorError
 
+from configs.command_line import make_parser, run_command
 from configs.errors import ConfigError, Problem
 from configs.schema import Config
-from pipeline.command_line import make_parser, run_command
 from pipeline.errors import StageError
 from pipeline.handover.card import TrainedModel, trained_model, write_card
 from pipeline.host.files import read_object, written_whole

@@ -19,6 +19,8 @@ from pipeline.models.packaged import BUILT_IN
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+# PEFT's names: before that of a layer in its model, and behind it.
+PEFT_PREFIX, A_END, B_END = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 _INDEX = "model.safetensors.index.json"
 _WRITES = re.compile("CausalLM|LMHead|ForConditionalGeneration")
 _CONTEXTS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")

@@ -19,18 +19,23 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from pipeline.command_line import make_parser, run_command
+from configs.command_line import make_parser, run_command
 from pipeline.host.files import read_object, written_whole
-from pipeline.models.check import ADAPTER_CONFIG, ADAPTER_WEIGHTS, check_adapter, weight_files
-
-# Before the name that a layer has in its model.
-PEFT_PREFIX = "base_model.model."
+from pipeline.models.check import (
+    A_END,
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    B_END,
+    PEFT_PREFIX,
+    check_adapter,
+    weight_files,
+)
 
 # Kinds of adapter that PEFT can make and that are more than W + (alpha / r) B A.
 _VARIANTS = ("use_dora", "modules_to_save", "rank_pattern", "alpha_pattern", "trainable_token_indices")
@@ -47,6 +52,13 @@ class Adapter:
     revision: str | None
     scale: float
     factors: Mapping[str, tuple[Tensor, Tensor]]
+
+    def named_factors(self) -> Iterator[tuple[str, Tensor]]:
+        """A and B of every layer, under PEFT's names."""
+        for name, (low, high) in self.factors.items():
+            layer = f"{PEFT_PREFIX}{name.removesuffix('.weight')}"
+            yield f"{layer}{A_END}", low
+            yield f"{layer}{B_END}", high
 
     def merged(self, name: str, weight: Tensor) -> Tensor:
         """The weight ``name`` with the adapter added, in fp32; one without an adapter as it is.
@@ -81,13 +93,23 @@ def read_adapter(folder: Path | str) -> Adapter:
             f"adapter {folder}: only plain LoRA can be merged, not "
             f"{', '.join([str(config.get('peft_type')), *found])}; merge it with PEFT (merge_and_unload)"
         )
-    rank = config["r"]
     return Adapter(
         base=config["base_model_name_or_path"],
         revision=config.get("revision"),
-        scale=config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank),
+        scale=adapter_scale(config),
         factors=_paired(tensors, folder),
     )
+
+
+def adapter_scale(config: Mapping[str, Any]) -> float:
+    """What B A is multiplied with, of what adapter_config.json holds."""
+    rank: int = config["r"]
+    return float(config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank))
+
+
+def adapter_rank(folder: Path | str) -> int:
+    """The rank of the adapter in ``folder``."""
+    return int(str(read_object(Path(folder) / ADAPTER_CONFIG)["r"]))
 
 
 def write_adapter_files(folder: Path, config: Mapping[str, object], tensors: Mapping[str, Tensor]) -> None:
@@ -152,20 +174,17 @@ def merge_adapter(folder: Path | str, base: Path | str, out: Path | str) -> Path
 
 def _paired(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
     """A and B of each layer, by the name of its weight."""
-    low_end, high_end = ".lora_A.weight", ".lora_B.weight"
     factors = {}
     for name, low in tensors.items():
-        layer = name.removeprefix(PEFT_PREFIX).removesuffix(low_end)
-        if name.endswith(low_end):
-            high = tensors.get(name.removesuffix(low_end) + high_end)
+        layer = name.removeprefix(PEFT_PREFIX).removesuffix(A_END)
+        if name.endswith(A_END):
+            high = tensors.get(name.removesuffix(A_END) + B_END)
             if high is None:
                 raise ValueError(f"adapter {folder}: {layer} has an A and no B")
             factors[f"{layer}.weight"] = (low, high)
     if len(tensors) != 2 * len(factors):
         known = {
-            f"{PEFT_PREFIX}{name.removesuffix('.weight')}{end}"
-            for name in factors
-            for end in (low_end, high_end)
+            f"{PEFT_PREFIX}{name.removesuffix('.weight')}{end}" for name in factors for end in (A_END, B_END)
         }
         raise ValueError(
             f"adapter {folder}: {sorted(set(tensors) - known)[0]} is no A or B of a linear layer"

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from configs.command_line import USER_ERROR, print_error
 from configs.errors import ConfigError, wrong_value
 from configs.explanation import beyond_mode, states
 from configs.load import COMMAND_LINE, Resolved
@@ -16,9 +17,8 @@ from configs.schema import Config
 from configs.task_sets import is_on_hub
 from configs.yaml_text import parse_value
 from curriculum.sources import load_tasks
-from pipeline.command_line import USER_ERROR, print_error
 from pipeline.evaluation.heldout import heldout_tasks, tasks_that_fit
-from pipeline.evaluation.scorers import sound_tasks
+from pipeline.evaluation.sound_tasks import sound_tasks
 from pipeline.host.limits import memory
 from pipeline.host.shares import choose_device, may_have_gpu, torch_sees_gpu, with_precision
 from pipeline.models.find import local_folder

@@ -118,17 +118,26 @@ class Connection:
                 self._connection.sendall(message)
 
     def _listen(self) -> None:
-        """Hand out the answers, until the process ends."""
-        with contextlib.suppress(EOFError):
+        """Hand out the answers, until the process ends, or sends what is none."""
+        fault = ""
+        try:
             while True:
-                answer = receive_from(self._connection)
+                answer: Answer = receive_from(self._connection)
                 with self._lock:
                     is_last = not isinstance(answer, Item)
                     take = (self._takers.pop if is_last else self._takers.get)(answer.call_id, None)
                 # What comes for a stream that was left is let go.
                 if take is not None:
                     take(answer)
+        except EOFError:
+            pass
+        except Exception as error:
+            # Whatever follows cannot be told apart any more; the process ends with its connection.
+            fault = f"; before, it sent what is no answer ({type(error).__name__}: {error})"
+            self.close()
         gone = self._obituary()
+        if fault:
+            gone = type(gone)(f"{gone}{fault}")
         self._connection.close()
         with self._lock:
             self._gone = gone

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.command_line import make_parser, run_command
+from configs.command_line import make_parser, run_command
 from pipeline.record.ledger_tables import check_database
 
 _MAX_SHOWN = 20
@@ -69,7 +69,7 @@ _TRAINED = """
         WHERE draws.status = 'trained'
     ), read AS (
         SELECT trained.*, rollouts.run_id AS written_by, min_policy_version, max_policy_version, reward,
-               outcome
+               outcome, receipt
         FROM trained JOIN rollouts USING (draw_id, attempt)
     )
 """
@@ -162,6 +162,23 @@ _RULES = (
                    || ', written before the run went back to step ' || later.rewound_to
             FROM read JOIN runs AS later ON later.run_id > written_by AND later.run_id <= read.run_id
             WHERE max_policy_version > later.rewound_to
+        """,
+    ),
+    _Rule(
+        rule="the weights that generated are those that the trainer published, in every update and rollout",
+        noun="weight updates",
+        count="SELECT COUNT(*) FROM weights",
+        broken=_TRAINED
+        + """
+            SELECT 'version ' || policy_version || ' was published as ' || published || ', held as ' || held
+            FROM weights WHERE held != published
+            UNION ALL
+            SELECT 'draw ' || draw_id || ' was written by weights ' || max_policy_version || ' with receipt '
+                   || COALESCE(NULLIF(receipt, ''), 'none') || ', published as '
+                   || COALESCE(published, 'nothing')
+            FROM read LEFT JOIN weights ON weights.run_id = written_by
+                 AND weights.policy_version = max_policy_version
+            WHERE receipt IS NOT COALESCE(published, '')
         """,
     ),
     _Rule(

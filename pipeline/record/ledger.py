@@ -8,10 +8,9 @@ sampler's state are committed in one transaction, so a ``kill -9`` at any moment
 exactly once, open, or ended with a reason. What is committed survives the process; after a power cut the last
 moments may be missing (``synchronous = NORMAL``), but what is there is consistent.
 
-Token ids and log-probabilities of scored groups are kept while a resume could use them: until their draw has
-ended, or a step has trained on it that no resume goes back before; not those that were trained on and come
-from weights newer than the last checkpoint. So the file holds the tokens of about G * (S + 1) groups,
-whatever its age (G groups a step, S = max_staleness). Texts and scores of all rollouts stay.
+Token ids and log-probabilities are kept in ``tokens`` while a resume could use them: until their draw has
+ended, or a step has trained on it that no resume goes back before. What was trained on stays in
+``trained_tokens`` for a replay, as long as texts do (``output.text_steps``). Scores of all rollouts stay.
 
 It decides nothing and holds no weights. One process writes (see run_folder); others may read meanwhile.
 """
@@ -29,7 +28,7 @@ from typing import Any, Final
 
 from curriculum.task import Task
 from pipeline.host.spans import Span
-from pipeline.messages import Gated, Rollout, RolloutGroup, StepResult
+from pipeline.messages import Gated, Rollout, RolloutGroup, StepResult, WeightsLoaded, WeightUpdate
 from pipeline.record import draw_states, ledger_rows
 from pipeline.record.draw_states import DrawState, check_stored_move
 from pipeline.record.ledger_rows import (
@@ -42,6 +41,7 @@ from pipeline.record.ledger_rows import (
     note_call,
     note_gated,
     note_record,
+    note_weights,
     rollout_of,
     rollout_row,
     tokens_row,
@@ -49,9 +49,10 @@ from pipeline.record.ledger_rows import (
 from pipeline.record.ledger_tables import LedgerError, end_run, note_process, open_ledger
 from pipeline.record.metrics import finite_or_none
 
-# Kinds of events: what a guard found of a technique, and of the order in which stages run.
+# Kinds of events: what a guard found of a technique, and of the order in which stages run; what is wrong.
 GUARD: Final = "guard"
 PLACEMENT_GUARD: Final = "placement"
+ALARM: Final = "alarm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +151,7 @@ class Ledger:
             f"draw {group.draw_id} is of {task_id}, not of {group.task.task_id}"
         )
         rows = [rollout_row(rollout, group.draw_id, attempt, self._run_id) for rollout in group.rollouts]
-        self._db.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 17)})", rows)
+        self._db.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 18)})", rows)
 
     def drop_draw(self, draw_id: int, reason: str, *, is_released: bool = False) -> str:
         """End an open draw that will not be trained on by decision; its task's id.
@@ -196,13 +197,15 @@ class Ledger:
         draw_ids: Sequence[int],
         extra_state: Mapping[str, Any],
         checkpoint: str | None = None,
+        layout: Mapping[str, Any] | None = None,
     ) -> None:
         """Account for one optimiser step, all or nothing: its row, its draws (trained), the state.
 
-        ``checkpoint`` names the folder of this step's weights and optimiser, whole by now, if one was
-        saved. ``extra_state`` is JSON: the state of the sampler and of whatever else ``load_state`` must give
-        back. Take it with no await between it and this call: what the sampler was asked and told up to here
-        is in it, and what comes later is not (see ``sampler_calls``).
+        ``layout`` is what a replay has to do alike (pipeline.run.replay). ``checkpoint`` names the folder of
+        this step's weights and optimiser, whole by now, if one was saved. ``extra_state`` is JSON: the state
+        of the sampler and of whatever else ``load_state`` must give back. Take it with no await between it
+        and this call: what the sampler was asked and told up to here is in it, and what comes later is not
+        (see ``sampler_calls``).
         """
         with self._transaction():
             last = self.last_step()
@@ -211,8 +214,8 @@ class Ledger:
             metrics = {name: finite_or_none(value) for name, value in result.metrics.items()}
             cursor = self._db.execute(
                 "INSERT INTO steps (run_id, step, status, policy_version, checkpoint, metrics, state,"
-                " draw_ids, last_call_id, seconds, num_tokens, committed_at)"
-                " VALUES (?, ?, 'committed', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " draw_ids, layout, last_call_id, seconds, num_tokens, committed_at)"
+                " VALUES (?, ?, 'committed', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     self._run_id,
                     result.step,
@@ -221,6 +224,7 @@ class Ledger:
                     json.dumps(metrics),
                     json.dumps(extra_state, allow_nan=False),
                     json.dumps(list(draw_ids)),
+                    json.dumps(layout or {}),
                     last_call_id,
                     result.seconds,
                     result.num_tokens,
@@ -229,6 +233,9 @@ class Ledger:
             )
             for draw_id in draw_ids:
                 self._move(draw_id, DrawState.TRAINED, step_id=cursor.lastrowid)
+                self._db.execute(
+                    "INSERT OR REPLACE INTO trained_tokens SELECT * FROM tokens WHERE draw_id = ?", (draw_id,)
+                )
             draw_states.forget_tokens(self._db)
 
     def note_checkpoint(self, step: int, checkpoint: str) -> None:
@@ -304,6 +311,12 @@ class Ledger:
             end_run(self._db, self._run_id)
             self._run_id = note_process(self._db, self._terms, rewound_to=step)
             self._event("rewind", f"to step {step}")
+
+    def note_weights(self, update: WeightUpdate, loaded: WeightsLoaded | None = None) -> None:
+        """Enter a weight update and, when it is there, the answer; one without a receipt is left out."""
+        if update.receipt:
+            with self._transaction():
+                note_weights(self._db, self._run_id, update, loaded)
 
     def note_tasks(self, tasks: Iterable[Task]) -> None:
         """Keep what a report shows of the run's tasks."""

@@ -10,22 +10,34 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
+import time
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from curriculum.task import Task
 from pipeline.host.spans import Span
-from pipeline.messages import Completion, Gated, Rollout, RolloutGroup, VersionRun, gated_of, is_flat
+from pipeline.messages import (
+    Completion,
+    Gated,
+    Rollout,
+    RolloutGroup,
+    VersionRun,
+    WeightsLoaded,
+    WeightUpdate,
+    gated_of,
+    is_flat,
+)
 from pipeline.record.draw_states import DrawState
 from pipeline.record.metrics import finite_or_none
+from pipeline.weights.receipts import code_of
 from rewards.result import RewardResult
 from sandbox.result import CallTest, Outcome, StdioTest
 
 # The columns that ``rollout_of`` reads, of rollouts and tokens joined.
 ROLLOUT_COLUMNS = (
     "rollout_id, token_ids, logprobs, version_runs, place, completion, finish_reason, min_policy_version,"
-    " max_policy_version, reward, breakdown, outcome, detail, passed, cached, seconds"
+    " max_policy_version, reward, breakdown, outcome, detail, passed, cached, seconds, receipt"
 )
 
 
@@ -66,6 +78,7 @@ def rollout_row(rollout: Rollout, draw_id: int, attempt: int, run_id: int) -> tu
         result.passed,
         result.cached,
         result.seconds,
+        completion.receipt,
     )
 
 
@@ -84,7 +97,7 @@ def tokens_row(rollout: Rollout, draw_id: int) -> tuple[object, ...]:
 def rollout_of(row: Sequence[object], prompt_ids: tuple[int, ...]) -> Rollout:
     """The rollout that ROLLOUT_COLUMNS hold; ``prompt_ids`` is its prompt, which is not stored."""
     rollout_id, token_ids, logprobs, version_runs, place, text, finish_reason, oldest, newest = row[:9]
-    reward, breakdown, outcome, detail, passed, cached, seconds = row[9:]
+    reward, breakdown, outcome, detail, passed, cached, seconds, receipt = row[9:]
     assert isinstance(token_ids, bytes) and isinstance(logprobs, bytes)
     assert isinstance(place, int) and isinstance(oldest, int) and isinstance(newest, int)
     assert isinstance(reward, float | None) and isinstance(seconds, float)
@@ -103,6 +116,7 @@ def rollout_of(row: Sequence[object], prompt_ids: tuple[int, ...]) -> Rollout:
                 VersionRun(policy_version=version, num_tokens=num)
                 for version, num in json.loads(str(version_runs))
             ),
+            receipt=str(receipt),
         ),
         result=RewardResult(
             reward=_number(reward),
@@ -136,6 +150,22 @@ class SamplerCall:
     max_policy_version: int
     has_signal: bool | None
     skipped: tuple[str, ...]
+
+
+def note_weights(
+    database: sqlite3.Connection, run_id: int, update: WeightUpdate, loaded: WeightsLoaded | None
+) -> None:
+    """Enter an update that has a receipt, and what the generators say that they hold, if they said."""
+    held = code_of(update.receipt, loaded.receipt) if loaded is not None and loaded.receipt else None
+    database.execute(
+        "INSERT OR REPLACE INTO weights VALUES (?, ?, ?, ?, ?, ?)",
+        (run_id, update.policy_version, code_of(update.receipt), held, packed(update.receipt), time.time()),
+    )
+
+
+def packed(receipt: Mapping[str, int]) -> bytes:
+    """The digests of ``receipt``, in the order of its names."""
+    return array("Q", (receipt[name] for name in sorted(receipt))).tobytes()
 
 
 def note_call(database: sqlite3.Connection, kind: str, draw_id: int, skipped: Sequence[str] = ()) -> None:
@@ -274,17 +304,21 @@ def note_spans(database: sqlite3.Connection, step: int, spans: Sequence[Span], n
 
 
 def forget_texts(database: sqlite3.Connection, step: int, num_steps: int) -> None:
-    """When ``step`` got its checkpoint: empty the completions that steps further back trained on.
+    """When ``step`` got its checkpoint: drop texts and tokens of completions that older steps trained on.
 
     Only those further back than ``num_steps`` that no resume could use; looks at what the last checkpoint
     had not looked at.
     """
     query = "SELECT COALESCE(MAX(step), 0) FROM steps WHERE checkpoint IS NOT NULL AND step < ?"
     (before,) = database.execute(query, (step,)).fetchone()
-    database.execute(
-        "UPDATE rollouts SET completion = '' WHERE draw_id IN ("
-        "  SELECT draw_id FROM draws JOIN steps USING (step_id)"
-        "  WHERE steps.status = 'committed' AND steps.step > ? AND steps.step <= ?"
-        ") AND draw_id NOT IN (SELECT draw_id FROM tokens)",
-        (before - num_steps, step - num_steps),
+    trained = (
+        "SELECT draw_id FROM draws JOIN steps USING (step_id)"
+        " WHERE steps.status = 'committed' AND steps.step > ? AND steps.step <= ?"
     )
+    steps = (before - num_steps, step - num_steps)
+    database.execute(
+        f"UPDATE rollouts SET completion = '' WHERE draw_id IN ({trained})"
+        " AND draw_id NOT IN (SELECT draw_id FROM tokens)",
+        steps,
+    )
+    database.execute(f"DELETE FROM trained_tokens WHERE draw_id IN ({trained})", steps)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pipeline.errors import StageError
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 BUSY_TIMEOUT_S = 10.0
 
 _SCHEMA = """
@@ -32,7 +32,9 @@ CREATE TABLE steps (         -- a rewound step keeps its row; its number is then
     policy_version INTEGER NOT NULL,
     checkpoint TEXT,         -- the folder in checkpoints/ with the weights and the optimiser of this step
     metrics TEXT NOT NULL, state TEXT NOT NULL,
-    draw_ids TEXT NOT NULL, last_call_id INTEGER NOT NULL, seconds REAL NOT NULL,
+    draw_ids TEXT NOT NULL,
+    layout TEXT NOT NULL,    -- how the trainer computed it, as JSON: what a replay has to do alike
+    last_call_id INTEGER NOT NULL, seconds REAL NOT NULL,
     num_tokens INTEGER NOT NULL, committed_at REAL NOT NULL
 );
 CREATE UNIQUE INDEX one_committed_row_a_step ON steps (step) WHERE status = 'committed';
@@ -55,9 +57,22 @@ CREATE TABLE rollouts (      -- reward is NULL after an infrastructure error
     min_policy_version INTEGER NOT NULL, max_policy_version INTEGER NOT NULL,
     reward REAL, breakdown TEXT NOT NULL, outcome TEXT NOT NULL, detail TEXT NOT NULL,
     passed INTEGER NOT NULL, cached INTEGER NOT NULL, seconds REAL NOT NULL,
+    receipt TEXT NOT NULL,   -- of its newest weights, as the engine held them; '' for those of the start
     PRIMARY KEY (draw_id, attempt, place)
 );
+CREATE TABLE weights (       -- each update; held is NULL where the engine did not get so far, or began again
+    run_id INTEGER NOT NULL REFERENCES runs (run_id), policy_version INTEGER NOT NULL,
+    published TEXT NOT NULL, held TEXT,  -- codes of receipts: pipeline.weights.receipts
+    digests BLOB NOT NULL,   -- what was published, 8 bytes a tensor, by name
+    loaded_at REAL NOT NULL,
+    PRIMARY KEY (run_id, policy_version)
+);
 CREATE TABLE tokens (        -- of the latest attempt, while a resume could use them: see the ledger
+    draw_id INTEGER NOT NULL REFERENCES draws (draw_id), place INTEGER NOT NULL,
+    token_ids BLOB NOT NULL, logprobs BLOB NOT NULL, version_runs TEXT NOT NULL,
+    PRIMARY KEY (draw_id, place)
+);
+CREATE TABLE trained_tokens (-- of the draws that were trained on, for a replay
     draw_id INTEGER NOT NULL REFERENCES draws (draw_id), place INTEGER NOT NULL,
     token_ids BLOB NOT NULL, logprobs BLOB NOT NULL, version_runs TEXT NOT NULL,
     PRIMARY KEY (draw_id, place)

@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pipeline.command_line import make_parser, run_command
+from configs.command_line import make_parser, run_command
 
 
 class Metric(NamedTuple):
@@ -29,6 +29,12 @@ METRICS = (
     Metric("rollout/completion_length", "tokens", "mean completion length"),
     Metric("rollout/prompt_cached_share", "", "share of the prompts' tokens found in the generator's cache"),
     Metric("rollout/truncated_share", "", "share of completions that hit the length limit"),
+    Metric("rollout/no_program_share", "", "share of completions in which no program was found"),
+    Metric(
+        "rollout/reward_tests_correlation",
+        "",
+        "correlation of the reward with the share of tests that passed",
+    ),
     Metric("rollout/zero_signal_share", "", "share of groups whose rewards are all equal"),
     Metric("rollout/syntax_failure_share", "", "share of completions that do not compile"),
     Metric("rollout/infra_error_share", "", "share of rollouts that could not be scored"),
@@ -99,6 +105,8 @@ METRICS = (
     Metric("generation/draft_acceptance", "", "share of those that the model kept"),
     Metric("weights/update_s", "s", "from the end of the step to new weights in the generator"),
     Metric("weights/pause_s", "s", "of that, how long the engines were told to stand still"),
+    Metric("weights/changed_share", "", "share of the published numbers that the step changed (a sample)"),
+    Metric("host/memory_used_share", "", "share of the machine's or container's memory that is not free"),
     Metric("step/seconds", "s", "wall time of the step"),
     Metric("step/samples_per_s", "samples/s", "trained completions over that time"),
     Metric("step/per_s", "steps/s", "steps since the run began or was resumed, over that time"),

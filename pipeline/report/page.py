@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from pipeline.command_line import make_parser, run_command
+from configs.command_line import make_parser, run_command
 from pipeline.host.files import write_text_atomically
 from pipeline.report.data import run_data
 from pipeline.report.reader import RunReader

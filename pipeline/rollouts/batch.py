@@ -8,6 +8,7 @@ no sample and no part in any statistics of scores. Does not pad or pack (pipelin
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from configs.schema import GrpoConfig
+from curriculum.task import Task
 from pipeline.messages import Completion, Rollout, RolloutGroup, TrainBatch, TrainingSample, is_flat
+from rewards.extract import extract_code
 
 EPSILON = 1e-4
 ScaleRewards = Literal["group", "batch", "none"]
@@ -78,7 +81,9 @@ def _rollout_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
     rewards = [rollout.result.reward for rollout in scored]
     num_flat = sum(is_flat(group) for group in groups)
     num_cached = sum(rollout.completion.num_cached_tokens for rollout in rollouts)
+    num_missing = sum(not _has_program(rollout, group.task) for group in groups for rollout in group.rollouts)
     return {
+        **_correlation(scored),
         "rollout/reward_mean": statistics.fmean(rewards),
         "rollout/reward_std": statistics.pstdev(rewards),
         "rollout/pass_rate": statistics.fmean(rollout.result.passed for rollout in scored),
@@ -88,9 +93,29 @@ def _rollout_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
         "rollout/syntax_failure_share": statistics.fmean(
             rollout.result.breakdown.get("syntax", 0.0) == 0.0 for rollout in scored
         ),
+        "rollout/no_program_share": num_missing / len(rollouts),
         "rollout/zero_signal_share": num_flat / len(groups),
         "rollout/infra_error_share": 1 - len(scored) / len(rollouts),
     }
+
+
+def _has_program(rollout: Rollout, task: Task) -> bool:
+    """Whether what is run of the answer is something, and names what the task asks for."""
+    code = extract_code(rollout.completion.text, task.entry_point, task.prompt)
+    return bool(code.strip()) and re.search(rf"\b{re.escape(task.entry_point)}\b", code) is not None
+
+
+def _correlation(scored: Sequence[Rollout]) -> dict[str, float]:
+    """Of reward and share of tests passed; nothing where one of the two is the same everywhere."""
+    pairs = [
+        (one.result.reward, one.result.breakdown["tests"])
+        for one in scored
+        if "tests" in one.result.breakdown
+    ]
+    if len({reward for reward, _ in pairs}) < 2 or len({tests for _, tests in pairs}) < 2:
+        return {}
+    rewards, tests = zip(*pairs, strict=True)
+    return {"rollout/reward_tests_correlation": statistics.correlation(rewards, tests)}
 
 
 def _scored(groups: Sequence[RolloutGroup]) -> list[Rollout]:

@@ -268,7 +268,12 @@ def make_group(
     completions: Sequence[Completion],
     results: Sequence[RewardResult],
 ) -> RolloutGroup:
-    """The group of one draw, from its completions and their scores in the same order."""
+    """The group of one draw, from its completions and their scores in the same order.
+
+    Its rollouts are in the order of their indices, whichever ended first: the order decides how sums are
+    rounded, and a replay has the same.
+    """
+    pairs = sorted(zip(completions, results, strict=True), key=lambda pair: pair[0].index)
     rollouts = tuple(
         Rollout(
             rollout_id=f"{draw_id}/{completion.index}",
@@ -276,6 +281,6 @@ def make_group(
             completion=completion,
             result=result,
         )
-        for completion, result in zip(completions, results, strict=True)
+        for completion, result in pairs
     )
     return RolloutGroup(draw_id=draw_id, task=task, rollouts=rollouts)

@@ -30,6 +30,7 @@ from configs.conditions import needs_no_kl, why_not_streamed
 from curriculum.sampler import Sampler
 from pipeline.evaluation.forms import chat_form
 from pipeline.evaluation.heldout import InLoopEvaluation
+from pipeline.host.shares import is_shared, num_gpus
 from pipeline.host.spans import CHECKPOINT, WEIGHTS
 from pipeline.host.stopping import StoppedError
 from pipeline.messages import RolloutGroup, WeightUpdate
@@ -99,12 +100,14 @@ class Attempt:
         )
         self._account = StepAccount(
             context,
+            trainer=trainer,
             producer=self.producer,
             scorer=stages.scorer,
             generator=stages.generator,
             sampler=sampler,
             gate=gate,
             evaluation=self.evaluation,
+            shares_device=is_shared(context.config, job.device, num_gpus(job.device)),
         )
         self._feed = StepFeed(context, trainer, self.buffer, self.producer)
         self._loaded: WeightUpdate | None = None  # a generator may start again, and reads it then
@@ -224,6 +227,8 @@ class Attempt:
         """What follows from a step: the generator's weights, the checkpoint if it is due, the account."""
         pause_s = await self._load_weights(update)
         weights = {"weights/update_s": time.perf_counter() - started, "weights/pause_s": pause_s}
+        if update.changed_share is not None:
+            weights["weights/changed_share"] = update.changed_share
         self.buffer.weights_loaded(step)
         self.evaluation.weights_loaded(step)
         checkpoint = await self._save_if_due(step)
@@ -250,7 +255,10 @@ class Attempt:
     async def _load_weights(self, update: WeightUpdate) -> float:
         """Bring ``update`` to the generators; returns for how many seconds they paused."""
         with self._context.timeline.span(WEIGHTS, f"load version {update.policy_version}"):
+            # Before: one of several generators may write with them, and die, before the last one has them.
+            self._context.ledger.note_weights(update)
             loaded = await self._generator.update_weights(update)
+        self._context.ledger.note_weights(update, loaded)
         if self._loaded is not None:
             await asyncio.to_thread(remove_weights, self._loaded)
         self._loaded = update

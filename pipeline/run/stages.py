@@ -25,7 +25,8 @@ from curriculum.stages import refuse_empty_stages
 from curriculum.task import Task
 from pipeline.errors import TrainerDiedError
 from pipeline.evaluation.heldout import tasks_that_fit
-from pipeline.evaluation.scorers import reward_worker_starter, sound_tasks
+from pipeline.evaluation.scorers import reward_worker_starter
+from pipeline.evaluation.sound_tasks import sound_tasks
 from pipeline.generation.generator import Generator
 from pipeline.generation.start import running_generator
 from pipeline.host import startup

@@ -12,13 +12,6 @@ no samples: all of them are at work before. A part is what is ready when the tra
 group at least. So parts are small where the trainer would idle otherwise, and grow where it is the one who is
 waited for: a group that comes while it works waits for the next part, with all that come beside it.
 
-``MismatchWatch`` says so when generator and trainer give one policy's tokens different probabilities: two
-engines round differently, and the importance ratio corrects for that, but what is far beyond rounding is a
-fault (weights that did not arrive, another temperature, a kernel). Measured on a CPU with the built-in model
-(vLLM against the trainer, 1,400 tokens), ``train/mismatch_kl`` is 0.001 where both compute in bf16 and 0 to
-eight digits in fp32; it is 0.008 and more where one divides by a temperature of 0.9 instead of 1. The default
-threshold lies between.
-
 Publishes, loads and saves nothing.
 """
 
@@ -32,10 +25,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from configs.conditions import why_not_streamed
 from curriculum.sampler import Sampler
+from pipeline.errors import CannotLearnError
 from pipeline.evaluation.heldout import InLoopEvaluation
 from pipeline.generation.generator import Generator
+from pipeline.host.limits import memory
 from pipeline.host.spans import TRAINER, WAITING
 from pipeline.messages import RolloutGroup, StepResult, TrainBatch
+from pipeline.record.alarms import Alarms
+from pipeline.record.ledger import ALARM
 from pipeline.record.metrics import MetricsWriter, StepRate, log_samples
 from pipeline.record.run_folder import Context
 from pipeline.rollouts.batch import BatchReport, make_batch
@@ -62,7 +59,6 @@ _REWARD_COUNTS = (
 )
 _REWARD_LEVELS = ("rewards/in_flight", "rewards/waiting")
 _DRAFTS = ("drafted", "accepted")
-_MISMATCH = "train/mismatch_kl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +66,12 @@ class FedStep:
     """A step that was trained: its groups in the order of training, and what the trainer made of them.
 
     ``waited_s`` is how long the trainer had nothing to do. ``num_too_old`` groups were found too old since
-    the last step.
+    the last step. ``parts`` has the number of groups in each call of the trainer.
     """
 
     result: StepResult
     groups: tuple[RolloutGroup, ...]
+    parts: tuple[int, ...]
     report: BatchReport
     waited_s: float
     num_too_old: int
@@ -111,7 +108,8 @@ class StepFeed:
         """
         num_groups = self._config.prompts_per_step
         groups: list[RolloutGroup] = []
-        num_parts, num_too_old, waited_s = 0, 0, 0.0
+        parts: list[int] = []
+        num_too_old, waited_s = 0, 0.0
         while True:
             started = time.perf_counter()
             self._progress.activity(
@@ -124,15 +122,16 @@ class StepFeed:
             num_too_old += len(taken.too_old)
             self._progress.activity(f"step {step}: training ({len(groups)} of {num_groups} groups)")
             batch, report = self._batch(step, taken.groups)
-            batch = replace(batch, part=num_parts)
-            num_parts += 1
+            batch = replace(batch, part=len(parts))
+            parts.append(len(taken.groups))
             if len(groups) == num_groups:
                 break
             await self._accumulate(batch)
         if after is not None:
             if not after.done():
                 await self._accumulate(batch)
-                batch = TrainBatch(step=step, samples=(), num_tokens=0, part=num_parts)
+                batch = TrainBatch(step=step, samples=(), num_tokens=0, part=len(parts))
+                parts.append(0)
             # Who waits may be cancelled; what is waited for goes on.
             with self._timeline.span(WAITING, f"step {step} waits for the weights before it"):
                 await self._stop.guard(asyncio.shield(after))
@@ -141,7 +140,8 @@ class StepFeed:
         return FedStep(
             result=result,
             groups=tuple(groups),
-            report=report if num_parts == 1 else self._batch(step, groups)[1],
+            parts=tuple(parts),
+            report=report if len(taken.groups) == len(groups) else self._batch(step, groups)[1],
             waited_s=waited_s,
             num_too_old=num_too_old,
         )
@@ -181,27 +181,6 @@ class StepFeed:
         return make_batch(step, groups, self._config.grpo, policy_version=step - 1)
 
 
-class MismatchWatch:
-    """Looks at every step's metrics; ``threshold`` is ``grpo.mismatch_kl_warning``."""
-
-    def __init__(self, threshold: float) -> None:
-        self._threshold = threshold
-        self._has_warned = False
-
-    def warning(self, step: int, metrics: Mapping[str, float]) -> str | None:
-        """What to tell the user after this step, once in a run; None where there is nothing to tell."""
-        value = metrics.get(_MISMATCH)
-        if self._has_warned or value is None or value <= self._threshold:
-            return None
-        self._has_warned = True
-        return (
-            f"warning: step {step}: {_MISMATCH} is {value:.3g}, above grpo.mismatch_kl_warning "
-            f"{self._threshold:g}: generator and trainer give the same tokens of the same weights different "
-            "probabilities. Look at generation.dtype, training.bf16 and generation.recompute_kv_cache; what "
-            "grpo.importance_sampling_mode corrects for are small differences"
-        )
-
-
 class StepAccount:
     """Accounts for one step after the other, and adds what ``evaluation`` has found meanwhile."""
 
@@ -209,15 +188,18 @@ class StepAccount:
         self,
         context: Context,
         *,
+        trainer: TrainerHandle,
         producer: RolloutProducer,
         scorer: RewardPool,
         generator: Generator,
         sampler: Sampler,
         gate: SignalGate,
         evaluation: InLoopEvaluation,
+        shares_device: bool,
     ) -> None:
         self._context = context
         self._output = context.config.output
+        self._trainer = trainer
         self._producer = producer
         self._scorer = scorer
         self._generator = generator
@@ -228,7 +210,7 @@ class StepAccount:
         self._gate = gate
         self._evaluation = evaluation
         self._metrics = MetricsWriter(context.folder.path)
-        self._mismatch = MismatchWatch(context.config.grpo.mismatch_kl_warning)
+        self._alarms = Alarms(context.config, shares_device=shares_device)
         self.begin()
 
     def begin(self) -> None:
@@ -239,6 +221,7 @@ class StepAccount:
     async def commit(self, fed: FedStep, weights: Mapping[str, float], checkpoint: str | None) -> float:
         """Commit a step that was trained as ``fed``; returns its seconds since the one before.
 
+        Raises CannotLearnError, after that, where ``runtime.strict`` wants a fault to end the run.
         ``weights`` are the metrics of loading what it made, ``checkpoint`` the name of what was saved of it.
         """
         step = fed.result.step
@@ -257,13 +240,18 @@ class StepAccount:
             **self._rate.step(),
             **(self._evaluation.drain() if self._is_logged(step) else {}),
         }
-        self._enter(replace(fed.result, metrics=metrics), [group.draw_id for group in fed.groups], checkpoint)
+        layout = {"parts": fed.parts, **self._trainer.layout}
+        self._enter(
+            replace(fed.result, metrics=metrics), [group.draw_id for group in fed.groups], checkpoint, layout
+        )
         log_samples(self._context.folder.samples, step, fed.groups[0])
         return step_s
 
     async def _since_last(self, result: StepResult) -> dict[str, float]:
         """The metrics of the step that ``result`` ended, since the last call or the beginning."""
+        total_gib, free_gib = memory()
         return {
+            "host/memory_used_share": 1.0 - free_gib / total_gib,
             **self._generation(),
             **self._rewards(),
             "train/seconds": result.seconds,
@@ -320,14 +308,23 @@ class StepAccount:
     def _is_logged(self, step: int) -> bool:
         return step % self._output.logging_steps == 0
 
-    def _enter(self, result: StepResult, draw_ids: Sequence[int], checkpoint: str | None) -> None:
+    def _enter(
+        self,
+        result: StepResult,
+        draw_ids: Sequence[int],
+        checkpoint: str | None,
+        layout: Mapping[str, object],
+    ) -> None:
         """Commit the step; no await between taking the sampler's state and the commit."""
         context = self._context
         state = {"sampler": self._sampler.state_dict()}
-        context.ledger.commit_step(result, draw_ids, state, checkpoint)
+        context.ledger.commit_step(result, draw_ids, state, checkpoint, layout)
         if self._is_logged(result.step):
             self.log(result.step, result.metrics)
         context.ledger.note_spans(result.step, context.timeline.drain(), self._output.timeline_steps)
         context.progress.step(result.step, result.metrics)
-        if (warning := self._mismatch.warning(result.step, result.metrics)) is not None:
-            context.progress.message(warning)
+        for alarm in self._alarms.step(result.metrics):
+            text = f"step {result.step}: {alarm.name}: {alarm.text}"
+            context.note(ALARM, f"alarm: {text}")
+            if alarm.is_fatal and context.config.runtime.strict:
+                raise CannotLearnError(f"{text} (runtime.strict ends the run for it)")

@@ -25,9 +25,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, P
 
 from configs.errors import ConfigError, wrong_value
 from configs.schema import Config, LoraConfig, ModelConfig
-from pipeline.models.check import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from pipeline.models.check import ADAPTER_CONFIG, ADAPTER_WEIGHTS, PEFT_PREFIX
 from pipeline.models.loading import load_model
-from pipeline.models.merging import PEFT_PREFIX
 from pipeline.models.packaged import BUILT_IN
 
 ALL_LINEAR = "all-linear"

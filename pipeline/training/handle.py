@@ -59,6 +59,7 @@ class TrainerHandle:
         self._ranks: list[Remote] = []
         self._sends = False
         self._limit = 0  # number of the limit of micro-batches
+        self._num_threads = cpu_threads(config, len(os.sched_getaffinity(0))).trainer
         self._is_fitted = False
         self._num_oom_kills = num_oom_kills()
         self._is_short = False  # Ray has ended a rank for want of memory, which the kernel does not count
@@ -74,7 +75,9 @@ class TrainerHandle:
         self.pids = ()
         self._is_fitted = False
         self._sends = sends_weights(self._config, self._device, num_gpus(self._device))
-        self._ranks = _make_ranks(self._config, self._model_path, self._device, self._places)
+        self._ranks = _make_ranks(
+            self._config, self._model_path, self._device, self._places, self._num_threads
+        )
         try:
             await self._meet_and_load()
         except BaseException:
@@ -114,6 +117,17 @@ class TrainerHandle:
         cause = "a process was ended for want of memory" if is_short else "to fit into memory"
         return f"micro-batches have {words[0]} ({cause})" if is_new else None
 
+    @property
+    def layout(self) -> dict[str, int]:
+        """What the rounding of a step hangs on besides its samples and its parts; see ``adopt``."""
+        return {"limit": self._limit, "threads": self._num_threads}
+
+    async def adopt(self, limit: int) -> None:
+        """Keep micro-batches to the ``limit`` of a step's ``layout`` from now on; call it before step 1."""
+        if self._config.training.memory == "auto" and (limit != self._limit or not self._is_fitted):
+            await self._all("adopt_limit", limit, what="fit", limit=_FIT_LIMIT)
+            self._limit, self._is_fitted = limit, True
+
     async def accumulate(self, batch: TrainBatch) -> None:
         """Add the gradient of an earlier part of a step, within ``runtime.train_step_timeout_s``."""
         what = f"part {batch.part} of step {batch.step}"
@@ -131,9 +145,12 @@ class TrainerHandle:
         They are in ``directory`` then, or the first rank sends them to whoever asks: see
         ``runtime.weight_transport``.
         """
-        call = ("offer",) if self._sends else ("publish", directory)
         limit = (self._runtime.weight_update_timeout_s, "runtime.weight_update_timeout_s")
-        updates: list[WeightUpdate] = await self._all(*call, what="publish", limit=limit)
+        updates: list[WeightUpdate]
+        if self._sends:
+            updates = await self._all("offer", what="publish", limit=limit)
+        else:
+            updates = await self._all("publish", directory, what="publish", limit=limit)
         return updates[0]
 
     async def save(self, folder: Path, step: int) -> Path:
@@ -217,10 +234,12 @@ class TrainerHandle:
         return f"the trainer ({of}process {self.pids[rank]})" if self.pids else f"the trainer ({of}starting)"
 
 
-def _make_ranks(config: Config, model_path: str, device: str, places: ClusterPlaces | None) -> list[Remote]:
+def _make_ranks(
+    config: Config, model_path: str, device: str, places: ClusterPlaces | None, num_threads: int
+) -> list[Remote]:
     num_ranks = config.runtime.trainer_ranks
     # OpenMP reads it before any code of ours, and Ray sets it to 1 for actors without CPUs.
-    num_threads = max(cpu_threads(config, len(os.sched_getaffinity(0))).trainer // num_ranks, 1)
+    num_threads = max(num_threads // num_ranks, 1)
     environment = _environment(device, num_threads)
     ranks: list[Remote] = []
     for rank in range(num_ranks):

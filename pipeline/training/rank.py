@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from pipeline.training.ranks import Ranks
     from pipeline.training.trainer import Trainer
     from pipeline.weights.exchange import WeightServer
+
+
+# Numbers of a tensor that are looked at.
+_SAMPLE = 256
 
 
 class TrainerRank:
@@ -40,6 +45,7 @@ class TrainerRank:
         self._store: Any = None
         self._trainer: Trainer | None = None
         self._server: WeightServer | None = None
+        self._samples: dict[str, Tensor] = {}  # of the weights that were published last, by name
 
     def open(self) -> tuple[str, int]:
         """Open the meeting point of the ranks; returns its host and port."""
@@ -92,9 +98,13 @@ class TrainerRank:
             return None
         name = str(Path(directory) / f"policy-{version:06d}")
         adapter = self._loaded.published_adapter
+        counts = [0, 0]
+        weights = self._counted(weights, counts)
         if adapter is not None:
-            return write_adapter(weights, adapter, name, version, self._dtype)
-        return write_weights(weights, f"{name}.safetensors", version, self._dtype)
+            update = write_adapter(weights, adapter, name, version, self._dtype)
+        else:
+            update = write_weights(weights, f"{name}.safetensors", version, self._dtype)
+        return replace(update, changed_share=_share(counts))
 
     def offer(self) -> WeightUpdate | None:
         """As ``publish``, for generators to fetch."""
@@ -106,7 +116,10 @@ class TrainerRank:
         if self._server is None:
             timeout_s = self._config.runtime.weight_update_timeout_s
             self._server = WeightServer(self._host(), self._device, timeout_s)
-        return self._server.offer(weights, self._loaded.policy_version, self._dtype)
+        counts = [0, 0]
+        weights = self._counted(weights, counts)
+        update = self._server.offer(weights, self._loaded.policy_version, self._dtype)
+        return replace(update, changed_share=_share(counts))
 
     def save(self, folder: str, step: int) -> str:
         """See Trainer.save."""
@@ -138,6 +151,19 @@ class TrainerRank:
             pass
         return None
 
+    def _counted(
+        self, weights: Iterator[tuple[str, Tensor]], counts: list[int]
+    ) -> Iterator[tuple[str, Tensor]]:
+        """``weights`` as they are; ``counts``: how many of a sample are others than last time, and of all."""
+        for name, weight in weights:
+            flat = weight.flatten()
+            sample = flat[:: max(1, len(flat) // _SAMPLE)].clone()
+            if (last := self._samples.get(name)) is not None:
+                counts[0] += int((sample != last).sum())
+                counts[1] += len(sample)
+            self._samples[name] = sample
+            yield name, weight
+
     def _host(self) -> str:
         """Where the other ranks and the generators find this process."""
         if not self._config.cluster.is_joined:
@@ -157,3 +183,8 @@ class TrainerRank:
         # The driver's own deadlines come first, and name who is late.
         timeout_s = 2 * max(runtime.startup_timeout_s, runtime.train_step_timeout_s)
         return join(self._store, self._rank, self._num_ranks, self._device, timeout_s)
+
+
+def _share(counts: list[int]) -> float | None:
+    """Changed of all; None where there was nothing to compare with."""
+    return counts[0] / counts[1] if counts[1] else None

@@ -29,6 +29,7 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 
 from pipeline.messages import WeightUpdate
 from pipeline.weights.files import untied
+from pipeline.weights.receipts import receipt_of
 
 _LISTEN_S = 0.02
 _POLL_S = 0.001
@@ -134,6 +135,7 @@ class WeightServer:
             path=self._address,
             num_bytes=sum(copy.nbytes for copy in weights.values()),
             kind="offer",
+            receipt=receipt_of(((spec.name, copy) for spec, copy in weights.items()), policy_version),
         )
 
     def close(self) -> None:

@@ -13,12 +13,13 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
 from pipeline.host.files import written_whole
 from pipeline.messages import WeightUpdate
+from pipeline.weights.receipts import receipt_of
 
 if TYPE_CHECKING:
     import torch
@@ -46,14 +47,15 @@ def write_weights(
 
     tensors = _on_cpu(named_tensors, dtype)
     num_bytes = _size(tensors)
+    receipt = receipt_of(tensors.items(), policy_version)
     with _reported(path, num_bytes) as temporary:
         save_file(tensors, temporary)
-    return WeightUpdate(policy_version=policy_version, path=path, num_bytes=num_bytes)
+    return WeightUpdate(policy_version=policy_version, path=path, num_bytes=num_bytes, receipt=receipt)
 
 
 def write_adapter(
     named_tensors: Iterable[tuple[str, torch.Tensor]],
-    config: Mapping[str, object],
+    config: Mapping[str, Any],
     path: str,
     policy_version: int,
     dtype: torch.dtype,
@@ -63,14 +65,17 @@ def write_adapter(
     ``named_tensors`` have PEFT's names, ``config`` is what adapter_config.json shall hold (see
     pipeline.training.adapters). Raises OSError as ``write_weights``.
     """
-    from pipeline.models.merging import write_adapter_files
+    from pipeline.models.merging import adapter_scale, write_adapter_files
 
     tensors = _on_cpu(named_tensors, dtype)
     num_bytes = _size(tensors)
+    receipt = receipt_of(tensors.items(), policy_version, scale=adapter_scale(config))
     with _reported(path, num_bytes) as temporary:
         temporary.mkdir()
         write_adapter_files(temporary, config, tensors)
-    return WeightUpdate(policy_version=policy_version, path=path, num_bytes=num_bytes, kind="adapter")
+    return WeightUpdate(
+        policy_version=policy_version, path=path, num_bytes=num_bytes, kind="adapter", receipt=receipt
+    )
 
 
 def _on_cpu(named_tensors: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) -> dict[str, torch.Tensor]:

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.chaos.__main__ import arguments_for
 from benchmarks.chaos.run import TERMINAL, Case, Kill, run_case
-from pipeline.command_line import STAGE_FAILED
+from configs.command_line import FAILED
 from tests.pipeline.tiny_model import save_byte_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -40,7 +40,7 @@ def test_a_run_goes_on_after_losing_its_parts_and_is_resumed_after_losing_its_dr
     printed = case.log.read_text()
     assert report.faults == [], printed[-4000:]
     # On a machine too busy for Ray to start, a start fails with its error, and is made again.
-    assert [status for status in report.statuses if status != STAGE_FAILED] == [130, -signal.SIGKILL, 0]
+    assert [status for status in report.statuses if status != FAILED] == [130, -signal.SIGKILL, 0]
     assert report.num_restarts >= 2, "the trainer and the reward worker"
     assert "restart: the trainer (1 of 3)" in printed
     assert f"go on with: train_accelerated --resume {case.run}" in printed

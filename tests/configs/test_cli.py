@@ -274,7 +274,7 @@ def verbs_printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 def test_every_verb_has_a_command_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
     verbs = verbs_printed(capsys)
-    assert verbs == ["doctor", "report", "audit", "hand-over", "merge", "metrics"]
+    assert verbs == ["doctor", "report", "audit", "replay", "hand-over", "merge", "metrics"]
     for verb in verbs:
         with pytest.raises(SystemExit) as stop:
             pipeline_main([verb, "--help"])
@@ -291,4 +291,6 @@ def test_a_verb_takes_hyphen_and_underscore(verb: str, capsys: pytest.CaptureFix
 def test_an_unknown_verb_is_one_line_with_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
     assert pipeline_main(["reprot", "runs/x"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == "error: 'reprot' is not a verb; allowed: doctor, report, audit, hand-over, merge, metrics"
+    assert line == (
+        "error: 'reprot' is not a verb; allowed: doctor, report, audit, replay, hand-over, merge, metrics"
+    )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from configs.schema import ExecutionConfig
 from curriculum.jsonl import load_jsonl
+from curriculum.judging import execution_request, has_passed
 from curriculum.task import Task
-from rewards.execution import execution_request, has_passed
 from sandbox.pool import SandboxPool
 
 

@@ -10,9 +10,9 @@ from configs.schema import DatasetConfig, ExecutionConfig
 from curriculum.evalplus_inputs import restore_types
 from curriculum.humaneval import load_humaneval
 from curriculum.jsonl import load_jsonl
+from curriculum.judging import execution_request, has_passed
 from curriculum.sources import load_tasks
 from curriculum.task import Task
-from rewards.execution import execution_request, has_passed
 from sandbox.pool import SandboxPool
 from tests.curriculum.answers import task_of
 

@@ -42,6 +42,7 @@ from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import restore, terms_of
 from pipeline.run.stages import Stages
 from pipeline.training.handle import TrainerHandle
+from pipeline.weights.receipts import code_of
 from rewards.pool import RewardPool
 from rewards.result import RewardResult
 from sandbox.result import Outcome
@@ -116,6 +117,7 @@ class FakeGenerator:
         self._log = log
         self._fault = fault
         self.policy_version = 0
+        self.receipts: dict[int, str] = {}  # by policy version
         self.num_missing = 0
         self.version_lag: dict[str, int] = {}  # request_id -> how much too old its tokens are
         self.held: dict[str, Callable[[], bool]] = {}  # request_id -> what its completions wait for
@@ -137,6 +139,7 @@ class FakeGenerator:
                 finish_reason="stop",
                 min_policy_version=version,
                 max_policy_version=self.policy_version,
+                receipt=self.receipts.get(self.policy_version, ""),
             )
         await let_others_run(3)
 
@@ -149,7 +152,8 @@ class FakeGenerator:
         await until(self.update_held)
         self.policy_version = update.policy_version
         self._log.append(f"weights {update.policy_version}")
-        return WeightsLoaded(policy_version=self.policy_version, pause_s=0.0)
+        self.receipts[self.policy_version] = code_of(update.receipt)
+        return WeightsLoaded(policy_version=self.policy_version, pause_s=0.0, receipt=update.receipt)
 
     async def reset(self) -> None:
         self.policy_version = 0
@@ -239,7 +243,12 @@ class FakeTrainer:
     async def publish(self, directory: str) -> WeightUpdate:
         path = Path(directory) / f"{self._version}.safetensors"
         path.write_bytes(b"weights")
-        return WeightUpdate(policy_version=self._version, path=str(path), num_bytes=7)
+        receipt = {"weights": self._version}
+        return WeightUpdate(policy_version=self._version, path=str(path), num_bytes=7, receipt=receipt)
+
+    @property
+    def layout(self) -> dict[str, int]:
+        return {"limit": 0, "threads": 1}
 
     async def save_beside(self, folder: Path, step: int) -> Path:
         await until(self.save_held)

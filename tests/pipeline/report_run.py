@@ -68,7 +68,7 @@ def make_run(path: Path, num_steps: int, *, max_steps: int | None = None, num_sh
         ended_s = START_S + 10 + STEP_S * step
         metrics = json.dumps(_metrics(step, num_steps, rng))
         database.execute(
-            "INSERT INTO steps VALUES (?, 1, ?, 'committed', ?, NULL, ?, '{}', '[]', 0, ?, 200, ?)",
+            "INSERT INTO steps VALUES (?, 1, ?, 'committed', ?, NULL, ?, '{}', '[]', '{}', 0, ?, 200, ?)",
             (step, step, step, metrics, STEP_S, ended_s),
         )
         if step > num_steps - num_shown or step == 1:
@@ -81,7 +81,7 @@ def make_run(path: Path, num_steps: int, *, max_steps: int | None = None, num_sh
                 )
                 for place in range(NUM_GENERATIONS):
                     row = _rollout(draw_id, place, task, step / num_steps, step, rng)
-                    database.execute(f"INSERT INTO rollouts VALUES ({', '.join('?' * 17)})", row)
+                    database.execute(f"INSERT INTO rollouts VALUES ({', '.join('?' * 18)})", row)
             spans = _spans(step, draw_id, ended_s, rng)
             note_spans(database, step, spans, num_shown)
     database.execute(
@@ -143,7 +143,7 @@ def _rollout(
     outcome = "pass" if passed else "wrong"
     return (
         draw_id, 0, place, 1, f"{draw_id}/{place}", text, 40, "stop", step - 1, step - 1,
-        1.0 if passed else 0.45, json.dumps(breakdown), outcome, detail, passed, place == 3, 0.012,
+        1.0 if passed else 0.45, json.dumps(breakdown), outcome, detail, passed, place == 3, 0.012, "",
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from configs.schema import ExecutionConfig, RewardsConfig
-from rewards.execution import execution_limits, longest_run_s, start_sandbox
+from curriculum.judging import execution_limits, longest_run_s, start_sandbox
 from rewards.workers import scoring_deadline_s
 from sandbox.result import CallTest, ExecutionRequest, Outcome
 from sandbox.worker import SandboxError

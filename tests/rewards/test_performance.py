@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from configs.schema import ExecutionConfig
+from curriculum.judging import execution_request, start_sandbox
 from curriculum.task import Task
-from rewards.execution import execution_request, start_sandbox
 from rewards.performance import RESOLUTION_S, ReferenceTimes, performance_score
 from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from configs.schema import ExecutionConfig, RewardCacheConfig, RewardsConfig
+from curriculum.judging import start_sandbox
 from curriculum.task import Task
 from pipeline.evaluation.scorers import local_reward_worker
 from rewards.breaker import CircuitBreaker, RewardsBrokenError
-from rewards.execution import start_sandbox
 from rewards.pool import RewardPool
 from rewards.result import RewardResult, infra_error
 from rewards.scorer import Scorer

@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks.rewards.completions import TRAINED, UNTRAINED, RealCompletion, load_completions
 from configs.schema import ExecutionConfig, RewardsConfig, RewardWeights
+from curriculum.judging import start_sandbox
 from curriculum.task import Task
 from rewards.cache import RewardCache, is_reproducible
-from rewards.execution import start_sandbox
 from rewards.result import RewardResult
 from rewards.scorer import Scorer
 from sandbox.result import CallTest

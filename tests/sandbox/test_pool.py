@@ -52,6 +52,18 @@ def test_a_death_ends_the_run_and_keeps_the_tests_passed_before(pool: SandboxPoo
     assert result.detail == "test 2: exited with code 0"
 
 
+def test_what_calls_return_is_kept_where_it_is_asked_for(pool: SandboxPool) -> None:
+    request = ExecutionRequest(
+        solution="import os\ndef f(x):\n    if x == 2: os._exit(0)\n    return [x, 1 / x]\n",
+        entry_point="f",
+        call_tests=tuple(CallTest(args=(arg,), expected=None) for arg in (1, 0, 4, 2, 5)),
+        keep_values=True,
+        limits=_LIMITS,
+    )
+    assert pool.run(request).values == (([1, 1.0],), None, ([4, 0.25],))
+    assert _calls(pool, "def f(x): return x", (1, 1)).values == ()
+
+
 def test_values_are_equal_as_python_says(pool: SandboxPool) -> None:
     assert _calls(pool, "def f(x): return x", (1, True), (1.0, 1), ({1}, frozenset({1}))).num_passed == 3
     assert _calls(pool, "def f(x): return x", ([1], (1,)), ("a", b"a"), ("1", 1)).num_passed == 0

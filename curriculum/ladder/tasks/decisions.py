@@ -25,13 +25,13 @@ def neither_is_zero(a, b):
 assert neither_is_zero(1, 2) == True and neither_is_zero(0, 2) == False and neither_is_zero(1, 0) == False
 assert neither_is_zero(0, 0) == False and neither_is_zero(-1, 5) == True and neither_is_zero(-3, -3) == True
 
-def any_of_three(a, b, c):
-    """Write a function `any_of_three(a, b, c)` that returns True if at least one of its three boolean
+def one_of_three(a, b, c):
+    """Write a function `one_of_three(a, b, c)` that returns True if exactly one of its three boolean
     arguments is True, else False."""
-    return a or b or c
-assert any_of_three(True, True, True) == True and any_of_three(False, False, False) == False
-assert any_of_three(True, False, False) == True and any_of_three(False, True, False) == True
-assert any_of_three(False, False, True) == True and any_of_three(False, True, True) == True
+    return a + b + c == 1
+assert one_of_three(True, True, True) == False and one_of_three(False, False, False) == False
+assert one_of_three(True, False, False) == True and one_of_three(False, True, False) == True
+assert one_of_three(False, False, True) == True and one_of_three(False, True, True) == False
 
 def can_go_outside(sunny, umbrella, coat):
     """I go outside when it is sunny, or when I have both an umbrella and a coat. Write `can_go_outside(sunny,
@@ -298,4 +298,4 @@ def quadrant_of(x, y):
     return 2 if y > 0 else 3
 assert quadrant_of(1, 1) == 1 and quadrant_of(-1, 1) == 2 and quadrant_of(-1, -1) == 3
 assert quadrant_of(1, -1) == 4 and quadrant_of(0, 5) == 0 and quadrant_of(5, 0) == 0
-assert quadrant_of(0, 0) == 0 and quadrant_of(-20, 30) == 2
+assert quadrant_of(0, 0) == 0 and quadrant_of(-20, 30) == 2 and quadrant_of(-1, -20) == 3

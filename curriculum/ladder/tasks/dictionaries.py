@@ -42,13 +42,13 @@ assert sum_two_values({1: -1, 2: 1}, 1, 2) == 0 and sum_two_values({"p": 0, "q":
 assert sum_two_values({"big": 1_000_000, "one": 1}, "one", "big") == 1_000_001
 assert sum_two_values({"a": -4, "b": -6}, "b", "a") == -10
 
-def is_dict_empty(mapping):
-    """Write a function `is_dict_empty(mapping)` that returns True for a dictionary without any entries and
-    False for every other dictionary."""
-    return len(mapping) == 0
-assert is_dict_empty({}) == True and is_dict_empty({"a": 1}) == False and is_dict_empty({"a": None}) == False
-assert is_dict_empty({0: 0}) == False and is_dict_empty({"": ""}) == False
-assert is_dict_empty({1: 2, 3: 4}) == False
+def has_two_entries(mapping):
+    """Write a function `has_two_entries(mapping)` that returns True for a dictionary with exactly two entries
+    and False for every other dictionary."""
+    return len(mapping) == 2
+assert has_two_entries({}) == False and has_two_entries({"a": 1}) == False
+assert has_two_entries({"a": 1, "b": None}) == True and has_two_entries({0: 0, "": ""}) == True
+assert has_two_entries({1: 2, 3: 4}) == True and has_two_entries({1: 1, 2: 2, 3: 3}) == False
 
 family, level = "dict views", 1
 

@@ -57,12 +57,13 @@ assert item_count([1, 2, 3]) == 3 and item_count([]) == 0 and item_count([7]) ==
 assert item_count(["a", "a"]) == 2 and item_count([[], []]) == 2
 assert item_count([0, -1, -2, -3, -4, -5, -6, -7]) == 8
 
-def is_list_empty(items):
-    """Write a function `is_list_empty(items)` that returns True when the list has no elements and False
-    otherwise."""
-    return len(items) == 0
-assert is_list_empty([]) == True and is_list_empty([0]) == False and is_list_empty([1, 2]) == False
-assert is_list_empty([""]) == False and is_list_empty([None]) == False and is_list_empty([[]]) == False
+def has_one_item_at_most(items):
+    """Write a function `has_one_item_at_most(items)` that returns True when the list is empty or has a single
+    element and False otherwise."""
+    return len(items) <= 1
+assert has_one_item_at_most([]) == True and has_one_item_at_most([0]) == True
+assert has_one_item_at_most([1, 2]) == False and has_one_item_at_most(["", ""]) == False
+assert has_one_item_at_most([None, None, None]) == False and has_one_item_at_most([[1, 2]]) == True
 
 def same_size(left, right):
     """Write a function `same_size(left, right)` that tells whether two lists have the same length. Return

@@ -168,11 +168,12 @@ def text_length(text):
 assert text_length("") == 0 and text_length("a") == 1 and text_length("hello") == 5
 assert text_length("a b c") == 5 and text_length("12345678") == 8 and text_length("\n") == 1
 
-def is_empty_text(text):
-    """Write `is_empty_text(text)`, which returns True if the string has no characters and False otherwise."""
-    return text == ""
-assert is_empty_text("") == True and is_empty_text("a") == False and is_empty_text(" ") == False
-assert is_empty_text("hello") == False and is_empty_text("0") == False and is_empty_text("\n") == False
+def is_blank_text(text):
+    """Write `is_blank_text(text)`, which returns True if the string has no characters but spaces, or none at
+    all, and False otherwise."""
+    return text.strip(" ") == ""
+assert is_blank_text("") == True and is_blank_text("a") == False and is_blank_text(" ") == True
+assert is_blank_text("    ") == True and is_blank_text("0") == False and is_blank_text("  b ") == False
 
 def longer_than(text, n):
     """Write a function `longer_than(text, n)` that returns True if text has more than n characters."""

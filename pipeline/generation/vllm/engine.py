@@ -13,6 +13,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,8 @@ class VllmEngine:
             with updates.writing(name) as marks:
                 pieces, finish_reason, num_cached = await self._write(request, index, name)
             if finish_reason is not None:
-                return _completion(index, pieces, finish_reason, num_cached, marks)
+                written = _completion(index, pieces, finish_reason, num_cached, marks)
+                return replace(written, receipt=updates.receipt_of(written.max_policy_version))
             if updates.num_resets > num_resets:
                 raise RuntimeError(f"request {name} was ended: the engine has gone back to its base weights")
             if updates.num_begun == num_begun:

@@ -14,7 +14,7 @@ import multiprocessing
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmb
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 from pipeline.models.merging import base_weights, file_weights, merged_weights, read_adapter
+from pipeline.weights.receipts import noted, receipt_of
 from sandbox.jail import die_with_parent
 
 if TYPE_CHECKING:
@@ -46,12 +47,12 @@ class FileInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
 class FileUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
     """Where the new weights lie, and of which kind they are; see pipeline.messages.WeightUpdate.
 
-    The rest is for an offer: the version, the engine's name, and the time that the trainer has to answer.
+    The rest is for an offer: the engine's name, and the time that the trainer has to answer.
     """
 
     path: str
     kind: str
-    policy_version: int = 0
+    policy_version: int
     receiver: str = ""
     timeout_s: float = 0.0
 
@@ -64,6 +65,12 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
 
     _client: WeightClient | None = None
 
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        # Of the last update, if it was an adapter: digests of what it makes of the base, and of its factors.
+        self.merged: dict[str, int] = {}
+        self.adapter: dict[str, int] = {}
+
     def init_transfer_engine(self, init_info: FileInitInfo) -> None:
         """Nothing to prepare."""
 
@@ -73,9 +80,15 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
 
     def receive_weights(self, update_info: FileUpdateInfo) -> None:
         """Read the tensors and hand them to the model's own loader."""
+        version = update_info.policy_version
+        self.merged, self.adapter = {}, {}
         if update_info.kind == "adapter":
             adapter = read_adapter(update_info.path)
-            self.model.load_weights(merged_weights(adapter, self.model_config.model))
+            self.adapter = receipt_of(adapter.named_factors(), version, scale=adapter.scale)
+            merged = merged_weights(adapter, self.model_config.model)
+            # In the dtype of the engine, which is what it will hold.
+            cast = ((name, weight.to(self.model_config.dtype)) for name, weight in merged)
+            self.model.load_weights(noted(cast, version, self.merged))
         elif update_info.kind == "base":
             self.model.load_weights(base_weights(update_info.path))
         elif update_info.kind == "offer":

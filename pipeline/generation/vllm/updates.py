@@ -35,8 +35,11 @@ from vllm.lora.request import LoRARequest
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from pipeline.generation.generator import VersionMarks
+from pipeline.generation.vllm.held_weights import Part, whole
 from pipeline.messages import WeightsLoaded, WeightUpdate
-from pipeline.models.merging import PEFT_PREFIX, base_weights, write_adapter_files
+from pipeline.models.check import A_END, B_END, PEFT_PREFIX
+from pipeline.models.merging import adapter_rank, base_weights, write_adapter_files
+from pipeline.weights.receipts import code_of, differing
 
 # vLLM's names for them.
 _PAUSE_MODES: dict[str, Literal["keep", "wait", "abort"]] = {
@@ -78,6 +81,7 @@ class WeightUpdates:
         self._lock = asyncio.Lock()
         self._transfer_ready = False
         self._marks: dict[str, VersionMarks] = {}  # by request id
+        self._codes: dict[int, str] = {}  # of the receipts, by policy version
 
     async def settled(self) -> None:
         """Wait while an update or a reset is under way: what begins then has the salt of its weights."""
@@ -89,6 +93,10 @@ class WeightUpdates:
     def cache_salt(self) -> str:
         """What keeps the cached prompts of one version from the next, where an update leaves the cache."""
         return f"policy {self.policy_version}"
+
+    def receipt_of(self, policy_version: int) -> str:
+        """The code of what was held of that version; empty for the base's."""
+        return self._codes.get(policy_version, "")
 
     @contextmanager
     def writing(self, name: str) -> Iterator[VersionMarks]:
@@ -130,10 +138,17 @@ class WeightUpdates:
                 if not update.recompute_kv_cache:
                     # With the salt that it has, it would take the prompt as the old weights have read it.
                     await self._engine.abort([n for n, tokens in self._num_written().items() if tokens == 0])
-                held = int(await self._engine.get_weight_version())
+                version = int(await self._engine.get_weight_version())
+                receipt, unread = await self._receipt(update)
             finally:
                 await self._engine.resume_generation()
-            return WeightsLoaded(policy_version=held, pause_s=time.perf_counter() - started_s)
+            self._codes[version] = code_of(update.receipt, receipt)
+            return WeightsLoaded(
+                policy_version=version,
+                pause_s=time.perf_counter() - started_s,
+                receipt=receipt,
+                unread=unread,
+            )
 
     async def reset(self) -> None:
         """Be as after the start, for the next run: base weights, policy version 0, no cache, same seed."""
@@ -151,6 +166,28 @@ class WeightUpdates:
                 await self._engine.collective_rpc("restore_random_state")
             finally:
                 await self._engine.resume_generation()
+
+    async def _receipt(self, update: WeightUpdate) -> tuple[dict[str, int], tuple[str, ...]]:
+        """The digests of what all processes hold, and what they cannot read.
+
+        An adapter's are those of its factors: what it makes of the base is compared here. Raises RuntimeError
+        where that is not what is held.
+        """
+        if not update.receipt:
+            return {}, ()
+        is_served = update.kind == "adapter" and self._adapter is not None
+        arguments = (update.policy_version, adapter_rank(update.path) if is_served else 0)
+        answers = await self._engine.collective_rpc("weight_receipt", args=arguments)
+        held = whole([Part(*part) for part in answer["parts"]] for answer in answers)
+        unread = tuple(answers[0]["unread"])
+        if is_served:
+            # Layers without an adapter have factors of zero.
+            return {name: value for name, value in held.items() if value or name in update.receipt}, unread
+        if update.kind != "adapter":
+            return held, unread
+        if faults := differing(answers[0]["merged"], held, unread):
+            raise RuntimeError(f"the adapter is not in the weights that generate: {'; '.join(faults[:3])}")
+        return answers[0]["adapter"], unread
 
     def _note_version(self, num_written: dict[str, int], version: int) -> None:
         """What is written from here on is of ``version``; what has not begun has written nothing."""
@@ -183,9 +220,12 @@ class WeightUpdates:
 
     async def _load(self, update: WeightUpdate) -> None:
         await self._engine.start_weight_update()
-        info: dict[str, object] = {"path": update.path, "kind": update.kind}
+        info: dict[str, object] = {
+            "path": update.path,
+            "kind": update.kind,
+            "policy_version": update.policy_version,
+        }
         if update.kind == "offer":
-            info["policy_version"] = update.policy_version
             info["receiver"], info["timeout_s"] = self._receiver, self._weight_timeout_s
         await self._engine.update_weights(WeightTransferUpdateRequest(update_info=info))
         await self._engine.finish_weight_update(str(update.policy_version))
@@ -224,7 +264,7 @@ def _zeros(model: str, rank: int) -> dict[str, torch.Tensor]:
         if weight.dim() == 2 and any(part.isdigit() for part in name.split(".")):
             layer = f"{PEFT_PREFIX}{name.removesuffix('.weight')}"
             return {
-                f"{layer}.lora_A.weight": torch.zeros(rank, weight.shape[1]),
-                f"{layer}.lora_B.weight": torch.zeros(weight.shape[0], rank),
+                f"{layer}{A_END}": torch.zeros(rank, weight.shape[1]),
+                f"{layer}{B_END}": torch.zeros(weight.shape[0], rank),
             }
     raise ValueError(f"adapter: the base model {model} has no layer that could get one")

@@ -7,6 +7,7 @@ bind the OpenMP threads to cores of their own.
 from __future__ import annotations
 
 import time
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 
 from pipeline.generation.settings import bind_threads
 from pipeline.generation.vllm.draft_length import DraftPlanner, StepCosts, peak_capacity
+from pipeline.generation.vllm.held_weights import held_adapter, held_parts
 from pipeline.generation.vllm.sampler_check import draft_sampler_fault, token_sampler_fault
 from pipeline.generation.vllm.samplers import CpuTokenSampler, DeterministicDraftSampler
 
@@ -86,6 +88,26 @@ class WorkerMethods:
             shares_tasks=method == "history",
         )
         return ""
+
+    def weight_receipt(self, policy_version: int, adapter_rank: int) -> dict[str, Any]:
+        """The digests of what this process holds of that version, as plain values, in ``parts``.
+
+        With an ``adapter_rank``, of the adapter that is served beside the base. Of one that was merged
+        ``merged`` has the digests of what was to be held, and ``adapter`` those of its factors.
+        """
+        runner: Any = self.model_runner  # type: ignore[attr-defined]
+        unread: list[str] = []
+        if adapter_rank:
+            parts = held_adapter(runner.lora_manager._adapter_manager, adapter_rank, policy_version)
+        else:
+            parts, unread = held_parts(runner.get_model(), policy_version)
+        transfer: Any = self.weight_transfer_engine  # type: ignore[attr-defined]
+        return {
+            "parts": [astuple(part) for part in parts],
+            "unread": unread,
+            "merged": transfer.merged,
+            "adapter": transfer.adapter,
+        }
 
     def speculation_counts(self) -> dict[str, float]:
         """See DeterministicDraftSampler.counts."""

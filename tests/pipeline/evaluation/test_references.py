@@ -8,10 +8,11 @@ import pytest
 
 from configs.load import load_config
 from configs.schema import Config, ExecutionConfig
+from curriculum.judging import Executor
+from curriculum.sources import load_named_tasks
 from curriculum.task import Task
-from pipeline.evaluation import scorers
-from pipeline.evaluation.scorers import sound_tasks
-from rewards.execution import Executor
+from pipeline.evaluation import sound_tasks as module
+from pipeline.evaluation.sound_tasks import sound_tasks
 from sandbox.result import CallTest
 
 Notes = list[tuple[str, str]]
@@ -47,7 +48,7 @@ def test_references_that_fail_are_left_out_and_named(config: Config) -> None:
     assert kept == (GOOD, SLOW, NONE)
     ((kind, said),) = notes
     assert kind == "wrong references"
-    assert "the references of 3 of 6 tasks" in said and "ZeroDivisionError" in said
+    assert "of 3 of 6 tasks fail" in said and "ZeroDivisionError" in said
     for name in ("wrong: wrong", "raises: exception", "broken: prelude"):
         assert name in said
 
@@ -56,13 +57,13 @@ def test_verdicts_are_kept_as_long_as_task_reference_and_limits_are_the_same(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    judge = scorers._fault_of_reference
+    judge = module._fault_of_reference
 
     def noted(sandbox: Executor, execution: ExecutionConfig, task: Task) -> str:
         asked.append(task.task_id)
         return judge(sandbox, execution, task)
 
-    monkeypatch.setattr(scorers, "_fault_of_reference", noted)
+    monkeypatch.setattr(module, "_fault_of_reference", noted)
     for _ in range(2):
         assert sound_tasks([GOOD, WRONG], config, lambda kind, text: None) == (GOOD,)
     assert sorted(asked) == ["good", "wrong"]
@@ -82,3 +83,36 @@ def test_a_set_without_one_sound_task_is_refused(config: Config) -> None:
 def test_built_in_sets_and_runs_without_execution_are_not_looked_at(config: Config) -> None:
     for settings in ("dataset.name=ladder", "execution.enabled=false"):
         assert sound_tasks([WRONG], load_config(overrides=[settings]), lambda kind, text: None) == (WRONG,)
+
+
+def test_tasks_whose_tests_catch_too_little_are_left_out_where_it_is_asked_for(config: Config) -> None:
+    weak = Task(
+        task_id="weak",
+        prompt="?",
+        entry_point="f",
+        check_source="def check(f):\n    assert f(2) >= 0\n",
+        reference="def f(x):\n    return 2 * x",
+    )
+    notes: Notes = []
+    for least, kept in ((None, (GOOD, weak)), (0.2, (GOOD, weak)), (0.9, (GOOD,))):
+        dataset = config.dataset.model_copy(update={"min_mutants_killed": least})
+        asked = config.model_copy(update={"dataset": dataset})
+        assert sound_tasks([GOOD, weak], asked, lambda kind, text: notes.append((kind, text))) == kept
+    ((kind, said),) = notes
+    assert kind == "weak tests" and "1 of 2 tasks kill less than 90% of their mutants (weak: " in said
+
+
+def test_tasks_near_a_benchmark_are_left_out_where_it_is_asked_for(config: Config) -> None:
+    (known, *_) = load_named_tasks("humaneval")
+    copied = Task(
+        task_id="copied",
+        prompt=f"Please do this.\n{known.prompt}",
+        entry_point=known.entry_point,
+        check_source=known.check_source,
+        reference=known.reference,
+    )
+    dataset = config.dataset.model_copy(update={"max_overlap": 0.5})
+    notes: Notes = []
+    asked = config.model_copy(update={"dataset": dataset})
+    assert sound_tasks([GOOD, copied], asked, lambda kind, text: notes.append((kind, text))) == (GOOD,)
+    assert notes[-1][0] == "tasks near a benchmark" and "copied: HumanEval/0 (0." in notes[-1][1]

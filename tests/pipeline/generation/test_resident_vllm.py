@@ -46,7 +46,7 @@ def test_the_next_run_draws_from_the_base_weights(
         shaken(load_model(model_path), seed=1).named_parameters(),
         str(tmp_path / "new.safetensors"),
         policy_version=3,
-        dtype=torch.bfloat16,
+        dtype=torch.float32,
     )
 
     async def run(config: Config, update: WeightUpdate | None) -> tuple[int, list[Completion]]:

@@ -17,9 +17,11 @@ from transformers import PreTrainedModel
 from configs.schema import Config
 from pipeline.cluster import start_ray
 from pipeline.generation import vllm_generator as vllm_actor
+from pipeline.generation.generator import GeneratorError
 from pipeline.generation.vllm_generator import VllmGenerator, engine_settings, start_vllm_generator
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings
 from pipeline.models.loading import load_model
+from pipeline.weights.receipts import code_of
 from tests.pipeline.adapter_files import RANK, publish_random_adapter
 from tests.pipeline.generation.test_vllm_engine import forward_logprobs
 from tests.pipeline.tiny_model import make_byte_model, make_byte_tokenizer
@@ -104,6 +106,12 @@ def test_every_adapter_reaches_running_and_new_requests_exactly(
             after = await collect(f"after {version}", 4, 16)
             assert worst(model, after) < 1e-3
             assert worst(models[-1], after) > 0.01
+            assert {c.receipt for c in after} == {code_of(update.receipt)}
             models.append(model)
+        # One that was not swapped in.
+        _, update = publish_random_adapter(folder, tmp_path / "3", 3, seed=3)
+        words = r"not hold weights 3 .* 28 of 28 tensors: .*lora_A.weight differs"
+        with pytest.raises(GeneratorError, match=words):
+            await engine.update_weights(replace(update, path=str(tmp_path / "2")))
 
     loop.run_until_complete(scenario())

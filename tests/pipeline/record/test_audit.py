@@ -76,6 +76,21 @@ LIES = {
         "weights that were lost",
         "has tokens of version 5, written before the run went back to step 4",
     ),
+    "an engine that held something else": (
+        "UPDATE weights SET held = 'other' WHERE policy_version = 2",
+        "weights that generated are those",
+        "version 2 was published as",
+    ),
+    "an answer of weights that nobody published": (
+        "UPDATE rollouts SET receipt = 'other' WHERE draw_id = 5 AND place = 1",
+        "weights that generated are those",
+        "with receipt other, published as",
+    ),
+    "an answer without a receipt": (
+        "UPDATE rollouts SET receipt = '' WHERE draw_id = 11",
+        "weights that generated are those",
+        "with receipt none, published as",
+    ),
     "a failure scored as a bad answer": (
         "UPDATE rollouts SET outcome = 'infra_error', reward = 0 WHERE draw_id = 1 AND place = 2",
         "no reward exactly where scoring itself failed",

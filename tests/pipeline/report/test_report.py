@@ -212,6 +212,8 @@ def test_completions_of_old_steps_are_dropped_where_that_is_asked_for(tmp_path: 
         " JOIN steps USING (step_id) ORDER BY step"
     )
     assert [(row["step"], row["is_gone"]) for row in texts] == [(1, 1), (2, 1), (3, 1), (4, 0), (5, 0)]
+    tokens = "SELECT DISTINCT step FROM trained_tokens JOIN draws USING (draw_id) JOIN steps USING (step_id)"
+    assert {row["step"] for row in RunReader(run.folder.path).query(tokens)} == {4, 5}
 
 
 def damaged(path: Path) -> None:
@@ -234,7 +236,7 @@ def older(path: Path) -> None:
         (lambda path: (path / "summary.json").write_text("{"), "summary.json is damaged"),
         (lambda path: (path / "evaluation_after.json").write_text("[]"), "evaluation_after.json is damaged"),
         (damaged, "run.db is not a run database, or is damaged"),
-        (older, "run.db has schema version 1, this program reads 4"),
+        (older, "run.db has schema version 1, this program reads 5"),
     ],
 )
 def test_a_folder_that_cannot_be_reported_is_refused_and_left_as_it_is(

@@ -206,7 +206,7 @@ def grow(path: Path) -> None:
     """One more step of the run, as its process would commit it."""
     with sqlite3.connect(path / "run.db") as database:
         database.execute(
-            "INSERT INTO steps SELECT 7, run_id, 7, status, 7, checkpoint, metrics, state, draw_ids,"
+            "INSERT INTO steps SELECT 7, run_id, 7, status, 7, checkpoint, metrics, state, draw_ids, layout,"
             " last_call_id, seconds, num_tokens, committed_at + 4 FROM steps WHERE step = 6"
         )
     database.close()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from configs.schema import GrpoConfig
-from pipeline.messages import VersionRun
+from pipeline.messages import Rollout, VersionRun
 from pipeline.rollouts.batch import group_advantages, make_batch
 from tests.pipeline.rollouts.groups import group, rollout
 
@@ -59,6 +59,30 @@ def test_a_truncated_completion_counts_in_its_group_but_trains_only_unmasked(
     assert cut.advantage == -finished.advantage, "the cut one is in the mean"
     assert batch.num_tokens == num_tokens
     assert report.metrics["rollout/truncated_share"] == 0.5
+
+
+def test_an_answer_without_the_program_that_was_asked_for_is_counted() -> None:
+    def saying(text: str) -> Rollout:
+        one = rollout(0.0)
+        return replace(one, completion=replace(one.completion, text=text))
+
+    texts = ("def f(x):\n    return x\n", "Sorry, I cannot.", "def g(x):\n    return x\n", "")
+    _, report = make_batch(1, [group(rollout(1.0), *(saying(text) for text in texts))], GRPO, 0)
+    assert report.metrics["rollout/no_program_share"] == 4 / 5
+
+
+def test_how_far_the_reward_goes_with_the_tests_is_a_correlation() -> None:
+    def paid(reward: float, tests: float) -> Rollout:
+        one = rollout(reward)
+        return replace(one, result=replace(one.result, breakdown={"syntax": 1.0, "tests": tests}))
+
+    def correlation(*rollouts: Rollout) -> float | None:
+        return make_batch(1, [group(*rollouts)], GRPO, 0)[1].metrics.get("rollout/reward_tests_correlation")
+
+    assert correlation(paid(0.2, 0.0), paid(0.6, 0.5), paid(1.0, 1.0)) == pytest.approx(1.0)
+    assert correlation(paid(0.9, 0.0), paid(0.6, 0.5), paid(0.3, 1.0)) == pytest.approx(-1.0)
+    assert correlation(paid(0.9, 0.5), paid(0.6, 0.5)) is None, "nothing to compare with"
+    assert correlation(paid(0.6, 0.0), paid(0.6, 1.0), rollout(math.nan)) is None
 
 
 def test_what_a_group_did_not_read_anew_is_a_share_of_its_prompts() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.command_line import INTERRUPTED, make_parser, raise_if_interrupted, run_command
+from configs.command_line import INTERRUPTED, make_parser, raise_if_interrupted, run_command
 
 ARGUMENTS = "--max-steps 40 --set evaluation.enabled=false --set generation.engine=transformers"
 # Seconds after the start; all of them, every 20 ms up to 3 s, take four minutes and were tried by hand.

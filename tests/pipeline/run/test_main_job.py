@@ -17,6 +17,7 @@ from configs.schema import ModelConfig
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.record.metrics import read_metrics
+from tests.left_behind import nothing_left
 from tests.pipeline.tiny_model import save_byte_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -41,15 +42,19 @@ def command(
         f"import sys; from pipeline.cli import {name}; status = {name}(); "
         "print('Ray was imported:', 'ray' in sys.modules); sys.exit(status)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={**os.environ, **(environment or {})},
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    with nothing_left() as temporary:
+        done = subprocess.run(
+            [sys.executable, "-c", program, *arguments],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            env={**os.environ, "TMPDIR": temporary, **(environment or {})},
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+    # No bars, colours or warnings of libraries where nobody watches.
+    assert [line for line in done.stderr.splitlines() if not line.startswith("evaluated ")] == []
+    assert "\x1b" not in done.stdout and "\r" not in done.stdout
     return done
 
 
@@ -64,6 +69,22 @@ def steps_and_draws(run: Path) -> tuple[list[tuple[int, int]], dict[str, int]]:
         ).fetchall()
         draws = dict(database.execute("SELECT status, COUNT(*) FROM draws GROUP BY status").fetchall())
     return steps, draws
+
+
+def others_load_it_without_a_word(run: Path, folder: Path) -> None:
+    """What hand-over makes of ``run`` writes a token in Transformers, which has nothing to say of it."""
+    hand_over = [sys.executable, "-m", "pipeline", "hand-over", str(run), str(folder)]
+    use = (
+        "import sys; from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; "
+        "name = sys.argv[1]; "
+        "inputs = T.from_pretrained(name)('def', return_tensors='pt'); "
+        "M.from_pretrained(name).generate(**inputs, max_new_tokens=1)"
+    )
+    for arguments in (hand_over, [sys.executable, "-W", "error::UserWarning", "-c", use, str(folder)]):
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=200)
+        # A bar of Transformers is the only thing that it may show.
+        said = [line for line in done.stderr.splitlines() if line and "Loading weights" not in line]
+        assert done.returncode == 0 and said == [], done.stderr
 
 
 def test_two_steps_an_evaluation_and_a_resume_with_vllm(tmp_path: Path) -> None:
@@ -92,6 +113,11 @@ def test_two_steps_an_evaluation_and_a_resume_with_vllm(tmp_path: Path) -> None:
     pairs = zip(trained.parameters(), base.parameters(), strict=True)
     assert any(not torch.equal(left, right) for left, right in pairs)
     assert load_tokenizer(run / "checkpoints" / "step-000002").chat_template
+    with sqlite3.connect(run / "run.db") as database:
+        held = dict(database.execute("SELECT policy_version, held FROM weights WHERE held = published"))
+        rows = database.execute("SELECT DISTINCT max_policy_version, receipt FROM rollouts").fetchall()
+    assert list(held) == [1, 2] and {receipt == held.get(version, "") for version, receipt in rows} == {True}
+    others_load_it_without_a_word(run, tmp_path / "handed-over")
 
     sent = ("--set", "runtime.weight_transport=collective")
     resumed = command("train_accelerated", "--resume", str(run), "--max-steps", "3", *sent, folder=tmp_path)

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from configs.schema import Config
+from pipeline.errors import CannotLearnError
+from pipeline.evaluation.summary import guards_of
 from pipeline.messages import StepResult, TrainBatch
-from pipeline.run.step import MismatchWatch
 from pipeline.training.loss import LossSums
 from pipeline.training.ranks import Ranks, sums_of_all
 from pipeline.training.trainer import Trainer
-from tests.pipeline.fake_stages import FakeRun, make_config
+from tests.pipeline.fake_stages import FakeRun, make_config, scored
 from tests.pipeline.tiny_model import make_config as make_model_config
 from tests.pipeline.tiny_model import make_samples, save_model
 
@@ -76,35 +77,40 @@ def test_without_a_token_of_the_present_version_there_is_no_mismatch_to_tell(fol
     assert not [name for name in metrics if "mismatch" in name]
 
 
-def test_the_warning_comes_once_and_names_metric_value_and_setting() -> None:
-    watch = MismatchWatch(0.01)
-    assert watch.warning(1, {"train/mismatch_kl": 0.01}) is None
-    assert watch.warning(2, {"train/loss": 1.0}) is None
-    warning = watch.warning(3, {"train/mismatch_kl": 0.0234})
-    assert warning is not None
-    for part in (
-        "step 3",
-        "train/mismatch_kl is 0.0234",
-        "grpo.mismatch_kl_warning 0.01",
-        "generation.dtype",
-    ):
-        assert part in warning
-    assert watch.warning(4, {"train/mismatch_kl": 1.0}) is None
-
-
 def test_a_run_whose_engines_disagree_says_so_once_on_its_progress_output(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, make_config(grpo={"mismatch_kl_warning": 0.02}))
     step = run.trainer.step
 
     async def disagree(batch: TrainBatch) -> StepResult:
         result = await step(batch)
-        return replace(result, metrics={**result.metrics, "train/mismatch_kl": 0.01 * batch.step})
+        return replace(result, metrics={**result.metrics, "train/mismatch_kl": 0.03 * batch.step})
 
     run.trainer.step = disagree  # type: ignore[method-assign]
     run.train()
     lines = [line for line in run.output.getvalue().splitlines() if "mismatch_kl" in line]
     assert len(lines) == 1
-    assert "step 3: train/mismatch_kl is 0.03" in lines[0]
+    assert "step 3: generator and trainer disagree: train/mismatch_kl is 0.09" in lines[0]
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_a_run_that_cannot_learn_says_so_and_ends_where_that_is_asked_for(
+    is_strict: bool, tmp_path: Path
+) -> None:
+    config = make_config(training={"max_steps": 5}, runtime={"strict": is_strict})
+    run = FakeRun(tmp_path, config, score_of=lambda task, index: scored(0.5))
+    words = "step 3: no program in the answers: no program is found in 100 %"
+    if is_strict:
+        with pytest.raises(CannotLearnError, match=rf"{words}.*runtime\.strict"):
+            run.train()
+    else:
+        run.train()
+    assert run.rows("SELECT MAX(step) FROM steps")[0][0] == (3 if is_strict else 5)
+    assert f"alarm: {words}" in run.output.getvalue()
+    alarms = [text for (text,) in run.rows("SELECT text FROM events WHERE kind = 'alarm'")]
+    assert alarms[0].startswith(f"alarm: {words}") and len(alarms) == (1 if is_strict else 3)
+    assert is_strict or "grpo.num_generations (4) to 8" in alarms[1]
+    guards = guards_of(run.folder.db, run.folder.path / "metrics.jsonl", config)
+    assert [guard for guard in guards if guard.startswith("alarm: ")] == alarms
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0])

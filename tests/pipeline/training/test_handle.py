@@ -106,6 +106,16 @@ def test_two_ranks_do_as_one_does_until_one_dies_which_ends_the_step_at_once(
     asyncio.run(run())
 
 
+def test_an_update_says_which_share_of_the_weights_it_changed(folder: Path, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with started(make_config(generation={"dtype": "float32"}), folder) as trainer:
+            shares = [(await trainer.publish(str(tmp_path))).changed_share for _ in range(2)]
+            await trainer.step(BATCH)
+            assert [*shares, (await trainer.publish(str(tmp_path))).changed_share] == [None, 0.0, 1.0]
+
+    asyncio.run(run())
+
+
 def test_a_rank_that_hangs_is_named_at_the_deadline_and_none_stays_behind(
     address: str | None, folder: Path
 ) -> None:

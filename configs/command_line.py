@@ -17,12 +17,13 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
-from configs.errors import nearest
-from pipeline.errors import RunStoppedError, StageError
+from configs.errors import CommandEnd, nearest
 
-STAGE_FAILED = 1
+FAILED = 1
 USER_ERROR = 2
 INTERRUPTED = 130
+# What the extra train brings.
+_OF_MODELS = ("filelock", "numpy", "ray", "rich", "safetensors", "torch", "transformers", "trl", "vllm")
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -63,21 +64,28 @@ def run_command(
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
-    except RunStoppedError as stopped:
-        print(stopped, file=sys.stderr)
-        return stopped.status
     except BrokenPipeError:
         # Who read the output has enough of it: head, say. Nothing more can be said, also not at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    except (StageError, TimeoutError) as error:
-        return _report(error, STAGE_FAILED, arguments.verbose)
+    except CommandEnd as end:
+        if end.status != FAILED:
+            print(end, file=sys.stderr)
+            return end.status
+        return _report(end, FAILED, arguments.verbose)
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] not in _OF_MODELS:
+            raise
+        words = f"{missing.name} is not installed: models need pip install 'code-grpo[cpu]', or [gpu]"
+        return _report(words, USER_ERROR, arguments.verbose)
+    except TimeoutError as error:
+        return _report(error, FAILED, arguments.verbose)
     except ValueError as error:
         return _report(error, USER_ERROR, arguments.verbose)
     except OSError as error:
         if error.errno in _DISK_FULL:
             print("error: what was written before is kept: free some space, then go on", file=sys.stderr)
-            return _report(error, STAGE_FAILED, arguments.verbose)
+            return _report(error, FAILED, arguments.verbose)
         if error.filename is None:
             raise
         # A path of the user's, by way of a setting or a flag.

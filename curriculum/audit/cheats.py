@@ -1,0 +1,174 @@
+"""Programs without an idea, which no good task lets pass: an empty one, constants, look-ups of what is shown.
+
+A look-up answers the examples that the prompt shows, and the commonest of their answers otherwise.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from curriculum.task import Task
+
+# What a function without an idea returns, besides what the tests expect.
+_COMMON: Final[tuple[object, ...]] = (None, True, False, 0, 1, -1, "", [])
+_MAX_CONSTANTS: Final = 12
+# What stands between a call and its value in a prompt.
+_BETWEEN = re.compile(
+    r"`?\s*(?:={0,2}>|->|==?|→|➞|#|:)?\s*(?:should\s+)?(?:returns?|gives|is|be|equals?)?:?\s*"
+)
+_END = re.compile(r"[\s.,;`)]")
+# As other languages write them, and prompts do too.
+_CONSTANTS: Final = {"true": "True", "false": "False", "null": "None"}
+
+
+def is_constant(task: Task) -> bool:
+    """Whether an honest answer is a constant: nothing goes in."""
+    if task.stdio_tests:
+        return not any(test.stdin.strip() for test in task.stdio_tests)
+    if task.call_tests:
+        return not any(test.args for test in task.call_tests)
+    return any(
+        isinstance(node, ast.FunctionDef) and node.name == task.entry_point and not ast.unparse(node.args)
+        for node in ast.walk(_parsed(task.reference))
+    )
+
+
+def empty_program(task: Task) -> str:
+    """The head of what is asked for, and nothing in it."""
+    return "" if task.stdio_tests else _function(task, "pass")
+
+
+def constant_programs(task: Task) -> Iterator[str]:
+    """Programs that always give one answer, the commonest among what the tests expect first."""
+    if task.stdio_tests:
+        for output in _by_frequency(test.expected_stdout for test in task.stdio_tests):
+            yield f"print({output!r}, end='')\n"
+        return
+    expected = (
+        [test.expected for test in task.call_tests] if task.call_tests else _compared(task.check_source or "")
+    )
+    literals = _by_frequency(text for value in expected if (text := literal(value)) is not None)
+    common = (repr(value) for value in _COMMON)
+    for text in list(dict.fromkeys([*literals, *common]))[:_MAX_CONSTANTS]:
+        yield _function(task, f"return {text}")
+
+
+def look_up_program(task: Task) -> str | None:
+    """A program that knows the examples of the prompt; None where it shows none."""
+    if task.stdio_tests:
+        shown = {
+            test.stdin: test.expected_stdout
+            for test in task.stdio_tests
+            if test.stdin.strip() and test.stdin.strip() in task.prompt
+        }
+        lines = ["import sys", f"print({shown!r}.get(sys.stdin.read(), ''), end='')"]
+        return "\n".join(lines) + "\n" if shown else None
+    examples = list(shown_examples(task))
+    if not examples:
+        return None
+    table = ", ".join(f"({arguments}, {value})" for arguments, value in examples)
+    fallback = _by_frequency(value for _, value in examples)[0]
+    body = f"return next((value for known, value in [{table}] if known == args), {fallback})"
+    return _function(task, body)
+
+
+def shown_examples(task: Task) -> Iterator[tuple[str, str]]:
+    """Calls that the prompt shows with their values, both as Python: a tuple of arguments, and a literal."""
+    name = task.entry_point.rpartition(".")[2]
+    prompt = task.prompt
+    for match in re.finditer(rf"(?<![\w.]){re.escape(name)}\(", prompt):
+        line = prompt.rfind("\n", 0, match.start()) + 1
+        if prompt[line : match.start()].lstrip().startswith(("def ", "async ")):
+            continue
+        if (end := _closing(prompt, match.end())) is None:
+            continue
+        inside = prompt[match.end() : end]
+        arguments = _literal_text(f"({inside},)" if inside.strip() else "()")
+        if arguments is not None and (value := _value_after(prompt, end + 1)) is not None:
+            yield arguments, value
+
+
+def literal(value: object) -> str | None:
+    """``value`` as Python that gives the same again; None where there is no such text."""
+    text = repr(value)
+    try:
+        return text if ast.literal_eval(text) == value else None
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+def _value_after(prompt: str, start: int) -> str | None:
+    """The literal that follows a call, on its line or, as in a doctest, at the beginning of the next."""
+    rest, _, below = prompt[start:].partition("\n")
+    match = _BETWEEN.match(rest)
+    for line in (rest[match.end() if match else 0 :], below.partition("\n")[0]):
+        text = line.strip().strip("`").rstrip(".,;").strip()
+        for end in (len(text), *reversed([found.start() for found in _END.finditer(text)])):
+            value = _literal_text(text[:end].rstrip(".,;"))
+            if value is not None:
+                return value
+    return None
+
+
+def _literal_text(text: str) -> str | None:
+    try:
+        return literal(ast.literal_eval(_CONSTANTS.get(text.strip(), text.strip())))
+    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+        return None
+
+
+def _closing(text: str, start: int) -> int | None:
+    """Where the bracket that was opened before ``start`` closes, strings aside, within its line."""
+    depth, quote = 1, ""
+    for place in range(start, len(text)):
+        sign = text[place]
+        if sign == "\n":
+            return None
+        if quote:
+            quote = "" if sign == quote and text[place - 1] != "\\" else quote
+        elif sign in "'\"":
+            quote = sign
+        elif sign in "([{":
+            depth += 1
+        elif sign in ")]}":
+            depth -= 1
+            if depth == 0:
+                return place
+    return None
+
+
+def _compared(check_source: str) -> list[object]:
+    """The literals that a test program compares something with."""
+    found: list[object] = []
+    for node in ast.walk(_parsed(check_source)):
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.Is):
+            for side in (node.left, *node.comparators):
+                try:
+                    found.append(ast.literal_eval(side))
+                except (ValueError, TypeError, RecursionError, MemoryError):
+                    continue
+    return found
+
+
+def _parsed(source: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return ast.Module(body=[], type_ignores=[])
+
+
+def _by_frequency(texts: Iterable[str]) -> list[str]:
+    counts: dict[str, int] = {}
+    for text in texts:
+        counts[text] = counts.get(text, 0) + 1
+    return sorted(counts, key=lambda text: -counts[text])
+
+
+def _function(task: Task, body: str) -> str:
+    owner, _, name = task.entry_point.rpartition(".")
+    if not owner:
+        return f"def {name}(*args, **kwargs):\n    {body}\n"
+    return f"class {owner}:\n    def {name}(self, *args, **kwargs):\n        {body}\n"

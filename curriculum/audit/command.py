@@ -1,0 +1,262 @@
+"""``python -m curriculum audit TASKS``: what a task set is worth, before a model is trained on it.
+
+Writes three files to a folder: audit.jsonl (a line a task, as they come; a run that was ended goes on there),
+audit.html, and with --add-tests tasks.jsonl, the same tasks with new tests. Exit status 1 where a reference
+fails its own tests, or a line holds no task.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass, fields, replace
+from hashlib import blake2b
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from pprint import pformat
+from typing import Any
+
+from configs.command_line import FAILED, make_parser, run_command
+from configs.schema import ExecutionConfig
+from configs.task_sets import is_task_file
+from curriculum.audit.examine import MAX_MUTANTS, NO_REFERENCE, Examiner, TaskAudit
+from curriculum.audit.new_tests import as_record, with_new_tests
+from curriculum.audit.overlap import Overlap, benchmark_tasks
+from curriculum.audit.summary import print_summary, write_page
+from curriculum.jsonl import local_file, read_records, record_task
+from curriculum.sources import load_named_tasks
+from curriculum.task import Task
+from sandbox.progress import Progress
+from sandbox.worker import SandboxError
+
+_SAMPLES_A_TASK = 4
+_NOT_JUDGED = "not judged"
+_WAITING_A_WORKER = 4
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Audit a task set; returns the exit status."""
+    parser = make_parser("python -m curriculum audit", "What is a task set worth? Runs on the sandbox.")
+    parser.add_argument("tasks", metavar="TASKS", help="a name that dataset.name takes, or a file")
+    parser.add_argument("--output", metavar="FOLDER", type=Path, help="default: audits/NAME")
+    parser.add_argument(
+        "--split", metavar="NAME", help="of a data set; default: train (test of one on the hub)"
+    )
+    parser.add_argument("--limit", metavar="N", type=_positive, help="only the first N tasks")
+    parser.add_argument(
+        "--add-tests", metavar="N", type=_positive, help="write the tasks with up to N new tests each"
+    )
+    parser.add_argument(
+        "--against",
+        metavar="TASKS",
+        action="append",
+        help="benchmarks to find near tasks in; may be repeated; default: humaneval, mbpp",
+    )
+    parser.add_argument(
+        "--model", metavar="NAME", help=f"measure its pass rate, {_SAMPLES_A_TASK} answers a task"
+    )
+    parser.add_argument(
+        "--max-mutants", metavar="N", type=_positive, default=MAX_MUTANTS, help="a task; default: %(default)s"
+    )
+    parser.add_argument(
+        "--workers",
+        metavar="N",
+        type=_positive,
+        default=len(os.sched_getaffinity(0)),
+        help="sandboxes side by side; default: one a core",
+    )
+    parser.add_argument("--timeout", metavar="S", type=_seconds, default=2.0, help="CPU; default: 2")
+    parser.add_argument(
+        "--module", metavar="NAME", action="append", default=[], help="an installed package for the programs"
+    )
+    parser.add_argument("--allow-unsafe", action="store_true", help="run also below level L2")
+    return run_command(parser, argv, _audit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Examined:
+    """What was found of a task, and with --add-tests the task itself in the plain form."""
+
+    audit: TaskAudit
+    record: dict[str, object]
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    # Imported here: a mistake on the command line is told without them.
+    from curriculum.judging import start_sandbox
+
+    absent = [name for name in arguments.module if find_spec(name.partition(".")[0]) is None]
+    if absent:
+        raise ValueError(f"--module: {', '.join(absent)} is not installed")
+    execution = ExecutionConfig(
+        timeout=arguments.timeout, modules=arguments.module, allow_unsafe=arguments.allow_unsafe
+    )
+    tasks, unread = _load(arguments.tasks, arguments.split, arguments.limit)
+    overlap = Overlap(benchmark_tasks(arguments.against, _note))
+    folder = arguments.output or Path("audits") / Path(arguments.tasks).name.removesuffix(".jsonl")
+    settings = (execution, arguments.max_mutants, arguments.add_tests, arguments.against)
+    keys = {task.task_id: _key(task, settings) for task in tasks}
+    done = _done(folder / "audit.jsonl", keys)
+    try:
+        sandbox = start_sandbox(execution, arguments.workers)
+    except SandboxError as error:
+        raise ValueError(str(error)) from None
+    with sandbox:
+        folder.mkdir(parents=True, exist_ok=True)
+        examiner = Examiner(
+            sandbox=sandbox, execution=execution, max_mutants=arguments.max_mutants, overlap=overlap
+        )
+
+        def examine(task: Task) -> _Examined:
+            found, richer = examiner.examine(task), task
+            if arguments.add_tests and not found.fault:
+                richer, num_added, num_killed = with_new_tests(examiner, task, arguments.add_tests)
+                found = replace(found, num_tests_added=num_added, num_killed_by_added=num_killed)
+            return _Examined(found, as_record(richer) if arguments.add_tests else {})
+
+        _examine_all(examine, tasks, keys, done, folder / "audit.jsonl", arguments.workers)
+    rates = _pass_rates(arguments, folder) if arguments.model else {}
+    audits = [replace(done[task.task_id].audit, pass_rate=rates.get(task.task_id)) for task in tasks] + unread
+    if arguments.add_tests:
+        _write_lines(folder / "tasks.jsonl", [done[task.task_id].record for task in tasks])
+    name = Path(arguments.tasks).name
+    print_summary(name, audits)
+    write_page(folder / "audit.html", name, audits, {task.task_id: task for task in tasks})
+    print(f"\nfolder: {folder}")
+    return FAILED if any(audit.fault and not audit.fault.startswith(NO_REFERENCE) for audit in audits) else 0
+
+
+def _load(name: str, split: str | None, limit: int | None) -> tuple[list[Task], list[TaskAudit]]:
+    """The tasks, and of a file the lines that hold none."""
+    if not is_task_file(name):
+        return list(load_named_tasks(name, split))[:limit], []
+    if split is not None:
+        raise ValueError(f"--split: value {split!r}: a file has none; leave it out")
+    tasks: dict[str, Task] = {}
+    unread: list[TaskAudit] = []
+    for record in read_records(local_file(name))[:limit]:
+        try:
+            task = record_task(record)
+            if task.task_id in tasks:
+                raise record.error("task_id", "must be unique; an earlier line has it too")
+            tasks[task.task_id] = task
+        except ValueError as fault:
+            named = record.fields.get("task_id")
+            where = named if isinstance(named, str) and named not in tasks else record.where
+            unread.append(TaskAudit(task_id=where, fault=f"no task: {fault}"))
+    if not tasks and not unread:
+        raise ValueError(f"{name}: holds no task; at least one is needed")
+    return list(tasks.values()), unread
+
+
+def _examine_all(
+    examine: Callable[[Task], _Examined],
+    tasks: Sequence[Task],
+    keys: dict[str, str],
+    done: dict[str, _Examined],
+    path: Path,
+    num_workers: int,
+) -> None:
+    """Examine what is not in ``done``, which grows; each line is in the file when its task has ended."""
+    progress = Progress(len(tasks), len(done), sys.stderr, verb="examined")
+    left = iter([task for task in tasks if task.task_id not in done])
+    threads = ThreadPoolExecutor(num_workers)
+    running: set[Future[_Examined]] = set()
+    _write_lines(path, [_line(found, keys[name]) for name, found in done.items()])
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            while True:
+                room = _WAITING_A_WORKER * num_workers - len(running)
+                running |= {threads.submit(examine, task) for task in islice(left, room)}
+                if not running:
+                    break
+                ended, running = wait(running, return_when=FIRST_COMPLETED)
+                for found in (future.result() for future in ended):
+                    name = found.audit.task_id
+                    done[name] = found
+                    file.write(f"{json.dumps(_line(found, keys[name]))}\n")
+                    file.flush()
+                    is_judged = not found.audit.fault.startswith(_NOT_JUDGED)
+                    progress.count(not found.audit.fault if is_judged else None)
+    finally:
+        threads.shutdown(cancel_futures=True)
+    progress.finish()
+
+
+def _done(path: Path, keys: dict[str, str]) -> dict[str, _Examined]:
+    """What an earlier run has found of the same tasks with the same settings."""
+    names = [field.name for field in fields(TaskAudit)]
+    found: dict[str, _Examined] = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            entry = json.loads(line)
+            key, record = entry["key"], entry["record"]
+            # JSON has no tuples.
+            given: dict[str, Any] = {
+                name: tuple(entry[name]) if isinstance(entry[name], list) else entry[name] for name in names
+            }
+            audit = TaskAudit(**given)
+        except (ValueError, KeyError, TypeError):
+            continue  # Half written when the run was ended.
+        if keys.get(audit.task_id) == key and not audit.fault.startswith(_NOT_JUDGED):
+            found[audit.task_id] = _Examined(audit, record)
+    return found
+
+
+def _line(found: _Examined, key: str) -> dict[str, object]:
+    shares = {"killed_share": round(found.audit.killed_share, 4)}
+    return {**asdict(found.audit), **shares, "key": key, "record": found.record}
+
+
+def _write_lines(path: Path, lines: Sequence[object]) -> None:
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _key(task: Task, settings: object) -> str:
+    # Its form of a set does not hang on the process, as repr's does.
+    text = pformat((asdict(task), settings))
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _pass_rates(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """The share of a model's answers to each task that pass, as evaluate_humaneval measures it."""
+    program = shutil.which("evaluate_humaneval", path=str(Path(sys.executable).parent))
+    if program is None:
+        raise ValueError("--model: needs this project with its models: pip install 'code-grpo[train]'")
+    command = [program, "--model", arguments.model, "--tasks", arguments.tasks, "-n", str(_SAMPLES_A_TASK)]
+    limit = ["--limit", str(arguments.limit)] if arguments.limit else []
+    samples = folder / "samples.jsonl"
+    command += [*limit, "--output", str(samples)]
+    status = subprocess.run(command, stdout=sys.stderr, check=False).returncode
+    if status:
+        raise ValueError(f"--model: value {arguments.model!r}: its pass rate cannot be measured (see above)")
+    counts: dict[str, list[bool]] = {}
+    for line in samples.with_name("samples.jsonl_results.jsonl").read_text(encoding="utf-8").splitlines():
+        entry = json.loads(line)
+        counts.setdefault(entry["task_id"], []).append(bool(entry["passed"]))
+    return {name: sum(passed) / len(passed) for name, passed in counts.items()}
+
+
+def _seconds(text: str) -> float:
+    if not 0 < (value := float(text)) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number > 0")
+    return value
+
+
+def _note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr)
+
+
+def _positive(text: str) -> int:
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number > 0")
+    return value

@@ -1,0 +1,207 @@
+"""New inputs for a task, like those that its tests have: of the same types, and small changes of them.
+
+Edits leave out, double, move or copy an item, or take the next number. What else a new input may be is read
+off the present ones, so that it keeps what the prompt asks of it: a number where there are numbers, no
+negative number and nothing empty where there is none (a zero and a single element there may be), no new sort
+of sign in a text, nothing more than twice as large. Drawn by hypothesis, the same every time.
+"""
+
+from __future__ import annotations
+
+import ast
+import string
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from curriculum.task import Task
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+Arguments = tuple[object, ...]
+_CLASSES: Final = (string.ascii_lowercase, string.ascii_uppercase, string.digits)
+_CALLED: Final = "candidate"
+
+
+def present_inputs(task: Task) -> list[Arguments]:
+    """The arguments of the calls in the tests of ``task`` that are literals, of the commonest number."""
+    if task.call_tests:
+        found = [test.args for test in task.call_tests]
+    else:
+        found = _literal_calls(task.check_source or "", {_CALLED, task.entry_point})
+    if not found:
+        return []
+    size = Counter(map(len, found)).most_common(1)[0][0]
+    return [arguments for arguments in found if len(arguments) == size]
+
+
+def new_inputs(present: Sequence[Arguments], count: int) -> list[Arguments]:
+    """At most ``count`` inputs that are not among ``present``; none where nothing goes in."""
+    if not present or not present[0]:
+        return []
+    # Imported here, as below: an audit without new tests does without it.
+    from hypothesis import HealthCheck, Phase, given, settings
+    from hypothesis import strategies as st
+
+    typed = st.tuples(*(_like(column) for column in zip(*present, strict=True)))
+    one, place = st.sampled_from(list(present)), st.integers(0, len(present[0]) - 1)
+    changed = st.tuples(one, typed, place).map(
+        lambda drawn: (*drawn[0][: drawn[2]], drawn[1][drawn[2]], *drawn[0][drawn[2] + 1 :])
+    )
+    edited = st.tuples(one, place, st.randoms(use_true_random=False)).map(
+        lambda drawn: (
+            *drawn[0][: drawn[1]],
+            _edited(drawn[0][drawn[1]], drawn[2]),
+            *drawn[0][drawn[1] + 1 :],
+        )
+    )
+    drawn_texts: list[str] = []
+
+    @settings(
+        max_examples=2 * count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.one_of(edited, changed, typed))
+    def collect(arguments: Arguments) -> None:
+        drawn_texts.append(repr(arguments))
+
+    collect()
+    known = {repr(arguments) for arguments in present}
+    texts = [text for text in dict.fromkeys(drawn_texts) if text not in known]
+    # Read again: not all that is drawn has a text that gives it back.
+    return [read for text in texts if (read := _read(text)) is not None][:count]
+
+
+def _edited(value: Any, random: Random) -> Any:
+    """``value`` with one small change: a number next to it, an item left out, doubled, moved or changed."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | list | tuple):
+        return value
+    if isinstance(value, int | float):
+        near = value + random.choice((-1, 1))
+        return near if near >= 0 or value < 0 else value
+    items = list(value)
+    if len(items) > 0:
+        place, other = random.randrange(len(items)), random.randrange(len(items))
+        # Each place of a record has its own meaning.
+        edits = ("change",) if isinstance(value, tuple) else ("leave out", "double", "move", "copy", "change")
+        match random.choice(edits):
+            case "leave out" if len(items) > 1:
+                del items[place]
+            case "double":
+                items.insert(place, items[place])
+            case "move":
+                items[place], items[other] = items[other], items[place]
+            case "copy":
+                items[place] = items[other]
+            case "change" if not isinstance(value, str) and not isinstance(items[place], list):
+                items[place] = _edited(items[place], random)
+    return "".join(items) if isinstance(value, str) else type(value)(items)
+
+
+def _read(text: str) -> Arguments | None:
+    try:
+        read = ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+    return read if isinstance(read, tuple) and repr(read) == text else None
+
+
+def _like(values: Sequence[object]) -> SearchStrategy[Any]:
+    """Values like ``values``: a strategy for each type among them."""
+    from hypothesis import strategies as st
+
+    by_type: dict[type, list[Any]] = {}
+    for value in values:
+        by_type.setdefault(type(value), []).append(value)
+    return st.one_of(*(_of_type(kind, of_kind) for kind, of_kind in by_type.items()))
+
+
+def _of_type(kind: type, values: list[Any]) -> SearchStrategy[Any]:
+    from hypothesis import strategies as st
+
+    if kind is int:
+        return st.integers(*_range(values))
+    if kind is float:
+        low, high = _range(values)
+        return st.floats(low, high, allow_nan=False, allow_infinity=False).map(lambda value: round(value, 2))
+    if kind is str:
+        sizes = {"min_size": min(map(len, values)), "max_size": 2 * max(map(len, values))}
+        return st.text(st.sampled_from(_alphabet(values)), **sizes) if _alphabet(values) else st.just("")
+    if kind in (list, tuple, set, frozenset):
+        return _collection(kind, values)
+    if kind is dict:
+        if not any(values):
+            return st.just({})
+        keys = _like([key for value in values for key in value])
+        items = _like([item for value in values for item in value.values()])
+        return st.dictionaries(keys, items, min_size=_least(values), max_size=_most(values))
+    return st.sampled_from(values) if kind is not bool else st.booleans()
+
+
+def _collection(kind: type, values: list[Any]) -> SearchStrategy[Any]:
+    from hypothesis import strategies as st
+
+    if not any(len(value) for value in values):
+        return st.just(kind())
+    sizes = {len(value) for value in values}
+    if kind is tuple and len(sizes) == 1:
+        # A record: each place has its own meaning.
+        return st.tuples(*(_like(column) for column in zip(*values, strict=True)))
+    inner = [item for value in values for item in value]
+    items = _like(inner)
+    if all(type(item) is list and item for item in inner) and all(
+        len(set(map(len, one))) <= 1 for one in values
+    ):
+        # A table: its rows are of one length.
+        cells = _like([cell for row in inner for cell in row])
+        rows = st.integers(_least(inner), _most(inner)).map(
+            lambda width: st.lists(cells, min_size=width, max_size=width)
+        )
+        least, most = _least(values), _most(values)
+        return rows.flatmap(lambda row: st.lists(row, min_size=least, max_size=most)).map(kind)
+    if kind is set or kind is frozenset:
+        return st.sets(items, min_size=_least(values), max_size=_most(values)).map(kind)
+    return st.lists(items, min_size=_least(values), max_size=_most(values)).map(kind)
+
+
+def _range(values: list[Any]) -> tuple[Any, Any]:
+    low, high = min(values), max(values)
+    return (2 * low if low < 0 else 0), (2 * high if high > 0 else 0)
+
+
+def _alphabet(values: list[str]) -> str:
+    """The signs that are there, and their like: a lower-case letter stands for all of them."""
+    signs = set("".join(values))
+    alike = {sign for one in _CLASSES if len(signs & set(one)) > 1 for sign in one}
+    # Zeros and ones alone are a number to the base of two.
+    return "".join(sorted(signs if signs <= {"0", "1"} else signs | alike))
+
+
+def _least(values: list[Any]) -> int:
+    return min(1, *map(len, values))
+
+
+def _most(values: list[Any]) -> int:
+    return 2 * max(map(len, values))
+
+
+def _literal_calls(source: str, names: set[str]) -> list[Arguments]:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    found: list[Arguments] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in names and arguments:
+                try:
+                    found.append(tuple(ast.literal_eval(argument) for argument in arguments))
+                except (ValueError, TypeError, SyntaxError, RecursionError):
+                    continue
+    return found

@@ -1,0 +1,106 @@
+"""What an audit found, as a table on the terminal and as one HTML file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from jinja2 import Environment, StrictUndefined
+
+from curriculum.audit.examine import TaskAudit
+from curriculum.task import Task
+
+WEAK_SHARE: Final = 0.8  # of the mutants
+HIGH_CONSTANT: Final = 0.75  # of the tests
+NEAR: Final = 0.5
+_MAX_NAMED: Final = 3
+
+
+def print_summary(name: str, audits: Sequence[TaskAudit]) -> None:
+    """The table of ``findings``."""
+    width = shutil.get_terminal_size().columns
+    print(name)
+    for question, answer, which in findings(audits):
+        line = f"  {question:<37}{answer:>14}  {which}".rstrip()
+        print(line if len(line) <= width else f"{line[: width - 3]}...")
+
+
+def findings(audits: Sequence[TaskAudit]) -> list[tuple[str, str, str]]:
+    """What is asked of a task set: the question, the answer, and the first tasks that it is about."""
+    sound = [audit for audit in audits if not audit.fault]
+    rows = [("tasks", str(len(audits)), ""), ("sound", str(len(sound)), "")]
+    kinds = Counter(audit.fault.partition(":")[0] for audit in audits if audit.fault)
+    for kind, count in kinds.most_common():
+        rows.append((f"  {kind}", str(count), _named(audits, partial(_is_of, kind))))
+    if not sound:
+        return rows
+
+    def row(question: str, is_one: Callable[[TaskAudit], bool]) -> None:
+        rows.append((question, str(sum(map(is_one, sound))), _named(sound, is_one)))
+
+    mutants, killed = sum(one.num_mutants for one in sound), sum(one.num_killed for one in sound)
+    rows.append(("mutants killed", f"{_percent(killed, mutants)} of {mutants}", ""))
+    row(f"  tasks below {WEAK_SHARE:.0%}", lambda one: one.killed_share < WEAK_SHARE)
+    if any(one.num_tests_added for one in sound):
+        added, more = sum(one.num_tests_added for one in sound), sum(one.num_killed_by_added for one in sound)
+        rows.append(("  with new tests", f"{_percent(killed + more, mutants)}", f"{added} tests"))
+    for cheat, words in _PROGRAMS.items():
+        row(f"passed by {words}", partial(_lets_pass, cheat))
+    row(f"a constant passes {HIGH_CONSTANT:.0%}", lambda one: one.constant_share >= HIGH_CONSTANT)
+    row(f"near a benchmark (over {NEAR})", lambda one: one.similarity > NEAR)
+    row("prompts without the name", lambda one: not one.names_entry_point)
+    row("prompts without a type", lambda one: not one.names_types)
+    times = [one.test_s for one in sound]
+    rows.append(("seconds for the tests", f"{statistics.median(times):.3f}", f"at most {max(times):.2f}"))
+    rates = [one.pass_rate for one in sound if one.pass_rate is not None]
+    if rates:
+        rows.append(("pass rate of the model", f"{statistics.mean(rates):.3f}", f"{len(rates)} tasks"))
+    return rows
+
+
+def write_page(path: Path, name: str, audits: Sequence[TaskAudit], tasks: Mapping[str, Task]) -> None:
+    """One HTML file: the table, and a line a task that opens to its prompt and reference."""
+    rows = []
+    for audit in audits:
+        task = tasks.get(audit.task_id)
+        texts = {name: getattr(task, name, "") for name in ("prompt", "reference")}
+        rows.append({**asdict(audit), "killed_share": audit.killed_share, **texts})
+    source = (files("curriculum.audit") / "page.html").read_text(encoding="utf-8")
+    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(source)
+    # Inside a script element nothing may close it.
+    data = json.dumps(rows).replace("<", "\\u003c")
+    page = template.render(name=name, findings=findings(audits), data=data)
+    path.write_text(page, encoding="utf-8")
+
+
+_PROGRAMS: Final = {
+    "empty": "an empty program",
+    "constant": "a constant",
+    "look-up": "the prompt's examples alone",
+}
+
+
+def _is_of(kind: str, audit: TaskAudit) -> bool:
+    return audit.fault.startswith(f"{kind}:")
+
+
+def _lets_pass(cheat: str, audit: TaskAudit) -> bool:
+    return cheat in audit.passed_by
+
+
+def _named(audits: Sequence[TaskAudit], is_one: Callable[[TaskAudit], bool]) -> str:
+    names = [audit.task_id for audit in audits if is_one(audit)]
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "none"

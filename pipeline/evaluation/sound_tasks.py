@@ -1,0 +1,137 @@
+"""Which tasks are worth training on: what is left out before a run begins, counted and named.
+
+A reference that fails its own tests, and where the user asks for it tests that catch too little
+(``dataset.min_mutants_killed``) and tasks like those of a benchmark (``dataset.max_overlap``); what
+``python -m curriculum audit`` shows. Verdicts are kept in the user's cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+from configs.schema import Config, ExecutionConfig
+from configs.task_sets import BUILT_IN_DATASETS
+from curriculum.audit.examine import MAX_MUTANTS, Examiner
+from curriculum.audit.overlap import Overlap, benchmark_tasks
+from curriculum.judging import Executor, execution_request, has_passed, start_sandbox
+from curriculum.task import Task
+from pipeline.host.files import cache_root, read_object, write_text_atomically
+from rewards.digest import task_digest
+from sandbox.result import Outcome
+
+Note = Callable[[str, str], None]
+# Of a reference: slower here than elsewhere, or not judged at all.
+_NO_VERDICT = (Outcome.TIMEOUT_CPU, Outcome.TIMEOUT_WALL, Outcome.INFRA_ERROR)
+_MAX_NAMED = 5
+
+
+def sound_tasks(tasks: Sequence[Task], config: Config, note: Note) -> tuple[Task, ...]:
+    """``tasks`` but for those that are not worth it; ``note`` gets a kind and a text for each reason.
+
+    References of built-in sets are not looked at: the project's tests do that. One that runs out of time is
+    no reason: another machine may be faster. A task without a reference has no mutants, and stays. Raises
+    ValueError where no task is left.
+    """
+    dataset, kept = config.dataset, tuple(tasks)
+    is_tested = dataset.name in BUILT_IN_DATASETS and dataset.name != "mbpp"
+    if config.execution.enabled and not is_tested:
+        faults = _failing_references([task for task in kept if task.reference], config.execution)
+        words = "of {} of {} tasks fail their own tests"
+        kept = _without(kept, faults, "wrong references", words, config, note)
+    if config.execution.enabled and dataset.min_mutants_killed is not None:
+        weak = _weak_tests([task for task in kept if task.reference], config)
+        words = f"of {{}} of {{}} tasks kill less than {dataset.min_mutants_killed:.0%} of their mutants"
+        kept = _without(kept, weak, "weak tests", words, config, note)
+    if dataset.max_overlap is not None:
+        near = _near_tasks(kept, dataset.max_overlap, note)
+        words = f"{{}} of {{}} have more than {dataset.max_overlap} in common with one of a benchmark"
+        kept = _without(kept, near, "tasks near a benchmark", words, config, note)
+    return kept
+
+
+def _without(
+    tasks: tuple[Task, ...], faults: Mapping[str, str], kind: str, words: str, config: Config, note: Note
+) -> tuple[Task, ...]:
+    if not faults:
+        return tasks
+    named = "; ".join(f"{name}: {why}" for name, why in list(faults.items())[:_MAX_NAMED])
+    more = f"; and {len(faults) - _MAX_NAMED} more" if len(faults) > _MAX_NAMED else ""
+    said = f"{words.format(len(faults), len(tasks))} ({named}{more})"
+    if len(faults) == len(tasks):
+        raise ValueError(f"dataset.name: value {config.dataset.name!r}: {kind}: {said}: no task is left")
+    note(kind, f"{said}: their tasks are left out")
+    return tuple(task for task in tasks if task.task_id not in faults)
+
+
+def _failing_references(tasks: Sequence[Task], execution: ExecutionConfig) -> dict[str, str]:
+    """Why references fail, by task id."""
+    found = _measured(
+        "references.json", tasks, execution, lambda sandbox: partial(_fault_of_reference, sandbox, execution)
+    )
+    return {name: str(fault) for name, fault in found.items() if fault}
+
+
+def _weak_tests(tasks: Sequence[Task], config: Config) -> dict[str, str]:
+    """What the tests kill of their mutants, by task id, where it is too little."""
+    least, execution = config.dataset.min_mutants_killed or 0.0, config.execution
+
+    def killed_share(sandbox: Executor) -> Callable[[Task], float]:
+        examiner = Examiner(sandbox=sandbox, execution=execution, max_mutants=MAX_MUTANTS)
+        return lambda task: examiner.examine(task).killed_share
+
+    found = _measured("mutants.json", tasks, execution, killed_share)
+    return {name: f"{share:.0%}" for name, share in found.items() if float(share) < least}
+
+
+def _near_tasks(tasks: Sequence[Task], most: float, note: Note) -> dict[str, str]:
+    """The nearest task of a benchmark, by task id, where it is too near."""
+    overlap = Overlap(benchmark_tasks(None, partial(note, "benchmarks")))
+    nearest = {task.task_id: overlap.nearest(task) for task in tasks}
+    return {name: f"{other} ({share:.2f})" for name, (other, share) in nearest.items() if share > most}
+
+
+def _measured(
+    file: str,
+    tasks: Sequence[Task],
+    execution: ExecutionConfig,
+    measure: Callable[[Executor], Callable[[Task], Any]],
+) -> dict[str, Any]:
+    """What ``measure`` finds of each task on a sandbox, by task id; kept in ``file`` of the user's cache."""
+    path, settings = cache_root() / file, execution.model_dump_json()
+    keys = {task.task_id: _key(task, settings) for task in tasks}
+    try:
+        known = read_object(path)
+    except ValueError:
+        known = {}  # None yet, or a damaged one.
+    new = [task for task in tasks if keys[task.task_id] not in known]
+    if new:
+        num_workers = len(os.sched_getaffinity(0))
+        with start_sandbox(execution, num_workers) as sandbox, ThreadPoolExecutor(num_workers) as threads:
+            values = list(threads.map(measure(sandbox), new))
+        known |= {keys[task.task_id]: value for task, value in zip(new, values, strict=True)}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(path, json.dumps(known))
+    return {task.task_id: known[keys[task.task_id]] for task in tasks}
+
+
+def _key(task: Task, settings: str) -> str:
+    digest = blake2b(task_digest(task), digest_size=16)
+    digest.update(f"{task.reference}\n{settings}".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _fault_of_reference(sandbox: Executor, execution: ExecutionConfig, task: Task) -> str:
+    """Why the reference fails; empty where it passes, or nobody can tell here."""
+    try:
+        run = sandbox.run(execution_request(task, task.reference, execution))
+    except ValueError as failure:
+        return str(failure)
+    if has_passed(run) or run.outcome in _NO_VERDICT:
+        return ""
+    return f"{run.outcome} {run.detail}".strip()

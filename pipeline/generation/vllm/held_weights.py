@@ -1,0 +1,201 @@
+"""What a process of vLLM holds, for the receipt of a weight update: read where its kernels read it.
+
+On a CPU they keep a packed copy of each matrix beside, or instead of, the parameter, and it is the copy that
+computes: the layer is asked for the product with unit vectors, which is its columns, exactly. Parameters
+travel under Hugging Face's names, also those that vLLM keeps in one matrix (q, k and v); of a tensor that is
+cut up for tensor parallelism each process reads its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from vllm.model_executor.layers.linear import (
+    ColumnParallelLinear,
+    LinearBase,
+    QKVParallelLinear,
+    RowParallelLinear,
+    UnquantizedLinearMethod,
+)
+from vllm.model_executor.layers.vocab_parallel_embedding import (
+    ParallelLMHead,
+    UnquantizedEmbeddingMethod,
+    VocabParallelEmbedding,
+)
+
+from pipeline.models.check import A_END, B_END, PEFT_PREFIX
+from pipeline.weights.receipts import columns_of, digest
+
+# A module of vLLM's around the one that it adapts.
+_ADAPTED = ".base_layer"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The digest of a part of the tensor ``name``: ``num_rows`` from ``first_row`` on, columns likewise."""
+
+    name: str
+    first_row: int
+    num_rows: int
+    first_column: int
+    num_columns: int
+    digest: int
+
+
+def held_parts(model: nn.Module, policy_version: int) -> tuple[list[Part], list[str]]:
+    """What ``model`` holds of what the receipt of ``policy_version`` looks at, and what cannot be read.
+
+    The latter are modules whose layout is not known here, such as experts or quantised layers.
+    """
+    parts: list[Part] = []
+    unread: list[str] = []
+    packed = dict(getattr(model, "packed_modules_mapping", {}))
+    head = getattr(model, "lm_head", None)
+    for path, module in model.named_modules():
+        name = path.removesuffix(_ADAPTED)
+        own = dict(module.named_parameters(recurse=False))
+        if isinstance(module, LinearBase) and isinstance(module.quant_method, UnquantizedLinearMethod):
+            parts += _linear(name, module, packed, policy_version)
+        elif isinstance(module, VocabParallelEmbedding):
+            if not isinstance(module.quant_method, UnquantizedEmbeddingMethod):
+                unread.append(path)
+                continue
+            if not isinstance(module, ParallelLMHead):
+                parts.append(_vocabulary(f"{name}.weight", module, policy_version, is_head=False))
+            if module is head or isinstance(module, ParallelLMHead):
+                parts.append(_vocabulary("lm_head.weight", module, policy_version, is_head=True))
+        elif own and all(parameter.dim() == 1 for parameter in own.values()):
+            parts += [_whole(f"{name}.{key}", parameter, policy_version) for key, parameter in own.items()]
+        elif own:
+            unread.append(path)
+    return parts, unread
+
+
+def held_adapter(manager: Any, rank: int, policy_version: int) -> list[Part]:
+    """The parts of the one adapter of ``rank`` that vLLM's LoRA ``manager`` serves, B times its scale."""
+    slot = next(index for index, name in enumerate(manager.lora_index_to_id) if name is not None)
+    packed = dict(manager.model.packed_modules_mapping)
+    parts: list[Part] = []
+    for path, module in manager.modules.items():
+        layer = module.base_layer
+        if not isinstance(layer, LinearBase):
+            continue
+        first_column = layer.tp_rank * layer.input_size_per_partition if _cuts_columns(layer) else 0
+        for index, (name, rows, first_row) in enumerate(_slices(path, layer, packed)):
+            low = module.lora_a_stacked[index][slot, 0, :rank]
+            high = module.lora_b_stacked[index][slot, 0, : len(rows), :rank]
+            low_size, high_size = (rank, layer.input_size), (_total_rows(layer, index), rank)
+            stem = f"{PEFT_PREFIX}{name}"
+            parts += [
+                _part(f"{stem}{A_END}", low, low_size, (0, first_column), policy_version),
+                _part(f"{stem}{B_END}", high, high_size, (first_row, 0), policy_version),
+            ]
+    return parts
+
+
+def whole(ranks: Iterable[Iterable[Part]]) -> dict[str, int]:
+    """The digest of each tensor, of its parts in all processes; a part that several hold counts once."""
+    digests: dict[tuple[object, ...], set[int]] = {}
+    for part in (part for held in ranks for part in held):
+        digests.setdefault(astuple(part)[:-1], set()).add(part.digest)
+    total: dict[str, int] = {}
+    for (name, *_), values in digests.items():
+        # Copies that differ add up to something else.
+        total[str(name)] = (total.get(str(name), 0) + sum(values)) % 2**64
+    return total
+
+
+def _linear(name: str, layer: Any, packed: dict[str, list[str]], version: int) -> Iterator[Part]:
+    width = layer.input_size_per_partition if _cuts_columns(layer) else layer.input_size
+    first_column = layer.tp_rank * width if _cuts_columns(layer) else 0
+    wanted: dict[range, Tensor] = {}
+    for index, (part_name, rows, first_row) in enumerate(_slices(name, layer, packed)):
+        columns = columns_of(_total_rows(layer, index), layer.input_size, version)
+        own = range(max(columns.start, first_column), min(columns.stop, first_column + width))
+        if len(own) > 0:
+            if own not in wanted:
+                wanted[own] = _columns(layer, range(own.start - first_column, own.stop - first_column), width)
+            values = wanted[own][rows.start : rows.stop]
+            yield Part(
+                f"{part_name}.weight", first_row, len(rows), first_column, width,
+                digest(values, own, first_row=first_row),
+            )  # fmt: skip
+        if layer.bias is not None:
+            bias = layer.bias[rows.start : rows.stop]
+            yield _part(
+                f"{part_name}.bias", bias[None], (1, _total_rows(layer, index)), (0, first_row), version
+            )
+
+
+def _columns(layer: Any, columns: range, width: int) -> Tensor:
+    """Those ``columns`` of what the layer multiplies with, which is ``width`` wide here."""
+    weight = layer.weight
+    if weight.device.type != "cpu":
+        part: Tensor = weight[:, columns.start : columns.stop]
+        return part
+    units = torch.zeros(len(columns), width, dtype=_dtype(layer))
+    units[torch.arange(len(columns)), torch.arange(columns.start, columns.stop)] = 1.0
+    products: Tensor = layer.quant_method.apply(layer, units, None)
+    return products.t()
+
+
+def _dtype(layer: Any) -> torch.dtype:
+    dtype: torch.dtype = getattr(layer, "params_dtype", layer.weight.dtype)
+    return dtype
+
+
+def _vocabulary(name: str, layer: Any, version: int, *, is_head: bool) -> Part:
+    shard = layer.shard_indices
+    num_rows, width = shard.num_org_elements, layer.embedding_dim
+    columns = columns_of(layer.org_vocab_size, width, version)
+    if is_head:
+        values = _columns(layer, columns, width)[:num_rows]
+    else:
+        values = layer.weight[:num_rows, columns.start : columns.stop]
+    first_row = shard.org_vocab_start_index
+    return Part(name, first_row, num_rows, 0, width, digest(values, columns, first_row=first_row))
+
+
+def _whole(name: str, parameter: Tensor, version: int) -> Part:
+    return _part(name, parameter[None], (1, len(parameter)), (0, 0), version)
+
+
+def _part(name: str, values: Tensor, size: tuple[int, int], first: tuple[int, int], version: int) -> Part:
+    """``values`` begin at row and column ``first`` of a tensor of ``size``."""
+    columns = columns_of(*size, version)
+    own = range(max(columns.start, first[1]), min(columns.stop, first[1] + values.shape[1]))
+    seen = values[:, own.start - first[1] : own.stop - first[1]]
+    number = digest(seen, own, first_row=first[0]) if own else 0
+    return Part(name, *first, *size, number)
+
+
+def _cuts_columns(layer: Any) -> bool:
+    return isinstance(layer, RowParallelLinear)
+
+
+def _slices(name: str, layer: Any, packed: dict[str, list[str]]) -> Iterator[tuple[str, range, int]]:
+    """The tensors that ``layer`` is made of: name, its rows here, and which row of the tensor comes first."""
+    stem, _, last = name.rpartition(".")
+    names = [f"{stem}.{one}" if stem else one for one in packed.get(last, [last])]
+    sizes = [layer.output_size]
+    if isinstance(layer, ColumnParallelLinear):
+        sizes = list(layer.output_partition_sizes)
+    begin = 0
+    for index, (one, size) in enumerate(zip(names, sizes, strict=True)):
+        place = getattr(layer, "tp_rank", 0) if isinstance(layer, ColumnParallelLinear) else 0
+        if isinstance(layer, QKVParallelLinear) and index > 0:
+            place //= layer.num_kv_head_replicas
+        yield one, range(begin, begin + size), place * size
+        begin += size
+
+
+def _total_rows(layer: Any, index: int) -> int:
+    """The rows of the whole tensor with that ``index`` in ``layer``."""
+    if isinstance(layer, QKVParallelLinear) and index > 0:
+        return int(layer.total_num_kv_heads * (layer.head_size if index == 1 else layer.v_head_size))
+    sizes = getattr(layer, "output_sizes", [layer.output_size])
+    return int(sizes[index])

@@ -1,0 +1,305 @@
+"""Do the training of a run again, from what its ledger holds: is it the same, bit for bit?
+
+    python -m pipeline replay RUN_DIR [--from STEP] [--to STEP]
+
+Nothing is generated and nothing scored: tokens, log-probabilities, rewards and the order of groups are those
+of run.db, under whatever staleness, restarts and resumes they came about. A trainer of the same settings
+computes the steps with the same parts, micro-batches and threads. After each step its metrics, the digest of
+each tensor that it publishes (pipeline.weights.receipts) and, where the run saved one, its checkpoint are
+compared with the run's. The first difference ends it, with step and tensor. Begins at the last checkpoint
+before the first step. Writes into a temporary folder only.
+
+Bits are those of one kind of processor, one number of ranks and one version of torch; another rounds in other
+places.
+
+Exit status: 0 where all is the same, 1 where something differs, 2 for a run that cannot be replayed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from configs.command_line import make_parser, run_command
+from configs.errors import ConfigError
+from configs.finished import load_finished
+from configs.schema import Config
+from curriculum.sources import load_tasks
+from curriculum.task import Task
+from pipeline.errors import StageError
+from pipeline.host.shares import choose_device, with_precision
+from pipeline.messages import RolloutGroup, TrainBatch
+from pipeline.models.find import resolve_model
+from pipeline.models.prompts import PromptTokenizer
+from pipeline.record.checkpoints import find_fault, step_of
+from pipeline.record.ledger_rows import ROLLOUT_COLUMNS, packed, rollout_of
+from pipeline.record.ledger_tables import check_database
+from pipeline.record.metrics import finite_or_none
+from pipeline.rollouts.batch import make_batch
+from pipeline.run.resume import GroupBasis
+from pipeline.training.handle import TrainerHandle
+from pipeline.weights.files import remove_weights
+
+_MAX_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A committed step of the run, as its ledger has it."""
+
+    step: int
+    draw_ids: tuple[int, ...]
+    parts: tuple[int, ...]
+    layout: Mapping[str, int]
+    metrics: Mapping[str, float | None]
+    digests: bytes | None
+    checkpoint: str | None
+
+
+class Tasks:
+    """The tasks of a run with these settings, as they are now."""
+
+    def __init__(self, config: Config, model_path: Path) -> None:
+        self.by_id = {task.task_id: task for task in load_tasks(config.dataset)}
+        self.basis = GroupBasis(config).digest
+        self._tokenizer = PromptTokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
+        self._prefill = config.generation.assistant_prefill
+
+    def prompt_ids(self, task: Task) -> tuple[int, ...]:
+        """The prompt of ``task``, encoded."""
+        return self._tokenizer.encode(task, self._prefill)
+
+
+class RunRecord:
+    """The account of the run in ``folder``, read only; a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._path = folder / "run.db"
+        if not self._path.is_file():
+            raise ValueError(f"{self._path} does not exist; give the folder of a run")
+        self._database = sqlite3.connect(self._path)
+
+    def __enter__(self) -> RunRecord:
+        try:
+            check_database(self._database, self._path)
+            self._database.execute("PRAGMA query_only = ON")
+        except BaseException:
+            self._database.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    def steps(self) -> list[Step]:
+        """All committed steps. Raises ValueError for a run that notes no layouts."""
+        rows = self._database.execute(
+            "SELECT step, draw_ids, layout, metrics, checkpoint, ("
+            " SELECT digests FROM weights WHERE weights.policy_version = steps.policy_version"
+            " AND weights.run_id = steps.run_id)"
+            " FROM steps WHERE status = 'committed' ORDER BY step"
+        )
+        found = []
+        for step, draw_ids, layout, metrics, checkpoint, digests in rows:
+            kept = json.loads(layout)
+            if "parts" not in kept:
+                raise ValueError(f"{self.folder}: a run of train_code_grpo cannot be replayed")
+            found.append(
+                Step(
+                    step=step,
+                    draw_ids=tuple(json.loads(draw_ids)),
+                    parts=tuple(kept.pop("parts")),
+                    layout=kept,
+                    metrics=json.loads(metrics),
+                    digests=digests,
+                    checkpoint=checkpoint,
+                )
+            )
+        return found
+
+    def group(self, draw_id: int, tasks: Tasks) -> RolloutGroup:
+        """The group of that draw. Raises ValueError where its tokens are gone, or its task is another now."""
+        query = "SELECT task_id, attempt, basis FROM draws WHERE draw_id = ?"
+        task_id, attempt, noted = self._database.execute(query, (draw_id,)).fetchone()
+        task = tasks.by_id.get(task_id)
+        prompt_ids = () if task is None else tasks.prompt_ids(task)
+        if task is None or tasks.basis(task, prompt_ids) != noted:
+            raise ValueError(
+                f"{self.folder}: task {task_id} of draw {draw_id} is not what it was in the run: its data "
+                "set, the model's tokenizer or this program has changed"
+            )
+        rows = self._database.execute(
+            f"SELECT {ROLLOUT_COLUMNS} FROM rollouts JOIN trained_tokens USING (draw_id, place)"
+            " WHERE draw_id = ? AND attempt = ? ORDER BY place",
+            (draw_id, attempt),
+        )
+        rollouts = tuple(rollout_of(row, prompt_ids) for row in rows)
+        if not rollouts:
+            raise ValueError(
+                f"{self.folder}: the tokens of draw {draw_id} are not kept any more (output.text_steps); "
+                "replay later steps with --from"
+            )
+        return RolloutGroup(draw_id=draw_id, task=task, rollouts=rollouts)
+
+
+async def replay(record: RunRecord, first: int, last: int | None, tell: Callable[[str], None]) -> str | None:
+    """Do the steps ``first`` to ``last`` (default: all) of the run again; returns what differs, if anything.
+
+    Raises ValueError for steps that the run has not, or whose tokens are gone, and StageError where the
+    trainer fails.
+    """
+    steps = record.steps()
+    last = len(steps) if last is None else last
+    if not 1 <= first <= last <= len(steps):
+        raise ValueError(f"{record.folder} has the steps 1 to {len(steps)}, not {first} to {last}")
+    start = _start(record.folder, first - 1)
+    config = _settings(record.folder, steps[first - 1])
+    device = choose_device(config)
+    config = with_precision(config, device)
+    model_path = resolve_model(config.model)
+    tasks = Tasks(config, model_path)
+    begun = 0 if start is None else step_of(start)
+    # Before anything is loaded.
+    for step in steps[begun:last]:
+        record.group(step.draw_ids[0], tasks)
+    trainer = TrainerHandle(config, str(model_path), device)
+    with tempfile.TemporaryDirectory(prefix="code-grpo-replay-") as folder:
+        await trainer.start()
+        try:
+            if start is not None:
+                await trainer.load(start)
+            for step in steps[begun:last]:
+                groups = [record.group(draw_id, tasks) for draw_id in step.draw_ids]
+                batches = list(_batches(config, step, groups))
+                fault = await _replay_step(trainer, step, batches, record.folder, Path(folder))
+                if fault is not None:
+                    return f"step {step.step} differs: {fault}"
+                tell(f"step {step.step}: the same")
+        finally:
+            trainer.close()
+    return None
+
+
+async def _replay_step(
+    trainer: TrainerHandle, step: Step, batches: Sequence[TrainBatch], run: Path, folder: Path
+) -> str | None:
+    """What differs between the run's step and the same one now; None for nothing."""
+    await trainer.adopt(step.layout["limit"])
+    *earlier, final = batches
+    for batch in earlier:
+        await trainer.accumulate(batch)
+    result = await trainer.step(final)
+    update = await trainer.publish(str(folder))
+    await asyncio.to_thread(remove_weights, update)
+    names = [
+        name
+        for name, value in result.metrics.items()
+        if name in step.metrics and step.metrics[name] != finite_or_none(value)
+    ]
+    told = [f"{name} is {result.metrics[name]!r}, was {step.metrics[name]!r}" for name in names]
+    if step.digests is not None and packed(update.receipt) != step.digests:
+        told = [*_tensors(update.receipt, step.digests), *told]
+    if not told and step.checkpoint is not None and (saved := run / "checkpoints" / step.checkpoint).is_dir():
+        again = await trainer.save(folder / "again", step.step)
+        told = _files_that_differ(saved, again)
+    return f"{len(told)} things, first {'; '.join(told[:_MAX_SHOWN])}" if told else None
+
+
+def _batches(config: Config, step: Step, groups: Sequence[RolloutGroup]) -> Iterator[TrainBatch]:
+    """The parts in which the run trained on ``groups``."""
+    done = 0
+    for part, num_groups in enumerate(step.parts):
+        own = groups[done : done + num_groups]
+        done += num_groups
+        if own:
+            batch, _ = make_batch(step.step, own, config.grpo, policy_version=step.step - 1)
+            yield replace(batch, part=part)
+        else:
+            yield TrainBatch(step=step.step, samples=(), num_tokens=0, part=part)
+
+
+def _tensors(receipt: Mapping[str, int], digests: bytes) -> list[str]:
+    """Those whose digest is another now."""
+    names = sorted(receipt)
+    if len(digests) != 8 * len(names):
+        return [f"{len(names)} tensors are published, {len(digests) // 8} were"]
+    now = packed(receipt)
+    return [
+        f"{name} has other bits"
+        for index, name in enumerate(names)
+        if now[8 * index : 8 * index + 8] != digests[8 * index : 8 * index + 8]
+    ]
+
+
+def _files_that_differ(saved: Path, again: Path) -> list[str]:
+    """Names of tensors in the two checkpoints that are not the same, weights and optimiser."""
+    # Imported here: a replay that is refused does without torch.
+    import torch
+    from safetensors.torch import load_file
+
+    told = []
+    for path in sorted(saved.glob("*.safetensors")):
+        before, now = load_file(path), load_file(again / path.name)
+        told += [f"{path.name}: {name}" for name in before if not torch.equal(before[name], now[name])]
+    before, now = (torch.load(folder / "trainer.pt", weights_only=True) for folder in (saved, again))
+    return told + [f"trainer.pt: {name}" for name in _differing(before["optimizer"], now["optimizer"])]
+
+
+def _differing(before: Any, now: Any, name: str = "optimizer") -> Iterator[str]:
+    if isinstance(before, dict):
+        for key in before:
+            yield from _differing(before[key], now[key], f"{name}.{key}")
+    elif isinstance(before, list | tuple):
+        for index, (left, right) in enumerate(zip(before, now, strict=True)):
+            yield from _differing(left, right, f"{name}.{index}")
+    elif hasattr(before, "dtype"):
+        if not bool((before == now).all()):
+            yield name
+    elif before != now:
+        yield name
+
+
+def _start(folder: Path, step: int) -> Path | None:
+    """The newest whole checkpoint of ``step`` or an earlier one; None for the start of the run."""
+    found = [path for path in (folder / "checkpoints").glob("step-*") if step_of(path) <= step]
+    return max([path for path in found if find_fault(path) is None], key=step_of, default=None)
+
+
+def _settings(folder: Path, step: Step) -> Config:
+    """The run's, on as many threads as its step had."""
+    try:
+        config = load_finished(folder / "config.yaml")
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    runtime = config.runtime.model_copy(update={"trainer_threads": step.layout["threads"]})
+    return config.model_copy(update={"runtime": runtime})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns the exit status."""
+    parser = make_parser("python -m pipeline replay", str(__doc__).partition("\n")[0])
+    parser.add_argument("run", type=Path, metavar="RUN_DIR", help="the folder of a run")
+    parser.add_argument("--from", type=int, default=1, metavar="STEP", dest="first", help="default: 1")
+    parser.add_argument("--to", type=int, metavar="STEP", dest="last", help="default: the last one")
+    return run_command(parser, argv, _main)
+
+
+def _main(arguments: argparse.Namespace) -> int:
+    def tell(text: str) -> None:
+        print(text, flush=True)
+
+    with RunRecord(arguments.run) as record:
+        try:
+            differs = asyncio.run(replay(record, arguments.first, arguments.last, tell))
+        except StageError as error:
+            raise ValueError(str(error)) from error
+    print(differs or "the same, bit for bit: metrics, weights and checkpoints")
+    return 1 if differs else 0

@@ -1,0 +1,149 @@
+"""The command: what it writes, where it goes on, what it refuses, and a set that is wrong in every way."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from curriculum.__main__ import main
+from tests.bad_input.harness import Case, refuse
+
+GOOD = {
+    "task_id": "double",
+    "prompt": "Write double(x), twice the number x. </script> & so on",
+    "entry_point": "double",
+    "tests": [{"args": [2], "expected": 4}, {"args": [3], "expected": 6}],
+    "reference": "def double(x):\n    return 2 * x\n",
+}
+# A set that is wrong in every way: what is changed, and the kind of fault that comes of it.
+WRONG: dict[str, tuple[dict[str, object], str]] = {
+    "wrong": ({"reference": "def double(x):\n    return x\n"}, "wrong reference"),
+    "raises": ({"reference": "def double(x):\n    return x / 0\n"}, "wrong reference"),
+    "endless": ({"reference": "def double(x):\n    while True:\n        pass\n"}, "never ends"),
+    "broken": ({"prelude": "1 / 0\n"}, "broken tests"),
+    "none": ({"reference": ""}, "no reference"),
+    "untested": ({"tests": []}, "no task"),
+    "größe-数": ({"prompt": "Verdopple die Größe: double(x). 数"}, ""),
+    "sometimes": (
+        {"reference": "import os\ndef double(x):\n    return 2 * x + (os.urandom(1)[0] < 64)\n"},
+        "flaky|wrong reference",
+    ),
+}
+
+
+def write_tasks(path: Path, names: list[str]) -> Path:
+    lines = [{**GOOD, "task_id": name, **(WRONG[name][0] if name in WRONG else {})} for name in names]
+    path.write_text("".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def audit(*arguments: object) -> int:
+    return main(
+        ["audit", *map(str, arguments), "--against", "humaneval", "--timeout", "0.5", "--workers", "1"]
+    )
+
+
+def entries(folder: Path) -> dict[str, dict[str, object]]:
+    lines = (folder / "audit.jsonl").read_text(encoding="utf-8").splitlines()
+    return {line["task_id"]: line for line in map(json.loads, lines)}
+
+
+def test_what_is_wrong_is_counted_by_kind_and_the_rest_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = write_tasks(tmp_path / "tasks.jsonl", ["double", *WRONG])
+    before = tasks.read_bytes()
+    assert audit(tasks, "--output", tmp_path / "out", "--add-tests", 2) == 1
+    said = capsys.readouterr().out
+    found = entries(tmp_path / "out")
+    for name, (_, fault) in WRONG.items():
+        if fault != "no task":
+            assert re.match(fault, str(found[name]["fault"]).partition(":")[0] if fault else ""), name
+    for count, kind in ((1, "never ends"), (1, "broken tests"), (1, "no reference"), (1, "no task")):
+        assert re.search(rf"^    {kind} +{count}  ", said, re.MULTILINE), kind
+    assert found["double"]["fault"] == "" and found["double"]["killed_share"] == 1.0
+    assert tasks.read_bytes() == before
+    # The page holds all of it, and no text of a task ends its script.
+    page = (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
+    assert page.count("</script>") == 1 and json.dumps("größe-数")[1:-1] in page
+    written = (tmp_path / "out" / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(written) == len(WRONG)
+
+
+def test_a_run_that_was_ended_goes_on_and_a_task_that_has_changed_is_examined_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = write_tasks(tmp_path / "tasks.jsonl", ["a", "b", "c"])
+    assert audit(tasks, "--output", tmp_path / "out") == 0
+    assert "resumed" not in capsys.readouterr().err
+    path = tmp_path / "out" / "audit.jsonl"
+    # Ended in the middle of its last line.
+    path.write_text(path.read_text(encoding="utf-8")[:-20], encoding="utf-8")
+    write_tasks(tasks, ["a", "b", "c"])
+    assert audit(tasks, "--output", tmp_path / "out") == 0
+    assert "resumed: 2 of 3 were judged before" in capsys.readouterr().err
+    text = tasks.read_text(encoding="utf-8").replace("2 * x", "x + x", 1)
+    tasks.write_text(text, encoding="utf-8")
+    assert audit(tasks, "--output", tmp_path / "out") == 0
+    assert "resumed: 2 of 3 were judged before" in capsys.readouterr().err
+    assert sorted(entries(tmp_path / "out")) == ["a", "b", "c"]
+
+
+def test_sets_with_tuples_are_examined_once_whatever_the_order_of_their_sets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        assert audit("ladder", "--limit", 40, "--output", tmp_path / "out") == 0
+    assert "resumed: 40 of 40 were judged before" in capsys.readouterr().err
+    assert all(line["passed_by"] == [] for line in entries(tmp_path / "out").values())
+
+
+CASES = {
+    "no such file": (("audit", "absent.jsonl"), ("absent.jsonl", "cannot be read")),
+    "no such set": (("audit", "laddr"), ("'laddr'", "ladder")),
+    "an empty file": (("audit", "empty.jsonl"), ("empty.jsonl", "no task")),
+    "no JSON": (("audit", "text.jsonl"), ("text.jsonl:1", "one JSON object")),
+    "split of a file": (
+        ("audit", "tasks.jsonl", "--split", "train"),
+        ("--split", "'train'", "a file has none"),
+    ),
+    "no such split": (("audit", "ladder", "--split", "dev"), ("'dev'", "heldout")),
+    "no new tests": (("audit", "ladder", "--add-tests", "0"), ("--add-tests", "whole number > 0")),
+    "no time": (("audit", "ladder", "--timeout", "0"), ("--timeout", "> 0")),
+    "no such module": (("audit", "ladder", "--module", "nump"), ("--module", "nump is not installed")),
+    "no such benchmark": (("audit", "ladder", "--against", "humanevil"), ("'humanevil'", "humaneval")),
+    "no such verb": (("adit", "ladder"), ("'adit'", "audit")),
+    "no such flag": (("audit", "ladder", "--add-test", "3"), ("--add-test", "--add-tests")),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_cannot_be_audited_is_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, says = CASES[name]
+    write_tasks(tmp_path / "tasks.jsonl", ["a"])
+    (tmp_path / "empty.jsonl").write_text("\n", encoding="utf-8")
+    (tmp_path / "text.jsonl").write_text("a task\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    refuse(Case(command=main, arguments=arguments, says=says), tmp_path, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_pass_rate_of_a_model_is_measured_beside_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tasks = ("ladder", "--limit", 2, "--output", tmp_path / "out")
+    assert audit(*tasks, "--model", "smollm2-135m-instruct") == 0
+    assert "pass rate of the model" in capfd.readouterr().out
+    page = (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
+    rates = re.findall(r'"pass_rate": ([\d.]+|null)', page)
+    assert len(rates) == 2 and all(rate in ("0.0", "0.25", "0.5", "0.75", "1.0") for rate in rates)
+    # A model that is none ends with a word of its own, and what was found of the tasks is kept.
+    assert audit(*tasks, "--model", tmp_path) == 2
+    assert "--model: value" in capfd.readouterr().err
+    assert len(entries(tmp_path / "out")) == 2

@@ -1,0 +1,145 @@
+"""New inputs stay within what the tests show; new tests are right, kill a mutant each, and can be read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from configs.schema import ExecutionConfig
+from curriculum.audit.examine import Examiner
+from curriculum.audit.inputs import new_inputs, present_inputs
+from curriculum.audit.new_tests import as_record, with_new_tests
+from curriculum.jsonl import load_jsonl
+from curriculum.sources import load_named_tasks
+from curriculum.task import Task
+from sandbox.pool import SandboxPool
+from sandbox.result import CallTest
+
+CLAMP = """
+def f(x, low, high):
+    if x < low:
+        return low
+    if x > high:
+        return high
+    return x
+"""
+
+
+@pytest.fixture
+def examiner(pool: SandboxPool) -> Examiner:
+    return Examiner(sandbox=pool, execution=ExecutionConfig(), max_mutants=50)
+
+
+def clamp(*tests: tuple[tuple[int, int, int], int]) -> Task:
+    return Task(
+        task_id="clamp",
+        prompt="Write f(x, low, high): x, but not below low and not above high.",
+        entry_point="f",
+        call_tests=tuple(CallTest(args=arguments, expected=expected) for arguments, expected in tests),
+        reference=CLAMP,
+    )
+
+
+def test_numbers_keep_their_sign_texts_their_signs_and_nothing_is_empty_that_was_not() -> None:
+    inputs = new_inputs([(3, "abc", [1, 2], None), (9, "b", [5], None)], 100)
+    assert len(inputs) > 50
+    for number, text, items, nothing in inputs:
+        assert isinstance(number, int) and 0 <= number <= 18
+        assert isinstance(text, str) and 1 <= len(text) <= 6 and text.isalpha() and text.islower()
+        assert isinstance(items, list) and 1 <= len(items) <= 4 and all(0 <= item <= 10 for item in items)
+        assert nothing is None
+    assert inputs == new_inputs([(3, "abc", [1, 2], None), (9, "b", [5], None)], 100)
+
+
+def test_tables_stay_tables_records_stay_records_and_binary_stays_binary() -> None:
+    present = [([[1, 2], [3, 4]], ("a", 1), "0110"), ([[5, 6, 7]], ("b", 2), "1")]
+    for table, record, number in new_inputs(present, 80):
+        assert isinstance(table, list) and len({len(row) for row in table}) <= 1
+        assert isinstance(record, tuple) and isinstance(record[0], str) and isinstance(record[1], int)
+        assert isinstance(number, str) and set(number) <= {"0", "1"}
+
+
+VALUES = st.recursive(
+    st.integers(-9, 9) | st.text("ab", max_size=3) | st.booleans() | st.none() | st.floats(0, 1),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text("k"), inner)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.nested_given], max_examples=40, deadline=None)
+@given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=3))
+def test_any_present_inputs_give_new_ones_that_are_plain_data(present: list[tuple[object, ...]]) -> None:
+    known = {repr(one) for one in present}
+    for arguments in new_inputs(present, 5):
+        assert len(arguments) == 2 and repr(arguments) not in known
+
+
+def test_nothing_in_gives_nothing_new() -> None:
+    assert new_inputs([], 5) == new_inputs([()], 5) == []
+
+
+def test_inputs_of_a_test_program_are_its_literal_calls() -> None:
+    check = "def check(candidate):\n    assert candidate(1, [2]) == 3\n    f(4, [5])\n    candidate(x, y)\n"
+    task = Task(task_id="t", prompt="?", entry_point="f", check_source=check)
+    assert sorted(present_inputs(task)) == [(1, [2]), (4, [5])]
+
+
+def test_new_tests_kill_what_lived_and_the_reference_passes_them(examiner: Examiner) -> None:
+    weak = clamp(((5, 1, 9), 5), ((3, 2, 8), 3))
+    before = examiner.examine(weak)
+    richer, num_added, num_killed = with_new_tests(examiner, weak, 5)
+    after = examiner.examine(richer)
+    assert 0 < num_added == len(richer.call_tests) - 2 <= num_killed
+    assert after.num_killed == before.num_killed + num_killed > 0.8 * after.num_mutants
+    assert after.fault == "" and richer.prompt == weak.prompt
+    # As few as are needed, no more than are asked for.
+    assert with_new_tests(examiner, weak, 1)[1] == 1
+    assert with_new_tests(examiner, richer, 5)[1:] == (0, 0)
+
+
+def test_a_test_program_gets_them_too(examiner: Examiner) -> None:
+    check = "def check(candidate):\n    assert candidate(5, 1, 9) == 5\n    assert candidate(3, 2, 8) == 3\n"
+    weak = Task(task_id="t", prompt="?", entry_point="f", check_source=check, reference=CLAMP)
+    richer, num_added, num_killed = with_new_tests(examiner, weak, 5)
+    assert num_added > 0
+    assert examiner.examine(richer).num_killed == examiner.examine(weak).num_killed + num_killed
+
+
+def test_inputs_that_the_reference_does_not_take_make_no_tests(examiner: Examiner) -> None:
+    reference = "def f(x):\n    if x > 10:\n        exit() if x == 11 else int('x')\n    return x % 3 / 2\n"
+    task = Task(
+        task_id="t",
+        prompt="?",
+        entry_point="f",
+        call_tests=(CallTest(args=(6,), expected=0.0), CallTest(args=(9,), expected=0.0)),
+        reference=reference,
+    )
+    richer, num_added, _ = with_new_tests(examiner, task, 10)
+    # Nor do fractions, which honest programs may round otherwise.
+    assert num_added > 0
+    assert all(test.args[0] <= 10 for test in richer.call_tests)  # type: ignore[operator]
+    assert all(float(str(test.expected)).is_integer() for test in richer.call_tests)
+
+
+def test_what_is_written_is_read_as_the_same_task(tmp_path: Path, examiner: Examiner) -> None:
+    tuples = Task(
+        task_id="t",
+        prompt="?",
+        entry_point="f",
+        call_tests=(CallTest(args=((1, 2), {3}), expected=(1,)),),
+        reference="def f(a, b):\n    return a[:1]\n",
+    )
+    tasks = [tuples, *load_named_tasks("ladder")[:20], *load_named_tasks("word-problems")[:3]]
+    path = tmp_path / "tasks.jsonl"
+    path.write_text("".join(f"{json.dumps(as_record(task))}\n" for task in tasks), encoding="utf-8")
+    for read, task in zip(load_jsonl(path), tasks, strict=True):
+        assert (read.task_id, read.prompt, read.call_tests, read.check_source, read.reference) == (
+            task.task_id, task.prompt, task.call_tests, task.check_source, task.reference,
+        )  # fmt: skip
+        assert examiner.examine(read).fault == ""

@@ -1,0 +1,57 @@
+"""What a command left in the places that are not the user's: temporary folder, shared memory, cache."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pipeline.host.files import cache_root
+
+_SHARED_MEMORY = Path("/dev/shm")
+# torch's cache of compiled code, which later runs find again.
+_TORCHS = "torchinductor_"
+
+
+@contextmanager
+def nothing_left() -> Iterator[str]:
+    """A temporary folder for a command (TMPDIR); AssertionError if it left anything behind, and where.
+
+    Shared memory counts as left if nobody has it open any more. In the cache something may be new, but not
+    half-made.
+    """
+    shared, cached = _shared_memory(), _half_made()
+    with tempfile.TemporaryDirectory() as temporary:
+        yield temporary
+        left = [name for name in os.listdir(temporary) if not name.startswith(_TORCHS)]
+    assert left == [], f"in the temporary folder: {left}"
+    assert (new := _half_made() - cached) == set(), f"in the cache: {new}"
+    if new := _shared_memory() - shared:
+        assert (new := new - _open_files()) == set(), f"in shared memory: {new}"
+
+
+def _shared_memory() -> set[str]:
+    """All of it but the folders of runs that live, whose names end in their process."""
+    return {
+        str(path)
+        for path in _SHARED_MEMORY.iterdir()
+        if not ((pid := path.name.rpartition("-")[2]).isdigit() and Path(f"/proc/{pid}").exists())
+    }
+
+
+def _half_made() -> set[str]:
+    """What a file or folder of the cache is called until it is whole."""
+    return {str(path) for path in cache_root().rglob(".*")}
+
+
+def _open_files() -> set[str]:
+    """The shared memory that a process of this machine has open or mapped."""
+    held: set[str] = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            held |= {line.split(maxsplit=5)[-1] for line in (process / "maps").read_text().splitlines()}
+        with suppress(OSError):
+            held |= {os.readlink(file) for file in (process / "fd").iterdir()}
+    return held

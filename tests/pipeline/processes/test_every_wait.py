@@ -1,0 +1,296 @@
+"""Each wait for another process, and there: it hangs, dies, is late, answers twice, answers nonsense.
+
+No silence is longer than the wait's deadline, the error names who it was, nothing is counted twice, and what
+comes after the deadline disturbs nobody. docs/failures.md has the same list.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import pytest
+
+from configs.schema import Config
+from curriculum.task import Task
+from pipeline.errors import StageError
+from pipeline.generation.client import EngineEnd
+from pipeline.generation.vllm_generator import VllmGenerator
+from pipeline.messages import (
+    Completion,
+    GenerationRequest,
+    SamplingSettings,
+    StepResult,
+    TrainBatch,
+    WeightsLoaded,
+    WeightUpdate,
+)
+from pipeline.training import handle
+from pipeline.training.handle import TrainerHandle
+from rewards.breaker import RewardsBrokenError
+from rewards.result import RewardResult
+from rewards.worker import Scored, WorkerInfo
+from rewards.workers import WorkerGroup
+from sandbox.result import Outcome
+from tests.pipeline.processes.liar import LATE_S, PID, Fault, Liar
+
+ROOT = Path(__file__).parents[3]
+DEADLINE_S = 0.6
+# What a probe of those who are late takes, and the end of a process.
+GRACE_S = 6.0
+FAULTS: tuple[Fault, ...] = get_args(Fault)
+
+TASK = Task(task_id="t", prompt="p", entry_point="f", check_source="def check(f): pass")
+BATCH = TrainBatch(step=1, samples=(), num_tokens=0)
+UPDATE = WeightUpdate(policy_version=1, path="x", num_bytes=1)
+REQUEST = GenerationRequest(
+    request_id="r", prompt_ids=(1,), num_generations=2, sampling=SamplingSettings(max_completion_length=4)
+)
+RUNTIME = ("generation", "weight_update", "train_step", "startup")
+CONFIG = Config.model_validate(
+    {"runtime": {f"{name}_timeout_s": DEADLINE_S for name in RUNTIME}, "training": {"memory": "auto"}}
+)
+
+
+def completion(index: int) -> Completion:
+    return Completion(
+        index=index,
+        token_ids=(1,),
+        logprobs=(0.0,),
+        text="",
+        finish_reason="stop",
+        min_policy_version=0,
+        max_policy_version=0,
+    )
+
+
+RESULT = RewardResult(
+    reward=1.0, breakdown={}, outcome=Outcome.PASS, passed=True, detail="", cached=False, seconds=0.0
+)
+ANSWERS: Mapping[str, Any] = {
+    "generate": [completion(0), completion(1)],
+    "update_weights": WeightsLoaded(policy_version=1, pause_s=0.0),
+    "reset": None,
+    "stats": {"drafted": 4.0},
+    "open": ("127.0.0.1", 1),
+    "start": PID,
+    "answer": True,
+    "fit_memory": 1,
+    "adopt_limit": "one row at a time",
+    "accumulate": None,
+    "step": StepResult(step=1, policy_version=1, metrics={}, seconds=0.1, num_tokens=1),
+    "publish": UPDATE,
+    "offer": UPDATE,
+    "save": "folder",
+    "save_beside": "folder",
+    "load": 3,
+    "describe": WorkerInfo(level="L3", configuration=(), pid=PID),
+    "score": Scored(result=RESULT, num_sandbox_failures=0),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Who waits for ``method`` of which process, and what it does about a fault.
+
+    ``do`` makes the caller of the ends that the function gives, and has it wait once, and then once more.
+    A fault that is ``mended`` is told, and the right answer comes from another process.
+    """
+
+    who: str
+    method: str
+    do: Callable[[Callable[[], Liar]], Awaitable[list[Any]]]
+    names: str = f"process {PID}"
+    mended: tuple[Fault, ...] = ()
+
+
+def of_the_engine(ask: Callable[[VllmGenerator], Awaitable[Any]]) -> Callable[..., Awaitable[list[Any]]]:
+    async def do(end: Callable[[], Liar]) -> list[Any]:
+        liar = end()
+
+        class Client:
+            """Awaits its calls, as that of the engine does."""
+
+            pid = PID
+            stream = staticmethod(liar.stream)
+
+            @staticmethod
+            async def call(method: str, *arguments: object) -> Any:
+                return await asyncio.wrap_future(liar.call(method, *arguments))
+
+        generator = VllmGenerator(cast(EngineEnd, Client()), CONFIG)
+        return [await ask(generator), await ask(generator)]
+
+    return do
+
+
+async def generated(generator: VllmGenerator) -> list[int]:
+    return [one.index async for one in generator.generate(REQUEST)]
+
+
+def of_the_trainer(
+    ask: Callable[[TrainerHandle], Awaitable[Any]] | None,
+) -> Callable[..., Awaitable[list[Any]]]:
+    async def do(end: Callable[[], Liar]) -> list[Any]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(handle, "_make_ranks", lambda *_: [end()])
+            for limit in ("_SAVE_LIMIT", "_FIT_LIMIT"):
+                patch.setattr(handle, limit, (DEADLINE_S, "fixed"))
+            patch.setattr(handle, "_PROBE_TIMEOUT_S", 0.3)
+            trainer = TrainerHandle(CONFIG, "model", "cpu")
+            await trainer.start()
+            try:
+                return [] if ask is None else [await ask(trainer), await ask(trainer)]
+            finally:
+                trainer.close()
+
+    return do
+
+
+async def of_the_rewards(end: Callable[[], Liar]) -> list[Any]:
+    """One worker that is bad, and whatever is started in its place."""
+    made = [end(), *[Liar(ANSWERS) for _ in range(4)]]
+    workers = WorkerGroup(
+        CONFIG.rewards,
+        CONFIG.execution,
+        1,
+        start_worker=lambda *_: made.pop(0),
+        timeout_s=DEADLINE_S,
+        startup_timeout_s=DEADLINE_S,
+    )
+    try:
+        results = [await workers.score(TASK, ""), await workers.score(TASK, "")]
+    finally:
+        workers.close()
+    if (lost := results[0]).outcome is Outcome.INFRA_ERROR:
+        assert results[1] == RESULT, "the next one has a worker that is well"
+        raise StageError(lost.detail)
+    return results
+
+
+async def fit(trainer: TrainerHandle) -> None:
+    await trainer.fit_memory()  # what it says is of the first time
+
+
+def load(trainer: TrainerHandle) -> Awaitable[Any]:
+    return trainer.load(Path("folder"))
+
+
+FOLDER = Path("folder")
+WAITS = (
+    Wait(who="engine", method="generate", do=of_the_engine(generated)),
+    Wait(who="engine", method="update_weights", do=of_the_engine(lambda one: one.update_weights(UPDATE))),
+    Wait(who="engine", method="reset", do=of_the_engine(lambda one: one.reset())),
+    Wait(who="engine", method="stats", do=of_the_engine(lambda one: one.stats())),
+    Wait(who="trainer", method="start", do=of_the_trainer(None), names="the trainer"),
+    Wait(who="trainer", method="fit_memory", do=of_the_trainer(fit)),
+    Wait(who="trainer", method="adopt_limit", do=of_the_trainer(lambda one: one.adopt(1))),
+    Wait(who="trainer", method="accumulate", do=of_the_trainer(lambda one: one.accumulate(BATCH))),
+    Wait(who="trainer", method="step", do=of_the_trainer(lambda one: one.step(BATCH))),
+    Wait(who="trainer", method="publish", do=of_the_trainer(lambda one: one.publish("folder"))),
+    Wait(who="trainer", method="save", do=of_the_trainer(lambda one: one.save(FOLDER, 1))),
+    Wait(who="trainer", method="save_beside", do=of_the_trainer(lambda one: one.save_beside(FOLDER, 1))),
+    Wait(who="trainer", method="load", do=of_the_trainer(load)),
+    Wait(who="reward worker", method="describe", do=of_the_rewards, names="reward worker"),
+    Wait(
+        who="reward worker",
+        method="score",
+        do=of_the_rewards,
+        names="reward worker 0",
+        mended=("dies", "answers nonsense"),
+    ),
+)
+# By method: where else a wait of that kind is shown to end.
+ELSEWHERE = {
+    "open": "tests/pipeline/training/test_handle.py",  # of two ranks, as a start
+    "offer": "tests/pipeline/weights/test_weight_transport.py",  # as publish, by another name
+    "answer": "tests/pipeline/training/test_handle.py",  # the probe of those who are late
+    "prepare": "tests/pipeline/generation/test_host.py",  # within the start of an engine
+    "close": "tests/pipeline/generation/test_engine_restart.py",  # of an engine on another node
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("wait", WAITS, ids=lambda wait: f"{wait.who} {wait.method}")
+def test_a_wait_ends_by_its_deadline_and_names_who_it_was_for(
+    wait: Wait, fault: Fault, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = time.monotonic()
+    if fault == "answers twice" or fault in wait.mended:
+        first, *more = asyncio.run(_done(wait, fault))
+        assert more == [first] * len(more), "the second answer to the first call is no answer to the second"
+        told = caplog.text
+    else:
+        with pytest.raises((StageError, RewardsBrokenError)) as raised:
+            asyncio.run(_done(wait, fault))
+        told = str(raised.value)
+    assert time.monotonic() - begun < DEADLINE_S + GRACE_S + (LATE_S if fault == "is late" else 0.0)
+    assert fault == "answers twice" or wait.names in told
+    assert fault != "answers nonsense" or "sent what is no answer" in told
+
+
+async def _done(wait: Wait, fault: Fault) -> list[Any]:
+    liars: list[Liar] = []
+
+    def end() -> Liar:
+        liars.append(Liar(ANSWERS, wait.method, fault))
+        return liars[-1]
+
+    try:
+        return await wait.do(end) or [None]
+    finally:
+        if fault == "is late":
+            # What comes then finds nobody, and harms nobody.
+            await asyncio.sleep(LATE_S)
+        for liar in liars:
+            liar.close()
+
+
+def test_without_a_fault_every_wait_ends_well() -> None:
+    for wait in WAITS:
+        liar = Liar(ANSWERS)
+        first, *more = asyncio.run(cast(Any, wait.do(lambda liar=liar: liar))) or [None]  # type: ignore[misc]
+        assert more == [first] * len(more)
+        assert wait.method in liar.calls or wait.who == "reward worker"
+
+
+def test_every_method_that_is_called_in_another_process_is_in_the_list() -> None:
+    known = {wait.method for wait in WAITS} | set(ELSEWHERE)
+    called = {
+        method
+        for package in ("pipeline", "rewards")
+        for path in (ROOT / package).rglob("*.py")
+        for method in _methods(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert called == known
+    for path in ELSEWHERE.values():
+        assert (ROOT / path).is_file()
+
+
+def _methods(tree: ast.AST) -> set[str]:
+    """The methods that are named where something is called, streamed or asked of all ranks."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        if node.func.attr in ("call", "call_beside", "stream", "_all") and node.args:
+            first = node.args[0]
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                found.add(first.value)
+    return found
+
+
+def test_the_documents_have_the_same_list() -> None:
+    page = (ROOT / "docs" / "failures.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (engine|trainer|reward worker) \| `(\w+)` \|", page, re.MULTILINE)
+    assert rows == [(wait.who, wait.method) for wait in WAITS]
+    tests = re.findall(r"\| `(\S+)::(\w+)` \|$", page, re.MULTILINE)
+    assert len(tests) >= 9
+    for path, name in tests:
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), name

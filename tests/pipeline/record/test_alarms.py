@@ -1,0 +1,187 @@
+"""Each alarm rings in the third step of its fault, names what to change, and never in a recorded good run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.schema import Config
+from pipeline.record.alarms import RULES, WINDOW, Alarms
+
+ROOT = Path(__file__).parents[3]
+GOOD_RUNS = sorted(Path(__file__).parent.glob("good_runs/*.json.gz"))
+# What a good run of the built-in model shows in its first steps.
+GOOD: dict[str, float | None] = {
+    "rollout/reward_mean": 0.3,
+    "rollout/pass_rate": 0.1,
+    "rollout/completion_length": 60.0,
+    "rollout/prompt_cached_share": 0.7,
+    "rollout/truncated_share": 0.2,
+    "rollout/syntax_failure_share": 0.4,
+    "rollout/no_program_share": 0.1,
+    "rollout/zero_signal_share": 0.25,
+    "rollout/reward_tests_correlation": 0.8,
+    "rollout/requeued_groups": 0.0,
+    "rollout/wait_s": 2.0,
+    "generation/seconds": 8.0,
+    "step/seconds": 10.0,
+    "reward_part/tests": 0.15,
+    "train/entropy": 0.5,
+    "train/grad_norm": 1.0,
+    "train/capped_share": 0.0,
+    "train/mismatch_kl": 0.001,
+    "weights/changed_share": 0.9,
+    "host/memory_used_share": 0.5,
+}
+# By alarm: what the metrics of a run with that fault are, and what its text must name.
+FAULTS: Mapping[str, tuple[dict[str, float | None], tuple[str, ...]]] = {
+    "answers are cut off": (
+        {"rollout/truncated_share": 0.97},
+        ("97 %", "generation.max_completion_length (128)", "256"),
+    ),
+    "no program in the answers": (
+        {"rollout/no_program_share": 1.0, "rollout/syntax_failure_share": 1.0},
+        ("100 %", "generation.assistant_prefill"),
+    ),
+    "nothing compiles": (
+        {"rollout/syntax_failure_share": 1.0},
+        ("100 %", "generation.temperature (1)", "0.7"),
+    ),
+    "no differences in any group": (
+        {"rollout/zero_signal_share": 1.0, "rollout/reward_tests_correlation": None},
+        ("grpo.num_generations (8)", "16"),
+    ),
+    "no test is ever passed": (
+        {"reward_part/tests": 0.0, "rollout/pass_rate": 0.0, "rollout/reward_tests_correlation": None},
+        ("no completion has passed a single test", "dataset.name"),
+    ),
+    "every test is passed": (
+        {"rollout/pass_rate": 1.0, "reward_part/tests": 1.0, "rollout/reward_tests_correlation": None},
+        ("harder tasks",),
+    ),
+    "the reward is not the tests": (
+        {"rollout/reward_tests_correlation": 0.05},
+        ("0.05", "rewards.weights.lint (0.1)"),
+    ),
+    "entropy has collapsed": (
+        {"train/entropy": 0.004},
+        ("0.004 nats", "training.learning_rate", "grpo.epsilon_high"),
+    ),
+    "answers have collapsed": (
+        {"rollout/completion_length": 6.0, "rollout/pass_rate": 0.0},
+        ("from 60 to 6 tokens", "training.learning_rate"),
+    ),
+    "generator and trainer disagree": (
+        {"train/mismatch_kl": 0.2},
+        ("0.2", "grpo.mismatch_kl_warning", "generation.dtype"),
+    ),
+    "importance weights are cut off": (
+        {"train/capped_share": 0.4},
+        ("40 %", "acceleration.max_staleness"),
+    ),
+    "the gradient explodes": ({"train/grad_norm": 300.0}, ("300 times", "training.learning_rate")),
+    "updates have no effect": (
+        {"weights/changed_share": 0.0},
+        ("0 %", "training.learning_rate"),
+    ),
+    "work is thrown away as too old": (
+        {"rollout/requeued_groups": 9.0},
+        ("9.0 groups", "acceleration.max_staleness"),
+    ),
+    "the prompt cache never hits": (
+        {"rollout/prompt_cached_share": 0.0},
+        ("generation.kv_cache_gb (1)",),
+    ),
+    "a stage is idle": ({"rollout/wait_s": 7.0}, ("70 %", "generation.num_engines (1)")),
+    "memory is nearly used up": ({"host/memory_used_share": 0.97}, ("97.0 %", "generation.kv_cache_gb")),
+    "held-out falls while the reward rises": (
+        {
+            "eval/pass_at_1": 0.1,
+            "eval/pass_at_1_low": 0.05,
+            "eval/pass_at_1_high": 0.15,
+            "rollout/reward_mean": 0.6,
+        },
+        ("from 30.0 to 10.0 %", "dataset.name"),
+    ),
+}
+MEASURED: dict[str, float | None] = {
+    "eval/pass_at_1": 0.3,
+    "eval/pass_at_1_low": 0.25,
+    "eval/pass_at_1_high": 0.35,
+}
+
+
+def test_every_alarm_has_a_case_and_a_line_in_the_documents() -> None:
+    names = [rule.name for rule in RULES]
+    assert set(names) == set(FAULTS) and len(names) >= 15
+    page = (ROOT / "docs" / "when_it_does_not_learn.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(.+?)` \|", page, re.MULTILINE) == names
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_told_in_its_third_step_once_with_the_setting_to_change(name: str) -> None:
+    metrics, words = FAULTS[name]
+    alarms = Alarms(Config(), shares_device=False)
+    for _ in range(5):
+        assert alarms.step(GOOD | MEASURED) == []
+    told = [alarms.step(GOOD | metrics) for _ in range(WINDOW + 2)]
+    # What is measured now and then is known at once.
+    first = 0 if name.startswith("held-out") else WINDOW - 1
+    assert [len(found) for found in told] == [int(step == first) for step in range(WINDOW + 2)]
+    (alarm,) = told[first]
+    assert alarm.name == name
+    for word in words:
+        assert word in alarm.text, alarm.text
+    # It ends, and is told again when it comes back.
+    for _ in range(WINDOW):
+        assert alarms.step(GOOD | MEASURED) == []
+
+
+def test_a_fault_from_the_first_step_on_is_told_in_the_third() -> None:
+    alarms = Alarms(Config(), shares_device=False)
+    rows = [
+        GOOD | {"rollout/truncated_share": 0.97, "weights/changed_share": None if step == 1 else 0.0}
+        for step in (1, 2, 3)
+    ]
+    told = [[alarm.name for alarm in alarms.step(row)] for row in rows]
+    assert told == [[], [], ["answers are cut off", "updates have no effect"]]
+
+
+def test_one_odd_step_is_no_fault() -> None:
+    alarms = Alarms(Config(), shares_device=False)
+    for step in range(30):
+        odd = {name: value for metrics, _ in FAULTS.values() for name, value in metrics.items()}
+        assert alarms.step({**GOOD, **(odd if step % 3 == 2 else {}), "eval/pass_at_1": None}) == []
+
+
+def test_stages_that_share_a_device_may_wait_for_each_other() -> None:
+    alarms = Alarms(Config(), shares_device=True)
+    assert [alarms.step(GOOD | {"rollout/wait_s": 7.0}) for _ in range(5)] == [[]] * 5
+
+
+def test_what_was_not_measured_rings_nothing() -> None:
+    alarms = Alarms(Config(), shares_device=False)
+    assert [alarms.step({}) for _ in range(5)] == [[]] * 5
+
+
+@pytest.mark.parametrize("path", GOOD_RUNS, ids=lambda path: path.name.partition(".")[0])
+def test_no_alarm_in_a_good_run(path: Path) -> None:
+    """Recorded whole: metrics.jsonl and settings of runs that learnt; how they were made stands in them."""
+    run: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    alarms = Alarms(Config.model_validate(run["config"]), shares_device=run["shares_device"])
+    assert len(run["rows"]) >= 6
+    assert [alarm.text for row in run["rows"] for alarm in alarms.step(row)] == []
+    names = {name for row in run["rows"] for name in row}
+    assert {
+        name for metrics, _ in FAULTS.values() for name in metrics if name.partition("/")[0] != "eval"
+    } <= names
+
+
+def test_there_are_good_runs_of_every_mode_and_of_a_real_code_model() -> None:
+    assert len(GOOD_RUNS) >= 4

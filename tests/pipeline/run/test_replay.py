@@ -1,0 +1,159 @@
+"""A replay: the same bits after staleness, a resume and streamed parts; what is said where they differ."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.run.replay import main
+from tests.pipeline.run.test_main_job import SMALL, command, settings
+from tests.pipeline.tiny_model import make_byte_model, make_byte_tokenizer
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def save_digit_model(folder: Path) -> Path:
+    """A random model that writes digits mostly, so that many of its answers compile."""
+    tokenizer = make_byte_tokenizer()
+    model = make_byte_model(0, initializer_range=0.2)
+    model.config.tie_word_embeddings = False
+    head = torch.zeros(len(tokenizer), 64)
+    digits = [tokenizer.convert_tokens_to_ids(str(digit)) for digit in range(1, 10)]
+    head[digits] = torch.randn(9, 64, generator=torch.Generator().manual_seed(0))
+    model.lm_head.weight = torch.nn.Parameter(head)
+    model.save_pretrained(str(folder))
+    tokenizer.save_pretrained(str(folder))
+    return folder
+
+
+def trained(folder: Path, name: str, num_steps: int, *more: str) -> Path:
+    """A run of the digit model in ``folder``, with something to learn in every step."""
+    source = "def reward(prompts, completions, **columns):\n    return [len(set(completions[0])) / 50]\n"
+    (folder / "lengths.py").write_text(source)
+    small = (
+        "generation.engine=transformers",
+        "evaluation.enabled=false",
+        "training.learning_rate=1e-3",
+        "rewards.custom=[lengths:reward]",
+        "rewards.custom_weights=[5.0]",
+        "generation.max_completion_length=8",
+    )
+    model = ("--model", str(save_digit_model(folder / "model")), "--run-name", name)
+    steps = ("--max-steps", str(num_steps))
+    command("train_accelerated", *model, *steps, *settings(*SMALL, *small, *more), folder=folder)
+    return folder / "runs" / name
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four steps of an asynchronous run of a small model, resumed after the second."""
+    run = trained(tmp_path_factory.mktemp("replay"), "small", 2)
+    command("train_accelerated", "--resume", str(run), "--max-steps", "4", folder=run.parents[1])
+    return run
+
+
+def copy(run: Path, folder: Path) -> Path:
+    return Path(shutil.copytree(run, folder / "copy"))
+
+
+def change(run: Path, statement: str, *values: object) -> None:
+    with sqlite3.connect(run / "run.db") as database:
+        assert database.execute(statement, values).rowcount > 0
+    database.close()
+
+
+def test_a_run_that_was_resumed_is_the_same_bit_for_bit(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    assert main([str(run)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[:-1] == [f"step {step}: the same" for step in (1, 2, 3, 4)]
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+    with sqlite3.connect(run / "run.db") as database:
+        rows = database.execute("SELECT layout, metrics FROM steps WHERE status = 'committed'").fetchall()
+    database.close()
+    assert all(sum(json.loads(layout)["parts"]) == 2 for layout, _ in rows)
+    # There was something to learn.
+    assert all(json.loads(metrics)["train/grad_norm"] > 0 for _, metrics in rows)
+
+
+def test_some_steps_begin_at_the_checkpoint_before_them(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(run), "--from", "4", "--to", "4"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "step 4: the same"
+
+
+def test_a_token_of_another_probability_shows_in_its_step(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = copy(run, tmp_path)
+    with sqlite3.connect(other / "run.db") as database:
+        (draw_ids,) = database.execute("SELECT draw_ids FROM steps WHERE step = 2").fetchone()
+        draw_id = json.loads(draw_ids)[0]
+        query = "SELECT place, logprobs FROM trained_tokens WHERE draw_id = ? AND LENGTH(logprobs) > 0"
+        place, logprobs = database.execute(query, (draw_id,)).fetchone()
+    database.close()
+    (first,) = struct.unpack_from("f", logprobs)
+    changed = struct.pack("f", first - 0.5) + logprobs[4:]
+    statement = "UPDATE trained_tokens SET logprobs = ? WHERE draw_id = ? AND place = ?"
+    change(other, statement, changed, draw_id, place)
+    assert main([str(other)]) == 1
+    said = capsys.readouterr().out
+    assert "step 1: the same" in said and "step 2 differs" in said and "has other bits" in said
+
+
+def test_a_checkpoint_that_was_changed_is_found_by_its_tensor(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = copy(run, tmp_path)
+    path = other / "checkpoints" / "step-000003" / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data))
+    assert main([str(other), "--to", "3"]) == 1
+    assert "step 3 differs: 1 things, first model.safetensors: " in capsys.readouterr().out
+
+
+def test_a_whole_run_repeats_itself_with_seeds_for_requests_and_no_staleness(tmp_path: Path) -> None:
+    exact = ("acceleration.max_staleness=0", "acceleration.stream_steps=false")
+    tokens, weights = [], []
+    for name in ("first", "second"):
+        with sqlite3.connect(
+            trained(tmp_path, name, 3, "generation.seed_requests=true", *exact) / "run.db"
+        ) as database:
+            query = "SELECT draw_id, place, token_ids, logprobs FROM trained_tokens ORDER BY draw_id, place"
+            tokens.append(database.execute(query).fetchall())
+            query = "SELECT policy_version, digests FROM weights ORDER BY policy_version"
+            weights.append(database.execute(query).fetchall())
+        database.close()
+    assert len(tokens[0]) == 24 and len(weights[0]) == 3
+    assert tokens[0] == tokens[1] and weights[0] == weights[1]
+
+
+def test_what_cannot_be_replayed_is_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = copy(run, tmp_path)
+    assert main([str(other), "--from", "9"]) == 2
+    assert "has the steps 1 to 4, not 9 to 4" in capsys.readouterr().err
+    change(other, "DELETE FROM trained_tokens WHERE draw_id IN (SELECT draw_id FROM draws)")
+    assert main([str(other)]) == 2
+    assert "are not kept any more (output.text_steps)" in capsys.readouterr().err
+    change(
+        run=other, statement="UPDATE draws SET basis = 'other' WHERE draw_id IN (SELECT draw_id FROM draws)"
+    )
+    assert main([str(other)]) == 2
+    assert "is not what it was in the run" in capsys.readouterr().err
+    change(other, "UPDATE steps SET layout = '{}' WHERE step > 0")
+    assert main([str(other)]) == 2
+    assert "a run of train_code_grpo cannot be replayed" in capsys.readouterr().err
+    assert main([str(tmp_path)]) == 2
+    assert "run.db does not exist" in capsys.readouterr().err

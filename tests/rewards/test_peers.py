@@ -1,0 +1,145 @@
+"""The tasks in other projects' hands: verifiers and OpenEnv, from their packages, whole rollouts."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from curriculum.sources import load_named_tasks
+from tests.rewards.test_graders_page import block
+
+ROOT = Path(__file__).parents[2]
+UV = Path(sys.executable).parent / "uv"
+TASKS = load_named_tasks("ladder")[:3]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def environment(folder: Path, package: str) -> Path:
+    """Where the programs are of a new environment with this project and ``package``."""
+    subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, folder], check=True)
+    python = folder / "bin" / "python"
+    subprocess.run([UV, "pip", "install", "--quiet", "--python", python, ROOT, package], check=True)
+    return folder / "bin"
+
+
+class Model(BaseHTTPRequestHandler):
+    """An endpoint as OpenAI's: knows the references, and answers the second task with nothing."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        prompt = json.dumps(asked["messages"])
+        (task,) = [task for task in TASKS if json.dumps(task.prompt)[1:-1] in prompt]
+        text = "I do not know." if task is TASKS[1] else f"```python\n{task.reference}\n```"
+        assert asked["stream"] is True
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        self._write(asked["model"], {"role": "assistant", "content": text}, None)
+        self._write(asked["model"], {}, "stop")
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def _write(self, model: str, delta: dict[str, str], reason: str | None) -> None:
+        piece = {
+            "id": "1",
+            "object": "chat.completion.chunk",
+            "created": 0,
+            "model": model,
+            "choices": [{"index": 0, "finish_reason": reason, "delta": delta}],
+            "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+        }
+        self.wfile.write(f"data: {json.dumps(piece)}\n\n".encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def endpoint() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+
+
+def test_verifiers_evaluates_a_model_on_our_tasks(tmp_path: Path) -> None:
+    bin_folder = environment(tmp_path / "env", "verifiers==0.4.0")
+    block("code_grpo_tasks.py", tmp_path)
+    path = os.pathsep.join([str(bin_folder), str(UV.parent), os.environ["PATH"]])
+    variables = {**os.environ, "PATH": path, "PYTHONPATH": str(tmp_path), "A_KEY": "none"}
+    with endpoint() as url:
+        words = (
+            "vf-eval code_grpo_tasks -m tiny -n 3 --env.taskset.tasks ladder --env.agent.harness.id null "
+            "--env.agent.runtime.type subprocess "
+            f"--client.base-url {url} --client.api-key-var A_KEY --no-push --no-rich --output-dir out"
+        )
+        done = subprocess.run(
+            words.split(), cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300
+        )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    (traces,) = (tmp_path / "out").rglob("traces.jsonl")
+    text = traces.read_text(encoding="utf-8")
+    rollouts = [trace for line in text.splitlines() for trace in json.loads(line)["traces"]]
+    found = {
+        trace["task"]["data"]["id"]: (trace["rewards"]["passed"]["score"], trace["metrics"]["tests"])
+        for trace in rollouts
+    }
+    assert found == {task.task_id: (0.0, 0.0) if task is TASKS[1] else (1.0, 1.0) for task in TASKS}
+    # What is right stays with us.
+    assert TASKS[1].reference not in text and "expected" not in text
+
+
+CLIENT = """
+import json, sys
+from openenv.core.generic_client import GenericEnvClient
+url, tasks = sys.argv[1], json.loads(sys.argv[2])
+found = []
+with GenericEnvClient(base_url=url).sync() as client:
+    for index, (prompt, answer) in enumerate(tasks):
+        assert client.reset(index=index).observation["prompt"] == prompt
+        result = client.step({"answer": answer})
+        found.append([result.reward, result.done, result.observation["outcome"]])
+print(json.dumps(found))
+"""
+
+
+def test_openenv_serves_our_tasks(tmp_path: Path) -> None:
+    bin_folder = environment(tmp_path / "env", "openenv-core==0.3.0")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    python = str(bin_folder / "python")
+    server = subprocess.Popen(
+        [python, "-m", "rewards.openenv", "ladder", "--port", str(port)], cwd=tmp_path, stderr=subprocess.PIPE
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while socket.socket().connect_ex(("127.0.0.1", port)):
+            assert time.monotonic() < deadline and server.poll() is None
+            time.sleep(0.2)
+        answers = [f"```python\n{TASKS[0].reference}\n```", "def nothing(): pass"]
+        tasks = [(task.prompt, answer) for task, answer in zip(TASKS, answers, strict=False)]
+        done = subprocess.run(
+            [python, "-c", CLIENT, f"http://127.0.0.1:{port}", json.dumps(tasks)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert json.loads(done.stdout) == [[1.0, True, "pass"], [0.0, True, "exception"]]
+    finally:
+        server.terminate()
+        server.wait(30)
