@@ -19,7 +19,8 @@ from curriculum.task import Task
 
 _DATA = Path(__file__).parents[2] / "tests" / "rewards" / "data"
 _COMPLETIONS = _DATA / "completions.jsonl.gz"
-_MBPP_TASKS = _DATA / "mbpp_tasks.jsonl.gz"
+# Tasks that come with neither a package nor the project: MBPP's, and those that the ladder has replaced since.
+_OTHER_TASKS = (_DATA / "mbpp_tasks.jsonl.gz", _DATA / "ladder_tasks_replaced.jsonl.gz")
 
 # What the model as it comes wrote, and what the same model wrote while and after it was trained.
 UNTRAINED = ("humaneval", "mbpp", "ladder", "run0/before", "run1/before")
@@ -59,8 +60,8 @@ def load_completions(sources: Iterable[str] = UNTRAINED) -> list[RealCompletion]
 
 
 def _tasks_by_id() -> dict[str, Task]:
-    mbpp = tasks_of_records(_read(_MBPP_TASKS), origin=_MBPP_TASKS.name)
-    return {task.task_id: task for task in (*load_humaneval(), *mbpp, *ladder_tasks("all"))}
+    others = [task for path in _OTHER_TASKS for task in tasks_of_records(_read(path), origin=path.name)]
+    return {task.task_id: task for task in (*load_humaneval(), *others, *ladder_tasks("all"))}
 
 
 def _read(path: Path) -> list[Record]:
