@@ -19,7 +19,7 @@ from curriculum.task import Task
 
 _DATA = Path(__file__).parents[2] / "tests" / "rewards" / "data"
 _COMPLETIONS = _DATA / "completions.jsonl.gz"
-# Tasks that come with neither a package nor the project: MBPP's, and those that the ladder has replaced since.
+# Tasks of neither a package nor the project: MBPP's, and those that the ladder has replaced since.
 _OTHER_TASKS = (_DATA / "mbpp_tasks.jsonl.gz", _DATA / "ladder_tasks_replaced.jsonl.gz")
 
 # What the model as it comes wrote, and what the same model wrote while and after it was trained.
