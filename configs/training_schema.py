@@ -110,6 +110,11 @@ class GrpoConfig(Section):
     mask_truncated_completions: bool = Field(
         default=False, description="leave completions that hit the length limit out of the loss"
     )
+    warm_start_steps: NonNegativeInt = Field(
+        default=0,
+        description="first steps that learn from passing completions alone, each of a group's once, as "
+        "supervised training on them would (rejection sampling)",
+    )
 
     @model_validator(mode="after")
     def _refuse_meaningless(self) -> GrpoConfig:

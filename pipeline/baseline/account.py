@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from peft import PeftModel
 from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -254,7 +255,7 @@ class StepCheckpoints(TrainerCallback):
     is saved when training is over.
     """
 
-    model: PreTrainedModel
+    model: PreTrainedModel | PeftModel
     tokenizer: PreTrainedTokenizerBase
     end_ids: int | list[int] | None
     checkpoint: Callable[[int], Path]

@@ -25,7 +25,8 @@ from pathlib import Path
 import ray
 import torch
 from datasets import Dataset
-from transformers import PreTrainedTokenizerBase, PrinterCallback
+from peft import PeftModel, get_peft_model
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback
 from trl import GRPOTrainer
 
 from configs.load import render
@@ -52,6 +53,7 @@ from pipeline.record.metrics import MetricsWriter
 from pipeline.record.progress import Progress, make_progress
 from pipeline.record.run_folder import RunFolder
 from pipeline.record.tracking import start_tracking, tracker_names
+from pipeline.training.adapters import peft_settings, refuse_unknown_layers
 from rewards.custom import load_custom
 from rewards.scorer import Scorer
 
@@ -66,8 +68,11 @@ def run_baseline(config: Config, verbose: bool) -> int:
             where that can be known.
         StageError: the generator of a measurement failed, or no completion of a step could be scored.
     """
-    if config.lora.enabled:
-        raise ValueError("lora.enabled: value True: the baseline trains all weights; set it to false")
+    if config.lora.load_in_4bit:
+        raise ValueError("lora.load_in_4bit: value True: the baseline does not quantise; set it to false")
+    if config.grpo.warm_start_steps > 0:
+        found = config.grpo.warm_start_steps
+        raise ValueError(f"grpo.warm_start_steps: value {found}: the baseline has no warm start; set it to 0")
     refuse_damaged_model(config.model.name)
     tasks = load_tasks(config.dataset)
     heldout = heldout_tasks(config)
@@ -115,6 +120,7 @@ class _Baseline:
         config = self.config
         self.progress.activity("loading the model")
         model_path = resolve_model(config.model)
+        refuse_unknown_layers(config, model_path)
         tokenizer = load_tokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
         self.tasks = tasks_that_fit(
             tokenizer,
@@ -128,7 +134,9 @@ class _Baseline:
         final = self._train(model_path, tokenizer, dataset, verbose=verbose)
         # What the trainer held would be missing to the generator that follows.
         _free_memory()
-        after = self._evaluate("after", final, tokenizer)
+        # Adapters are measured merged into the model that they belong to.
+        trained = resolve_model(config.model.model_copy(update={"name": str(final)}))
+        after = self._evaluate("after", trained, tokenizer)
         self._stopwatch.note("total")
         write_summary(
             self.folder,
@@ -184,9 +192,12 @@ class _Baseline:
         self.progress.activity("starting TRL's trainer")
         with ExitStack() as stack:
             with self._stopwatch.timed("startup"):
-                model = load_model(
+                base = load_model(
                     model_path, dtype=torch.float32, trust_remote_code=config.model.trust_remote_code
                 )
+                model: PreTrainedModel | PeftModel = base
+                if config.lora.enabled:
+                    model = get_peft_model(base, peft_settings(base, config.lora))
                 end_ids = model.generation_config.eos_token_id
                 stop_ids = stop_token_ids(tokenizer, end_ids, config)
                 model.generation_config.eos_token_id = stop_ids

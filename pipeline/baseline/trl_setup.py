@@ -23,7 +23,7 @@ FENCE = "```"
 # All other settings of training and grpo are TRL's by name. The generator's correction is for another policy
 # than the trainer's, which there is none of here; compilation, TF32 and sizes that adapt are left to TRL.
 _NOT_TRLS = {
-    *("importance_sampling_mode", "importance_sampling_cap", "mismatch_kl_warning"),
+    *("importance_sampling_mode", "importance_sampling_cap", "mismatch_kl_warning", "warm_start_steps"),
     *("lr_scheduler_type", "torch_compile", "tf32", "memory"),
 }
 

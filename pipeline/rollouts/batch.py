@@ -38,12 +38,22 @@ def make_batch(
     """Build the batch that step ``step`` trains on with weights of ``policy_version``.
 
     With ``mask_truncated_completions`` a completion that hit the length limit counts in its group's
-    statistics but has an empty loss mask, as in TRL (DAPO, arXiv:2503.14476).
+    statistics but has an empty loss mask, as in TRL (DAPO, arXiv:2503.14476). In the first
+    ``warm_start_steps`` the advantages are those of ``warm_start_advantages``, and what has none is masked.
     """
-    rewards = [[rollout.result.reward for rollout in group.rollouts] for group in groups]
-    advantages = group_advantages(rewards, scale_rewards=grpo.scale_rewards)
+    is_warm_start = step <= grpo.warm_start_steps
+    if is_warm_start:
+        advantages = [warm_start_advantages(group) for group in groups]
+    else:
+        rewards = [[rollout.result.reward for rollout in group.rollouts] for group in groups]
+        advantages = group_advantages(rewards, scale_rewards=grpo.scale_rewards)
     samples = [
-        _sample(rollout, advantage, grpo, policy_version)
+        _sample(
+            rollout,
+            advantage,
+            policy_version,
+            is_masked=_is_cut_off(rollout, grpo) or (is_warm_start and advantage == 0.0),
+        )
         for group, values in zip(groups, advantages, strict=True)
         for rollout, advantage in zip(group.rollouts, values, strict=True)
         if not rollout.result.is_infra_error
@@ -59,10 +69,13 @@ def make_batch(
     return batch, BatchReport(metrics=metrics, num_samples=len(samples))
 
 
-def _sample(rollout: Rollout, advantage: float, grpo: GrpoConfig, policy_version: int) -> TrainingSample:
+def _is_cut_off(rollout: Rollout, grpo: GrpoConfig) -> bool:
+    return grpo.mask_truncated_completions and rollout.completion.finish_reason == "length"
+
+
+def _sample(rollout: Rollout, advantage: float, policy_version: int, *, is_masked: bool) -> TrainingSample:
     completion = rollout.completion
     num_prompt_tokens = len(rollout.prompt_ids)
-    is_masked = grpo.mask_truncated_completions and completion.finish_reason == "length"
     return TrainingSample(
         token_ids=rollout.prompt_ids + completion.token_ids,
         num_prompt_tokens=num_prompt_tokens,
@@ -166,6 +179,23 @@ def group_advantages(groups: Sequence[Sequence[float]], scale_rewards: ScaleRewa
     """
     batch_std = _std([reward for rewards in groups for reward in rewards if not math.isnan(reward)])
     return [_one_group(rewards, scale_rewards, batch_std) for rewards in groups]
+
+
+def warm_start_advantages(group: RolloutGroup) -> list[float]:
+    """1 for the first of each passing completion of the group, 0 for all others; NaN as ``group_advantages``.
+
+    With the others masked the policy gradient of a policy's own completions is then that of the mean
+    log-probability of verified answers, supervised training on rejection samples (RAFT, arXiv:2304.06767);
+    of an older policy's, with the ratio and its clipping (RAFT++, arXiv:2504.11343).
+    """
+    seen: set[tuple[int, ...]] = set()
+    advantages = []
+    for rollout in group.rollouts:
+        token_ids = rollout.completion.token_ids
+        is_kept = rollout.result.passed and token_ids not in seen
+        seen.add(token_ids)
+        advantages.append(math.nan if rollout.result.is_infra_error else float(is_kept))
+    return advantages
 
 
 def _one_group(rewards: Sequence[float], scale_rewards: ScaleRewards, batch_std: float) -> list[float]:

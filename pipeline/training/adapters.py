@@ -103,18 +103,24 @@ def add_adapters(model: PreTrainedModel, lora: LoraConfig) -> None:
     A is drawn from torch's global generator, B is zero. Raises ConfigError when ``lora.target_modules``
     names no layer.
     """
-    settings = peft.LoraConfig(
+    settings = peft_settings(model, lora)
+    model.requires_grad_(False)
+    peft.inject_adapter_in_model(settings, model, adapter_name=_ADAPTER)
+    _to_fp32(model)
+    model.train(False)
+
+
+def peft_settings(model: PreTrainedModel, lora: LoraConfig) -> peft.LoraConfig:
+    """PEFT's own settings for ``lora``. Raises ConfigError when ``target_modules`` names no layer."""
+    return peft.LoraConfig(
         r=lora.r,
         # PEFT's type says int; the scale is a float all the same.
         lora_alpha=cast(int, lora.alpha),
         lora_dropout=lora.dropout,
         target_modules=target_names(model, lora),
         bias="none",
+        task_type="CAUSAL_LM",
     )
-    model.requires_grad_(False)
-    peft.inject_adapter_in_model(settings, model, adapter_name=_ADAPTER)
-    _to_fp32(model)
-    model.train(False)
 
 
 @contextmanager

@@ -12,11 +12,13 @@ import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
 from transformers import LlamaForCausalLM
 
-from configs.schema import Config
+from configs.schema import Config, ModelConfig
 from pipeline.baseline.account import BaselineAccount, rename_metrics
 from pipeline.baseline.baseline import run_baseline
 from pipeline.baseline.trl_setup import CpuGRPOTrainer, prompt_dataset, stop_token_ids, trl_config
 from pipeline.errors import StageError
+from pipeline.models.find import resolve_model
+from pipeline.models.merging import read_adapter
 from pipeline.models.prompts import encode_prompt
 from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import MetricsWriter, read_metrics
@@ -211,9 +213,9 @@ def test_the_settings_reach_trl(tmp_path: Path) -> None:
         output={"logging_steps": 5},
     )
     settings = trl_config(config, tmp_path, "cpu")
-    # TRL corrects for vLLM only, and the baseline's policy is the generator; the last two are a GPU's.
+    # TRL corrects for vLLM only, and the baseline's policy is the generator; the last ones are ours.
     others = {"importance_sampling_mode", "importance_sampling_cap", "mismatch_kl_warning"}
-    others |= {"tf32", "memory"}
+    others |= {"tf32", "memory", "warm_start_steps"}
     # The fields that have TRL's names must have their values in TRL, every one of them.
     for section in (config.training, config.grpo):
         for name, value in section.model_dump().items():
@@ -315,6 +317,11 @@ def test_a_measurement_on_the_way_is_refused_by_name() -> None:
         run_baseline(Config.model_validate({"evaluation": {"every_steps": 3}}), verbose=False)
 
 
+def test_a_warm_start_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"grpo.warm_start_steps: value 2: the baseline has no warm start"):
+        run_baseline(Config.model_validate({"grpo": {"warm_start_steps": 2}}), verbose=False)
+
+
 def test_a_prompt_that_is_too_long_is_refused_by_name(tmp_path: Path) -> None:
     config = runnable_config(tmp_path, generation={"max_prompt_length": 5})
     with pytest.raises(ValueError, match=r"max_prompt_length.*first"):
@@ -371,3 +378,27 @@ def test_two_steps_of_trl_leave_a_run_folder_like_the_main_jobs(
     weights = LlamaForCausalLM.from_pretrained(str(between)).state_dict()
     assert any(not torch.equal(weights[name], after[name]) for name in after)
     assert not (run / "checkpoints" / "step-000002").exists()
+
+
+@pytest.mark.slow
+def test_with_adapters_trl_trains_these_alone(tmp_path: Path) -> None:
+    config = runnable_config(tmp_path, output={"save_steps": 1}, lora={"enabled": True, "r": 4, "alpha": 8})
+    before = LlamaForCausalLM.from_pretrained(config.model.name).state_dict()
+    assert run_baseline(config, verbose=False) == 0
+    run = tmp_path / "runs" / "run"
+    final = run / "checkpoints" / "final"
+    for folder in (run / "checkpoints" / "step-000001", final):
+        adapter = read_adapter(folder)
+        assert Path(adapter.base) == Path(config.model.name)
+        assert not (folder / "model.safetensors").exists(), "the base is saved nowhere"
+    after = LlamaForCausalLM.from_pretrained(resolve_model(ModelConfig(name=str(final)))).state_dict()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed
+    assert all("_proj." in name for name in changed), changed
+    assert all((line["train/grad_norm"] or 0.0) > 0.0 for line in read_metrics(run / "metrics.jsonl"))
+    assert json.loads((run / "summary.json").read_text())["evaluation"]["after"]["num_samples"] == 12
+
+
+def test_weights_in_4_bits_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"lora.load_in_4bit: value True: the baseline does not quantise"):
+        run_baseline(Config.model_validate({"lora": {"enabled": True, "load_in_4bit": True}}), verbose=False)
