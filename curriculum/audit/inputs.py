@@ -1,14 +1,17 @@
 """New inputs for a task, like those that its tests have: of the same types, and small changes of them.
 
-Edits leave out, double, move or copy an item, or take the next number. What else a new input may be is read
-off the present ones, so that it keeps what the prompt asks of it: a number where there are numbers, no
-negative number and nothing empty where there is none (a zero and a single element there may be), no new sort
-of sign in a text, nothing more than twice as large. Drawn by hypothesis, the same every time.
+Edits leave out, double, move or copy an item, or take the next number. An argument may take the value of
+another one, or a constant of the reference, for that is where its branches part. What else a new input may be
+is read off the present ones, so that it keeps what the prompt asks of it: a number where there are numbers,
+no negative number and nothing empty where there is none (a zero and a single element there may be), no new
+sort of sign in a text, nothing more than twice as large (a constant: thirty times). Drawn by hypothesis, the
+same every time.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import string
 from collections import Counter
 from collections.abc import Sequence
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 Arguments = tuple[object, ...]
 _CLASSES: Final = (string.ascii_lowercase, string.ascii_uppercase, string.digits)
 _CALLED: Final = "candidate"
+_NUM_SEEDED: Final = 50  # inputs that constants are put into
+_LARGEST_CONSTANT: Final = 30  # times the largest number or the longest text that is there
 
 
 def present_inputs(task: Task) -> list[Arguments]:
@@ -37,8 +42,23 @@ def present_inputs(task: Task) -> list[Arguments]:
     return [arguments for arguments in found if len(arguments) == size]
 
 
-def new_inputs(present: Sequence[Arguments], count: int) -> list[Arguments]:
-    """At most ``count`` inputs that are not among ``present``; none where nothing goes in."""
+def constants_of(source: str) -> list[int | str]:
+    """The numbers and texts that a program names, each once; none of what does not compile."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    values = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    return list(dict.fromkeys(value for value in values if type(value) is int or type(value) is str))
+
+
+def new_inputs(
+    present: Sequence[Arguments], count: int, constants: Sequence[int | str] = ()
+) -> list[Arguments]:
+    """At most ``count`` drawn inputs that are not among ``present``, and as many with ``constants``.
+
+    None where nothing goes in. The constants are those of the reference.
+    """
     if not present or not present[0]:
         return []
     # Imported here, as below: an audit without new tests does without it.
@@ -75,7 +95,42 @@ def new_inputs(present: Sequence[Arguments], count: int) -> list[Arguments]:
     known = {repr(arguments) for arguments in present}
     texts = [text for text in dict.fromkeys(drawn_texts) if text not in known]
     # Read again: not all that is drawn has a text that gives it back.
-    return [read for text in texts if (read := _read(text)) is not None][:count]
+    drawn = [read for text in texts if (read := _read(text)) is not None][:count]
+    seen = known | {repr(arguments) for arguments in drawn}
+    seeded = {repr(arguments): arguments for arguments in _seeded(present[:_NUM_SEEDED], constants)}
+    others = [arguments for text, arguments in seeded.items() if text not in seen]
+    # Where there are too many, some from everywhere.
+    step = max(1, math.ceil(len(others) / count))
+    return [*drawn, *others[::step]]
+
+
+def _seeded(present: Sequence[Arguments], constants: Sequence[int | str]) -> list[Arguments]:
+    """``present`` with one argument replaced by another of its call, or by a constant or its neighbour."""
+    near = [
+        value
+        for constant in constants
+        for value in ((constant,) if isinstance(constant, str) else (constant - 1, constant, constant + 1))
+    ]
+    columns = list(zip(*present, strict=True))
+    return [
+        (*arguments[:place], other, *arguments[place + 1 :])
+        for arguments in present
+        for place, value in enumerate(arguments)
+        for other in (*arguments, *(constant for constant in near if _fits(constant, columns[place])))
+        if type(other) is type(value) and other != value
+    ]
+
+
+def _fits(constant: int | str, column: Sequence[object]) -> bool:
+    """Whether ``constant`` may stand where these values stand."""
+    values: list[Any] = [value for value in column if type(value) is type(constant)]
+    if not values:
+        return False
+    if isinstance(constant, str):
+        longest = max(map(len, values))
+        return 0 < len(constant) <= _LARGEST_CONSTANT * longest and set(constant) <= set(_alphabet(values))
+    low, high = _range(values)
+    return bool(low <= constant <= _LARGEST_CONSTANT * high)
 
 
 def _edited(value: Any, random: Random) -> Any:

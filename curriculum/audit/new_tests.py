@@ -14,7 +14,7 @@ from typing import Final
 
 from curriculum.audit.cheats import literal
 from curriculum.audit.examine import Examiner
-from curriculum.audit.inputs import Arguments, new_inputs, present_inputs
+from curriculum.audit.inputs import Arguments, constants_of, new_inputs, present_inputs
 from curriculum.audit.mutants import Mutant
 from curriculum.judging import execution_request, has_passed
 from curriculum.task import Task
@@ -43,7 +43,8 @@ def _with_new_tests(examiner: Examiner, task: Task, most: int) -> tuple[Task, in
     living, _ = examiner.living_mutants(task, run.cpu_s)
     if not has_passed(run) or not living:
         return task, 0, 0
-    tests = _tests_of(examiner, task, new_inputs(present, min(_MAX_INPUTS, _INPUTS_A_TEST * most)))
+    count = min(_MAX_INPUTS, _INPUTS_A_TEST * most)
+    tests = _tests_of(examiner, task, new_inputs(present, count, constants_of(task.reference)))
     chosen, num_killed = _choose([_killing(examiner, task, mutant, tests) for mutant in living], most)
     if not chosen:
         return task, 0, 0

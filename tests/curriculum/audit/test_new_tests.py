@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from configs.schema import ExecutionConfig
 from curriculum.audit.examine import Examiner
-from curriculum.audit.inputs import new_inputs, present_inputs
+from curriculum.audit.inputs import constants_of, new_inputs, present_inputs
 from curriculum.audit.new_tests import as_record, with_new_tests
 from curriculum.jsonl import load_jsonl
 from curriculum.sources import load_named_tasks
@@ -53,6 +53,20 @@ def test_numbers_keep_their_sign_texts_their_signs_and_nothing_is_empty_that_was
         assert isinstance(items, list) and 1 <= len(items) <= 4 and all(0 <= item <= 10 for item in items)
         assert nothing is None
     assert inputs == new_inputs([(3, "abc", [1, 2], None), (9, "b", [5], None)], 100)
+
+
+def test_an_argument_may_be_a_constant_of_the_reference_or_another_argument() -> None:
+    source = 'def f(n, name, m):\n    return -7 if n > 400 and name in ("May", "B 2") else 9_999_999\n'
+    constants = constants_of(source)
+    assert sorted(map(str, constants)) == ["400", "7", "9999999", "B 2", "May"]
+    inputs = new_inputs([(20, "June", 3), (30, "April", 4)], 50, constants)
+    numbers, names, others = zip(*inputs, strict=True)
+    assert {399, 400, 401} <= set(numbers), "where a branch parts"
+    assert 9_999_999 not in numbers, "thirty times the largest is the most"
+    assert "May" in names
+    assert "B 2" not in names, "a new sort of sign"
+    assert {20, 30} & set(others), "the value of another argument"
+    assert constants_of("def f(:") == []
 
 
 def test_tables_stay_tables_records_stay_records_and_binary_stays_binary() -> None:
