@@ -28,7 +28,7 @@ WRONG: dict[str, tuple[dict[str, object], str]] = {
     "untested": ({"tests": []}, "no task"),
     "größe-数": ({"prompt": "Verdopple die Größe: double(x). 数"}, ""),
     "sometimes": (
-        {"reference": "import os\ndef double(x):\n    return 2 * x + (os.urandom(1)[0] < 64)\n"},
+        {"reference": "import os\ndef double(x):\n    return 2 * x + (os.urandom(1)[0] < 192)\n"},
         "flaky|wrong reference",
     ),
 }
