@@ -45,6 +45,20 @@ def make_parser(program: str, description: str) -> _Parser:
     return parser
 
 
+def positive_number(text: str) -> float:
+    """The type of an option that is a finite number above 0."""
+    if not 0 < (value := float(text)) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number > 0")
+    return value
+
+
+def positive_whole(text: str) -> int:
+    """The type of an option that is a whole number above 0."""
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number > 0")
+    return value
+
+
 def run_command(
     parser: argparse.ArgumentParser,
     argv: Sequence[str] | None,

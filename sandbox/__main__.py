@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
+from configs.command_line import positive_number, positive_whole
 from sandbox.advice import refusal
 from sandbox.job import Suite, find_entry_point, make_request, read_tests
 from sandbox.pool import SAFE_LEVELS, SandboxPool
@@ -205,7 +206,7 @@ def _parser() -> argparse.ArgumentParser:
     score.add_argument(
         "--workers",
         metavar="N",
-        type=_positive_int,
+        type=positive_whole,
         default=len(os.sched_getaffinity(0)),
         help="sandboxes side by side; default: one a core",
     )
@@ -217,15 +218,15 @@ def _parser() -> argparse.ArgumentParser:
 def _add_common(parser: argparse.ArgumentParser) -> None:
     limits = Limits()
     parser.add_argument(
-        "--cpu-s", metavar="S", type=_positive, default=limits.cpu_s, help="default: %(default)s"
+        "--cpu-s", metavar="S", type=positive_number, default=limits.cpu_s, help="default: %(default)s"
     )
     parser.add_argument(
-        "--wall-s", metavar="S", type=_positive, default=limits.wall_s, help="default: %(default)s"
+        "--wall-s", metavar="S", type=positive_number, default=limits.wall_s, help="default: %(default)s"
     )
     parser.add_argument(
         "--memory-mb",
         metavar="MIB",
-        type=_positive_int,
+        type=positive_whole,
         default=limits.memory_bytes // 1024**2,
         help="default: %(default)s",
     )
@@ -237,20 +238,6 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         help="an installed package that programs may import, such as numpy; may be repeated",
     )
     parser.add_argument("--allow-unsafe", action="store_true", help="run also where the level is below L2")
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number > 0")
-    return value
-
-
-def _positive_int(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number > 0")
-    return value
 
 
 if __name__ == "__main__":

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from curriculum.difficulty import parse_quietly
 from curriculum.task import Task
 
 # What a function without an idea returns, besides what the tests expect.
@@ -32,7 +34,7 @@ def is_constant(task: Task) -> bool:
         return not any(test.args for test in task.call_tests)
     return any(
         isinstance(node, ast.FunctionDef) and node.name == task.entry_point and not ast.unparse(node.args)
-        for node in ast.walk(_parsed(task.reference))
+        for node in nodes_of(task.reference)
     )
 
 
@@ -143,7 +145,7 @@ def _closing(text: str, start: int) -> int | None:
 def _compared(check_source: str) -> list[object]:
     """The literals that a test program compares something with."""
     found: list[object] = []
-    for node in ast.walk(_parsed(check_source)):
+    for node in nodes_of(check_source):
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.Is):
             for side in (node.left, *node.comparators):
                 try:
@@ -153,18 +155,14 @@ def _compared(check_source: str) -> list[object]:
     return found
 
 
-def _parsed(source: str) -> ast.Module:
-    try:
-        return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
-        return ast.Module(body=[], type_ignores=[])
+def nodes_of(source: str) -> Iterator[ast.AST]:
+    """All nodes of a program; none of what does not compile."""
+    tree = parse_quietly(source)
+    return iter(()) if tree is None else ast.walk(tree)
 
 
 def _by_frequency(texts: Iterable[str]) -> list[str]:
-    counts: dict[str, int] = {}
-    for text in texts:
-        counts[text] = counts.get(text, 0) + 1
-    return sorted(counts, key=lambda text: -counts[text])
+    return [text for text, _ in Counter(texts).most_common()]
 
 
 def _function(task: Task, body: str) -> str:

@@ -23,7 +23,7 @@ from pathlib import Path
 from pprint import pformat
 from typing import Any
 
-from configs.command_line import FAILED, make_parser, run_command
+from configs.command_line import FAILED, make_parser, positive_number, positive_whole, run_command
 from configs.schema import ExecutionConfig
 from configs.task_sets import is_task_file
 from curriculum.audit.examine import MAX_MUTANTS, NO_REFERENCE, Examiner, TaskAudit
@@ -49,9 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--split", metavar="NAME", help="of a data set; default: train (test of one on the hub)"
     )
-    parser.add_argument("--limit", metavar="N", type=_positive, help="only the first N tasks")
+    parser.add_argument("--limit", metavar="N", type=positive_whole, help="only the first N tasks")
     parser.add_argument(
-        "--add-tests", metavar="N", type=_positive, help="write the tasks with up to N new tests each"
+        "--add-tests", metavar="N", type=positive_whole, help="write the tasks with up to N new tests each"
     )
     parser.add_argument(
         "--against",
@@ -63,16 +63,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--model", metavar="NAME", help=f"measure its pass rate, {_SAMPLES_A_TASK} answers a task"
     )
     parser.add_argument(
-        "--max-mutants", metavar="N", type=_positive, default=MAX_MUTANTS, help="a task; default: %(default)s"
+        "--max-mutants",
+        metavar="N",
+        type=positive_whole,
+        default=MAX_MUTANTS,
+        help="a task; default: %(default)s",
     )
     parser.add_argument(
         "--workers",
         metavar="N",
-        type=_positive,
+        type=positive_whole,
         default=len(os.sched_getaffinity(0)),
         help="sandboxes side by side; default: one a core",
     )
-    parser.add_argument("--timeout", metavar="S", type=_seconds, default=2.0, help="CPU; default: 2")
+    parser.add_argument("--timeout", metavar="S", type=positive_number, default=2.0, help="CPU; default: 2")
     parser.add_argument(
         "--module", metavar="NAME", action="append", default=[], help="an installed package for the programs"
     )
@@ -246,17 +250,5 @@ def _pass_rates(arguments: argparse.Namespace, folder: Path) -> dict[str, float]
     return {name: sum(passed) / len(passed) for name, passed in counts.items()}
 
 
-def _seconds(text: str) -> float:
-    if not 0 < (value := float(text)) < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number > 0")
-    return value
-
-
 def _note(text: str) -> None:
     print(f"note: {text}", file=sys.stderr)
-
-
-def _positive(text: str) -> int:
-    if (value := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number > 0")
-    return value

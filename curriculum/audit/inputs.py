@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from curriculum.audit.cheats import nodes_of
 from curriculum.task import Task
 
 if TYPE_CHECKING:
@@ -44,11 +45,7 @@ def present_inputs(task: Task) -> list[Arguments]:
 
 def constants_of(source: str) -> list[int | str]:
     """The numbers and texts that a program names, each once; none of what does not compile."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
-        return []
-    values = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    values = [node.value for node in nodes_of(source) if isinstance(node, ast.Constant)]
     return list(dict.fromkeys(value for value in values if type(value) is int or type(value) is str))
 
 
@@ -247,12 +244,8 @@ def _most(values: list[Any]) -> int:
 
 
 def _literal_calls(source: str, names: set[str]) -> list[Arguments]:
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
-        return []
     found: list[Arguments] = []
-    for node in ast.walk(tree):
+    for node in nodes_of(source):
         match node:
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in names and arguments:
                 try:

@@ -38,7 +38,7 @@ from pipeline.host.shares import choose_device, with_precision
 from pipeline.messages import RolloutGroup, TrainBatch
 from pipeline.models.find import resolve_model
 from pipeline.models.prompts import PromptTokenizer
-from pipeline.record.checkpoints import find_fault, step_of
+from pipeline.record.checkpoints import find_faults, step_of
 from pipeline.record.ledger_rows import ROLLOUT_COLUMNS, packed, rollout_of
 from pipeline.record.ledger_tables import check_database
 from pipeline.record.metrics import finite_or_none
@@ -269,8 +269,8 @@ def _differing(before: Any, now: Any, name: str = "optimizer") -> Iterator[str]:
 
 def _start(folder: Path, step: int) -> Path | None:
     """The newest whole checkpoint of ``step`` or an earlier one; None for the start of the run."""
-    found = [path for path in (folder / "checkpoints").glob("step-*") if step_of(path) <= step]
-    return max([path for path in found if find_fault(path) is None], key=step_of, default=None)
+    whole = [folder / "checkpoints" / name for name, fault in find_faults(folder).items() if fault is None]
+    return max([path for path in whole if step_of(path) <= step], key=step_of, default=None)
 
 
 def _settings(folder: Path, step: Step) -> Config:

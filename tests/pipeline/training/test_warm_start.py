@@ -11,7 +11,7 @@ import torch
 from pipeline.messages import Rollout, RolloutGroup, VersionRun
 from pipeline.rollouts.batch import make_batch, warm_start_advantages
 from pipeline.training.ranks import Ranks
-from tests.pipeline.rollouts.groups import TASK, group, rollout
+from tests.pipeline.rollouts.groups import group, rollout
 from tests.pipeline.tiny_model import make_config, make_model, save_model
 from tests.pipeline.training.builders import gradients, relative_error
 
@@ -44,7 +44,7 @@ def _logprobs(model: torch.nn.Module, token_ids: tuple[int, ...]) -> torch.Tenso
 
 def a_group() -> RolloutGroup:
     answers = [answer(ids, passes=True) for ids in PASSING] + [answer(ids, passes=False) for ids in FAILING]
-    return RolloutGroup(draw_id=1, task=TASK, rollouts=tuple(answers))
+    return group(*answers)
 
 
 def test_the_gradient_is_that_of_a_plain_supervised_step(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_what_could_not_be_scored_is_no_wrong_answer() -> None:
 def test_a_step_without_a_passing_answer_changes_nothing(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "model", seed=0)
     config = make_config(grpo={"warm_start_steps": 1})
-    nothing = RolloutGroup(draw_id=1, task=TASK, rollouts=tuple(answer(ids, passes=False) for ids in FAILING))
+    nothing = group(*(answer(ids, passes=False) for ids in FAILING))
     batch, _ = make_batch(1, [nothing], config.grpo, 0)
     assert batch.num_tokens == 0
     _, ours = gradients(Ranks(), config, folder, batch)
