@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -103,7 +104,9 @@ async def running_stages(
     with startup.span("driver", "load the tokenizer, encode the prompts"):
         tokenizer = PromptTokenizer(Path(model_path), trust_remote_code=config.model.trust_remote_code)
         tasks = tasks_that_fit(tokenizer, job.tasks, job.heldout, config, note)
-        tasks = await asyncio.to_thread(sound_tasks, tasks, config, note)
+        # The ledger that notes go to takes them on the loop's thread only.
+        on_loop = partial(asyncio.get_running_loop().call_soon_threadsafe, note)
+        tasks = await asyncio.to_thread(sound_tasks, tasks, config, on_loop)
         refuse_empty_stages(tasks, config.acceleration.curriculum)
         tokenizer.save()
     async with AsyncExitStack() as stack:

@@ -133,15 +133,32 @@ def test_two_steps_an_evaluation_and_a_resume_with_vllm(tmp_path: Path) -> None:
     assert [row["step"] for row in read_metrics(run / "metrics.jsonl")] == [1, 2, 3]
 
 
-def test_the_portable_engine_trains_on_policy(tmp_path: Path) -> None:
+def test_the_portable_engine_trains_on_policy_and_on_no_task_whose_reference_fails(tmp_path: Path) -> None:
+    tasks = [
+        {
+            "task_id": name,
+            "prompt": f"Write a function {name}(x) that returns x.",
+            "entry_point": name,
+            "tests": [{"args": [2], "expected": 2}],
+            "reference": f"def {name}(x):\n    return {value}\n",
+        }
+        for name, value in (("same", "x"), ("wrong", "x + 1"))
+    ]
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
     command(
         "train_accelerated",
         *("--speedup-mode", "conservative", "--run-name", "portable", "--max-steps", "2"),
+        *("--dataset", "tasks.jsonl"),
         *settings(*SMALL, "generation.engine=transformers", "evaluation.enabled=false"),
         folder=tmp_path,
     )
-    metrics = read_metrics(tmp_path / "runs" / "portable" / "metrics.jsonl")
+    run = tmp_path / "runs" / "portable"
+    metrics = read_metrics(run / "metrics.jsonl")
     assert [row["train/staleness_max"] for row in metrics] == [0.0, 0.0]
+    with sqlite3.connect(run / "run.db") as database:
+        assert set(database.execute("SELECT task_id FROM draws")) == {("same",)}
+        notes = database.execute("SELECT text FROM events WHERE kind = 'wrong references'").fetchall()
+    assert len(notes) == 1 and "wrong:" in notes[0][0]
 
 
 @pytest.mark.parametrize("address", ["null", "local"])
