@@ -8,6 +8,7 @@ The engine is a process that this one starts (pipeline.generation.host). It dies
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any
@@ -41,32 +42,46 @@ class VllmGenerator:
         self._end = end
         self._name = f"{name} (process {end.pid})"
         self._generation_timeout_s = config.runtime.generation_timeout_s
+        self._max_num_seqs = config.generation.max_num_seqs
+        self._num_in_flight = 0  # sequences
         self._update_timeout_s = config.runtime.weight_update_timeout_s
         self.pid = end.pid
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Yield completions as they finish; to leave the loop early ends the rest.
 
+        vLLM begins sequences in the order they came: a request waits for ``generation.max_num_seqs`` of those
+        before it at a time, ``runtime.generation_timeout_s`` for each.
+
         Raises:
-            GeneratorLostError: no completion within ``runtime.generation_timeout_s``, or the engine died.
+            GeneratorLostError: no completion within that time, or the engine died.
             GeneratorError: the engine refused the request.
         """
+        num_left = request.num_generations
+        self._num_in_flight += num_left
+        num_turns = math.ceil(self._num_in_flight / self._max_num_seqs)
+        timeout_s = num_turns * self._generation_timeout_s
         stream = self._end.stream("generate", request)
         try:
-            for received in range(request.num_generations):
+            while num_left:
                 try:
-                    yield await asyncio.wait_for(anext(stream), self._generation_timeout_s)
+                    completion = await asyncio.wait_for(anext(stream), timeout_s)
                 except StopAsyncIteration:
                     return
                 except TimeoutError as error:
+                    times = "" if num_turns == 1 else f", {num_turns} times: others were before it"
                     raise GeneratorLostError(
-                        f"{self._name} sent {received} of "
+                        f"{self._name} sent {request.num_generations - num_left} of "
                         f"{request.num_generations} completions of {request.request_id} and then nothing for "
-                        f"{self._generation_timeout_s:.0f} s (runtime.generation_timeout_s)"
+                        f"{timeout_s:.0f} s (runtime.generation_timeout_s{times})"
                     ) from error
                 except StageError as error:
                     raise self._fault("failed", error) from error
+                num_left -= 1
+                self._num_in_flight -= 1
+                yield completion
         finally:
+            self._num_in_flight -= num_left
             await stream.aclose()  # type: ignore[attr-defined]
 
     async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from configs.schema import Config
 from pipeline.generation.client import EngineClient, launch
+from pipeline.generation.generator import GeneratorLostError
 from pipeline.generation.supervised import SupervisedGenerator
 from pipeline.generation.vllm_generator import VllmGenerator
 from pipeline.host.restarts import RestartLimit
@@ -106,3 +107,54 @@ def test_an_update_that_a_stopped_generator_never_answers_ends_in_a_new_one_with
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
     assert none_runs([*fleet.pids, *fleet.children])
+
+
+class OneAtATime:
+    """The end of an engine that writes one sequence at a time, in order, each in ``seconds``."""
+
+    pid = 0
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._turn = asyncio.Lock()
+
+    async def stream(self, method: str, request: GenerationRequest) -> AsyncIterator[str]:
+        for index in range(request.num_generations):
+            async with self._turn:
+                await asyncio.sleep(self._seconds)
+            yield f"{request.request_id}{index}"
+
+    async def call(self, method: str, *arguments: object) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def kill(self) -> None: ...
+
+
+async def written(generator: VllmGenerator, name: str) -> list[object]:
+    request = GenerationRequest(
+        request_id=name, prompt_ids=(1,), num_generations=2, sampling=SamplingSettings()
+    )
+    return [completion async for completion in generator.generate(request)]
+
+
+def test_a_request_waits_for_those_before_it_and_no_longer() -> None:
+    config = CONFIG.model_copy(
+        update={"generation": CONFIG.generation.model_copy(update={"max_num_seqs": 1})}
+    )
+
+    async def scenario() -> None:
+        generator = VllmGenerator(OneAtATime(0.4), config)
+        assert await asyncio.gather(*(written(generator, name) for name in "abc")) == [
+            [f"{name}{index}" for index in range(2)] for name in "abc"
+        ]
+        silent = VllmGenerator(OneAtATime(60.0), config)
+        first = asyncio.create_task(written(silent, "a"))
+        await asyncio.sleep(0)
+        said = r"nothing for 4 s \(runtime.generation_timeout_s, 4 times: others were before it\)"
+        with pytest.raises(GeneratorLostError, match=said):
+            await written(silent, "b")
+        with pytest.raises(GeneratorLostError, match=r"nothing for 2 s"):
+            await first
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
