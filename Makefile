@@ -18,6 +18,7 @@ TRAIN_CONFIG := $(if $(filter gpu,$(DEVICE)),--config configs/gpu.yaml,)
 help:
 	@echo "make train     train the built-in model (ARGS='--max-steps 5' adds flags)"
 	@echo "make baseline  the same with TRL's synchronous trainer"
+	@echo "make coder     train a real code model of 0.5 B on MBPP's training part"
 	@echo "make evaluate  pass@k on HumanEval (MODEL=path)"
 	@echo "make test      lint, types and the test suite"
 	@echo "make chaos     tests that kill processes and nodes of real runs"
@@ -37,6 +38,9 @@ train: $(INSTALLED)
 
 baseline: $(INSTALLED)
 	$(BIN)/train_code_grpo $(TRAIN_CONFIG) $(ARGS)
+
+coder: $(INSTALLED)
+	$(BIN)/train_accelerated --config configs/recipes/coder.yaml $(ARGS)
 
 evaluate: $(INSTALLED)
 	$(BIN)/evaluate_humaneval --model $(or $(MODEL),smollm2-135m-instruct) $(ARGS)

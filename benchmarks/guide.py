@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import ablation, curriculum, generation, modes, quality, speculation_exactness, startup
+from benchmarks import ablation, coder, curriculum, generation, modes, quality, speculation_exactness, startup
 from benchmarks.async_overlap import __main__ as async_overlap
 from benchmarks.chaos import __main__ as chaos
 from benchmarks.report import RESULTS, make_parser, table_text
@@ -29,7 +29,7 @@ from configs.techniques import TECHNIQUES
 
 _ROOT: Final = Path(__file__).parents[1]
 GUIDE: Final = _ROOT / "SPEEDUP_GUIDE.md"
-DOCUMENTS: Final = (GUIDE, _ROOT / "docs" / "techniques.md", _ROOT / "docs" / "memory.md")
+DOCUMENTS: Final = (GUIDE, *(_ROOT / "docs" / f"{name}.md" for name in ("techniques", "memory", "results")))
 END: Final = "<!-- end of table -->"
 _MARKED: Final = re.compile(rf"<!-- table: (?P<name>[a-z_]+) -->\n(?P<body>.*?){re.escape(END)}", re.DOTALL)
 
@@ -37,6 +37,7 @@ _MARKED: Final = re.compile(rf"<!-- table: (?P<name>[a-z_]+) -->\n(?P<body>.*?){
 MEASURED: Final[Mapping[str, tuple[Callable[[dict[str, Any]], str], str]]] = {
     "modes": (modes.table, "modes"),
     "quality": (quality.table, "quality"),
+    "coder": (coder.table, "coder"),
     "ablation": (ablation.table, "ablation"),
     "dropped": (ablation.dropped_table, "ablation"),
     "curriculum": (curriculum.table, "curriculum"),

@@ -48,7 +48,7 @@ BASE = "base"  # the model as it was, before any training
 _PACKAGES = ("torch", "transformers", "trl", "ray")
 _NOT_COMPARED = (
     *("work", "keep", "limit", "output", "timeout"),
-    *("only", "arms", "repeats", "seeds", "curve"),
+    *("only", "arms", "repeats", "seeds", "curve", "mbpp"),
 )
 Runs = Mapping[str, Any]
 
@@ -178,18 +178,22 @@ def pass_rates(model: str, given: argparse.Namespace, *, name: str) -> dict[str,
     work.
     """
     length = load_config(config_file(given), None, given.set).evaluation.max_completion_length
-    how = f"{Path(given.tasks).stem}-{given.samples}-{given.seed}-{length}"
+    how = ("-n", str(given.samples), "--temperature", "1", "--max-completion-length", str(length))
+    file = f"{name}-{Path(given.tasks).stem}-{given.samples}-{given.seed}-{length}"
+    return measured(model, given.tasks, (*how, "--seed", str(given.seed)), given, file=file)
+
+
+def measured(
+    model: str, tasks: str, how: Sequence[str], given: argparse.Namespace, *, file: str
+) -> dict[str, list[int]]:
+    """[passed, judged] of every one of ``tasks``, sampled as ``how`` says; done once for each ``file``."""
     folder = given.work / "measured"
-    output = folder / f"{name}-{how}.jsonl"
+    output = folder / f"{file}.jsonl"
     results = Path(f"{output}_results.jsonl")
     if not results.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        arguments = [
-            *("--model", model, "--tasks", given.tasks, "-n", str(given.samples)),
-            *("--temperature", "1", "--max-completion-length", str(length)),
-            *("--seed", str(given.seed), "--output", str(output)),
-        ]
-        terms, log = terms_of(given), folder / f"{name}.log"
+        arguments = ["--model", model, "--tasks", tasks, *how, "--output", str(output)]
+        terms, log = terms_of(given), folder / f"{file}.log"
         run_command("evaluate_humaneval", arguments, cores=terms.cores, log=log, deadline_s=terms.deadline_s)
     return read_pass_rates(results)
 

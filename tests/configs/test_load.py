@@ -16,7 +16,7 @@ from configs.schema import Config
 from configs.yaml_text import dump_value, parse_value
 
 FOLDER = Path(configs.__file__).parent
-EXAMPLES = ("quickstart.yaml", "code_config.yaml", "gpu.yaml", "cluster.yaml")
+EXAMPLES = ("quickstart.yaml", "code_config.yaml", "gpu.yaml", "cluster.yaml", "recipes/coder.yaml")
 
 
 def _file(folder: Path, text: str) -> Path:

@@ -1,0 +1,170 @@
+"""A real code model before and after `make coder`, on tests that nobody here wrote.
+
+    python -m benchmarks.coder --mbpp mbpp.jsonl --seeds 1 2 3 --keep
+
+Trains configs/recipes/coder.yaml once a seed, and measures the base model once and each trained one: MBPP's
+test part, HumanEval and the held-out ladder, with 8 samples a task at temperature 0.8, and greedy.
+Differences are paired by task, with 95 % intervals over tasks; for greedy answers the exact McNemar test.
+``--mbpp`` is a file with all of MBPP, of which the training part is trained on; without it both parts come
+from the hub.
+
+A model takes an hour and a half to measure on two cores. Each of its six measurements stands in --output when
+it is done, and the same command goes on with the next; --limit stops after so many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import RESULTS, percent, table_text
+from benchmarks.whole_runs import contest
+from benchmarks.whole_runs.training_run import Contender, checkpoints, train
+from configs.load import load_config
+from curriculum.mbpp import is_for_training
+from curriculum.sources import load_named_tasks
+from pipeline.evaluation.passk import Comparison, TaskCount, compare, mean_pass_at_k
+
+RESULT = RESULTS / "coder_cpu.json"
+RECIPE = "configs/recipes/coder.yaml"
+NUM_SAMPLES = 8
+WAYS: Mapping[str, tuple[str, ...]] = {
+    "sampled": ("-n", str(NUM_SAMPLES), "--temperature", "0.8"),
+    "greedy": ("--greedy",),
+}
+SETS = ("mbpp", "humaneval", "ladder-heldout")
+Counts = Mapping[str, Sequence[int]]
+
+
+def measure(given: argparse.Namespace) -> dict[str, Any]:
+    """Do what the command line says and is not there yet; all that is there."""
+    config = load_config(contest.config_file(given), None, given.set)
+    store = contest.open_store(given, "coder")
+    tasks = {name: name for name in SETS}
+    training = config.dataset.name
+    if given.mbpp is not None:
+        training, tasks["mbpp"] = _parts(given.mbpp, given.work)
+    num_left = given.limit
+    for seed in (None, *given.seeds):
+        for name, way, key in _keys(contest.BASE if seed is None else f"seed {seed}"):
+            if key in store or num_left == 0:
+                continue
+            model = config.model.name
+            if seed is not None:
+                model = _trained(seed, training, config.training.max_steps, given)
+            file = key.replace("/", "-").replace(" ", "-")
+            store.add(key, {"tasks": contest.measured(model, tasks[name], WAYS[way], given, file=file)})
+            print(f"{key}: done", file=sys.stderr, flush=True)
+            num_left = None if num_left is None else num_left - 1
+    return store.result()
+
+
+def _keys(who: str) -> Iterator[tuple[str, str, str]]:
+    for name in SETS:
+        for way in WAYS:
+            yield name, way, f"{who}/{name}/{way}"
+
+
+def _parts(mbpp: Path, work: Path) -> tuple[str, str]:
+    """The training and the test part of the file ``mbpp``, as files in ``work``.
+
+    Raises ValueError where it holds no tasks of MBPP.
+    """
+    lines = [line for line in mbpp.read_text(encoding="utf-8").splitlines() if line.strip()]
+    tasks = load_named_tasks(str(mbpp))
+    work.mkdir(parents=True, exist_ok=True)
+    paths = work / "mbpp_training.jsonl", work / "mbpp_test.jsonl"
+    for path, is_training in zip(paths, (True, False), strict=True):
+        part = [line for line, task in zip(lines, tasks, strict=True) if is_for_training(task) == is_training]
+        if not part:
+            raise ValueError(
+                f"--mbpp: value {mbpp}: holds no task of MBPP's {path.stem.partition('_')[2]} part"
+            )
+        path.write_text("\n".join([*part, ""]), encoding="utf-8")
+    return str(paths[0]), str(paths[1])
+
+
+def _trained(seed: int, training: str, num_steps: int, given: argparse.Namespace) -> str:
+    """The model that the recipe makes of ``seed`` on the tasks ``training``, now or earlier."""
+    contender = Contender(name="coder", command="train_accelerated", arguments=("--dataset", training))
+    folder = train(contender, contest.terms_of(given), name=f"coder-{seed}", num_steps=num_steps, seed=seed)
+    return str(checkpoints(folder)[num_steps])
+
+
+def counts_of(tasks: Counts) -> list[TaskCount]:
+    """What pipeline.evaluation.passk takes; tasks of which nothing was judged are left out."""
+    return [
+        TaskCount(task_id=task_id, num_correct=passed, num_samples=judged)
+        for task_id, (passed, judged) in tasks.items()
+        if judged > 0
+    ]
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """Base and every seed, set by set, in Markdown."""
+    runs = result["runs"]
+    rows = []
+    for who in dict.fromkeys(key.partition("/")[0] for key in runs):
+        for name in SETS:
+            cells = _cells(runs, who, name)
+            if any(cells):
+                rows.append([who, name, *cells])
+    head = [
+        "",
+        "tasks",
+        "pass@1",
+        f"pass@{NUM_SAMPLES}",
+        "above the base",
+        "greedy",
+        "greedy, above the base",
+    ]
+    settings = result["settings"]
+    above = (
+        f"{settings['model']}; {NUM_SAMPLES} samples a task at temperature 0.8, and greedy; 95 % intervals "
+        "over tasks, differences paired by task."
+    )
+    return table_text(head, rows, above=above)
+
+
+def _cells(runs: Mapping[str, Any], who: str, name: str) -> list[str]:
+    sampled, greedy = (runs.get(f"{who}/{name}/{way}") for way in WAYS)
+    cells = ["", "", "", "", ""]
+    if sampled is not None:
+        counts = counts_of(sampled["tasks"])
+        cells[0] = percent(asdict(mean_pass_at_k(counts, 1)))
+        most = min(NUM_SAMPLES, *(count.num_samples for count in counts))
+        cells[1] = f"{100 * mean_pass_at_k(counts, most).mean:.1f} %"
+    if greedy is not None:
+        cells[3] = percent(asdict(mean_pass_at_k(counts_of(greedy["tasks"]), 1)))
+    if who != contest.BASE:
+        for place, way, run in ((2, "sampled", sampled), (4, "greedy", greedy)):
+            base = runs.get(f"{contest.BASE}/{name}/{way}")
+            if run is not None and base is not None:
+                found = compare(counts_of(base["tasks"]), counts_of(run["tasks"]))
+                cells[place] = _difference(found)
+    return cells
+
+
+def _difference(found: Comparison) -> str:
+    said = percent(asdict(found.difference), "+")
+    if "McNemar" not in found.test:
+        return said
+    won, lost = len(found.second_better), len(found.first_better)
+    return f"{said}; {won} won, {lost} lost, p = {found.p_value:.2f}"
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line; ends the process with a message for one that cannot be run."""
+    parser = contest.options(__doc__, RESULT)
+    parser.set_defaults(config=RECIPE)
+    parser.add_argument("--mbpp", type=Path, metavar="FILE", help="all of MBPP; default: from the hub")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="of the runs")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(contest.run_to_the_end(lambda: measure(parse()), table))

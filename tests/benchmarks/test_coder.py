@@ -1,0 +1,103 @@
+"""The coder's contest: what is measured is not measured again, and its table compares task by task."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import coder
+from benchmarks.whole_runs import contest
+from configs.load import load_config
+
+CONFIG = Path(__file__).parents[2] / coder.RECIPE
+
+
+def write_mbpp(path: Path, numbers: list[int]) -> Path:
+    rows = [
+        {
+            "task_id": n,
+            "text": "Double it.",
+            "code": "def f(x):\n    return 2 * x",
+            "test_list": ["assert f(1) == 2"],
+        }
+        for n in numbers
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_each_measurement_is_done_once_and_a_seed_is_trained_on_the_training_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mbpp = write_mbpp(tmp_path / "mbpp.jsonl", [11, 510, 511, 974])
+    trained, asked = [], []
+
+    def train(seed: int, training: str, num_steps: int, given: argparse.Namespace) -> str:
+        trained.append(
+            (
+                seed,
+                [json.loads(line)["task_id"] for line in Path(training).read_text().splitlines()],
+                num_steps,
+            )
+        )
+        return f"model {seed}"
+
+    def measured(
+        model: str, tasks: str, how: tuple[str, ...], given: argparse.Namespace, *, file: str
+    ) -> dict[str, list[int]]:
+        asked.append((model, Path(tasks).stem, how[0], file))
+        return {"a": [3, 8], "b": [4, 8]}
+
+    monkeypatch.setattr(coder, "_trained", train)
+    monkeypatch.setattr(contest, "measured", measured)
+    words = [
+        *("--config", str(CONFIG), "--mbpp", str(mbpp), "--seeds", "5", "--work", str(tmp_path / "work"))
+    ]
+    words += ["--output", str(tmp_path / "result.json")]
+    coder.measure(coder.parse([*words, "--limit", "7"]))
+    assert len(asked) == 7 and [model for model, *_ in asked[:6]] == [load_config(CONFIG).model.name] * 6
+    assert asked[0] == (load_config(CONFIG).model.name, "mbpp_test", "-n", "base-mbpp-sampled")
+    assert asked[6] == ("model 5", "mbpp_test", "-n", "seed-5-mbpp-sampled")
+    result = coder.measure(coder.parse(words))
+    assert len(asked) == 12 == len({file for *_, file in asked})
+    assert trained == [(5, [511, 974], 40)] * 6
+    # The file alone, not where this machine has it.
+    assert str(tmp_path) not in json.dumps(result["settings"]).replace(str(CONFIG), "")
+
+
+def test_the_table_compares_with_the_base_task_by_task() -> None:
+    def run(*passed: int, num: int) -> dict[str, object]:
+        return {"tasks": {str(index): [one, num] for index, one in enumerate(passed)}}
+
+    runs = {
+        "base/mbpp/sampled": run(0, 4, 2, num=8),
+        "base/mbpp/greedy": run(0, 1, 0, num=1),
+        "seed 1/mbpp/sampled": run(2, 6, 4, num=8),
+        "seed 1/mbpp/greedy": run(1, 1, 0, num=1),
+    }
+    text = coder.table({"settings": {"model": "m"}, "runs": runs})
+    base, trained = text.splitlines()[4:]
+    assert "| 25.0 % (" in base and "| 66.7 % |" in base
+    assert "| 50.0 % (" in trained and "| 100.0 % |" in trained
+    assert "+25.0 % (+25.0 to +25.0)" in trained and "1 won, 0 lost, p = 1.00" in trained
+
+
+def test_a_file_without_the_test_part_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mbpp = write_mbpp(tmp_path / "mbpp.jsonl", [511, 974])
+    given = coder.parse(
+        [
+            "--config",
+            str(CONFIG),
+            "--mbpp",
+            str(mbpp),
+            "--work",
+            str(tmp_path),
+            "--output",
+            str(tmp_path / "r.json"),
+        ]
+    )
+    assert contest.run_to_the_end(lambda: coder.measure(given), coder.table) == 2
+    assert "holds no task of MBPP's test part" in capsys.readouterr().err
