@@ -10,7 +10,7 @@ torch without host synchronisation, for CPU and GPU.
 ``CpuTokenSampler`` draws with one random number a row. vLLM's own divides every probability by an exponential
 number; making those is a third of a decoding step of 64 small-model sequences. Here the cumulated
 probabilities are searched (inverse transform sampling), in two levels, so that only one block of a row is
-cumulated token by token.
+cumulated token by token. ``CpuSampler`` is vLLM's sampler around it, in memory that stays.
 
 pipeline.generation.vllm.worker puts them in place and tests them first.
 """
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import torch
 from vllm.config import SpeculativeConfig
+from vllm.config.model import LogprobsMode
 from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.sample.ops.logprobs import batched_count_greater_than
@@ -30,7 +31,7 @@ from vllm.v1.sample.sampler import Sampler
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
 # Tokens whose probabilities are cumulated one by one.
-_BLOCK = 256
+_BLOCK = 128
 # Keeps a search inside the mass when the last additions round differently.
 _BELOW_ONE = 1 - 2.0**-50
 
@@ -232,8 +233,29 @@ def _mask(logits: torch.Tensor, token_ids: torch.Tensor, is_masked: torch.Tensor
     logits.scatter_(1, token_ids[:, None], torch.where(is_masked, float("-inf"), values)[:, None])
 
 
+class _Scratch:
+    """fp32 memory that stays.
+
+    glibc takes what is larger than 32 MB from the kernel each time, page by page, which costs more than what
+    is done with it: 64 rows over a vocabulary of 152,000 are 39 MB.
+    """
+
+    def __init__(self) -> None:
+        self._memory = torch.empty(0)
+
+    def of_shape(self, shape: torch.Size) -> torch.Tensor:
+        """A tensor of ``shape`` whose values are not set; the next one lies in the same place."""
+        if self._memory.numel() < shape.numel():
+            self._memory = torch.empty(shape.numel())
+        return self._memory[: shape.numel()].view(shape)
+
+
 class CpuTokenSampler(TopKTopPSampler):  # type: ignore[misc]
     """Takes the place of ``topk_topp_sampler`` in vLLM's sampler."""
+
+    def __init__(self, logprobs_mode: LogprobsMode) -> None:
+        super().__init__(logprobs_mode)
+        self._logprobs, self._probabilities = _Scratch(), _Scratch()
 
     def forward_cpu(
         self,
@@ -242,31 +264,69 @@ class CpuTokenSampler(TopKTopPSampler):  # type: ignore[misc]
         k: torch.Tensor | None,
         p: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """One token for each row of ``logits`` (B, V), (B,) int64, and what the logprobs mode asks for.
+        """One token for each row of ``logits`` (B, V), fp32, (B,) int64, and what the logprobs mode asks for.
 
-        ``generators`` holds those of the rows that have a seed of their own.
+        ``generators`` holds those of the rows that have a seed of their own. Log-probabilities are good until
+        the next call.
         """
         logits = apply_top_k_top_p(logits, k, p)
-        logprobs = logits.log_softmax(dim=-1, dtype=torch.float32)
+        logprobs = torch.log_softmax(logits, dim=-1, out=self._logprobs.of_shape(logits.shape))
+        probabilities = torch.exp(logprobs, out=self._probabilities.of_shape(logits.shape))
         uniform = torch.rand(len(logits), dtype=torch.float64)
         for row, generator in generators.items():
             uniform[row] = torch.rand((), dtype=torch.float64, generator=generator)
-        tokens = inverse_transform(logprobs.exp(), uniform)
+        tokens = inverse_transform(probabilities, uniform)
         if self.logprobs_mode == "processed_logits":
             return tokens, logits
         return tokens, logprobs if self.logprobs_mode == "processed_logprobs" else None
 
 
+class CpuSampler(Sampler):  # type: ignore[misc]
+    """vLLM's sampler with a CpuTokenSampler.
+
+    The rank of a sampled token, which nobody here reads, is 0 where its log-probability alone is asked for:
+    counting what lies above it takes as long as drawing it.
+    """
+
+    def __init__(self, logprobs_mode: LogprobsMode) -> None:
+        super().__init__(logprobs_mode)
+        self.topk_topp_sampler = CpuTokenSampler(logprobs_mode)
+        self._logits = _Scratch()
+
+    def forward(
+        self,
+        logits: torch.Tensor,
+        sampling_metadata: SamplingMetadata,
+        predict_bonus_token: bool = False,
+        logprobs_mode_override: LogprobsMode | None = None,
+    ) -> SamplerOutput:
+        """As vLLM's: a token for each row of ``logits`` (B, V), of any floating type."""
+        if logits.dtype is not torch.float32:
+            logits = self._logits.of_shape(logits.shape).copy_(logits)
+        return super().forward(logits, sampling_metadata, predict_bonus_token, logprobs_mode_override)
+
+    @staticmethod
+    def gather_logprobs(
+        logprobs: torch.Tensor, num_logprobs: int, token_ids: torch.Tensor
+    ) -> LogprobsTensors:
+        """As vLLM's; without ranks for ``num_logprobs`` 0."""
+        if num_logprobs:
+            return Sampler.gather_logprobs(logprobs, num_logprobs, token_ids)
+        ids = token_ids[:, None]
+        return LogprobsTensors(ids.int(), logprobs.gather(1, ids), torch.zeros_like(token_ids))
+
+
 def inverse_transform(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     """The tokens at which the cumulated ``probabilities`` (B, V) exceed ``uniform`` (B,) of their sum.
 
-    Sums are taken in fp64. A token without probability is never drawn.
+    Blocks of fp32 are summed as they are, their sums in fp64. A token without probability is never drawn.
     """
     num_rows, vocabulary = probabilities.shape
     if missing := -vocabulary % _BLOCK:
         probabilities = torch.nn.functional.pad(probabilities, (0, missing))
     blocks = probabilities.view(num_rows, -1, _BLOCK)
-    block_ends = blocks.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
+    # In fp64 this sum alone takes longer than all the rest, and each probability is no more exact than it is.
+    block_ends = blocks.sum(dim=-1).double().cumsum(dim=-1)
     wanted = uniform[:, None] * _BELOW_ONE * block_ends[:, -1:]
     block = torch.searchsorted(block_ends, wanted, right=True)
     before = torch.where(block > 0, block_ends.gather(1, (block - 1).clamp(min=0)), 0.0)

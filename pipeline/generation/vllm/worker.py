@@ -17,7 +17,7 @@ from pipeline.generation.settings import bind_threads
 from pipeline.generation.vllm.draft_length import DraftPlanner, StepCosts, peak_capacity
 from pipeline.generation.vllm.held_weights import held_adapter, held_parts
 from pipeline.generation.vllm.sampler_check import draft_sampler_fault, token_sampler_fault
-from pipeline.generation.vllm.samplers import CpuTokenSampler, DeterministicDraftSampler
+from pipeline.generation.vllm.samplers import CpuSampler, DeterministicDraftSampler
 
 _MAX_MEASURED_TOKENS = 256
 _REPEATS = 3
@@ -35,10 +35,10 @@ class WorkerMethods:
         runner: Any = self.model_runner  # type: ignore[attr-defined]
         if runner.device.type != "cpu":
             return ""
-        sampler = CpuTokenSampler(runner.sampler.logprobs_mode)
-        fault = token_sampler_fault(sampler)
+        sampler = CpuSampler(runner.sampler.logprobs_mode)
+        fault = token_sampler_fault(sampler.topk_topp_sampler)
         if not fault:
-            runner.sampler.topk_topp_sampler = sampler
+            runner.sampler = sampler
         return fault
 
     def keep_random_state(self) -> None:
