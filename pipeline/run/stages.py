@@ -14,10 +14,9 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -104,9 +103,7 @@ async def running_stages(
     with startup.span("driver", "load the tokenizer, encode the prompts"):
         tokenizer = PromptTokenizer(Path(model_path), trust_remote_code=config.model.trust_remote_code)
         tasks = tasks_that_fit(tokenizer, job.tasks, job.heldout, config, note)
-        # The ledger that notes go to takes them on the loop's thread only.
-        on_loop = partial(asyncio.get_running_loop().call_soon_threadsafe, note)
-        tasks = await asyncio.to_thread(sound_tasks, tasks, config, on_loop)
+        tasks = await _sound(tasks, config, note)
         refuse_empty_stages(tasks, config.acceleration.curriculum)
         tokenizer.save()
     async with AsyncExitStack() as stack:
@@ -139,6 +136,16 @@ async def running_stages(
             scorer=scorer.result(),
             trainer=trainer,
         )
+
+
+async def _sound(tasks: Sequence[Task], config: Config, note: Callable[[str, str], None]) -> tuple[Task, ...]:
+    """``sound_tasks`` in a thread; the ledger that ``note`` writes to is for the loop's own thread only."""
+    loop = asyncio.get_running_loop()
+
+    def on_loop(kind: str, text: str) -> None:
+        loop.call_soon_threadsafe(note, kind, text)
+
+    return await asyncio.to_thread(sound_tasks, tasks, config, on_loop)
 
 
 def _before_trainer(

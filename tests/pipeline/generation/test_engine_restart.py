@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
@@ -118,7 +119,9 @@ class OneAtATime:
         self._seconds = seconds
         self._turn = asyncio.Lock()
 
-    async def stream(self, method: str, request: GenerationRequest) -> AsyncIterator[str]:
+    async def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
+        (request,) = arguments
+        assert isinstance(request, GenerationRequest)
         for index in range(request.num_generations):
             async with self._turn:
                 await asyncio.sleep(self._seconds)
