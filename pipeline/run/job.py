@@ -16,6 +16,7 @@ from curriculum.stages import refuse_empty_stages
 from curriculum.task import Task
 from pipeline.evaluation.heldout import heldout_tasks
 from pipeline.evaluation.scorers import check_sandbox
+from pipeline.generation.vllm_arguments import check_vllm_arguments
 from pipeline.host import startup
 from pipeline.host.shares import (
     check_precision,
@@ -161,6 +162,7 @@ _OF_SETTINGS: Final[tuple[_Refusal, ...]] = (
     _refuse_custom,
     _refuse_trackers,
     _refuse_push,
+    check_vllm_arguments,
     refuse_useless_seeds,
 )
 _OF_MACHINE: Final[tuple[_Refusal, ...]] = (
