@@ -23,6 +23,7 @@ from pipeline.host.shares import (
     check_residence,
     check_tensor_parallel,
     choose_device,
+    gpu_shares,
     num_gpus,
     sends_weights,
     with_precision,
@@ -148,6 +149,7 @@ def _refuse_device(config: Config, _: str) -> None:
 
 def _refuse_shares(config: Config, device: str) -> None:
     if num_gpus(device) > 0 and not config.cluster.is_joined:
+        gpu_shares(config, num_gpus(device))
         sends_weights(config, device, num_gpus(device))
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -20,6 +21,8 @@ from vllm.model_executor.model_loader.weight_utils import default_weight_loader
 
 from pipeline.generation.vllm.held_weights import held_parts, whole
 from pipeline.generation.vllm.transfer import FileUpdateInfo, FileWeightTransferEngine
+from pipeline.generation.vllm.updates import WeightUpdates
+from pipeline.messages import WeightUpdate
 from pipeline.weights.files import write_weights
 from pipeline.weights.receipts import differing, receipt_of
 
@@ -123,3 +126,27 @@ def test_the_receipt_of_a_quantised_engine_is_of_what_it_was_given_and_of_what_i
     # A tensor that did not come is missing: nothing here is taken on trust.
     update(engine, tmp_path / "2.safetensors", {"norm.weight": second["norm.weight"]}, 2)
     assert "proj.weight is missing" in differing(receipt_of(second.items(), 2), {**engine.given})
+
+
+def receipt(answers: list[dict[str, Any]]) -> dict[str, int]:
+    """What WeightUpdates makes of the ``answers`` of an engine's processes."""
+
+    async def collective_rpc(method: str, args: object) -> list[dict[str, Any]]:
+        assert method == "weight_receipt"
+        return answers
+
+    engine = cast(Any, SimpleNamespace(collective_rpc=collective_rpc))
+    updates = WeightUpdates(engine, "", None, weight_timeout_s=1.0)
+    update = WeightUpdate(policy_version=1, path="", num_bytes=0, receipt={"proj.weight": 1})
+    held, unread = asyncio.run(updates._receipt(update))
+    assert unread == ()
+    return held
+
+
+def test_processes_that_were_given_different_weights_end_the_update() -> None:
+    part = ("norm.weight", 0, 1, 0, WIDTH, 5)
+    given = {"norm.weight": 4, "proj.weight": 1}
+    one: dict[str, Any] = {"parts": [part], "unread": [], "merged": {}, "adapter": {}, "given": given}
+    assert receipt([one, one]) == {"norm.weight": 5, "proj.weight": 1}
+    with pytest.raises(RuntimeError, match="given different weights"):
+        receipt([one, {**one, "given": {**given, "proj.weight": 2}}])

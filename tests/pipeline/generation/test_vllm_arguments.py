@@ -1,4 +1,4 @@
-"""vLLM's own arguments by hand: known, not ours, and where they can work; else refused before a model loads."""
+"""vLLM's own arguments by hand: known, not ours, and where they can work; else refused beforehand."""
 
 from __future__ import annotations
 
