@@ -97,7 +97,7 @@ class GenerationConfig(Section):
         """What only vLLM can do, asked of another engine."""
         if self.engine == "vllm":
             return []
-        asked = (
+        asked: tuple[tuple[str, object, tuple[object, ...], str], ...] = (
             ("quantization", self.quantization, ("none", "auto"), "none"),
             ("kv_cache_dtype", self.kv_cache_dtype, ("auto",), "auto"),
             ("attention_backend", self.attention_backend, (None,), "null"),

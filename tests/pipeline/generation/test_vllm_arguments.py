@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from typing import Any, get_args
 
 import pytest
@@ -123,6 +124,6 @@ def test_another_engine_takes_none_of_it(given: dict[str, Any]) -> None:
 
 
 def test_without_vllm_no_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_arguments.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     given = {"engine_kwargs": {"anything": 1}, "attention_backend": "ANY"}
     check_vllm_arguments(Config.model_validate({"generation": given}), "cuda")
