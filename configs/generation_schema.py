@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from configs.errors import ConfigError, wrong_value
+from configs.errors import ConfigError, Problem, wrong_value
 from configs.section import (
     NonNegativeInt,
     PositiveFloat,
     PositiveFraction,
     PositiveInt,
     Section,
+    Text,
 )
 
 
@@ -44,6 +45,26 @@ class GenerationConfig(Section):
         description="engine weights; auto: bfloat16 where there are instructions for it, else float32 on a "
         "CPU and float16 on a GPU",
     )
+    quantization: Literal["none", "auto", "fp8", "fp8_per_tensor", "fp8_per_block"] = Field(
+        default="none",
+        description="engine weights in 8 bits, quantised by vLLM at the start and at every update: fp8 has a "
+        "scale for each row (vLLM's fp8_per_channel), the others one for a matrix or a block; on a GPU of "
+        "compute capability 8.9 or more; auto: fp8 there, else none",
+    )
+    kv_cache_dtype: Literal["auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2"] = Field(
+        default="auto",
+        description="keys and values in the engine's cache; auto: as dtype; fp8: half of that, on a GPU of "
+        "compute capability 8.9 or more",
+    )
+    attention_backend: Text | None = Field(
+        default=None,
+        description="vLLM's name of the attention kernels, FLASH_ATTN say; null: vLLM chooses; needs a GPU",
+    )
+    engine_kwargs: dict[str, Any] = Field(
+        default_factory=dict,
+        description="further arguments of vLLM's AsyncEngineArgs by name; those that the project sets itself "
+        "are refused",
+    )
     enable_prefix_caching: bool = Field(default=True, description="share the prompt of a group")
     weight_update_mode: Literal["keep", "drain", "abort"] = Field(
         default="keep",
@@ -68,4 +89,22 @@ class GenerationConfig(Section):
         if not self.recompute_kv_cache and self.weight_update_mode != "keep":
             allowed = "true (only keep has completions that could go on over the old KV cache)"
             raise ConfigError([wrong_value("recompute_kv_cache", False, allowed, "weight_update_mode")])
+        if problems := self._vllm_problems():
+            raise ConfigError(problems)
         return self
+
+    def _vllm_problems(self) -> list[Problem]:
+        """What only vLLM can do, asked of another engine."""
+        if self.engine == "vllm":
+            return []
+        asked: tuple[tuple[str, object, tuple[object, ...], str], ...] = (
+            ("quantization", self.quantization, ("none", "auto"), "none"),
+            ("kv_cache_dtype", self.kv_cache_dtype, ("auto",), "auto"),
+            ("attention_backend", self.attention_backend, (None,), "null"),
+            ("engine_kwargs", self.engine_kwargs, ({},), "{}"),
+        )
+        return [
+            wrong_value(field, value, f"{allowed} with this engine: it is vLLM's", "engine")
+            for field, value, idle, allowed in asked
+            if value not in idle
+        ]

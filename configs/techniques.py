@@ -23,6 +23,7 @@ from configs.conditions import (
     needs_vllm,
     why_no_drafts,
     why_no_overlap_trial,
+    why_not_quantised,
     why_not_streamed,
 )
 from configs.schema import Config
@@ -220,6 +221,18 @@ TECHNIQUES: Final = (
         guard="dynamic: the length of drafts follows measured costs and acceptance, down to none; a sampler "
         "that fails its self-test is not drafted for",
         idle=why_no_drafts,
+    ),
+    Technique(
+        key="quantization",
+        name="low-precision rollouts",
+        exactness="approximate",
+        off={"generation.quantization": "none"},
+        on={"generation.quantization": "auto"},
+        gain="engine weights in fp8: half the bytes to read for a token, and more room for the KV cache; the "
+        "ratio to the generator's probabilities corrects",
+        proof="tests/pipeline/generation/test_low_precision.py::test_an_update_quantises_the_new_weights_as_a_start_does",
+        guard="off by itself where the card has no fp8; train/mismatch_kl says how far it moves the policy",
+        idle=why_not_quantised,
     ),
     Technique(
         key="compile",

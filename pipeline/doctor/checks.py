@@ -27,7 +27,7 @@ _GPU_WANTED_GIB = 12.0
 # The first that runs CUDA 13, for which vLLM's wheels are built.
 _LEAST_DRIVER = Version("580")
 # vLLM's CUDA build has no kernels for older ones.
-_LEAST_CAPABILITY, _BF16_CAPABILITY = 7.0, 8.0
+_LEAST_CAPABILITY, _BF16_CAPABILITY, _FP8_CAPABILITY = 7.0, 8.0, 8.9
 _LEAST_PYTHON = "3.11"
 _BUSY_SHARE = 0.5
 
@@ -186,6 +186,8 @@ def _gpu(machine: Machine) -> Finding:
     if min(gpu.memory_gib for gpu in machine.gpus) < _GPU_WANTED_GIB:
         mend = "--set training.per_device_train_batch_size=4 --set training.gradient_accumulation_steps=8"
         return warning(subject, f"{said}: little memory for engine and trainer together", mend)
+    if least < _FP8_CAPABILITY:
+        said = f"{said}: capability {least} has no fp8: leave generation.quantization at none or auto"
     return ok(subject, said)
 
 

@@ -33,6 +33,8 @@ from pipeline.processes.local import ChildProcess
 from pipeline.processes.remote import ProcessGoneError, ProcessKilledError
 
 _GPU_BATCHED_TOKENS = 8192
+# Of our words for quantisation those that are not vLLM's.
+_QUANTIZATION = {"none": None, "auto": None, "fp8": "fp8_per_channel"}
 
 
 class VllmGenerator:
@@ -242,6 +244,10 @@ def engine_settings(config: Config, model_path: str, device: str, index: int = 0
         per_request_seeds=device != "cpu",
         tensor_parallel_size=generation.tensor_parallel_size,
         max_num_batched_tokens=_batched_tokens(config, device),
+        quantization=_QUANTIZATION.get(generation.quantization, generation.quantization),
+        kv_cache_dtype=generation.kv_cache_dtype,
+        attention_backend=generation.attention_backend,
+        engine_kwargs=generation.engine_kwargs,
         shares_gpu=_shares_gpu(config, device),
         # vLLM's LoRA kernels for a CPU copy the factors once a token; its ranks end at 512.
         lora_rank=config.lora.r if _serves_adapters(config, device) else None,
@@ -271,7 +277,7 @@ def _batched_tokens(config: Config, device: str) -> int | None:
 def _serves_adapters(config: Config, device: str) -> bool:
     """Whether vLLM runs adapters beside the weights it was started with, or gets them merged."""
     lora = config.lora
-    return lora.enabled and device == "cuda" and not lora.load_in_4bit and lora.r <= LARGEST_LORA_RANK
+    return lora.enabled and device == "cuda" and lora.r <= LARGEST_LORA_RANK
 
 
 def speculation_settings(config: Config) -> SpeculationSettings | None:

@@ -15,6 +15,8 @@ _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/dxg"), Path("/dev/kfd"))
 # Of processes that send weights to each other: left to itself torch ends the process in which a transfer is
 # not through in time, and with a generator that died the trainer.
 NCCL_ERRORS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
+# The first with products in fp8.
+FP8_CAPABILITY = (8, 9)
 # Of x86 and of Arm.
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 
@@ -43,25 +45,33 @@ def choose_device(config: Config) -> str:
 
 
 def with_precision(config: Config, device: str) -> Config:
-    """``config`` with ``training.bf16`` and ``generation.dtype`` decided, where they are not.
+    """``config`` with ``training.bf16``, ``generation.dtype`` and ``quantization`` decided, if they are not.
 
     Emulated bf16 products take four times as long as fp32 ones (torch 2.13, AVX-512 without its bf16 part).
-    On a cluster both are bf16: what the other nodes have is not known here.
+    On a cluster both are bf16 and nothing is in fp8: what the other nodes have is not known here.
     """
     has_bf16 = config.cluster.is_joined or _has_bf16(device)
     changes: dict[str, Any] = {}
     if config.training.bf16 is None:
         changes["training"] = config.training.model_copy(update={"bf16": has_bf16})
+    engine: dict[str, str] = {}
     if config.generation.dtype == "auto":
         without = "float32" if device == "cpu" else "float16"
-        dtype = "bfloat16" if has_bf16 else without
-        changes["generation"] = config.generation.model_copy(update={"dtype": dtype})
+        engine["dtype"] = "bfloat16" if has_bf16 else without
+    if config.generation.quantization == "auto":
+        takes_fp8 = config.generation.engine == "vllm" and not config.cluster.is_joined and _has_fp8(device)
+        engine["quantization"] = "fp8" if takes_fp8 else "none"
+    if engine:
+        changes["generation"] = config.generation.model_copy(update=engine)
     return config.model_copy(update=changes)
 
 
 def check_precision(config: Config, device: str) -> None:
-    """Raises ValueError where bf16 is asked for on a GPU that has none: vLLM would refuse it, later."""
-    if device == "cpu" or config.cluster.is_joined or _has_bf16(device):
+    """Raises ValueError where bf16 or fp8 is asked for on a GPU without: vLLM would refuse it, later."""
+    if device == "cpu" or config.cluster.is_joined:
+        return
+    _check_fp8(config, device)
+    if _has_bf16(device):
         return
     for field, is_asked, instead in (
         ("generation.dtype: value bfloat16", config.generation.dtype == "bfloat16", "auto or float16"),
@@ -71,6 +81,40 @@ def check_precision(config: Config, device: str) -> None:
             raise ValueError(
                 f"{field}: this GPU has no bf16 (compute capability below 8.0); set it to {instead}"
             )
+
+
+def _check_fp8(config: Config, device: str) -> None:
+    generation = config.generation
+    for field, value, instead in (
+        ("quantization", generation.quantization, "none"),
+        ("kv_cache_dtype", generation.kv_cache_dtype, "auto"),
+    ):
+        if value.startswith("fp8") and not _has_fp8(device):
+            least = ".".join(map(str, FP8_CAPABILITY))
+            raise ValueError(
+                f"generation.{field}: value {value}: this GPU has no fp8 (its compute capability is "
+                f"{_capability()}, needed is {least}); set it to {instead}"
+            )
+
+
+def _has_fp8(device: str) -> bool:
+    """Whether every GPU here computes in fp8; no where there is none to ask."""
+    if device == "cpu":
+        return False
+    # As below.
+    import torch
+
+    number = torch.cuda.device_count()
+    return number > 0 and all(torch.cuda.get_device_capability(i) >= FP8_CAPABILITY for i in range(number))
+
+
+def _capability() -> str:
+    """The least of the GPUs here."""
+    # As below.
+    import torch
+
+    found = [torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())]
+    return ".".join(map(str, min(found))) if found else "not known"
 
 
 def _has_bf16(device: str) -> bool:

@@ -22,6 +22,8 @@ from pipeline.training.memory import (
     TRAINER_LIBRARIES,
     MicroBatchLimit,
     ModelShape,
+    embedding_parameters,
+    num_adapter_parameters,
     published_bytes,
     shape_of,
     trainer_parts,
@@ -68,11 +70,15 @@ class ProcessMemory:
 def engine_parts(config: Config, shape: ModelShape, device: str, gpu_bytes: float | None) -> dict[str, float]:
     """Bytes of a generator: on a GPU the share that it reserves, whatever of it is cache."""
     generation = config.generation
-    width = BYTES[generation.dtype]
-    weights = shape.num_parameters * width / generation.tensor_parallel_size
+    width, ranks = BYTES[generation.dtype], generation.tensor_parallel_size
+    weights = shape.num_parameters * width / ranks
     if device != "cpu":
+        if generation.quantization != "none":
+            # Embedding and output head stay as they are.
+            weights -= (shape.num_parameters - embedding_parameters(shape)) * (width - 1) / ranks
         reserved = generation.gpu_memory_utilization * (gpu_bytes or 0.0)
-        return {"weights": weights, "KV cache and the rest": max(0.0, reserved - weights)}
+        parts = {"weights": weights, "an update": _update_bytes(config, shape)}
+        return {**parts, "KV cache and the rest": max(0.0, reserved - sum(parts.values()))}
     parts = {"weights": weights, "KV cache": _kv_cache_bytes(config, shape)}
     if generation.engine == "vllm":
         parts["weights that replace them"] = weights
@@ -81,9 +87,18 @@ def engine_parts(config: Config, shape: ModelShape, device: str, gpu_bytes: floa
     return parts
 
 
+def _update_bytes(config: Config, shape: ModelShape) -> float:
+    """What new weights take on the generator's card: adapters, or the largest tensor as it comes and goes."""
+    width = BYTES[config.generation.dtype]
+    if config.lora.enabled:
+        return float(num_adapter_parameters(config, shape) * width)
+    return 2.0 * shape.vocabulary * shape.hidden * width
+
+
 def kv_tokens(config: Config, shape: ModelShape, num_bytes: float) -> int:
     """Tokens for which ``num_bytes`` of KV cache suffice."""
-    width = BYTES[config.generation.dtype]
+    is_small = config.generation.kv_cache_dtype.startswith("fp8")
+    width = 1 if is_small else BYTES[config.generation.dtype]
     return int(num_bytes // (2 * shape.layers * shape.kv_width * width))
 
 

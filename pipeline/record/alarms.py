@@ -187,10 +187,15 @@ def _mismatch(rows: Sequence[Row], config: Config) -> str | None:
     values = [value for row in rows[-WINDOW:] if (value := row.get("train/mismatch_kl")) is not None]
     if not values or min(values) <= limit:
         return None
+    mend = "set generation.dtype to what training.bf16 says, and generation.recompute_kv_cache to true"
+    if config.generation.quantization != "none" or config.lora.load_in_4bit:
+        mend = (
+            "their weights are rounded otherwise (generation.quantization, lora.load_in_4bit): set "
+            "grpo.importance_sampling_mode to token_truncate, or generation.quantization to none"
+        )
     return (
         f"train/mismatch_kl is {max(values):.3g}, above grpo.mismatch_kl_warning ({limit:g}): generator and "
-        "trainer give the same tokens of the same weights different probabilities; set generation.dtype to "
-        "what training.bf16 says, and generation.recompute_kv_cache to true"
+        f"trainer give the same tokens of the same weights different probabilities; {mend}"
     )
 
 

@@ -16,12 +16,14 @@ from curriculum.stages import refuse_empty_stages
 from curriculum.task import Task
 from pipeline.evaluation.heldout import heldout_tasks
 from pipeline.evaluation.scorers import check_sandbox
+from pipeline.generation.vllm_arguments import check_vllm_arguments
 from pipeline.host import startup
 from pipeline.host.shares import (
     check_precision,
     check_residence,
     check_tensor_parallel,
     choose_device,
+    gpu_shares,
     num_gpus,
     sends_weights,
     with_precision,
@@ -147,6 +149,7 @@ def _refuse_device(config: Config, _: str) -> None:
 
 def _refuse_shares(config: Config, device: str) -> None:
     if num_gpus(device) > 0 and not config.cluster.is_joined:
+        gpu_shares(config, num_gpus(device))
         sends_weights(config, device, num_gpus(device))
 
 
@@ -161,6 +164,7 @@ _OF_SETTINGS: Final[tuple[_Refusal, ...]] = (
     _refuse_custom,
     _refuse_trackers,
     _refuse_push,
+    check_vllm_arguments,
     refuse_useless_seeds,
 )
 _OF_MACHINE: Final[tuple[_Refusal, ...]] = (

@@ -16,9 +16,7 @@ from typing import cast
 
 import peft
 import torch
-from peft.tuners.lora import LoraLayer
 from peft.tuners.tuners_utils import BaseTunerLayer
-from peft.utils.integrations import dequantize_module_weight
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedModel
@@ -141,33 +139,6 @@ def published_weights(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             yield _published_name(name), parameter
-
-
-@torch.no_grad()
-def full_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """All weights by Hugging Face name, adapters merged, 4-bit weights as the numbers they stand for.
-
-    For generators that cannot hold the frozen weights in the form in which the trainer does.
-    """
-    seen: set[int] = set()
-    for name, module in model.named_modules():
-        if isinstance(module, LoraLayer):
-            base = module.get_base_layer()
-            weight = cast(Tensor, dequantize_module_weight(base)).float()
-            low = cast(Tensor, module.lora_A[_ADAPTER].weight)
-            high = cast(Tensor, module.lora_B[_ADAPTER].weight)
-            yield f"{name}.weight", weight + module.scaling[_ADAPTER] * (high.float() @ low.float())
-            if base.bias is not None:
-                yield f"{name}.bias", cast(Tensor, base.bias)
-        elif ".base_layer" not in name and ".lora_" not in name:
-            for own, parameter in module.named_parameters(recurse=False):
-                # A tied output head is named once, as the embedding.
-                if id(parameter) in seen:
-                    continue
-                seen.add(id(parameter))
-                is_weight = isinstance(module, nn.Linear) and own == "weight"
-                value = dequantize_module_weight(module) if is_weight else parameter
-                yield f"{name}.{own}", cast(Tensor, value)
 
 
 def adapter_config(model: PreTrainedModel, config: ModelConfig, path: Path | str) -> dict[str, object]:

@@ -31,6 +31,8 @@ _CPU_ALLOCATOR = 1.08, 1.2
 # Gaps between the tensors of a GPU.
 _GPU_SPARE = 0.5e9
 _GIB = 2.0**30
+# Bytes of a weight in 4 bits (QLoRA): blocks of 64 share a scale, which is quantised once more.
+_NF4 = 0.516
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
@@ -186,7 +188,11 @@ def trainer_parts(
     num_parameters = shape.num_parameters
     if config.lora.enabled:
         num_trained = num_adapter_parameters(config, shape)
-        frozen = num_parameters * (0.55 if config.lora.load_in_4bit else width)
+        frozen = float(num_parameters * width)
+        if config.lora.load_in_4bit:
+            # Embedding and output head stay as they are; one layer's matrix at a time is made whole.
+            in_4bit = num_parameters - embedding_parameters(shape)
+            frozen -= in_4bit * (width - _NF4) - shape.hidden * shape.intermediate * width
         # Copies of what is trained: master, gradient sum, two moments, and the one that computes.
         weights = {
             "weights": frozen,
@@ -221,6 +227,11 @@ def _activation_bytes(config: Config, shape: ModelShape, num_tokens: int, *, che
     if checkpoints:
         return float(num_tokens * width * (shape.layers * shape.hidden + layer))
     return float(num_tokens * width * shape.layers * layer)
+
+
+def embedding_parameters(shape: ModelShape) -> int:
+    """Those of the embedding and, where it is another matrix, of the output head."""
+    return shape.vocabulary * shape.hidden * (1 if shape.is_tied else 2)
 
 
 def published_bytes(config: Config, shape: ModelShape) -> float:

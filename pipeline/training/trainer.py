@@ -24,7 +24,6 @@ from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.record.checkpoints import load_state, save_checkpoint
 from pipeline.training.adapters import (
     adapter_config,
-    full_weights,
     load_policy,
     published_weights,
     saved_adapter,
@@ -230,16 +229,16 @@ class Trainer:
     def named_weights(self) -> Iterable[tuple[str, Tensor]]:
         """The trained fp32 weights by Hugging Face name, or PEFT's; a tied output head as the embedding.
 
-        Where the frozen weights are in 4 bits, all weights with the adapters merged.
+        Of adapters nothing else: a generator adds them to its own base. Where the frozen weights here are in
+        4 bits the two policies differ by that, and the loss's ratio to the generator's probabilities allows
+        for it.
         """
-        if self.config.lora.load_in_4bit:
-            return full_weights(self.model)
         return ((name, self._ranks.full(weight)) for name, weight in published_weights(self.model))
 
     @property
     def published_adapter(self) -> Mapping[str, object] | None:
         """What adapter_config.json says of ``named_weights`` where these are adapters; else None."""
-        return None if self.config.lora.load_in_4bit else self._adapter
+        return self._adapter
 
     def save(self, folder: Path | str, step: int) -> Path:
         """Write a checkpoint that ``load`` and ``from_pretrained`` take; ``step`` is the last one done."""

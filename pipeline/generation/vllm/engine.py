@@ -234,6 +234,11 @@ def _engine_arguments(settings: EngineSettings) -> AsyncEngineArgs:
         max_lora_rank=max_lora_rank(settings.lora_rank or 1),
         speculative_config=_speculative_config(settings),
         worker_extension_cls=_WORKER_METHODS,
+        quantization=settings.quantization,
+        kv_cache_dtype=settings.kv_cache_dtype,
+        attention_backend=settings.attention_backend,
+        # None of those above: pipeline.generation.vllm_arguments refuses them.
+        **settings.engine_kwargs,
     )
     if settings.on_cpu:
         # Imported here: it registers kernels, which other devices have already.
@@ -248,22 +253,30 @@ def _engine_arguments(settings: EngineSettings) -> AsyncEngineArgs:
 
 
 def shared_cache_bytes(config: VllmConfig) -> int | None:
-    """The KV cache of a GPU that a trainer shares: vLLM's share of it, less weights and one forward.
+    """The KV cache of a GPU that a trainer shares: vLLM's share of it, less weights and the work on them.
 
-    None, which has vLLM measure, where the weights are in no safetensors files, or nothing would be left.
+    That is one forward or, between two, one update. None, which has vLLM measure, where the weights are in no
+    safetensors files, or nothing would be left.
     """
     model, scheduler = config.model_config, config.scheduler_config
     ranks = config.parallel_config.tensor_parallel_size
-    num_parameters = 0
+    width = model.dtype.itemsize
+    weights, largest = 0, 0
     for path in Path(model.model).glob("*.safetensors"):
         file: Any = safe_open(path, framework="pt")
-        num_parameters += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
-    width = model.dtype.itemsize
+        for name in file.keys():  # noqa: SIM118
+            shape = file.get_slice(name).get_shape()
+            # What vLLM quantises, to 8 bits: the matrices of the numbered layers.
+            is_small = len(shape) == 2 and any(part.isdigit() for part in name.split("."))
+            weights += math.prod(shape) * (1 if is_small and model.quantization is not None else width)
+            largest = max(largest, math.prod(shape) * width)
     forward = scheduler.max_num_batched_tokens * _FORWARD_WIDTHS * model.get_hidden_size() * width
     logits = 3 * 4 * scheduler.max_num_seqs * model.get_vocab_size()
+    # A tensor as it comes, and the one that takes its place; adapters are small.
+    update = 0 if config.lora_config is not None else 2 * largest
     share = config.cache_config.gpu_memory_utilization * current_platform.get_device_total_memory()
-    left = int(share - num_parameters * width / ranks - forward - logits - _GPU_OVERHEAD)
-    return left if num_parameters and left > 0 else None
+    left = int(share - weights / ranks - max(forward + logits, update) - _GPU_OVERHEAD)
+    return left if weights and left > 0 else None
 
 
 def _completion(

@@ -49,7 +49,8 @@ class Part:
 def held_parts(model: nn.Module, policy_version: int) -> tuple[list[Part], list[str]]:
     """What ``model`` holds of what the receipt of ``policy_version`` looks at, and what cannot be read.
 
-    The latter are modules whose layout is not known here, such as experts or quantised layers.
+    The latter are modules whose layout is not known here, such as experts. Quantised layers are left out of
+    both: pipeline.generation.vllm.transfer notes what they were given.
     """
     parts: list[Part] = []
     unread: list[str] = []
@@ -58,8 +59,9 @@ def held_parts(model: nn.Module, policy_version: int) -> tuple[list[Part], list[
     for path, module in model.named_modules():
         name = path.removesuffix(_ADAPTED)
         own = dict(module.named_parameters(recurse=False))
-        if isinstance(module, LinearBase) and isinstance(module.quant_method, UnquantizedLinearMethod):
-            parts += _linear(name, module, packed, policy_version)
+        if isinstance(module, LinearBase):
+            if isinstance(module.quant_method, UnquantizedLinearMethod):
+                parts += _linear(name, module, packed, policy_version)
         elif isinstance(module, VocabParallelEmbedding):
             if not isinstance(module.quant_method, UnquantizedEmbeddingMethod):
                 unread.append(path)

@@ -70,6 +70,8 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
         # Of the last update, if it was an adapter: digests of what it makes of the base, and of its factors.
         self.merged: dict[str, int] = {}
         self.adapter: dict[str, int] = {}
+        # Of all that a quantised engine was given: what it makes of that is not what was published.
+        self.given: dict[str, int] = {}
 
     def init_transfer_engine(self, init_info: FileInitInfo) -> None:
         """Nothing to prepare."""
@@ -81,21 +83,27 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
     def receive_weights(self, update_info: FileUpdateInfo) -> None:
         """Read the tensors and hand them to the model's own loader."""
         version = update_info.policy_version
-        self.merged, self.adapter = {}, {}
+        self.merged, self.adapter, self.given = {}, {}, {}
         if update_info.kind == "adapter":
             adapter = read_adapter(update_info.path)
             self.adapter = receipt_of(adapter.named_factors(), version, scale=adapter.scale)
             merged = merged_weights(adapter, self.model_config.model)
             # In the dtype of the engine, which is what it will hold.
             cast = ((name, weight.to(self.model_config.dtype)) for name, weight in merged)
-            self.model.load_weights(noted(cast, version, self.merged))
+            self._load(noted(cast, version, self.merged), version)
         elif update_info.kind == "base":
-            self.model.load_weights(base_weights(update_info.path))
+            self._load(base_weights(update_info.path), version)
         elif update_info.kind == "offer":
-            self.model.load_weights(self._fetched(update_info))
+            self._load(self._fetched(update_info), version)
         else:
             # One by one: a card never holds a second copy of the model.
-            self.model.load_weights(file_weights(update_info.path, str(self.device)))
+            self._load(file_weights(update_info.path, str(self.device)), version)
+
+    def _load(self, weights: Iterator[tuple[str, Tensor]], version: int) -> None:
+        """Hand them to the model; where it is quantised, vLLM does that to each layer when it is whole."""
+        if self.model_config.quantization is not None:
+            weights = noted(weights, version, self.given)
+        self.model.load_weights(weights)
 
     def finish_weight_update(self) -> None:
         """Pack the layers for the kernels again, tied output heads included.

@@ -170,15 +170,19 @@ class WeightUpdates:
     async def _receipt(self, update: WeightUpdate) -> tuple[dict[str, int], tuple[str, ...]]:
         """The digests of what all processes hold, and what they cannot read.
 
+        Quantised layers hold roundings of what was published: theirs are those of what the engine was given.
         An adapter's are those of its factors: what it makes of the base is compared here. Raises RuntimeError
-        where that is not what is held.
+        where that is not what is held, and where the processes were given different weights.
         """
         if not update.receipt:
             return {}, ()
         is_served = update.kind == "adapter" and self._adapter is not None
         arguments = (update.policy_version, adapter_rank(update.path) if is_served else 0)
         answers = await self._engine.collective_rpc("weight_receipt", args=arguments)
-        held = whole([Part(*part) for part in answer["parts"]] for answer in answers)
+        given = answers[0]["given"]
+        if any(answer["given"] != given for answer in answers):
+            raise RuntimeError("the processes of the engine were given different weights")
+        held = {**given, **whole([Part(*part) for part in answer["parts"]] for answer in answers)}
         unread = tuple(answers[0]["unread"])
         if is_served:
             # Layers without an adapter have factors of zero.

@@ -93,7 +93,8 @@ class WorkerMethods:
         """The digests of what this process holds of that version, as plain values, in ``parts``.
 
         With an ``adapter_rank``, of the adapter that is served beside the base. Of one that was merged
-        ``merged`` has the digests of what was to be held, and ``adapter`` those of its factors.
+        ``merged`` has the digests of what was to be held, and ``adapter`` those of its factors; ``given``
+        has those of all tensors that came, where they are quantised.
         """
         runner: Any = self.model_runner  # type: ignore[attr-defined]
         unread: list[str] = []
@@ -107,6 +108,7 @@ class WorkerMethods:
             "unread": unread,
             "merged": transfer.merged,
             "adapter": transfer.adapter,
+            "given": transfer.given,
         }
 
     def speculation_counts(self) -> dict[str, float]:

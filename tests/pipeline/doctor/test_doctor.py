@@ -212,6 +212,14 @@ ALL = {name: (GOOD, *case) for name, case in AILMENTS.items()} | {
 }
 
 
+def test_a_gpu_without_fp8_is_none_the_worse_for_it_and_is_told_what_to_leave() -> None:
+    a100 = replace(ON_A_GPU, gpus=(H100, replace(H100, name="A100", capability=8.0)))
+    (found,) = (finding for finding in examine(a100) if finding.subject == "gpu")
+    assert found.verdict == "ok" and "no fp8: leave generation.quantization" in found.said
+    (found,) = (finding for finding in examine(ON_A_GPU) if finding.subject == "gpu")
+    assert "fp8" not in found.said
+
+
 @pytest.mark.parametrize("machine", [GOOD, ON_A_GPU])
 def test_a_good_machine_has_no_complaints(machine: Machine) -> None:
     assert [finding for finding in examine(machine) if finding.verdict != "ok"] == []

@@ -24,7 +24,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 _CONFIGS = Path(__file__).parents[3] / "configs"
 NUM_GPUS = 2
 CARD_BYTES = 80 * 2**30
-CONFIGURATIONS = ("gpu.yaml", "cluster.yaml", *(f"profiles/gpu-{size}gb.yaml" for size in (16, 24, 80, 141)))
+CARDS = ("16gb", "24gb", "24gb-7b", "80gb", "141gb")
+CONFIGURATIONS = ("gpu.yaml", "cluster.yaml", *(f"profiles/gpu-{card}.yaml" for card in CARDS))
 _LORA = ["lora.enabled=true", "lora.r=32"]
 _DRAFTS = ["acceleration.speculative.enabled=true"]
 WITH: dict[str, list[str]] = {
@@ -33,6 +34,16 @@ WITH: dict[str, list[str]] = {
     "speculation": ["lora.enabled=false", *_DRAFTS],
     "both": [*_LORA, *_DRAFTS],
     "split over two": ["lora.enabled=false", "generation.tensor_parallel_size=2"],
+    "fp8": ["lora.enabled=false", "generation.quantization=fp8", "generation.kv_cache_dtype=fp8"],
+    "fp8 and adapters": [
+        *(*_LORA, "lora.load_in_4bit=true", "runtime.trainer_ranks=1"),
+        "generation.quantization=fp8",
+    ],
+    "own arguments": [
+        *("lora.enabled=false", "generation.attention_backend=TRITON_ATTN"),
+        *("generation.engine_kwargs.long_prefill_token_threshold=64",),
+        *("generation.engine_kwargs.scheduling_policy=priority",),
+    ],
 }
 
 
@@ -68,6 +79,10 @@ def use_fake_cuda() -> None:
         check_if_supports_dtype = classmethod(lambda cls, dtype: None)
 
     platforms._current_platform = H100()
+    from vllm import _custom_ops
+
+    for product in ("fp8", "block_fp8"):
+        setattr(_custom_ops, f"cutlass_scaled_mm_supports_{product}", lambda capability: capability >= 89)
     import vllm.config.vllm
 
     vllm.config.vllm.HAS_TRITON = True
@@ -102,6 +117,11 @@ def built(config: Config, folder: str) -> dict[str, Any]:
             "lora_rank": one.lora_config and one.lora_config.max_lora_rank,
             "ranks": one.parallel_config.tensor_parallel_size,
             "max_num_seqs": one.scheduler_config.max_num_seqs,
+            "quantization": one.model_config.quantization,
+            "cache_dtype": one.cache_config.cache_dtype,
+            "backend": one.attention_config.backend and one.attention_config.backend.name,
+            "policy": one.scheduler_config.policy,
+            "long_prefill": one.scheduler_config.long_prefill_token_threshold,
         }
     except Exception as error:
         return {"fault": f"{type(error).__name__}: {error}"}

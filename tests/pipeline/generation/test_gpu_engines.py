@@ -42,15 +42,26 @@ def test_every_configuration_for_gpus_builds_an_engine(
 ) -> None:
     found = engines[f"{name}, {what}"]
     assert "fault" not in found, found["fault"]
-    has_drafts, has_adapters = what in ("speculation", "both"), what in ("lora", "both")
+    has_drafts, has_adapters = what in ("speculation", "both"), what in ("lora", "both", "fp8 and adapters")
     # Our own drafter is for vLLM's first runner; everything else has its second one.
     assert found["runner"] == ("V1" if has_drafts else "V2")
     assert found["is_async"] is not has_drafts
     assert ("PIECEWISE" if has_drafts else "FULL_AND_PIECEWISE") in found["graphs"]
     least = found["max_num_seqs"] * (_NUM_DRAFTS + 1) if has_drafts else found["max_num_seqs"]
-    assert found["batched_tokens"] == max(8192, least)
+    assert found["batched_tokens"] == max(4096 if name.endswith("-7b.yaml") else 8192, least)
     assert (found["lora_rank"] is not None) is has_adapters
     assert found["lora_rank"] is None or found["lora_rank"] >= 32
+    is_small = "fp8" in what or name.endswith("-7b.yaml")
+    assert found["quantization"] == ("fp8_per_channel" if is_small else None)
+    if what == "own arguments":
+        assert (found["backend"], found["policy"], found["long_prefill"]) == ("TRITON_ATTN", "priority", 64)
+    if what == "fp8":
+        assert found["cache_dtype"] == "fp8"
+
+
+def test_weights_in_fp8_leave_more_of_a_shared_card_for_the_cache(engines: dict[str, dict[str, Any]]) -> None:
+    plain, small = (engines[f"gpu.yaml, {what}"]["cache_bytes"] for what in ("plain", "fp8"))
+    assert plain < small < plain + 1e9
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from configs.load import load_config
 from configs.schema import Config
 from pipeline.host import shares
 from pipeline.host.shares import check_precision, with_precision
@@ -75,3 +76,65 @@ def test_bf16_on_a_gpu_without_it_is_refused_before_anything_loads(
         check_precision(config, "cuda")
     check_precision(config, "cpu")
     check_precision(with_precision(Config(), "cuda"), "cuda")
+
+
+def cards(monkeypatch: pytest.MonkeyPatch, *capabilities: tuple[int, int]) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(capabilities))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capabilities[index])
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "settings", "expected"),
+    [
+        ([(8, 9)], {}, "fp8"),
+        ([(9, 0), (12, 0)], {}, "fp8"),
+        ([(8, 6)], {}, "none"),
+        ([(9, 0), (8, 0)], {}, "none"),
+        ([], {}, "none"),
+        ([(9, 0)], {"generation": {"engine": "transformers"}}, "none"),
+        ([(9, 0)], {"cluster": {"address": "auto"}, "runtime": {"device": "cuda"}}, "none"),
+        ([(9, 0)], {"generation": {"quantization": "none"}}, "none"),
+        ([(8, 0)], {"generation": {"quantization": "fp8"}}, "fp8"),
+    ],
+)
+def test_mode_aggressive_generates_in_fp8_where_every_card_has_it(
+    capabilities: list[tuple[int, int]],
+    settings: dict[str, dict[str, object]],
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cards(monkeypatch, *capabilities)
+    overrides = [
+        f"{section}.{name}={value}" for section, named in settings.items() for name, value in named.items()
+    ]
+    config = load_config(mode="aggressive", overrides=overrides)
+    assert with_precision(config, "cuda").generation.quantization == expected
+    if expected == "none":
+        check_precision(with_precision(config, "cuda"), "cuda")
+
+
+@pytest.mark.parametrize("mode", ["conservative", "balanced", "aggressive"])
+def test_on_a_cpu_nothing_is_quantised_in_any_mode(mode: str) -> None:
+    assert with_precision(load_config(mode=mode), "cpu").generation.quantization == "none"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "instead"),
+    [
+        ("quantization", "fp8", "none"),
+        ("quantization", "fp8_per_tensor", "none"),
+        ("kv_cache_dtype", "fp8_e5m2", "auto"),
+    ],
+)
+def test_fp8_on_a_gpu_without_it_is_refused_before_anything_loads(
+    field: str, value: str, instead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards(monkeypatch, (9, 0), (8, 6))
+    config = Config.model_validate({"generation": {field: value}})
+    with pytest.raises(
+        ValueError, match=rf"{field}: value {value}: .* is 8\.6, .* 8\.9\); set it to {instead}"
+    ):
+        check_precision(config, "cuda")
+    cards(monkeypatch, (9, 0), (8, 9))
+    check_precision(config, "cuda")

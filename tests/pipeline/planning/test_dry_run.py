@@ -14,9 +14,9 @@ from configs.load import profiles, resolve
 from configs.schema import Config, ModelConfig
 from pipeline.cli import train_accelerated
 from pipeline.host.shares import with_precision
-from pipeline.planning.dry_run import Machine, expected_faults
-from pipeline.planning.memory_estimate import find_shape, processes, read_shape
-from pipeline.training.memory import limits, trainer_parts
+from pipeline.planning.dry_run import Machine, chosen_limit, expected_faults, this_machine
+from pipeline.planning.memory_estimate import engine_parts, find_shape, kv_tokens, processes, read_shape
+from pipeline.training.memory import BYTES, limits, trainer_parts
 from tests.pipeline.tiny_model import make_model
 
 MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "train_step_cpu.json"
@@ -25,7 +25,7 @@ OWN_VARIANTS = [
     for name in json.loads(MEASURED.read_text(encoding="utf-8"))["variants"]
     if not name.startswith("trl")
 ]
-CARDS = {"gpu-16gb": "16", "gpu-24gb": "24", "gpu-80gb": "80", "gpu-141gb": "141"}
+CARDS = {"gpu-16gb": "16", "gpu-24gb": "24", "gpu-24gb-7b": "24", "gpu-80gb": "80", "gpu-141gb": "141"}
 # What each model's config.json on the hub says of sizes (arXiv:2412.15115, arXiv:2505.09388): hidden,
 # layers, heads, key-value heads, feed-forward, vocabulary, tied head; and the published parameters in 10^9.
 MODELS = {
@@ -66,6 +66,53 @@ def test_every_profile_is_valid_and_fits(profile: str, capsys: pytest.CaptureFix
     assert said.err == ""
     for expected in ("steps: ", "micro-batches: ", "tasks: ", "memory at most", "trainer", "generator"):
         assert expected in said.out
+
+
+@pytest.mark.usefixtures("known_models")
+def test_7_b_fits_on_24_gb_part_by_part_update_included(capsys: pytest.CaptureFixture[str]) -> None:
+    config = with_precision(resolve(profile="gpu-24gb-7b").config, "cuda")
+    shape = find_shape(config.model)
+    assert shape is not None
+    card = this_machine(24.0)
+    limit = chosen_limit(config, shape, "cuda", card)
+    every = processes(config, shape, "cuda", limit, card.gpu_bytes)
+    assert expected_faults(config, shape, "cuda", card, every) == []
+    parts = {process.name: process.gpu for process in every}
+    engine, trainer = parts["generator"], parts["trainer"]
+    head = 2 * 152064 * 3584
+    # In bf16 the embedding and the head, in fp8 and in 4 bits all else.
+    assert engine["weights"] == pytest.approx(2 * head + (shape.num_parameters - head), rel=0.001)
+    assert 5.3e9 < trainer["weights"] < 5.9e9
+    assert 0 < engine["an update"] < 0.2e9, "only adapters come"
+    assert sum(engine.values()) + sum(trainer.values()) < 24e9 * 0.97
+    # Without its 4 and 8 bits, and with all weights on their way, it does not fit.
+    assert train_accelerated(
+        [
+            *("--profile", "gpu-24gb-7b", "--dry-run", "--gpu-memory", "24"),
+            *("--set", "lora.load_in_4bit=false", "--set", "generation.quantization=none"),
+        ]
+    ) == 2  # fmt: skip
+    assert "generation.gpu_memory_utilization" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("known_models")
+def test_an_update_of_all_weights_is_counted_with_its_largest_tensor() -> None:
+    config = with_precision(resolve(profile="gpu-80gb").config, "cuda")
+    shape = find_shape(config.model)
+    assert shape is not None and not config.lora.enabled
+    parts = engine_parts(config, shape, "cuda", 80e9)
+    width = BYTES[config.generation.dtype]
+    assert parts["an update"] == 2 * shape.vocabulary * shape.hidden * width
+    assert sum(parts.values()) == pytest.approx(80e9 * config.generation.gpu_memory_utilization)
+
+
+def test_an_fp8_cache_holds_twice_the_tokens() -> None:
+    shape = find_shape(ModelConfig())
+    assert shape is not None
+    plain = with_precision(Config.model_validate({"generation": {"dtype": "bfloat16"}}), "cpu")
+    changed = plain.generation.model_copy(update={"kv_cache_dtype": "fp8"})
+    small = plain.model_copy(update={"generation": changed})
+    assert kv_tokens(small, shape, 1e9) == pytest.approx(2 * kv_tokens(plain, shape, 1e9), abs=1)
 
 
 def test_there_is_a_profile_for_each_card_and_each_purpose() -> None:

@@ -143,6 +143,16 @@ def test_a_fault_is_told_in_its_third_step_once_with_the_setting_to_change(name:
         assert alarms.step(GOOD | MEASURED) == []
 
 
+@pytest.mark.parametrize(
+    "sections", [{"generation": {"quantization": "fp8"}}, {"lora": {"load_in_4bit": True}}]
+)
+def test_a_mismatch_of_weights_that_are_rounded_otherwise_is_told_as_that(sections: dict[str, Any]) -> None:
+    alarms = Alarms(Config.model_validate(sections), shares_device=False)
+    told = [alarm.text for _ in range(WINDOW) for alarm in alarms.step(GOOD | {"train/mismatch_kl": 0.2})]
+    (text,) = told
+    assert "generation.quantization to none" in text and "importance_sampling_mode" in text
+
+
 def test_a_fault_from_the_first_step_on_is_told_in_the_third() -> None:
     alarms = Alarms(Config(), shares_device=False)
     rows = [

@@ -6,6 +6,7 @@ import pytest
 
 from configs.schema import Config
 from pipeline.host.shares import cpu_threads, gpu_shares, is_shared
+from pipeline.run import job
 from pipeline.run.overlap_trial import OverlapTrial, Verdict
 from tests.pipeline.fake_stages import GROUPS_PER_STEP, NUM_GENERATIONS, FakeRun, make_config
 
@@ -135,6 +136,16 @@ def test_too_few_gpus_are_refused_with_the_setting_to_change(
 ) -> None:
     with pytest.raises(ValueError, match=complaint):
         gpu_shares(config_of(**sections), num_gpus)
+
+
+@pytest.mark.parametrize("transport", ["auto", "file"])
+def test_a_run_that_wants_more_gpus_than_there_are_ends_before_anything_loads(
+    transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "num_gpus", lambda device: 2)
+    config = config_of(runtime={"trainer_ranks": 3, "weight_transport": transport})
+    with pytest.raises(ValueError, match=r"runtime.trainer_ranks: value 3: there are 2 GPUs"):
+        job._refuse_shares(config, "cuda")
 
 
 @pytest.mark.parametrize(

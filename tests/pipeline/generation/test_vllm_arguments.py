@@ -1,0 +1,129 @@
+"""vLLM's own arguments by hand: known, not ours, and where they can work; else refused beforehand."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from typing import Any, get_args
+
+import pytest
+from vllm.config.cache import CacheDType
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
+from vllm.v1.attention.backends.registry import AttentionBackendEnum
+
+from configs.generation_schema import GenerationConfig
+from configs.load import load_config
+from configs.schema import Config
+from configs.techniques import value_at
+from pipeline.cli import train_accelerated
+from pipeline.generation import vllm_arguments, vllm_generator
+from pipeline.generation.settings import EngineSettings
+from pipeline.generation.vllm.engine import _engine_arguments
+from pipeline.generation.vllm_arguments import OURS, check_vllm_arguments
+
+
+def test_the_names_that_are_read_are_those_that_vllm_has() -> None:
+    fields = {field.name for field in dataclasses.fields(AsyncEngineArgs) if not field.name.startswith("_")}
+    assert vllm_arguments._names(*vllm_arguments._ARGUMENTS) == fields
+    assert vllm_arguments._names(*vllm_arguments._BACKENDS) == set(AttentionBackendEnum.__members__)
+    assert OURS.keys() <= fields
+
+
+def test_all_that_the_project_sets_is_refused_with_our_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_generator, "num_gpus", lambda device: 1)
+    config = load_config(overrides=["generation.dtype=bfloat16", "lora.enabled=true"])
+    plain = dataclasses.asdict(AsyncEngineArgs())
+    set_here = set()
+    for device in ("cpu", "cuda"):
+        made = _engine_arguments(vllm_generator.engine_settings(config, "model", device))
+        set_here |= {name for name, value in dataclasses.asdict(made).items() if value != plain[name]}
+    assert len(set_here) > 10 and set_here <= OURS.keys()
+    for name, setting in OURS.items():
+        config = Config.model_validate({"generation": {"engine_kwargs": {name: 1}}})
+        with pytest.raises(ValueError, match=f"generation.engine_kwargs.{name}: the project sets it"):
+            check_vllm_arguments(config, "cuda")
+        for word in setting.replace(",", "").split():
+            if "." in word:
+                value_at(Config(), word)
+
+
+def test_what_the_schema_allows_vllm_knows() -> None:
+    fields = GenerationConfig.model_fields
+    words = {vllm_generator._QUANTIZATION.get(w, w) for w in get_args(fields["quantization"].annotation)}
+    assert words - {None} <= set(QUANTIZATION_METHODS)
+    assert set(get_args(fields["kv_cache_dtype"].annotation)) <= set(get_args(CacheDType))
+
+
+def test_arguments_reach_vllm() -> None:
+    settings = EngineSettings(
+        model="model",
+        dtype="bfloat16",
+        max_model_len=64,
+        max_num_seqs=2,
+        enforce_eager=True,
+        gpu_memory_utilization=0.5,
+        enable_prefix_caching=True,
+        kv_cache_memory_bytes=None,
+        seed=0,
+        per_request_seeds=False,
+        quantization="fp8_per_channel",
+        kv_cache_dtype="fp8",
+        attention_backend="FLASHINFER",
+        engine_kwargs={"scheduling_policy": "priority", "stream_interval": 2},
+    )
+    made = _engine_arguments(settings)
+    assert (made.quantization, made.kv_cache_dtype, made.attention_backend) == (
+        *("fp8_per_channel", "fp8"),
+        "FLASHINFER",
+    )
+    assert (made.scheduling_policy, made.stream_interval) == ("priority", 2)
+
+
+REFUSED: dict[str, tuple[str, str, list[str]]] = {
+    "unknown": ("engine_kwargs.scheduling_polcy=fcfs", "cuda", ["no such argument", "scheduling_policy"]),
+    "ours": ("engine_kwargs.max_num_seqs=8", "cuda", ["set generation.max_num_seqs instead"]),
+    "nobody's": ("engine_kwargs.logprobs_mode=raw_logits", "cpu", ["this project needs it as it is"]),
+    "no such backend": ("attention_backend=FLASH_ATN", "cuda", ["FLASH_ATN", "did you mean FLASH_ATTN"]),
+    "a backend on a CPU": ("attention_backend=FLASH_ATTN", "cpu", ["null on a CPU", "needs a CUDA GPU"]),
+    "fp8 on a CPU": ("quantization=fp8", "cpu", ["none on a CPU", "needs a CUDA GPU"]),
+    "an fp8 cache on a CPU": ("kv_cache_dtype=fp8", "cpu", ["auto on a CPU", "needs a CUDA GPU"]),
+    "bitsandbytes": ("quantization=bitsandbytes", "cuda", ["bitsandbytes", "none, auto, fp8"]),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_wrong_argument_ends_a_dry_run_with_what_would_be_right(
+    case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setting, device, expected = REFUSED[case]
+    card = ["--gpu-memory", "24"] if device == "cuda" else []
+    wanted = ["--set", f"generation.{setting}", "--set", f"runtime.device={device}"]
+    assert train_accelerated(["--dry-run", *card, *wanted]) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    for text in (f"generation.{setting.partition('=')[0]}", *expected):
+        assert text in said
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"quantization": "fp8"},
+        {"kv_cache_dtype": "fp8"},
+        {"attention_backend": "FLASH_ATTN"},
+        {"engine_kwargs": {"scheduling_policy": "priority"}},
+    ],
+)
+def test_another_engine_takes_none_of_it(given: dict[str, Any]) -> None:
+    (name,) = given
+    with pytest.raises(ValueError, match=f"{name}: .* is not allowed; allowed: .* with this engine"):
+        Config.model_validate({"generation": {"engine": "transformers", **given}})
+    # A mode's wish is none of the user's.
+    assert load_config(mode="aggressive", overrides=["generation.engine=transformers"])
+
+
+def test_without_vllm_no_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    given = {"engine_kwargs": {"anything": 1}, "attention_backend": "ANY"}
+    check_vllm_arguments(Config.model_validate({"generation": given}), "cuda")
