@@ -133,12 +133,13 @@ class SpeculationSettings:
 class EngineSettings:
     """What an engine needs to start. ``max_model_len`` counts prompt and completion tokens.
 
-    ``kv_cache_memory_bytes`` is for CPU. ``shares_gpu`` says that a trainer is on the same card, and
-    ``max_num_batched_tokens`` of None is vLLM's own. Without ``per_request_seeds`` only ``seed`` rules what
-    is drawn. With ``lora_rank`` adapters of that rank run beside the weights; without, they are merged into
-    them. ``on_cpu`` forks the engine's process from the caller's instead of starting an interpreter (its
-    OpenMP variables must be set already) and has the model in it too; its threads are bound to ``cores``, one
-    each, unless there are none. A trainer that sends weights has to answer within ``weight_timeout_s``.
+    ``kv_cache_memory_bytes`` is for CPU. ``shares_gpu`` says that a trainer is on the same card, ``sleeps``
+    that memory can be given back to it, and ``max_num_batched_tokens`` of None is vLLM's own. Without
+    ``per_request_seeds`` only ``seed`` rules what is drawn. With ``lora_rank`` adapters of that rank run
+    beside the weights; without, they are merged into them. ``on_cpu`` forks the engine's process from the
+    caller's instead of starting an interpreter (its OpenMP variables must be set already) and has the model
+    in it too; its threads are bound to ``cores``, one each, unless there are none. A trainer that sends
+    weights has to answer within ``weight_timeout_s``.
     """
 
     model: str
@@ -154,6 +155,7 @@ class EngineSettings:
     tensor_parallel_size: int = 1
     max_num_batched_tokens: int | None = None
     shares_gpu: bool = False
+    sleeps: bool = False
     lora_rank: int | None = None
     on_cpu: bool = False
     cores: tuple[int, ...] = ()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any
 
 from configs.schema import Config
@@ -26,7 +27,7 @@ from pipeline.generation.settings import (
     engine_environment,
 )
 from pipeline.host import startup
-from pipeline.host.shares import is_shared, num_gpus
+from pipeline.host.shares import is_shared, num_gpus, sleeps
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.processes.local import ChildProcess
 from pipeline.processes.remote import ProcessGoneError, ProcessKilledError
@@ -43,6 +44,12 @@ class VllmGenerator:
         self._generation_timeout_s = config.runtime.generation_timeout_s
         self._update_timeout_s = config.runtime.weight_update_timeout_s
         self.pid = end.pid
+        self._turning = asyncio.Lock()  # one way or the other
+        self._is_awake, self._is_idle = asyncio.Event(), asyncio.Event()
+        self._is_awake.set()
+        self._is_idle.set()
+        self._num_writing = 0  # requests
+        self._num_received = 0  # completions
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Yield completions as they finish; to leave the loop early ends the rest.
@@ -51,6 +58,26 @@ class VllmGenerator:
             GeneratorLostError: no completion within ``runtime.generation_timeout_s``, or the engine died.
             GeneratorError: the engine refused the request.
         """
+        await self._is_awake.wait()
+        with self._writing():
+            async with aclosing(self._completions(request)) as completions:
+                async for completion in completions:
+                    self._num_received += 1
+                    yield completion
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Around a request, which the engine does not sleep beside."""
+        self._num_writing += 1
+        self._is_idle.clear()
+        try:
+            yield
+        finally:
+            self._num_writing -= 1
+            if self._num_writing == 0:
+                self._is_idle.set()
+
+    async def _completions(self, request: GenerationRequest) -> AsyncGenerator[Completion]:
         stream = self._end.stream("generate", request)
         try:
             for received in range(request.num_generations):
@@ -77,6 +104,7 @@ class VllmGenerator:
                 died.
             GeneratorError: the engine could not load these weights, or holds others afterwards.
         """
+        await self.wake()
         loaded: WeightsLoaded = await self._change(
             self._end.call("update_weights", update), f"load weights {update.policy_version}"
         )
@@ -84,7 +112,36 @@ class VllmGenerator:
 
     async def reset(self) -> None:
         """See pipeline.generation.generator.Generator. Raises as ``update_weights``."""
+        await self.wake()
         await self._change(self._end.call("reset"), "load its base weights again")
+
+    async def sleep(self) -> None:
+        """See pipeline.generation.generator.Generator. Raises as ``update_weights``."""
+        async with self._turning:
+            self._is_awake.clear()
+            await self._ended()
+            await self._change(self._end.call("sleep"), "give its memory back")
+
+    async def wake(self) -> None:
+        """See pipeline.generation.generator.Generator. Raises as ``update_weights``."""
+        async with self._turning:
+            if self._is_awake.is_set():
+                return
+            what = "take its share of the card again (generation.gpu_memory_utilization)"
+            await self._change(self._end.call("wake"), what)
+            self._is_awake.set()
+
+    async def _ended(self) -> None:
+        """Wait for the requests that run; they have deadlines, and who takes their answers has one here."""
+        while self._num_writing:
+            num_received = self._num_received
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_idle.wait(), 2 * self._generation_timeout_s)
+            if self._num_writing and self._num_received == num_received:
+                raise GeneratorError(
+                    f"{self._name} cannot sleep: {self._num_writing} requests go on, and no completion was "
+                    f"taken for {2 * self._generation_timeout_s:.0f} s (twice runtime.generation_timeout_s)"
+                )
 
     async def _change(self, change: Awaitable[Any], what: str) -> Any:
         try:
@@ -228,6 +285,7 @@ def engine_settings(config: Config, model_path: str, device: str, index: int = 0
         tensor_parallel_size=generation.tensor_parallel_size,
         max_num_batched_tokens=_batched_tokens(config, device),
         shares_gpu=_shares_gpu(config, device),
+        sleeps=_shares_gpu(config, device) and sleeps(config, device, num_gpus(device)),
         # vLLM's LoRA kernels for a CPU copy the factors once a token; its ranks end at 512.
         lora_rank=config.lora.r if _serves_adapters(config, device) else None,
         # The host's environment has the OpenMP variables that a CPU's processes need.

@@ -20,6 +20,7 @@ from pipeline.host import startup
 from pipeline.host.shares import (
     check_precision,
     check_residence,
+    check_sleep,
     check_tensor_parallel,
     choose_device,
     num_gpus,
@@ -167,6 +168,7 @@ _OF_MACHINE: Final[tuple[_Refusal, ...]] = (
     _refuse_device,
     check_tensor_parallel,
     check_residence,
+    check_sleep,
     check_precision,
     refuse_unusable_loaders,
     _refuse_shares,

@@ -3,6 +3,9 @@
 Where the two share cores or a GPU (pipeline.host.shares), running them at once can be slower than in turn, so
 both are measured over the first steps and the better is kept. In turn, all the steps that one version of the
 weights may serve are generated at once. It starts and pauses nothing itself.
+
+On one GPU "beside each other" is less than it sounds: without NVIDIA MPS kernels of two processes take turns
+by time slices. What one gains then is the time in which the other leaves the card idle.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import statistics
 from dataclasses import dataclass
 
 from configs.schema import Config
-from pipeline.host.shares import is_shared
+from pipeline.host.shares import is_shared, sleeps, takes_turns
 
 # Steps that still contain what the order before them left over.
 _NUM_SETTLING = 2
@@ -69,6 +72,8 @@ class OverlapTrial:
         is_long = config.training.max_steps >= _LEAST_STEPS
         is_auto = config.runtime.placement == "auto"
         is_wanted = is_auto and has_choice and is_long and is_shared(config, device, num_gpus)
+        if is_wanted and sleeps(config, device, num_gpus) and takes_turns(config):
+            return None
         return OverlapTrial(block=config.acceleration.max_staleness + 1) if is_wanted else None
 
     def record(self, step_s: float, num_tokens: int) -> Verdict | None:
