@@ -30,7 +30,7 @@ from configs.conditions import needs_no_kl, why_not_streamed
 from curriculum.sampler import Sampler
 from pipeline.evaluation.forms import chat_form
 from pipeline.evaluation.heldout import InLoopEvaluation
-from pipeline.host.shares import has_mps, is_shared, num_gpus, sleeps, takes_turns
+from pipeline.host.shares import is_shared, num_gpus
 from pipeline.host.spans import CHECKPOINT, WEIGHTS
 from pipeline.host.stopping import StoppedError
 from pipeline.messages import RolloutGroup, WeightUpdate
@@ -110,18 +110,9 @@ class Attempt:
             evaluation=self.evaluation,
             shares_device=is_shared(context.config, job.device, num_gpus(job.device)),
         )
-        has_gpu_in_turn = sleeps(config, job.device, num_gpus(job.device))
-        self._turns = Turns(stages.generator, trainer, context.timeline, sleeps=has_gpu_in_turn)
-        has_slices = job.device == "cuda" and not has_mps()
-        self._slices = "; by time slices of the GPU, since NVIDIA MPS does not run" if has_slices else ""
-        self._is_alone = self._turns.sleeps and takes_turns(config)  # on the card, when the trainer works
-        self._feed = StepFeed(
-            context,
-            trainer,
-            self.buffer,
-            self.producer,
-            before_turn=self._begin_turn if self._turns.sleeps else None,
-        )
+        self._turns = Turns(context, stages.generator, trainer, job.device)
+        before_turn = self._begin_turn if self._turns.sleeps else None
+        self._feed = StepFeed(context, trainer, self.buffer, self.producer, before_turn)
         self._loaded: WeightUpdate | None = None  # a generator may start again, and reads it then
         self._last_step = self._last_saved = step  # committed
         self._saved_at_s = time.monotonic()
@@ -174,7 +165,7 @@ class Attempt:
         """
         config, tell = self._config, self._context.progress.message
         self._account.begin()
-        if self._is_alone:
+        if self._turns.always:
             self._alternate(True)
         reason = why_not_streamed(config)
         if config.acceleration.stream_steps and reason is not None:
@@ -226,7 +217,7 @@ class Attempt:
 
     async def _step(self, step: int) -> None:
         """Train one step and begin to close it."""
-        if not self._is_alone:
+        if not self._turns.always:
             await self._fit_memory()
         feeding = self._feed.train(step, after=self._closing)
         fed = await (feeding if self._closing is None else beside(self._closing, feeding))
@@ -249,14 +240,14 @@ class Attempt:
         # A measurement that waited for the engine would be late.
         await self.evaluation.finish()
         await self._turns.to_trainer()
-        if self._is_alone:
+        if self._turns.always:
             await self._fit_memory()
 
     def _stays_asleep(self, step: int) -> bool:
         """Whether the engine, asleep, is not needed before the next step: a later version is loaded then."""
-        is_last = step == self._config.training.max_steps
-        is_needed = is_last or self.evaluation.is_due(step) or not self.buffer.is_next_step_ready
-        return self._turns.is_asleep and not is_needed
+        if not self._turns.is_asleep or step == self._config.training.max_steps:
+            return False
+        return self.buffer.is_next_step_ready and not self.evaluation.is_due(step)
 
     async def _close(self, step: int, fed: FedStep, update: WeightUpdate | None, started: float) -> None:
         """What follows from a step: the generator's weights, the checkpoint if it is due, the account.
@@ -318,8 +309,7 @@ class Attempt:
             # Within a block the engine sleeps on: the order changes at its end.
             self._alternate(not self._trial.overlaps)
         if verdict is not None:
-            how = self._slices if verdict.overlaps else ""
-            self._context.note(PLACEMENT_GUARD, f"{verdict}{how}")
+            self._context.note(PLACEMENT_GUARD, str(verdict))
 
     def _alternate(self, alternates: bool) -> None:
         self.buffer.alternate(alternates)

@@ -15,7 +15,7 @@ import statistics
 from dataclasses import dataclass
 
 from configs.schema import Config
-from pipeline.host.shares import is_shared, sleeps, takes_turns
+from pipeline.host.shares import has_mps, is_shared, sleeps, takes_turns
 
 # Steps that still contain what the order before them left over.
 _NUM_SETTLING = 2
@@ -28,17 +28,22 @@ _HOPELESS = 1.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a trial found: seconds for a thousand tokens of a step, its prompts included, in each order."""
+    """What a trial found: seconds for a thousand tokens of a step, its prompts included, in each order.
+
+    ``has_slices`` says that the two share a GPU's time when they run beside each other.
+    """
 
     overlaps: bool
     overlap_s: float
     alternate_s: float
+    has_slices: bool = False
 
     def __str__(self) -> str:
         kept = "beside each other" if self.overlaps else "in turn"
+        how = " by time slices (NVIDIA MPS does not run)" if self.has_slices else ""
         return (
             f"generation and training run {kept}: {self.overlap_s:.2f} s for 1,000 tokens of a step beside "
-            f"each other, {self.alternate_s:.2f} s in turn"
+            f"each other{how}, {self.alternate_s:.2f} s in turn"
         )
 
 
@@ -53,10 +58,16 @@ class OverlapTrial:
     """
 
     def __init__(
-        self, *, num_settling: int = _NUM_SETTLING, num_measured: int = _NUM_MEASURED, block: int = 1
+        self,
+        *,
+        num_settling: int = _NUM_SETTLING,
+        num_measured: int = _NUM_MEASURED,
+        block: int = 1,
+        has_slices: bool = False,
     ) -> None:
         assert num_settling >= 0 and num_measured > 0 and block > 0
         self._block = block
+        self._has_slices = has_slices
         self._num_settling = max(num_settling, block + 1) if block > 1 else num_settling
         self._num_measured = math.ceil(num_measured / block) * block
         self._num_left = num_settling  # steps that are not counted
@@ -74,7 +85,9 @@ class OverlapTrial:
         is_wanted = is_auto and has_choice and is_long and is_shared(config, device, num_gpus)
         if is_wanted and sleeps(config, device, num_gpus) and takes_turns(config):
             return None
-        return OverlapTrial(block=config.acceleration.max_staleness + 1) if is_wanted else None
+        has_slices = device == "cuda" and not has_mps()
+        block = config.acceleration.max_staleness + 1
+        return OverlapTrial(block=block, has_slices=has_slices) if is_wanted else None
 
     def record(self, step_s: float, num_tokens: int) -> Verdict | None:
         """Count a step of ``num_tokens`` that has ended, its prompts once a group; the verdict, once.
@@ -103,7 +116,12 @@ class OverlapTrial:
             return None
         self._is_over = True
         self.overlaps = overlap_s <= alternate_s
-        return Verdict(overlaps=self.overlaps, overlap_s=overlap_s, alternate_s=alternate_s)
+        return Verdict(
+            overlaps=self.overlaps,
+            overlap_s=overlap_s,
+            alternate_s=alternate_s,
+            has_slices=self._has_slices,
+        )
 
     def _turn_to(self, *, overlap: bool) -> None:
         self.overlaps, self._num_left, self._measured[overlap] = overlap, self._num_settling, []

@@ -86,7 +86,6 @@ class StepFeed:
         trainer: TrainerHandle,
         buffer: RolloutBuffer,
         producer: RolloutProducer,
-        *,
         before_turn: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """``before_turn`` is waited for where training begins in turn, when no close is under way."""

@@ -13,23 +13,27 @@ import time
 from typing import TYPE_CHECKING
 
 from pipeline.generation.generator import Generator
-from pipeline.host.spans import WEIGHTS, Timeline
+from pipeline.host.shares import num_gpus, sleeps, takes_turns
+from pipeline.host.spans import WEIGHTS
+from pipeline.record.run_folder import Context
 
 if TYPE_CHECKING:
     from pipeline.training.handle import TrainerHandle
 
 
 class Turns:
-    """Who has the card's memory. An engine that does not ``sleep`` keeps its own, and nothing is done."""
+    """Who has the card's memory. Unless the engine ``sleeps`` it keeps its own, and nothing is done.
 
-    def __init__(
-        self, generator: Generator, trainer: TrainerHandle, timeline: Timeline, *, sleeps: bool
-    ) -> None:
-        self.sleeps = sleeps
+    With ``always`` it sleeps through every step, so that the trainer may count on what it gives back.
+    """
+
+    def __init__(self, context: Context, generator: Generator, trainer: TrainerHandle, device: str) -> None:
+        self.sleeps = sleeps(context.config, device, num_gpus(device))
+        self.always = self.sleeps and takes_turns(context.config)
         self.is_asleep = False
         self._generator = generator
         self._trainer = trainer
-        self._timeline = timeline
+        self._timeline = context.timeline
         self._fell_asleep_s = 0.0
         self._asleep_s = self._turning_s = 0.0  # since the last ``drain``
 

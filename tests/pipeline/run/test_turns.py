@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -14,9 +13,8 @@ from pipeline.errors import StageError
 from pipeline.generation.generator import GeneratorError
 from pipeline.host import shares
 from pipeline.record.metrics import read_metrics
-from pipeline.run import attempt
+from pipeline.run import turns
 from pipeline.run.overlap_trial import OverlapTrial, Verdict
-from pipeline.run.turns import Turns
 from tests.pipeline.fake_stages import TASKS, FakeRun, is_documented, make_config
 
 METRICS = ("generation/asleep_s", "generation/sleep_wake_s")
@@ -27,7 +25,7 @@ FOREVER = {"generation": {"sleep_while_training": True}}
 def _card(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fakes share a card."""
     monkeypatch.setattr(
-        attempt, "sleeps", lambda config, *_: config.generation.sleep_while_training is not False
+        turns, "sleeps", lambda config, *_: config.generation.sleep_while_training is not False
     )
 
 
@@ -164,16 +162,6 @@ def test_an_engine_that_cannot_have_its_memory_again_ends_the_run_with_that_reas
     run.generator.wake = wake  # type: ignore[method-assign]
     with pytest.raises(StageError, match="failed to take its share of the card again"):
         run.train()
-
-
-def test_turns_that_were_not_begun_are_not_ended() -> None:
-    async def body() -> None:
-        turns = Turns(cast(Any, None), cast(Any, None), cast(Any, None), sleeps=False)
-        await turns.to_trainer()
-        await turns.to_generator()
-        assert turns.drain() == {}
-
-    asyncio.run(body())
 
 
 def config_of(**sections: Any) -> Config:
