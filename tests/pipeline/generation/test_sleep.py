@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from configs.schema import Config
+from pipeline.generation import start, vllm_generator
 from pipeline.generation.generator import GeneratorError
 from pipeline.generation.settings import engine_environment
 from pipeline.generation.vllm_generator import VllmGenerator
@@ -137,6 +138,18 @@ def test_it_does_not_wait_for_ever_for_answers_that_nobody_takes() -> None:
         await stream.aclose()  # type: ignore[attr-defined]
 
     asyncio.run(asyncio.wait_for(body(), 20))
+
+
+@pytest.mark.parametrize(("num_there", "is_shared"), [(2, False), (1, True)])
+def test_an_engine_that_sees_its_own_card_alone_knows_whether_a_trainer_is_there(
+    num_there: int, is_shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "num_gpus", lambda device: num_there)
+    placed = start._as_placed(Config.model_validate({"generation": {"dtype": "bfloat16"}}), "cuda")
+    # As in an actor of Ray's.
+    monkeypatch.setattr(vllm_generator, "num_gpus", lambda device: 1)
+    settings = vllm_generator.engine_settings(placed, "model", "cuda")
+    assert (settings.shares_gpu, settings.sleeps) == (is_shared, is_shared)
 
 
 # A CPU has nothing to give back; the rest of what vLLM does is the same there.

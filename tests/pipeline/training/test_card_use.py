@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pipeline.messages import TrainingSample
+from pipeline.models.loading import head_of
 from pipeline.training.card_use import CardUse, needed_flops, peak_flops
 from pipeline.training.memory import shape_of
 from pipeline.training.trainer import Trainer
@@ -85,7 +86,7 @@ def test_operations_are_those_of_every_matrix_and_token_and_prompts_count_once()
     model = make_model()
     shape = shape_of(model, "")
     linear = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
-    head = model.get_output_embeddings()
+    head = head_of(model)
     layers = sum(module.weight.numel() for module in linear if module is not head)
     assert isinstance(head, torch.nn.Linear)
     samples = [sample((1, 2, 3), 4), sample((1, 2, 3), 2), sample((9, 9), 1)]
