@@ -40,6 +40,12 @@ class GenerationConfig(Section):
         "vLLM's own choice on a CPU",
     )
     gpu_memory_utilization: PositiveFraction = Field(default=0.4, description="share of the GPU for vLLM")
+    sleep_while_training: Literal["auto"] | bool = Field(
+        default="auto",
+        description="on a GPU that generator and trainer share, vLLM gives its KV cache back, and keeps its "
+        "weights on the host, while the trainer works; auto: where the two run in turn; true: they run in "
+        "turn from the first step on, and the trainer may count on that memory",
+    )
     dtype: Literal["auto", "bfloat16", "float32", "float16"] = Field(
         default="auto",
         description="engine weights; auto: bfloat16 where there are instructions for it, else float32 on a "

@@ -143,6 +143,12 @@ class SleepingGenerator:
         """Nothing is drafted."""
         return {}
 
+    async def sleep(self) -> None:
+        """It has no memory to give back."""
+
+    async def wake(self) -> None:
+        """See ``sleep``."""
+
     async def reset(self) -> None:
         """Nothing is kept between runs."""
 
@@ -226,6 +232,9 @@ class SleepingTrainer:
     async def fit_memory(self) -> str | None:
         """A sleep takes none."""
         return None
+
+    async def release_memory(self) -> None:
+        """See ``fit_memory``."""
 
     async def accumulate(self, batch: TrainBatch) -> None:
         """Forward and backward of the batch's groups."""

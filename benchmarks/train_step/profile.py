@@ -27,10 +27,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from configs.schema import Config
 from pipeline.messages import TrainBatch
+from pipeline.training.card_use import peak_flops
 from pipeline.training.trainer import Trainer
 
-# GFLOP/s in bf16, dense, of NVIDIA's data sheets (SXM where there are several forms).
-_DATA_SHEET: Final = {"H200": 989_000.0, "H100": 989_000.0, "A100": 312_000.0, "L40S": 362_000.0}
 # Rows of a product: tokens of a micro-batch.
 _ROWS: Final = {"cpu": 2048, "cuda": 8192}
 _MIN_S: Final = 0.1
@@ -212,7 +211,7 @@ def measure_limit(folder: str, device: str) -> dict[str, Any]:
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     return {
         "device_name": name,
-        "sheet_gflops": next((value for key, value in _DATA_SHEET.items() if key in name), None),
+        "sheet_gflops": None if (peak := peak_flops(name)) is None else peak / 1e9,
         "gflops": total_flops / total_s / 1e9,
         "rows": rows,
         "products": products,

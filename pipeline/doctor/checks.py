@@ -76,6 +76,7 @@ def examine(machine: Machine) -> tuple[Finding, ...]:
         _vllm(machine),
         _ray(machine),
         _gpu(machine),
+        _mps(machine),
         _cores(machine),
         _load(machine),
         _threads(machine),
@@ -189,6 +190,18 @@ def _gpu(machine: Machine) -> Finding:
     if least < _FP8_CAPABILITY:
         said = f"{said}: capability {least} has no fp8: leave generation.quantization at none or auto"
     return ok(subject, said)
+
+
+def _mps(machine: Machine) -> Finding:
+    """Not a complaint: a run measures both orders, and most machines do without."""
+    if not machine.gpus:
+        return ok("mps", "no GPU to share")
+    if machine.has_mps:
+        return ok("mps", "NVIDIA MPS runs: generator and trainer may compute at once on one GPU")
+    said = "NVIDIA MPS does not run: two processes on one GPU take turns by time slices"
+    if len(machine.gpus) > 1:
+        return ok("mps", f"{said}, where they share one")
+    return ok("mps", f"{said}, also where a run has them beside each other (nvidia-cuda-mps-control -d)")
 
 
 def _cores(machine: Machine) -> Finding:

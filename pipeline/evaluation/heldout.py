@@ -216,10 +216,7 @@ class InLoopEvaluation:
 
     def weights_loaded(self, version: int) -> None:
         """The generators hold ``version``: start to measure it, if it is due. Returns at once."""
-        every = self._config.evaluation.every_steps
-        is_due = every is not None and version % every == 0
-        # The measurements before and after training are those of the first and the last version.
-        if not is_due or not self._tasks or not 0 < version < self._config.training.max_steps:
+        if not self.is_due(version):
             return
         if self._path(version).exists():
             return
@@ -229,6 +226,13 @@ class InLoopEvaluation:
         self._raise_fault()
         self._version = version
         self._job = asyncio.create_task(self._measure(version), name=f"measure step {version}")
+
+    def is_due(self, version: int) -> bool:
+        """Whether ``version`` is one to measure."""
+        every = self._config.evaluation.every_steps
+        # The measurements before and after training are those of the first and the last version.
+        is_between = 0 < version < self._config.training.max_steps
+        return bool(self._tasks) and is_between and every is not None and version % every == 0
 
     def drain(self) -> dict[str, float]:
         """The metrics of a measurement that has ended, each once; empty if there is none."""

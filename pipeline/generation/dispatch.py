@@ -103,6 +103,14 @@ class Dispatcher:
         names = {name for answer in answers for name in answer}
         return {name: sum(answer.get(name, 0.0) for answer in answers) for name in names}
 
+    async def sleep(self) -> None:
+        """See pipeline.generation.generator.Generator; raises what one of them raised."""
+        await asyncio.gather(*(generator.sleep() for generator in self._generators))
+
+    async def wake(self) -> None:
+        """See pipeline.generation.generator.Generator; raises what one of them raised."""
+        await asyncio.gather(*(generator.wake() for generator in self._generators))
+
     async def reset(self) -> None:
         """See pipeline.generation.generator.Generator; raises what one of them raised."""
         await asyncio.gather(*(generator.reset() for generator in self._generators))

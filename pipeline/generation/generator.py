@@ -39,6 +39,19 @@ class Generator(Protocol):
         """
         ...
 
+    async def sleep(self) -> None:
+        """Give the memory of the device back, once what is being written has ended; weights are kept.
+
+        What the caches hold is lost. Requests that come from then on wait for ``wake``, however long: who
+        has the memory meanwhile has a deadline of its own. ``update_weights`` and ``reset`` wake the engine
+        first. Raises GeneratorError as ``update_weights``.
+        """
+        ...
+
+    async def wake(self) -> None:
+        """Take the memory again, which must be free, and go on with what waits; raises as ``sleep``."""
+        ...
+
     async def stats(self) -> dict[str, float]:
         """Counts since the start; with speculative decoding tokens ``drafted`` and ``accepted``."""
         ...

@@ -101,6 +101,20 @@ class NodeActor:
         except GeneratorLostError as error:
             _end(error)
 
+    async def sleep(self) -> None:
+        """See pipeline.generation.generator.Generator."""
+        try:
+            await self._generator.sleep()
+        except GeneratorLostError as error:
+            _end(error)
+
+    async def wake(self) -> None:
+        """See pipeline.generation.generator.Generator."""
+        try:
+            await self._generator.wake()
+        except GeneratorLostError as error:
+            _end(error)
+
     async def prepare(self) -> str:
         """``start`` has done it, and says what is to be noted in this process's log."""
         return ""

@@ -134,14 +134,14 @@ class SpeculationSettings:
 class EngineSettings:
     """What an engine needs to start. ``max_model_len`` counts prompt and completion tokens.
 
-    ``kv_cache_memory_bytes`` is for CPU. ``shares_gpu`` says that a trainer is on the same card, and
-    ``max_num_batched_tokens`` of None is vLLM's own. ``quantization`` is vLLM's word for it or None;
-    ``engine_kwargs`` are arguments of its AsyncEngineArgs that nothing else here says. Without
-    ``per_request_seeds`` only ``seed`` rules what is drawn. With ``lora_rank`` adapters of that rank run
-    beside the weights; without, they are merged into them. ``on_cpu`` forks the engine's process from the
-    caller's instead of starting an interpreter (its OpenMP variables must be set already) and has the model
-    in it too; its threads are bound to ``cores``, one each, unless there are none. A trainer that sends
-    weights has to answer within ``weight_timeout_s``.
+    ``kv_cache_memory_bytes`` is for CPU. ``shares_gpu`` says that a trainer is on the same card, ``sleeps``
+    that memory can be given back to it, and ``max_num_batched_tokens`` of None is vLLM's own.
+    ``quantization`` is vLLM's word for it or None; ``engine_kwargs`` are arguments of its AsyncEngineArgs
+    that nothing else here says. Without ``per_request_seeds`` only ``seed`` rules what is drawn. With
+    ``lora_rank`` adapters of that rank run beside the weights; without, they are merged into them. ``on_cpu``
+    forks the engine's process from the caller's instead of starting an interpreter (its OpenMP variables must
+    be set already) and has the model in it too; its threads are bound to ``cores``, one each, unless there
+    are none. A trainer that sends weights has to answer within ``weight_timeout_s``.
     """
 
     model: str
@@ -161,6 +161,7 @@ class EngineSettings:
     attention_backend: str | None = None
     engine_kwargs: Mapping[str, Any] = field(default_factory=dict)
     shares_gpu: bool = False
+    sleeps: bool = False
     lora_rank: int | None = None
     on_cpu: bool = False
     cores: tuple[int, ...] = ()

@@ -13,7 +13,7 @@ from pipeline.generation.generator import Generator, GeneratorLostError
 from pipeline.generation.supervised import Engine, SupervisedGenerator
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
 from pipeline.host.restarts import RestartLimit
-from pipeline.host.shares import check_tensor_parallel, gpu_shares, num_gpus, uses_ray
+from pipeline.host.shares import check_tensor_parallel, gpu_shares, is_shared, num_gpus, uses_ray
 from pipeline.processes.local import ChildProcess
 
 if TYPE_CHECKING:
@@ -85,6 +85,14 @@ async def _start_all(
     return generators
 
 
+def _as_placed(config: Config, device: str) -> Config:
+    """``config`` for a process that sees its own GPU alone, and could not tell whether a trainer is there."""
+    if device == "cpu" or config.cluster.is_joined or is_shared(config, device, num_gpus(device)):
+        return config
+    runtime = config.runtime.model_copy(update={"placement": "split"})
+    return config.model_copy(update={"runtime": runtime})
+
+
 async def _start_one(
     config: Config,
     model_path: str,
@@ -114,7 +122,8 @@ async def _start_one(
         else:
             share = gpu_shares(config, num_gpus(device)).generator if device == "cuda" else 0.0
             options, store = {"num_gpus": share}, ObjectStoreWeights()
-        return start_node_generator(config, model_path, device, index=index, options=options, store=store)
+        placed = _as_placed(config, device)
+        return start_node_generator(placed, model_path, device, index=index, options=options, store=store)
 
     async def start(launched: ChildProcess | None = None) -> Engine:
         return await begin(launched)

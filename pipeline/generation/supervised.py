@@ -4,7 +4,8 @@
 
 A new engine begins with the model's own weights, so it gets the last published ones before it gets a request:
 whoever publishes keeps that file until a later update has been handed over. Requests wait meanwhile; a weight
-update does not, it is loaded when the engine is back. How often is pipeline.host.restarts's matter. To
+update does not, it is loaded when the engine is back. What dies asleep, or on the way there, is started again
+when it is to wake: the memory is another's until then. How often is pipeline.host.restarts's matter. To
 the rest of the pipeline it is a Generator like any other.
 """
 
@@ -46,6 +47,8 @@ class SupervisedGenerator:
         self._wanted: WeightUpdate | None = None  # what the engine must hold; None for the base weights
         self._loading = asyncio.Lock()
         self._restarting: asyncio.Task[None] | None = None
+        self._may_wake = asyncio.Event()  # not set from ``sleep`` to ``wake``
+        self._may_wake.set()
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """See pipeline.generation.generator.Generator; after a restart the request is made again.
@@ -79,6 +82,7 @@ class SupervisedGenerator:
         """
         async with self._loading:
             self._wanted = update
+            self._may_wake.set()
             engine = self._engine
             if engine is not None:
                 try:
@@ -87,6 +91,27 @@ class SupervisedGenerator:
                     self._lose(engine, str(error))
             self._raise_if_given_up()
             return WeightsLoaded(policy_version=update.policy_version, pause_s=0.0)
+
+    async def sleep(self) -> None:
+        """See pipeline.generation.generator.Generator; an engine that is being started is waited for."""
+        engine = await self._running()
+        self._may_wake.clear()
+        try:
+            await engine.sleep()
+        except GeneratorLostError as error:
+            self._lose(engine, str(error))
+
+    async def wake(self) -> None:
+        """See pipeline.generation.generator.Generator; what died meanwhile is started again from here on."""
+        self._may_wake.set()
+        engine = self._engine
+        if engine is None:
+            self._raise_if_given_up()
+            return
+        try:
+            await engine.wake()
+        except GeneratorLostError as error:
+            self._lose(engine, str(error))
 
     async def stats(self) -> dict[str, float]:
         """See pipeline.generation.generator.Generator; a new engine counts from zero."""
@@ -103,6 +128,7 @@ class SupervisedGenerator:
         """See Generator; an engine that cannot (an update was cut off) is replaced."""
         async with self._loading:
             self._wanted = None
+            self._may_wake.set()
             engine = self._engine
             if engine is None:
                 self._raise_if_given_up()
@@ -145,6 +171,7 @@ class SupervisedGenerator:
 
     async def _bring_back(self, lost: Engine, reason: str) -> None:
         await lost.kill()
+        await self._may_wake.wait()
         while True:
             self._limit.admit(self._name, reason)
             try:

@@ -131,6 +131,12 @@ class TransformersEngine:
             finally:
                 self._pending = None
 
+    async def sleep(self) -> None:
+        """Nothing: what a request takes is given back at its end anyway."""
+
+    async def wake(self) -> None:
+        """Nothing, see ``sleep``."""
+
     async def stats(self) -> dict[str, float]:
         """Nothing is drafted here."""
         return {}

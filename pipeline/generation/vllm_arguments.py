@@ -48,9 +48,10 @@ OURS: Final = {
     "spec_model": "acceleration.speculative.draft_model",
     "spec_tokens": "acceleration.speculative.num_tokens",
     "weight_transfer_config": "runtime.weight_transport",
+    "enable_sleep_mode": "generation.sleep_while_training",
     **dict.fromkeys(("logprobs_mode", "generation_config", "override_generation_config"), ""),
     **dict.fromkeys(("worker_cls", "worker_extension_cls", "distributed_executor_backend"), ""),
-    **dict.fromkeys(("disable_log_stats", "enable_sleep_mode", "skip_tokenizer_init"), ""),
+    **dict.fromkeys(("disable_log_stats", "skip_tokenizer_init"), ""),
     **dict.fromkeys(("block_size", "ir_op_priority", "scheduler_cls", "logits_processors"), ""),
 }
 

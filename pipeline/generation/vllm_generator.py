@@ -11,6 +11,7 @@ import asyncio
 import math
 import sys
 from collections.abc import AsyncIterator, Awaitable
+from contextlib import suppress
 from typing import Any
 
 from configs.schema import Config
@@ -27,7 +28,7 @@ from pipeline.generation.settings import (
     engine_environment,
 )
 from pipeline.host import startup
-from pipeline.host.shares import is_shared, num_gpus
+from pipeline.host.shares import is_shared, num_gpus, sleeps
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.processes.local import ChildProcess
 from pipeline.processes.remote import ProcessGoneError, ProcessKilledError
@@ -48,6 +49,10 @@ class VllmGenerator:
         self._num_in_flight = 0  # sequences
         self._update_timeout_s = config.runtime.weight_update_timeout_s
         self.pid = end.pid
+        self._turning = asyncio.Lock()  # one way or the other
+        self._is_awake, self._is_idle = asyncio.Event(), asyncio.Event()
+        self._is_awake.set()
+        self._is_idle.set()
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Yield completions as they finish; to leave the loop early ends the rest.
@@ -59,8 +64,10 @@ class VllmGenerator:
             GeneratorLostError: no completion within that time, or the engine died.
             GeneratorError: the engine refused the request.
         """
+        await self._is_awake.wait()
         num_left = request.num_generations
         self._num_in_flight += num_left
+        self._is_idle.clear()
         num_turns = math.ceil(self._num_in_flight / self._max_num_seqs)
         timeout_s = num_turns * self._generation_timeout_s
         stream = self._end.stream("generate", request)
@@ -80,11 +87,16 @@ class VllmGenerator:
                 except StageError as error:
                     raise self._fault("failed", error) from error
                 num_left -= 1
-                self._num_in_flight -= 1
+                self._has_ended(1)
                 yield completion
         finally:
-            self._num_in_flight -= num_left
+            self._has_ended(num_left)
             await stream.aclose()  # type: ignore[attr-defined]
+
+    def _has_ended(self, num_sequences: int) -> None:
+        self._num_in_flight -= num_sequences
+        if self._num_in_flight == 0:
+            self._is_idle.set()
 
     async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         """See pipeline.generation.generator.Generator.
@@ -94,6 +106,7 @@ class VllmGenerator:
                 died.
             GeneratorError: the engine could not load these weights, or holds others afterwards.
         """
+        await self.wake()
         loaded: WeightsLoaded = await self._change(
             self._end.call("update_weights", update), f"load weights {update.policy_version}"
         )
@@ -101,7 +114,35 @@ class VllmGenerator:
 
     async def reset(self) -> None:
         """See pipeline.generation.generator.Generator. Raises as ``update_weights``."""
+        await self.wake()
         await self._change(self._end.call("reset"), "load its base weights again")
+
+    async def sleep(self) -> None:
+        """See pipeline.generation.generator.Generator. Raises as ``update_weights``."""
+        async with self._turning:
+            self._is_awake.clear()
+            await self._ended()
+            await self._change(self._end.call("sleep"), "give its memory back")
+
+    async def wake(self) -> None:
+        """See pipeline.generation.generator.Generator. Raises as ``update_weights``."""
+        async with self._turning:
+            if self._is_awake.is_set():
+                return
+            what = "take its share of the card again (generation.gpu_memory_utilization)"
+            await self._change(self._end.call("wake"), what)
+            self._is_awake.set()
+
+    async def _ended(self) -> None:
+        """Wait for the requests that run; they have deadlines, and who takes their answers has one here."""
+        while num_left := self._num_in_flight:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_idle.wait(), 2 * self._generation_timeout_s)
+            if self._num_in_flight == num_left:
+                raise GeneratorError(
+                    f"{self._name} cannot sleep: {num_left} completions are being written, and none was "
+                    f"taken for {2 * self._generation_timeout_s:.0f} s (twice runtime.generation_timeout_s)"
+                )
 
     async def _change(self, change: Awaitable[Any], what: str) -> Any:
         try:
@@ -249,6 +290,7 @@ def engine_settings(config: Config, model_path: str, device: str, index: int = 0
         attention_backend=generation.attention_backend,
         engine_kwargs=generation.engine_kwargs,
         shares_gpu=_shares_gpu(config, device),
+        sleeps=_shares_gpu(config, device) and sleeps(config, device, num_gpus(device)),
         # vLLM's LoRA kernels for a CPU copy the factors once a token; its ranks end at 512.
         lora_rank=config.lora.r if _serves_adapters(config, device) else None,
         # The host's environment has the OpenMP variables that a CPU's processes need.

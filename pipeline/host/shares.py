@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from pipeline.host.limits import read_text
 
 # NVIDIA's driver, the same under WSL, AMD's.
 _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/dxg"), Path("/dev/kfd"))
+_MPS_PIPES = "/tmp/nvidia-mps"
 # Of processes that send weights to each other: left to itself torch ends the process in which a transfer is
 # not through in time, and with a generator that died the trainer.
 NCCL_ERRORS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
@@ -24,6 +27,11 @@ BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 def may_have_gpu() -> bool:
     """Whether it is worth asking torch for a GPU: without a driver's device file there is none."""
     return any(path.exists() for path in _GPU_DEVICES)
+
+
+def has_mps(variables: Mapping[str, str] = os.environ) -> bool:
+    """Whether NVIDIA MPS runs here; without it kernels of two processes never overlap on a card."""
+    return (Path(variables.get("CUDA_MPS_PIPE_DIRECTORY", _MPS_PIPES)) / "control").exists()
 
 
 def choose_device(config: Config) -> str:
@@ -191,6 +199,35 @@ def check_residence(config: Config, device: str) -> None:
                 f"runtime.{field}: value true: a resident engine takes the first GPU, where a trainer may "
                 f"be, and there are {num_there}; set it to false, or show one only (CUDA_VISIBLE_DEVICES=0)"
             )
+
+
+def check_sleep(config: Config, device: str) -> None:
+    """Raises ValueError where the engine is to give memory back and has none that a trainer could use."""
+    if config.generation.sleep_while_training is not True or sleeps(config, device, num_gpus(device)):
+        return
+    if config.generation.engine != "vllm":
+        reason = f"generation.engine {config.generation.engine!r} cannot"
+    else:
+        reason = "generator and trainer share no GPU here" if device != "cpu" else "there is no GPU to share"
+    raise ValueError(
+        f"generation.sleep_while_training: value true: must be auto or false: {reason}; only vLLM gives "
+        "memory back, and only on a GPU that both use"
+    )
+
+
+def sleeps(config: Config, device: str, num_gpus: int) -> bool:
+    """Whether the engine gives its memory back while the trainer works, where the two run in turn."""
+    generation = config.generation
+    wants_to = generation.sleep_while_training is not False and generation.engine == "vllm"
+    return wants_to and device == "cuda" and is_shared(config, device, num_gpus)
+
+
+def takes_turns(config: Config) -> bool:
+    """Whether an engine that ``sleeps`` does so in every step: then the two never hold memory at once."""
+    acceleration = config.acceleration
+    # Without either nothing could run beside the trainer.
+    has_choice = acceleration.max_staleness > 0 or acceleration.stream_steps
+    return config.generation.sleep_while_training is True or not has_choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,14 +20,17 @@ from curriculum.sources import load_tasks
 from pipeline.evaluation.heldout import heldout_tasks, tasks_that_fit
 from pipeline.evaluation.sound_tasks import sound_tasks
 from pipeline.host.limits import memory
-from pipeline.host.shares import choose_device, may_have_gpu, torch_sees_gpu, with_precision
+from pipeline.host.shares import choose_device, may_have_gpu, takes_turns, torch_sees_gpu, with_precision
 from pipeline.models.find import local_folder
 from pipeline.models.prompts import PromptTokenizer
 from pipeline.planning.memory_estimate import (
+    ASLEEP,
     CUDA_CONTEXT,
     ProcessMemory,
     find_shape,
+    kept_on_gpu,
     kv_tokens,
+    may_sleep,
     processes,
 )
 from pipeline.training.memory import (
@@ -132,8 +135,7 @@ def chosen_limit(config: Config, shape: ModelShape | None, device: str, machine:
     if device == "cpu":
         others = _host_bytes(found) - sum(trainer_parts(config, shape, device, asked).values())
     else:
-        is_shared = config.runtime.placement != "split"
-        others = CUDA_CONTEXT + is_shared * config.generation.gpu_memory_utilization * room
+        others = CUDA_CONTEXT + _engine_bytes(config, room)
     return every[fitting(config, shape, device, room - others)]
 
 
@@ -152,12 +154,20 @@ def expected_faults(
         return faults
     trainer = next(process.gpu_bytes for process in every if process.name == "trainer")
     share = config.generation.gpu_memory_utilization
-    left = machine.gpu_bytes * (1.0 if config.runtime.placement == "split" else 1.0 - share)
+    left = machine.gpu_bytes - _engine_bytes(config, machine.gpu_bytes)
+    kept = next(kept_on_gpu(process.gpu) for process in every if process.name == "trainer")
+    beside = (1.0 - share) * machine.gpu_bytes
     if trainer > left:
         faults.append(
             f"generation.gpu_memory_utilization: value {share:g}: it leaves the trainer "
             f"{left / _GB:.1f} GB of the GPU, and it needs about {trainer / _GB:.1f} GB; "
             f"{_smaller(config, device)}"
+        )
+    elif _takes_turns(config) and kept > beside:
+        faults.append(
+            f"generation.gpu_memory_utilization: value {share:g}: awake, the engine leaves the trainer "
+            f"{beside / _GB:.1f} GB of the GPU, and it keeps {kept / _GB:.1f} GB between its steps; set "
+            "it lower, or set lora.enabled: true"
         )
     longest = _longest(config)
     if kv_tokens(config, shape, _cache_bytes(every)) < longest:
@@ -166,6 +176,18 @@ def expected_faults(
             f"GB the weights leave no room for one sequence of {longest} tokens; set it higher"
         )
     return faults
+
+
+def _takes_turns(config: Config) -> bool:
+    """Whether engine and trainer never compute on one GPU at once, as far as the settings tell."""
+    return may_sleep(config) and takes_turns(config)
+
+
+def _engine_bytes(config: Config, gpu_bytes: float) -> float:
+    """What an engine holds of a trainer's GPU while that one works."""
+    if config.runtime.placement == "split":
+        return 0.0
+    return ASLEEP if _takes_turns(config) else config.generation.gpu_memory_utilization * gpu_bytes
 
 
 def _host_bytes(every: Sequence[ProcessMemory]) -> float:

@@ -28,6 +28,13 @@ _WASTE = {
     "rollout/infra_error_share": "of the rollouts could not be scored",
     "rewards/cache_hit_rate": "of the verdicts came from the cache",
 }
+# Of a GPU, and what is said of their mean.
+_CARD = {
+    "train/gpu_memory_gb": "the trainer held up to {:.1f} GB of its GPU in a step",
+    "train/mfu": "the trainer's steps are {:.3f} of its GPU's bf16 peak (MFU)",
+    "generation/asleep_s": "the engine slept {:.2f} s a step",
+    "generation/sleep_wake_s": "to fall asleep and to wake took {:.2f} s a step",
+}
 # What to look at where that stage is the limit.
 SETTINGS = {
     "generation": ("generation.num_engines", "generation.max_num_seqs", "generation.max_completion_length"),
@@ -143,7 +150,8 @@ class Bottleneck:
 
     ``limited_by`` is a stage, or "none" where each waited for the others in turn; ``settings`` bear on that.
     ``busy_s`` and ``idle_share`` of each stage are those of a mean step. ``waited_s`` is how long the trainer
-    waited for rollouts in it, None where no step says so. ``wasted`` has the measured share of each text.
+    waited for rollouts in it, None where no step says so. ``wasted`` has the measured share of each text,
+    ``card`` the value for each text of what was measured on a GPU.
     """
 
     run: MeasuredRun
@@ -153,6 +161,7 @@ class Bottleneck:
     idle_share: Mapping[str, float]
     waited_s: float | None
     wasted: Mapping[str, float]
+    card: Mapping[str, float]
 
 
 def find_bottleneck(folder: Path) -> Bottleneck:
@@ -180,6 +189,7 @@ def find_bottleneck(folder: Path) -> Bottleneck:
         busy_s=busy_s,
         idle_share={stage: max(0.0, 1.0 - seconds / run.step_s) for stage, seconds in busy_s.items()},
         waited_s=_mean(rows, "rollout/wait_s"),
+        card={text: value for name, text in _CARD.items() if (value := _mean(rows, name)) is not None},
         wasted={text: share for name, text in _WASTE.items() if (share := _mean(rows, name)) is not None},
     )
 
@@ -201,4 +211,5 @@ def as_text(found: Bottleneck) -> str:
         lines.append(f"  the trainer waited {found.waited_s:.2f} s a step for rollouts")
     if run.is_shared:
         lines.append("  the stages shared one device: their seconds contain waiting for each other")
+    lines += [f"  {text.format(value)}" for text, value in found.card.items()]
     return "\n".join([*lines, "", *(f"{100 * share:.1f} % {text}" for text, share in found.wasted.items())])

@@ -39,6 +39,8 @@ _RAY = 0.5e9
 _REWARD_WORKER = 0.15e9
 # CUDA's own, in every process that uses a GPU.
 CUDA_CONTEXT = 0.5e9
+# What an engine that sleeps keeps of its GPU: that, and captured graphs.
+ASLEEP = 1.5e9
 _HUB_TIMEOUT_S = 5.0
 # The built-in model has no config.json before its first run has fetched it.
 _BUILT_IN_SIZES: Final[dict[str, Any]] = {
@@ -95,6 +97,19 @@ def _update_bytes(config: Config, shape: ModelShape) -> float:
     return 2.0 * shape.vocabulary * shape.hidden * width
 
 
+def may_sleep(config: Config) -> bool:
+    """Whether the engine may give its memory to a trainer on its GPU, as far as the settings tell."""
+    generation = config.generation
+    shares = not config.cluster.is_joined and config.runtime.placement != "split"
+    is_able = generation.engine == "vllm" and generation.tensor_parallel_size == 1
+    return shares and is_able and generation.sleep_while_training is not False
+
+
+def kept_on_gpu(parts: Mapping[str, float]) -> float:
+    """Of a trainer's ``parts``, the bytes that it keeps there between its steps."""
+    return sum(value for name, value in parts.items() if name not in ("activations", "logits"))
+
+
 def kv_tokens(config: Config, shape: ModelShape, num_bytes: float) -> int:
     """Tokens for which ``num_bytes`` of KV cache suffice."""
     is_small = config.generation.kv_cache_dtype.startswith("fp8")
@@ -129,7 +144,11 @@ def processes(
         ProcessMemory(
             name="generator",
             count=config.generation.num_engines,
-            host={"libraries": _ENGINE_LIBRARIES, **(engine if is_cpu else {})},
+            host={
+                "libraries": _ENGINE_LIBRARIES,
+                **(engine if is_cpu else {}),
+                **({} if is_cpu or not may_sleep(config) else {"weights, asleep": engine["weights"]}),
+            },
             gpu={} if is_cpu else engine,
         ),
         ProcessMemory(

@@ -110,6 +110,11 @@ class RolloutBuffer:
         return self._trainer_version + 1
 
     @property
+    def is_next_step_ready(self) -> bool:
+        """Whether the groups of that step can be taken without waiting for anything."""
+        return self._is_enough(self._rule.groups_per_step)
+
+    @property
     def open_draws(self) -> tuple[int, ...]:
         """Draws with a slot that are not being trained on, oldest first."""
         return tuple(sorted(draw_id for draw_id, _ in self._open()))

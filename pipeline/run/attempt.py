@@ -45,6 +45,7 @@ from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import GroupBasis
 from pipeline.run.stages import Stages, beside
 from pipeline.run.step import FedStep, StepAccount, StepFeed
+from pipeline.run.turns import Turns
 from pipeline.weights.files import remove_weights
 
 if TYPE_CHECKING:
@@ -109,7 +110,9 @@ class Attempt:
             evaluation=self.evaluation,
             shares_device=is_shared(context.config, job.device, num_gpus(job.device)),
         )
-        self._feed = StepFeed(context, trainer, self.buffer, self.producer)
+        self._turns = Turns(context, stages.generator, trainer, job.device)
+        before_turn = self._begin_turn if self._turns.sleeps else None
+        self._feed = StepFeed(context, trainer, self.buffer, self.producer, before_turn)
         self._loaded: WeightUpdate | None = None  # a generator may start again, and reads it then
         self._last_step = self._last_saved = step  # committed
         self._saved_at_s = time.monotonic()
@@ -162,6 +165,8 @@ class Attempt:
         """
         config, tell = self._config, self._context.progress.message
         self._account.begin()
+        if self._turns.always:
+            self._alternate(True)
         reason = why_not_streamed(config)
         if config.acceleration.stream_steps and reason is not None:
             tell(f"a step is trained on when all its groups are there: {reason}")
@@ -212,25 +217,51 @@ class Attempt:
 
     async def _step(self, step: int) -> None:
         """Train one step and begin to close it."""
-        if (said := await self._trainer.fit_memory()) is not None:
-            self._context.note(GUARD, said)
+        if not self._turns.always:
+            await self._fit_memory()
         feeding = self._feed.train(step, after=self._closing)
         fed = await (feeding if self._closing is None else beside(self._closing, feeding))
         self.buffer.trained(step)
         started = time.perf_counter()
-        update = await self._write_weights(step)
+        update = None
+        if not self._stays_asleep(step):
+            update = await self._write_weights(step)
+            await self._turns.to_generator()
         self._closing = asyncio.create_task(
             self._close(step, fed, update, started), name=f"close step {step}"
         )
 
-    async def _close(self, step: int, fed: FedStep, update: WeightUpdate, started: float) -> None:
-        """What follows from a step: the generator's weights, the checkpoint if it is due, the account."""
-        pause_s = await self._load_weights(update)
+    async def _fit_memory(self) -> None:
+        if (said := await self._trainer.fit_memory()) is not None:
+            self._context.note(GUARD, said)
+
+    async def _begin_turn(self) -> None:
+        """What comes before the trainer's turn on a card that the engine gives up meanwhile."""
+        # A measurement that waited for the engine would be late.
+        await self.evaluation.finish()
+        await self._turns.to_trainer()
+        if self._turns.always:
+            await self._fit_memory()
+
+    def _stays_asleep(self, step: int) -> bool:
+        """Whether the engine, asleep, is not needed before the next step: a later version is loaded then."""
+        if not self._turns.is_asleep or step == self._config.training.max_steps:
+            return False
+        return self.buffer.is_next_step_ready and not self.evaluation.is_due(step)
+
+    async def _close(self, step: int, fed: FedStep, update: WeightUpdate | None, started: float) -> None:
+        """What follows from a step: the generator's weights, the checkpoint if it is due, the account.
+
+        Without ``update`` the generator keeps its weights, asleep.
+        """
+        pause_s = 0.0 if update is None else await self._load_weights(update)
         weights = {"weights/update_s": time.perf_counter() - started, "weights/pause_s": pause_s}
-        if update.changed_share is not None:
-            weights["weights/changed_share"] = update.changed_share
-        self.buffer.weights_loaded(step)
-        self.evaluation.weights_loaded(step)
+        weights |= self._turns.drain()
+        if update is not None:
+            if update.changed_share is not None:
+                weights["weights/changed_share"] = update.changed_share
+            self.buffer.weights_loaded(step)
+            self.evaluation.weights_loaded(step)
         checkpoint = await self._save_if_due(step)
         step_s = await self._account.commit(fed, weights, checkpoint)
         self._last_step = step
@@ -274,10 +305,15 @@ class Attempt:
             for group in groups
         )
         verdict = self._trial.record(step_s, num_tokens)
-        self.buffer.alternate(not self._trial.overlaps)
-        self._feed.alternate(not self._trial.overlaps)
+        if not self._turns.is_asleep:
+            # Within a block the engine sleeps on: the order changes at its end.
+            self._alternate(not self._trial.overlaps)
         if verdict is not None:
             self._context.note(PLACEMENT_GUARD, str(verdict))
+
+    def _alternate(self, alternates: bool) -> None:
+        self.buffer.alternate(alternates)
+        self._feed.alternate(alternates)
 
     async def _closed(self) -> None:
         """Wait until the last step that was trained is closed; raises what closing it raised."""

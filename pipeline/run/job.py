@@ -21,6 +21,7 @@ from pipeline.host import startup
 from pipeline.host.shares import (
     check_precision,
     check_residence,
+    check_sleep,
     check_tensor_parallel,
     choose_device,
     gpu_shares,
@@ -171,6 +172,7 @@ _OF_MACHINE: Final[tuple[_Refusal, ...]] = (
     _refuse_device,
     check_tensor_parallel,
     check_residence,
+    check_sleep,
     check_precision,
     refuse_unusable_loaders,
     _refuse_shares,

@@ -3,6 +3,9 @@
 Where the two share cores or a GPU (pipeline.host.shares), running them at once can be slower than in turn, so
 both are measured over the first steps and the better is kept. In turn, all the steps that one version of the
 weights may serve are generated at once. It starts and pauses nothing itself.
+
+On one GPU "beside each other" is less than it sounds: without NVIDIA MPS kernels of two processes take turns
+by time slices. What one gains then is the time in which the other leaves the card idle.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import statistics
 from dataclasses import dataclass
 
 from configs.schema import Config
-from pipeline.host.shares import is_shared
+from pipeline.host.shares import has_mps, is_shared, sleeps, takes_turns
 
 # Steps that still contain what the order before them left over.
 _NUM_SETTLING = 2
@@ -25,17 +28,22 @@ _HOPELESS = 1.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a trial found: seconds for a thousand tokens of a step, its prompts included, in each order."""
+    """What a trial found: seconds for a thousand tokens of a step, its prompts included, in each order.
+
+    ``has_slices`` says that the two share a GPU's time when they run beside each other.
+    """
 
     overlaps: bool
     overlap_s: float
     alternate_s: float
+    has_slices: bool = False
 
     def __str__(self) -> str:
         kept = "beside each other" if self.overlaps else "in turn"
+        how = " by time slices (NVIDIA MPS does not run)" if self.has_slices else ""
         return (
             f"generation and training run {kept}: {self.overlap_s:.2f} s for 1,000 tokens of a step beside "
-            f"each other, {self.alternate_s:.2f} s in turn"
+            f"each other{how}, {self.alternate_s:.2f} s in turn"
         )
 
 
@@ -50,10 +58,16 @@ class OverlapTrial:
     """
 
     def __init__(
-        self, *, num_settling: int = _NUM_SETTLING, num_measured: int = _NUM_MEASURED, block: int = 1
+        self,
+        *,
+        num_settling: int = _NUM_SETTLING,
+        num_measured: int = _NUM_MEASURED,
+        block: int = 1,
+        has_slices: bool = False,
     ) -> None:
         assert num_settling >= 0 and num_measured > 0 and block > 0
         self._block = block
+        self._has_slices = has_slices
         self._num_settling = max(num_settling, block + 1) if block > 1 else num_settling
         self._num_measured = math.ceil(num_measured / block) * block
         self._num_left = num_settling  # steps that are not counted
@@ -69,7 +83,11 @@ class OverlapTrial:
         is_long = config.training.max_steps >= _LEAST_STEPS
         is_auto = config.runtime.placement == "auto"
         is_wanted = is_auto and has_choice and is_long and is_shared(config, device, num_gpus)
-        return OverlapTrial(block=config.acceleration.max_staleness + 1) if is_wanted else None
+        if is_wanted and sleeps(config, device, num_gpus) and takes_turns(config):
+            return None
+        has_slices = device == "cuda" and not has_mps()
+        block = config.acceleration.max_staleness + 1
+        return OverlapTrial(block=block, has_slices=has_slices) if is_wanted else None
 
     def record(self, step_s: float, num_tokens: int) -> Verdict | None:
         """Count a step of ``num_tokens`` that has ended, its prompts once a group; the verdict, once.
@@ -98,7 +116,12 @@ class OverlapTrial:
             return None
         self._is_over = True
         self.overlaps = overlap_s <= alternate_s
-        return Verdict(overlaps=self.overlaps, overlap_s=overlap_s, alternate_s=alternate_s)
+        return Verdict(
+            overlaps=self.overlaps,
+            overlap_s=overlap_s,
+            alternate_s=alternate_s,
+            has_slices=self._has_slices,
+        )
 
     def _turn_to(self, *, overlap: bool) -> None:
         self.overlaps, self._num_left, self._measured[overlap] = overlap, self._num_settling, []

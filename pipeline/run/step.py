@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -81,8 +81,14 @@ class StepFeed:
     """Feeds the trainer step by step; one step at a time."""
 
     def __init__(
-        self, context: Context, trainer: TrainerHandle, buffer: RolloutBuffer, producer: RolloutProducer
+        self,
+        context: Context,
+        trainer: TrainerHandle,
+        buffer: RolloutBuffer,
+        producer: RolloutProducer,
+        before_turn: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """``before_turn`` is waited for where training begins in turn, when no close is under way."""
         self._config = context.config
         self._progress = context.progress
         self._timeline = context.timeline
@@ -93,10 +99,13 @@ class StepFeed:
         wants_to = self._config.acceleration.stream_steps
         self._can_stream = wants_to and why_not_streamed(self._config) is None
         self._is_streamed = self._can_stream
+        self._before_turn = before_turn
+        self._alternates = False
 
     def alternate(self, alternates: bool) -> None:
         """Begin to train when all groups of a step are there, whatever the settings allow; or not."""
         self._is_streamed = self._can_stream and not alternates
+        self._alternates = alternates
 
     async def train(self, step: int, *, after: asyncio.Task[None] | None) -> FedStep:
         """Train ``step`` on its groups; its weights may change only ``after`` that is done.
@@ -127,6 +136,10 @@ class StepFeed:
             if len(groups) == num_groups:
                 break
             await self._accumulate(batch)
+        if self._alternates and self._before_turn is not None:
+            if after is not None:
+                await self._stop.guard(asyncio.shield(after))
+            await self._stop.guard(self._before_turn())
         if after is not None:
             if not after.done():
                 await self._accumulate(batch)

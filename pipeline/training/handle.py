@@ -153,6 +153,10 @@ class TrainerHandle:
             updates = await self._all("publish", directory, what="publish", limit=limit)
         return updates[0]
 
+    async def release_memory(self) -> None:
+        """Give the card what a step no longer needs of it; weights and optimiser stay."""
+        await self._all("release_memory", what="release memory", limit=_FIT_LIMIT)
+
     async def save(self, folder: Path, step: int) -> Path:
         """Write the checkpoint of ``step`` to ``folder``."""
         what = f"save of step {step}"

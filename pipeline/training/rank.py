@@ -81,6 +81,13 @@ class TrainerRank:
         """See Trainer.adopt_limit."""
         return self._loaded.adopt_limit(number)
 
+    def release_memory(self) -> None:
+        """Give back what the allocator of a GPU keeps for the next step: it is another process's turn."""
+        import torch
+
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
     def accumulate(self, batch: TrainBatch) -> None:
         """See Trainer.accumulate."""
         self._loaded.accumulate(batch)

@@ -31,6 +31,7 @@ from pipeline.training.adapters import (
 from pipeline.training.attention import supports_packing, use_row_attention
 from pipeline.training.backward import LossBackward, refuse_logit_transforms
 from pipeline.training.batching import StepPlanner, StepTotals
+from pipeline.training.card_use import CardUse
 from pipeline.training.compilation import checkpoint_layers, prepare_layers
 from pipeline.training.gradient import StepGradient
 from pipeline.training.loss import loss_metrics
@@ -92,6 +93,7 @@ class Trainer:
             is_compiled=prepare_layers(self._weights.compute_model, training, self.device),
         )
         self._optimizer = make_optimizer(self._weights.trained, training)
+        self._card = CardUse(config, self.model, self.device, self._ranks.num_ranks)
         self._changing = threading.Lock()
         self._is_changed = False  # whether the weights are newer than policy_version
         self._earlier_s = 0.0  # spent on the earlier parts of the step that is open
@@ -181,6 +183,8 @@ class Trainer:
             )
         self.policy_version += 1
         self._is_changed = False
+        seconds = time.perf_counter() - started
+        trained = [item.sample for plan in totals.micro_plans for item in plan.samples]
         has_reference = self._reference is not None
         return StepResult(
             step=batch.step,
@@ -190,11 +194,12 @@ class Trainer:
                     values[:-1], num_tokens=totals.num_trained_tokens, has_reference=has_reference
                 ),
                 **totals.metrics(),
+                **self._card.metrics(trained, seconds),
                 "train/grad_norm": values[-1],
                 "train/learning_rate": learning_rate,
                 "train/num_tokens": float(totals.num_tokens),
             },
-            seconds=time.perf_counter() - started,
+            seconds=seconds,
             num_tokens=totals.num_tokens,
         )
 

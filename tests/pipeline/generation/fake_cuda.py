@@ -33,6 +33,7 @@ WITH: dict[str, list[str]] = {
     "lora": _LORA,
     "speculation": ["lora.enabled=false", *_DRAFTS],
     "both": [*_LORA, *_DRAFTS],
+    "no sleep": ["lora.enabled=false", "generation.sleep_while_training=false"],
     "split over two": ["lora.enabled=false", "generation.tensor_parallel_size=2"],
     "fp8": ["lora.enabled=false", "generation.quantization=fp8", "generation.kv_cache_dtype=fp8"],
     "fp8 and adapters": [
@@ -78,6 +79,10 @@ def use_fake_cuda() -> None:
         is_fully_connected = classmethod(lambda cls, ids: True)
         check_if_supports_dtype = classmethod(lambda cls, dtype: None)
 
+        # Its library is not in a CPU build.
+        def is_cumem_allocator_available(self) -> bool:
+            return True
+
     platforms._current_platform = H100()
     from vllm import _custom_ops
 
@@ -114,6 +119,7 @@ def built(config: Config, folder: str) -> dict[str, Any]:
             "batched_tokens": one.scheduler_config.max_num_batched_tokens,
             "graphs": str(one.compilation_config.cudagraph_mode),
             "cache_bytes": one.cache_config.kv_cache_memory_bytes,
+            "sleeps": one.model_config.enable_sleep_mode,
             "lora_rank": one.lora_config and one.lora_config.max_lora_rank,
             "ranks": one.parallel_config.tensor_parallel_size,
             "max_num_seqs": one.scheduler_config.max_num_seqs,

@@ -32,6 +32,7 @@ class FakeEngine:
         self.is_closed = False
         self.num_abandoned = 0
         self.version = 0
+        self.is_asleep = False
         self._update_s = update_s
         self._fault = fault
 
@@ -64,6 +65,12 @@ class FakeEngine:
 
     async def stats(self) -> dict[str, float]:
         return {}
+
+    async def sleep(self) -> None:
+        self.is_asleep = True
+
+    async def wake(self) -> None:
+        self.is_asleep = False
 
     async def reset(self) -> None:
         self.version = 0
@@ -164,6 +171,18 @@ def test_new_weights_go_to_all_at_once() -> None:
         loaded = await dispatcher.update_weights(UPDATE)
         assert loaded == WeightsLoaded(policy_version=3, pause_s=0.2), "one after another would be too late"
         assert [engine.version for engine in engines] == [3] * 4
+
+    asyncio.run(asyncio.wait_for(body(), 20))
+
+
+def test_all_sleep_and_all_wake() -> None:
+    async def body() -> None:
+        engines = [FakeEngine() for _ in range(3)]
+        dispatcher = Dispatcher(engines, update_timeout_s=5)
+        await dispatcher.sleep()
+        assert all(engine.is_asleep for engine in engines)
+        await dispatcher.wake()
+        assert not any(engine.is_asleep for engine in engines)
 
     asyncio.run(asyncio.wait_for(body(), 20))
 

@@ -75,6 +75,15 @@ def test_a_cache_is_asked_for_by_size_where_a_trainer_shares_the_card(
         assert 0 < found < 0.6 * CARD_BYTES
 
 
+@pytest.mark.parametrize("what", WITH)
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_an_engine_can_sleep_where_a_trainer_shares_its_card_and_nobody_forbids_it(
+    engines: dict[str, dict[str, Any]], name: str, what: str
+) -> None:
+    shares = name != "cluster.yaml" and what != "split over two"
+    assert engines[f"{name}, {what}"]["sleeps"] is (shares and what != "no sleep")
+
+
 @pytest.mark.parametrize(
     ("overrides", "device", "expected"),
     [

@@ -15,6 +15,8 @@ from pipeline.host.limits import memory_figures, num_oom_kills, why_killed
 from pipeline.host.restarts import RestartLimit, TooManyRestartsError
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightsLoaded, WeightUpdate
 
+# Where an engine may fail, beside a completion's number and the negative of a version.
+ASLEEP, AWAKE = 100, 101
 REQUEST = GenerationRequest(request_id="r", prompt_ids=(1,), num_generations=3, sampling=SamplingSettings())
 
 
@@ -90,6 +92,12 @@ class Engine:
     async def stats(self) -> dict[str, float]:
         return {}
 
+    async def sleep(self) -> None:
+        self._fault(ASLEEP)
+
+    async def wake(self) -> None:
+        self._fault(AWAKE)
+
     async def reset(self) -> None:
         self.version = 0
 
@@ -164,6 +172,56 @@ def test_weights_published_while_an_engine_starts_are_in_it_before_its_first_tok
         assert loaded == WeightsLoaded(policy_version=1, pause_s=0.0), "nobody waits for the start"
         run.may_start.set()
         assert await writing == [(0, 1), (1, 1), (2, 1)]
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+
+
+@pytest.mark.parametrize("where", [ASLEEP, AWAKE])
+def test_an_engine_that_dies_asleep_is_started_again_when_it_is_to_wake_and_not_before(where: int) -> None:
+    async def scenario() -> None:
+        notes = Notes()
+        fresh = Engine(no_fault)
+        run = Supervised(Engine(lost_at(where)), fresh, notes=notes)
+        await run.generator.update_weights(update(4))
+        await run.generator.sleep()
+        writing = asyncio.create_task(run.versions()) if where == ASLEEP else None
+        await asyncio.sleep(0.05)
+        assert run.left == [fresh] and notes.lines == [], "the card's memory is the trainer's"
+        await run.generator.wake()
+        versions = await (run.versions() if writing is None else writing)
+        assert versions == [(0, 4), (1, 4), (2, 4)], "and what was asked for meanwhile is not lost"
+        assert fresh.updates == [4]
+        assert notes.lines == ["restart: generator 0 (1 of 3): process 7 was killed"]
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+
+
+@pytest.mark.parametrize("what", ["update", "reset"])
+def test_new_weights_bring_back_what_died_asleep(what: str) -> None:
+    async def scenario() -> None:
+        fresh = Engine(no_fault)
+        run = Supervised(Engine(lost_at(ASLEEP)), fresh, notes=Notes())
+        await run.generator.sleep()
+        await (run.generator.update_weights(update(1)) if what == "update" else run.generator.reset())
+        version = 1 if what == "update" else 0
+        assert await run.versions() == [(0, version), (1, version), (2, version)]
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+
+
+def test_an_engine_that_is_being_started_falls_asleep_when_it_is_there() -> None:
+    async def scenario() -> None:
+        run = Supervised(Engine(lost_at(0)), Engine(lost_at(ASLEEP)), notes=Notes())
+        run.may_start.clear()
+        writing = asyncio.create_task(run.versions())
+        await asyncio.sleep(0.01)
+        sleeping = asyncio.create_task(run.generator.sleep())
+        await asyncio.sleep(0.01)
+        assert not sleeping.done()
+        run.may_start.set()
+        await sleeping
+        assert await writing == [(0, 0), (1, 0), (2, 0)]
+        await run.generator.close()
 
     asyncio.run(asyncio.wait_for(scenario(), 10))
 

@@ -11,7 +11,7 @@ import pytest
 from configs.load import render
 from configs.schema import Config
 from pipeline.doctor import command as doctor
-from pipeline.planning.measured_run import SETTINGS, find_bottleneck
+from pipeline.planning.measured_run import SETTINGS, as_text, find_bottleneck
 from tests.pipeline.planning.test_plan import write_run
 
 NUM_STEPS = 24
@@ -36,6 +36,16 @@ def run_of(
         summary = {"hardware": {"device": "cuda", "cpu": "a GPU"}}
         (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     return folder
+
+
+def test_what_was_measured_on_a_gpu_is_told_and_nothing_of_it_on_a_cpu(tmp_path: Path) -> None:
+    (tmp_path / "cpu").mkdir()
+    assert find_bottleneck(run_of(tmp_path / "cpu")).card == {}
+    metrics = {"train/gpu_memory_gb": 12.34, "train/mfu": 0.417, "generation/asleep_s": 1.5}
+    text = as_text(find_bottleneck(run_of(tmp_path, metrics=metrics, is_gpu=True)))
+    assert "held up to 12.3 GB of its GPU" in text
+    assert "are 0.417 of its GPU's bf16 peak (MFU)" in text
+    assert "the engine slept 1.50 s a step" in text and "to wake took" not in text
 
 
 @pytest.mark.parametrize(

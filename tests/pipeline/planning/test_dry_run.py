@@ -16,7 +16,7 @@ from pipeline.cli import train_accelerated
 from pipeline.host.shares import with_precision
 from pipeline.planning.dry_run import Machine, chosen_limit, expected_faults, this_machine
 from pipeline.planning.memory_estimate import engine_parts, find_shape, kv_tokens, processes, read_shape
-from pipeline.training.memory import BYTES, limits, trainer_parts
+from pipeline.training.memory import BYTES, MicroBatchLimit, limits, trainer_parts
 from tests.pipeline.tiny_model import make_model
 
 MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "train_step_cpu.json"
@@ -126,6 +126,37 @@ def test_a_card_that_is_too_small_is_an_error_with_the_settings_to_change(
     assert train_accelerated(["--profile", "gpu-80gb", "--dry-run", "--gpu-memory", "24"]) == 2
     said = capsys.readouterr().err
     assert "generation.gpu_memory_utilization" in said and "lora.enabled" in said
+
+
+def _on_a_card(model: str, gpu_gb: float, **generation: object) -> tuple[MicroBatchLimit, list[str], float]:
+    """What a run that trains all weights would choose, its faults, the host memory of an engine asleep."""
+    changes = {"generation": {"dtype": "bfloat16", **generation}, "training": {"bf16": True}}
+    config = Config.model_validate({"model": {"name": model}, **changes})
+    shape, machine = find_shape(config.model), Machine(host_bytes=None, gpu_bytes=gpu_gb * 1e9)
+    assert shape is not None
+    limit = chosen_limit(config, shape, "cuda", machine)
+    every = processes(config, shape, "cuda", limit, machine.gpu_bytes)
+    engine = next(process for process in every if process.name == "generator")
+    return (
+        limit,
+        expected_faults(config, shape, "cuda", machine, every),
+        engine.host.get("weights, asleep", 0.0),
+    )
+
+
+@pytest.mark.usefixtures("known_models")
+def test_a_trainer_that_has_the_card_to_itself_counts_on_what_the_sleeping_engine_gives_back() -> None:
+    model = "Qwen/Qwen2.5-Coder-0.5B-Instruct"
+    asked = limits(Config())[0]
+    # 9 GB stay on the card between steps, a step needs some more.
+    both, faults, host = _on_a_card(model, 20.0, gpu_memory_utilization=0.5)
+    assert both != asked and host == pytest.approx(1e9, rel=0.1), "auto: at first they run beside each other"
+    alone, faults, host = _on_a_card(model, 20.0, gpu_memory_utilization=0.5, sleep_while_training=True)
+    assert alone == asked and faults == [] and host == pytest.approx(1e9, rel=0.1)
+    never, _, host = _on_a_card(model, 20.0, gpu_memory_utilization=0.5, sleep_while_training=False)
+    assert never == both and host == 0.0
+    _, faults, _ = _on_a_card(model, 20.0, gpu_memory_utilization=0.8, sleep_while_training=True)
+    assert len(faults) == 1 and "awake, the engine leaves the trainer 4.0 GB" in faults[0]
 
 
 @pytest.mark.usefixtures("known_models")

@@ -77,6 +77,9 @@ ANSWERS: Mapping[str, Any] = {
     "generate": [completion(0), completion(1)],
     "update_weights": WeightsLoaded(policy_version=1, pause_s=0.0),
     "reset": None,
+    "sleep": None,
+    "wake": None,
+    "release_memory": None,
     "stats": {"drafted": 4.0},
     "open": ("127.0.0.1", 1),
     "start": PID,
@@ -174,6 +177,11 @@ async def of_the_rewards(end: Callable[[], Liar]) -> list[Any]:
     return results
 
 
+async def nap(generator: VllmGenerator) -> None:
+    await generator.sleep()
+    await generator.wake()
+
+
 async def fit(trainer: TrainerHandle) -> None:
     await trainer.fit_memory()  # what it says is of the first time
 
@@ -187,9 +195,12 @@ WAITS = (
     Wait(who="engine", method="generate", do=of_the_engine(generated)),
     Wait(who="engine", method="update_weights", do=of_the_engine(lambda one: one.update_weights(UPDATE))),
     Wait(who="engine", method="reset", do=of_the_engine(lambda one: one.reset())),
+    Wait(who="engine", method="sleep", do=of_the_engine(nap)),
+    Wait(who="engine", method="wake", do=of_the_engine(nap)),
     Wait(who="engine", method="stats", do=of_the_engine(lambda one: one.stats())),
     Wait(who="trainer", method="start", do=of_the_trainer(None), names="the trainer"),
     Wait(who="trainer", method="fit_memory", do=of_the_trainer(fit)),
+    Wait(who="trainer", method="release_memory", do=of_the_trainer(lambda one: one.release_memory())),
     Wait(who="trainer", method="adopt_limit", do=of_the_trainer(lambda one: one.adopt(1))),
     Wait(who="trainer", method="accumulate", do=of_the_trainer(lambda one: one.accumulate(BATCH))),
     Wait(who="trainer", method="step", do=of_the_trainer(lambda one: one.step(BATCH))),

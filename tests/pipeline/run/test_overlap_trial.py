@@ -6,7 +6,7 @@ import pytest
 
 from configs.schema import Config
 from pipeline.host.shares import cpu_threads, gpu_shares, is_shared
-from pipeline.run import job
+from pipeline.run import job, overlap_trial
 from pipeline.run.overlap_trial import OverlapTrial, Verdict
 from tests.pipeline.fake_stages import GROUPS_PER_STEP, NUM_GENERATIONS, FakeRun, make_config
 
@@ -67,6 +67,22 @@ def test_steps_that_are_generated_together_are_measured_together(offset: int) ->
             assert number == 1 + 3 + (3 + 1) + 3
             return
     raise AssertionError("never decided")
+
+
+@pytest.mark.parametrize(
+    ("device", "has_mps", "said"),
+    [("cuda", False, True), ("cuda", True, False), ("cpu", False, False)],
+)
+def test_the_verdict_says_where_two_processes_share_a_gpus_time(
+    device: str, has_mps: bool, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overlap_trial, "has_mps", lambda: has_mps)
+    trial = OverlapTrial.of_run(config_of(), device, 1 if device == "cuda" else 0)
+    assert trial is not None
+    verdict = None
+    while verdict is None:
+        verdict = trial.record(1.0 if trial.overlaps else 2.0, 1000)
+    assert ("time slices (NVIDIA MPS does not run)" in str(verdict)) is said
 
 
 def test_steps_are_compared_by_their_tokens() -> None:
