@@ -29,7 +29,7 @@ from pipeline.training.adapters import (
     published_weights,
     saved_adapter,
 )
-from pipeline.training.attention import supports_packing, use_row_attention
+from pipeline.training.attention import row_kernel, supports_packing, use_row_attention
 from pipeline.training.backward import LossBackward, refuse_logit_transforms
 from pipeline.training.batching import StepPlanner, StepTotals
 from pipeline.training.compilation import checkpoint_layers, prepare_layers
@@ -91,6 +91,7 @@ class Trainer:
             self._planner,
             self._ranks,
             is_compiled=prepare_layers(self._weights.compute_model, training, self.device),
+            kernel=row_kernel(self.model, training, self.device),
         )
         self._optimizer = make_optimizer(self._weights.trained, training)
         self._changing = threading.Lock()
