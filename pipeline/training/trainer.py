@@ -37,6 +37,7 @@ from pipeline.training.gradient import StepGradient
 from pipeline.training.loss import loss_metrics
 from pipeline.training.memory import fitting, free_bytes, limits, shape_of
 from pipeline.training.micro_batch import ForwardFn, completion_hidden_states
+from pipeline.training.offloading import offloaded
 from pipeline.training.precision import (
     MasterWeights,
     learning_rate_factor,
@@ -125,7 +126,7 @@ class Trainer:
             self.config.grpo,
             temperature=self.config.generation.temperature,
             gradient_of=self._weights.gradient_of,
-            forward=forward,
+            forward=offloaded(forward) if self.config.training.activation_offloading else forward,
             reference_forward=reference_forward,
         )
 
