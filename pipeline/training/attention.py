@@ -87,11 +87,19 @@ def row_attention(
     if layout is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
     scale = settings["scaling"] or query.shape[-1] ** -0.5
-    if layout.lengths is not None:
-        return attend_by_lengths(query, key, value, layout.lengths, scale), None
     if layout.mask is not None:
         return attend_by_mask(query, key, value, layout.mask, scale), None
-    return attend_by_parts(query, key, value, layout.trees, scale), None
+    return _attend_without_mask(query, key, value, layout, scale), None
+
+
+# The parts differ from row to row: compiled, every row would be compiled again.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _attend_without_mask(
+    query: Tensor, key: Tensor, value: Tensor, layout: RowLayout, scale: float
+) -> Tensor:
+    if layout.lengths is not None:
+        return attend_by_lengths(query, key, value, layout.lengths, scale)
+    return attend_by_parts(query, key, value, layout.trees, scale)
 
 
 def why_not_packed(config: Any, longest: int) -> str | None:

@@ -14,8 +14,6 @@ from torch import Tensor
 from pipeline.training.rows import Tree
 
 
-# Its loop differs from row to row: compiled, every row would be compiled again.
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def attend_by_parts(query: Tensor, key: Tensor, value: Tensor, trees: Sequence[Tree], scale: float) -> Tensor:
     """Attention of ``query`` (1, H, T, D) to ``key`` and ``value`` (1, K, T, D): (1, T, H, D)."""
     return cast(Tensor, _CpuAttention.apply(query, key, value, trees, scale))  # type: ignore[no-untyped-call]

@@ -142,8 +142,6 @@ def row_lengths(trees: Sequence[Tree], device: torch.device | str) -> RowLengths
     return RowLengths(segments=segments(every), shared=shared)
 
 
-# Its kernels are called as they are; compiled, there would be nothing to gain.
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def attend_by_lengths(
     query: Tensor,
     key: Tensor,
