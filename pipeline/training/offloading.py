@@ -21,7 +21,7 @@ def offloaded(forward: ForwardFn) -> ForwardFn:
     """``forward``, of a model whose layers are checkpointed; what its backward will need is offloaded."""
 
     def run(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
-        with saved_tensors_hooks(_to_host, _from_host):  # type: ignore[no-untyped-call]
+        with saved_tensors_hooks(_to_host, _from_host):
             return forward(model, batch)
 
     return run

@@ -56,7 +56,7 @@ def test_the_model_that_computes_gets_all_kernels_but_those_of_the_loss(folder: 
 def test_a_kind_of_model_that_liger_does_not_know_trains_without_and_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    model = make_model()
+    model: Any = make_model()
     model.config.model_type = "another"
     with caplog.at_level(logging.WARNING):
         fuse_layers(model)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from pipeline.training import trainer, varlen_attention
 from pipeline.training.attention import make_layout, row_attention
 from pipeline.training.rows import Tree, segments
+from pipeline.training.trainer import Trainer
 from pipeline.training.varlen_attention import Segments, attend_by_lengths, has_flash_kernel, row_lengths
+from tests.pipeline.tiny_model import make_config, make_groups
+from tests.pipeline.training.builders import assert_each_near
 
 SCALE = 0.3
 ROWS = {
@@ -79,7 +84,7 @@ def _each(operands: Operands, queries: Segments, keys: Segments) -> list[Operand
     q_sizes, k_sizes = queries.ends.diff().tolist(), keys.ends.diff().tolist()
     assert min(q_sizes + k_sizes) > 0, "the kernel is not asked for what is empty"
     assert (queries.longest, keys.longest) == (max(q_sizes), max(k_sizes))
-    parts = (query.split(q_sizes), key.split(k_sizes), value.split(k_sizes))
+    parts = (torch.split(query, q_sizes), torch.split(key, k_sizes), torch.split(value, k_sizes))
     return list(zip(*parts, strict=True))
 
 
@@ -97,7 +102,7 @@ def _repeated(tensor: Tensor, query: Tensor) -> Tensor:
 
 
 def _summed(tensor: Tensor, num: int) -> Tensor:
-    return tensor.unflatten(1, (num, -1)).sum(2)
+    return tensor.view(tensor.shape[0], num, -1, tensor.shape[2]).sum(2)
 
 
 def make_operands(num_tokens: int, num_heads: int, num_kv: int, *, size: int = 8) -> Operands:
@@ -133,6 +138,26 @@ def test_two_calls_a_row_give_the_output_and_gradient_of_masked_attention(
         torch.testing.assert_close(gradient, reference, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_a_trainer_that_takes_the_kernel_has_the_gradient_of_one_that_does_not(
+    folder: Path, checkpointed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_config(training={"gradient_checkpointing": checkpointed})
+    batch = make_groups((7, 1, 4), [[3, 9, 1, 6], [5, 2, 8, 4], [1, 1, 12, 7]])
+    _, expected = Trainer(config, folder).gradients(batch)
+    calls = []
+
+    class Counted(PlainKernel):
+        def __init__(self) -> None:
+            calls.append(self)
+
+    monkeypatch.setattr(trainer, "row_kernel", lambda model, training, device: "varlen")
+    monkeypatch.setattr(varlen_attention, "FlashKernel", Counted)
+    _, ours = Trainer(config, folder).gradients(batch)
+    assert calls
+    assert_each_near(ours, expected)
+
+
 @pytest.mark.parametrize("trees", ROWS.values(), ids=ROWS)
 def test_torchs_kernel_is_called_as_it_is_declared(trees: Sequence[Tree]) -> None:
     """On the device that computes shapes alone, forward and backward."""
@@ -157,7 +182,7 @@ def test_on_a_gpu_the_flash_kernel_gives_what_flex_attention_gives(trees: Sequen
     found = {}
     for kernel in ("varlen", "flex"):
         query, key, value = (tensor.detach().to(device, torch.bfloat16).requires_grad_() for tensor in exact)
-        layout = make_layout(trees, device, kernel)  # type: ignore[arg-type]
+        layout = make_layout(trees, device, kernel)
         output, _ = row_attention(nn.Module(), query, key, value, None, layout=layout, scaling=SCALE)
         weight = torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(output)
         found[kernel] = (output, *torch.autograd.grad(output, (query, key, value), weight))
