@@ -48,11 +48,31 @@ class TrainingConfig(Section):
         description="forward and backward in bf16; the weights and the optimiser stay fp32; null: where the "
         "processor or GPU has instructions for bf16, without which it is several times slower than fp32",
     )
+    optim: Literal["adamw_torch", "adamw_8bit"] = Field(
+        default="adamw_torch",
+        description="adamw_8bit keeps the moments in 8 bits, 2 bytes a weight in place of 8 (needs a GPU and "
+        "bitsandbytes); the updates differ by that rounding",
+    )
     gradient_checkpointing: bool = Field(default=False, description="recompute activations in the backward")
+    activation_offloading: bool = Field(
+        default=False,
+        description="what checkpointed layers keep waits in the host's memory for the backward (exact; needs "
+        "a GPU and gradient_checkpointing)",
+    )
+    use_liger_kernel: bool = Field(
+        default=False,
+        description="Liger's fused kernels for norms, rotary embeddings and SwiGLU (needs a GPU and "
+        "liger-kernel); the loss stays ours",
+    )
     torch_compile: bool = Field(
         default=False,
         description="compile the model's forward and backward (GPU of compute capability 7.0 or newer, or a "
         "CPU with a C++ compiler); without one the run says so and goes on uncompiled",
+    )
+    attn_implementation: Literal["auto", "flex_attention"] = Field(
+        default="auto",
+        description="attention over packed rows on a GPU; auto: the flash kernel for sequences of various "
+        "lengths where PyTorch has it (bf16, compute capability 8.0 or newer), otherwise flex_attention",
     )
     tf32: bool = Field(default=True, description="TF32 matrix products where fp32 is asked for on a GPU")
     memory: Literal["auto", "fixed"] = Field(
@@ -64,6 +84,14 @@ class TrainingConfig(Section):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
         default=0, description="seed of sampling, order and evaluation"
     )
+
+    @model_validator(mode="after")
+    def _refuse_meaningless(self) -> TrainingConfig:
+        if self.activation_offloading and not self.gradient_checkpointing:
+            allowed = "false, or true with gradient_checkpointing: true"
+            problem = wrong_value("activation_offloading", True, allowed, "gradient_checkpointing")
+            raise ConfigError([problem])
+        return self
 
 
 class GrpoConfig(Section):

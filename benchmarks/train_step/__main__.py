@@ -4,6 +4,7 @@
     python -m benchmarks.train_step --rows trl-autocast plain all --batch long
     python -m benchmarks.train_step --profile
     python -m benchmarks.train_step --device cuda --model FOLDER --batch random
+    python -m benchmarks.train_step --device cuda --rows all all-flex all-liger all-8bit all-offloaded
 
 All variants train on the same samples: a recorded step of the built-in model (``benchmarks.recording``), or
 random ones. Generation and scoring are not part of it. Each variant has processes of its own, pinned to the
@@ -34,11 +35,18 @@ from benchmarks.report import (
     publish,
     table_text,
 )
-from benchmarks.train_step.job import VARIANTS, BatchSpec, StepJob, worker_environment
+from benchmarks.train_step.job import (
+    ON_DEMAND,
+    VARIANTS,
+    BatchSpec,
+    StepJob,
+    why_left_out,
+    worker_environment,
+)
 
 # Largest share of its norm by which an exact fp32 gradient may differ: rounding, summed in another order.
 TOLERANCE: Final = 1e-5
-_DEFAULT_ROWS: Final = tuple(name for name in VARIANTS if name not in ("trl-fp32", "all-compiled"))
+_DEFAULT_ROWS: Final = tuple(name for name in VARIANTS if name not in ON_DEMAND)
 
 
 def measure(
@@ -159,7 +167,9 @@ def table(result: dict[str, Any]) -> str:
         f"{result['batch']['description']}; {result['model']} on {_place(result)}.\n"
         f"Matrix products of this model reach {result['limit']['gflops']:.0f} GFLOP/s here in bf16."
     )
-    return table_text([*head, "of limit (MFU)", "gradient"], rows, above=above)
+    # Results of an earlier version do not say.
+    left_out = [f"{name} is left out: {reason}" for name, reason in result.get("left_out", {}).items()]
+    return table_text([*head, "of limit (MFU)", "gradient"], rows, above="\n".join([above, *left_out]))
 
 
 def profile_table(result: dict[str, Any]) -> str:
@@ -234,12 +244,19 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error(f"--trl-micro-batch: value {given.trl_micro_batch}: a divisor of {num_samples} samples")
     if given.profile and (given.device != "cpu" or len(given.rows or ["all"]) > 1):
         parser.error("--profile: one of --rows, on the cpu")
+    rows = given.rows or (("all",) if given.profile else _DEFAULT_ROWS)
+    reasons = {name: why_left_out(name, given.device) for name in rows}
+    given.left_out = {name: reason for name, reason in reasons.items() if reason is not None}
+    given.rows = [name for name in rows if name not in given.left_out]
+    for name, reason in given.left_out.items():
+        print(f"--rows: {name} is left out: {reason}", file=sys.stderr, flush=True)
+    if not given.rows:
+        parser.error("--rows: none of them can run here")
     return given
 
 
 def make_job(given: argparse.Namespace) -> StepJob:
     """The job of a command line; it runs on the first ``--threads`` cores that this process may use."""
-    rows = given.rows or (("all",) if given.profile else _DEFAULT_ROWS)
     batch = BatchSpec(
         name=given.batch,
         groups=given.groups,
@@ -250,7 +267,7 @@ def make_job(given: argparse.Namespace) -> StepJob:
     )
     return StepJob(
         task="time",
-        variants=tuple(rows),
+        variants=tuple(given.rows),
         model=given.model,
         batch=batch,
         num_steps=2,
@@ -274,7 +291,7 @@ def main() -> int:
         timeout_s=given.timeout,
         is_checked=not given.skip_check,
     )
-    publish(result, "train_step", table, given)
+    publish({**result, "left_out": given.left_out}, "train_step", table, given)
     return 0 if has_right_gradients(result) else 1
 
 

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from configs.errors import ConfigError
 from configs.schema import Config
+from pipeline.training.packages import refuse_unusable_packages
 
 Precision = Literal["float32", "bfloat16"]
 WorkerTask = Literal["time", "check", "profile", "limit"]
@@ -105,7 +107,26 @@ _TRL: Final[tuple[tuple[str, str, bool, Precision], ...]] = (
 _NEEDS: Final = {"prefix": "shared"}
 
 
-def _ours(enabled: frozenset[str], **training: bool) -> dict[str, Any]:
+# What only a GPU has, and some of it only with a package (``why_left_out``): name, note, settings.
+_ON_A_GPU: Final[tuple[tuple[str, str, dict[str, object]], ...]] = (
+    (
+        "all-offloaded",
+        "all + gradient checkpointing, offloaded",
+        {"gradient_checkpointing": True, "activation_offloading": True},
+    ),
+    (
+        "all-flex",
+        "all, FlexAttention for the flash kernel",
+        {"attn_implementation": "flex_attention"},
+    ),
+    ("all-8bit", "all + AdamW with moments in 8 bits", {"optim": "adamw_8bit"}),
+    ("all-liger", "all + Liger's fused kernels", {"use_liger_kernel": True}),
+)
+# Measured only where they are asked for.
+ON_DEMAND: Final = frozenset({"trl-fp32", "all-compiled", *(name for name, *_ in _ON_A_GPU)})
+
+
+def _ours(enabled: frozenset[str], **training: object) -> dict[str, Any]:
     return {
         "training": {"bf16": "bf16" in enabled, **training},
         "acceleration": {
@@ -129,15 +150,28 @@ def _variants() -> Iterator[Variant]:
         yield Variant(name=f"only-{key}", note=note, settings=_ours(frozenset({key, needed})))
     for key, what in TECHNIQUES.items():
         yield Variant(name=f"no-{key}", note=f"all without {what}", settings=_ours(every - {key}))
-    for name, note, training in (
+    rows: tuple[tuple[str, str, dict[str, object]], ...] = (
         ("all", "ours, all of them (the default where the processor has bf16)", {}),
         ("all-compiled", "all + torch.compile", {"torch_compile": True}),
         ("all-checkpointed", "all + gradient checkpointing", {"gradient_checkpointing": True}),
-    ):
+        *_ON_A_GPU,
+    )
+    for name, note, training in rows:
         yield Variant(name=name, note=note, settings=_ours(every, **training))
 
 
 VARIANTS: Final = {variant.name: variant for variant in _variants()}
+
+
+def why_left_out(name: str, device: str) -> str | None:
+    """Why the variant ``name`` cannot run on ``device`` of this machine, or None where it can."""
+    try:
+        refuse_unusable_packages(
+            Config.model_validate({"training": VARIANTS[name].settings["training"]}), device
+        )
+    except ConfigError as error:
+        return " ".join(str(error).split())
+    return None
 
 
 def job_config(job: StepJob, variant: Variant, base: dict[str, Any], num_sequences: int) -> Config:

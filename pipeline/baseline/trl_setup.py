@@ -21,10 +21,11 @@ from pipeline.models.prompts import encode_prompt, render_prompt, stop_strings
 
 FENCE = "```"
 # All other settings of training and grpo are TRL's by name. The generator's correction is for another policy
-# than the trainer's, which there is none of here; compilation, TF32 and sizes that adapt are left to TRL.
+# than the trainer's, which there is none of here; compilation, TF32, attention, and what adapts to the memory
+# are left to TRL.
 _NOT_TRLS = {
     *("importance_sampling_mode", "importance_sampling_cap", "mismatch_kl_warning", "warm_start_steps"),
-    *("lr_scheduler_type", "torch_compile", "tf32", "memory"),
+    *("lr_scheduler_type", "torch_compile", "tf32", "memory", "activation_offloading", "attn_implementation"),
 }
 
 
@@ -36,6 +37,9 @@ def trl_config(config: Config, output_dir: Path, device: str) -> GRPOConfig:
         # Transformers' "constant" ignores the warm-up.
         scheduler = "constant_with_warmup"
     settings = {**training.model_dump(exclude=_NOT_TRLS), **grpo.model_dump(exclude=_NOT_TRLS)}
+    if training.optim == "adamw_torch":
+        # Fused, as ours is.
+        settings["optim"] = "adamw_torch_fused"
     return GRPOConfig(
         output_dir=str(output_dir),
         **settings,

@@ -35,7 +35,7 @@ from pipeline.models.prompts import refuse_useless_seeds
 from pipeline.record.run_folder import refuse_unusable_output
 from pipeline.record.tracking import tracker_names
 from pipeline.run.resume import refuse_resume
-from pipeline.training.handle import refuse_unusable_loaders
+from pipeline.training.packages import refuse_unusable_packages
 from rewards.custom import load_custom
 
 _SLOW_IMPORT_S = 2.0
@@ -174,6 +174,6 @@ _OF_MACHINE: Final[tuple[_Refusal, ...]] = (
     check_residence,
     check_sleep,
     check_precision,
-    refuse_unusable_loaders,
+    refuse_unusable_packages,
     _refuse_shares,
 )

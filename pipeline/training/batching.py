@@ -16,6 +16,7 @@ import torch
 
 from configs.schema import Config
 from pipeline.messages import TrainingSample
+from pipeline.training.attention import RowKernel
 from pipeline.training.loss import LossType, step_scale, token_weights
 from pipeline.training.memory import MicroBatchLimit, limits
 from pipeline.training.micro_batch import MicroBatch, WeightedSample, build_micro_batch
@@ -51,12 +52,20 @@ class MicroBatchPlan:
         """Its sequences."""
         return [item for group in self.groups for item in group]
 
-    def build(self, device: torch.device | str = "cpu") -> MicroBatch:
-        """The tensors, built on the host and moved once. Raises ValueError when a sample is malformed."""
+    def build(self, device: torch.device | str = "cpu", kernel: RowKernel = "cpu") -> MicroBatch:
+        """The tensors, built on the host and moved once; ``kernel`` will go over a row.
+
+        Raises ValueError when a sample is malformed.
+        """
         shared = [_shared(group, self.sharing) for group in self.groups]
         width = None if self.is_packed else self.num_tokens // self.num_sequences
         return build_micro_batch(
-            self.groups, shared, width=width, pad_token_id=self.pad_token_id, device=device
+            self.groups,
+            shared,
+            width=width,
+            pad_token_id=self.pad_token_id,
+            device=device,
+            kernel=kernel,
         )
 
 

@@ -1,4 +1,4 @@
-"""torch.compile for the layers of the model that trains, where it can work, and how to take it back.
+"""The layers of the model that trains: fused, checkpointed, compiled where that can work, and taken back.
 
 The layers are compiled one by one: they are the same code, so the first one's kernels serve all of them and
 the start costs one layer. Lengths are dynamic. Does not decide to compile (``training.torch_compile``).
@@ -64,7 +64,9 @@ def why_not_with(compiler: str) -> str | None:
 
 
 def prepare_layers(model: PreTrainedModel, training: TrainingConfig, device: torch.device) -> bool:
-    """Checkpoint and compile the layers as asked; returns whether they are compiled."""
+    """Fuse, checkpoint and compile the layers as asked; returns whether they are compiled."""
+    if training.use_liger_kernel:
+        fuse_layers(model)
     if training.gradient_checkpointing:
         checkpoint_layers(model)
     if not training.torch_compile:
@@ -74,6 +76,24 @@ def prepare_layers(model: PreTrainedModel, training: TrainingConfig, device: tor
         return compile_layers(model) > 0
     _log.warning("training.torch_compile: the run goes on uncompiled: %s", reason)
     return False
+
+
+def fuse_layers(model: PreTrainedModel) -> None:
+    """Give ``model`` Liger's norms, rotary embeddings and SwiGLU; where it has none, the run says so.
+
+    The rotary embeddings are those of every model of this kind in the process.
+    """
+    # Imported here: it need not be installed (pipeline.training.packages), and needs Triton.
+    from liger_kernel.transformers import monkey_patch  # type: ignore[import-not-found]
+
+    kind = model.config.model_type
+    if kind not in monkey_patch.MODEL_TYPE_TO_APPLY_LIGER_FN:
+        _log.warning("training.use_liger_kernel: the run goes on without: Liger has no kernels for %s", kind)
+        return
+    # The loss reads hidden states and has a head of its own (pipeline.training.backward).
+    monkey_patch._apply_liger_kernel_to_instance(
+        model, rope=True, rms_norm=True, swiglu=True, cross_entropy=False, fused_linear_cross_entropy=False
+    )
 
 
 def checkpoint_layers(model: PreTrainedModel) -> None:

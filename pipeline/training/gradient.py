@@ -20,6 +20,7 @@ import torch
 
 from pipeline.host.limits import return_freed_memory
 from pipeline.messages import TrainBatch
+from pipeline.training.attention import RowKernel
 from pipeline.training.backward import LossBackward
 from pipeline.training.batching import MicroBatchPlan, StepPlanner, StepTotals
 from pipeline.training.compilation import uncompile_layers
@@ -54,7 +55,7 @@ class StepGradient:
     """Sums up the gradients of a step's micro-batches in ``weights``.
 
     ``limit`` only falls, at the first memory error, and keeps what was learnt for the steps that follow.
-    ``is_compiled`` says that the layers are compiled.
+    ``is_compiled`` says that the layers are compiled, ``kernel`` goes over the rows.
     """
 
     def __init__(
@@ -65,12 +66,14 @@ class StepGradient:
         ranks: Ranks,
         *,
         is_compiled: bool,
+        kernel: RowKernel,
     ) -> None:
         self.limit = planner.limit
         self._weights = weights
         self._backward = backward
         self._planner = planner
         self._ranks = ranks
+        self._kernel: RowKernel = kernel
         # To begin again is a thing that ranks would have to agree on.
         self._is_adaptive = planner.adapts_limit and ranks.num_ranks == 1
         self._is_compiled = is_compiled and ranks.num_ranks == 1
@@ -136,7 +139,7 @@ class StepGradient:
             versions = self._weights.gradient_versions()
             try:
                 # Nothing here waits for a GPU: it computes one micro-batch while the host builds the next.
-                sums = self._backward.accumulate(plan.build(device))
+                sums = self._backward.accumulate(plan.build(device, self._kernel))
             except (RuntimeError, MemoryError) as error:
                 self._recover(step.step, plan, error)
                 done += own[:number]

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from configs.errors import ConfigError, Problem, wrong_value
 from configs.schema import Config
 from pipeline.errors import StageError, TrainerDiedError, TrainerError, TrainerLostError
 from pipeline.host.limits import memory_figures, num_oom_kills
@@ -39,6 +37,8 @@ _FIT_LIMIT = (60.0, "fixed")
 # than its own death is known.
 _GRACE_S = 5.0
 _PROBE_TIMEOUT_S = 3.0
+# By either name torch reads how it is to allocate; what the user has set stays.
+_ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 
 class TrainerHandle:
@@ -262,8 +262,10 @@ def _make_ranks(
 def _environment(device: str, num_threads: int) -> dict[str, str]:
     environment = {"OMP_NUM_THREADS": str(num_threads), "TOKENIZERS_PARALLELISM": "false"}
     if device == "cuda":
-        # Rows differ in length: blocks of one size would leave gaps.
-        environment |= {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", **NCCL_ERRORS}
+        environment |= NCCL_ERRORS
+        if not any(name in os.environ for name in _ALLOCATOR):
+            # Rows differ in length: blocks of one size would leave gaps.
+            environment[_ALLOCATOR[0]] = "expandable_segments:True"
     if device == "cpu":
         # The generator shares the cores: threads that spin at a barrier would take them from it.
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
@@ -290,52 +292,3 @@ def _culprit(tasks: Sequence[asyncio.Future[Any]]) -> tuple[int, BaseException]:
         if task.done() and (error := task.exception()) is not None
     ]
     return min(errors, key=lambda item: isinstance(item[1], CallFailedError))
-
-
-def refuse_unusable_loaders(config: Config, device: str) -> None:
-    """Raise ConfigError when 4-bit weights or Unsloth are asked for and cannot be had on ``device``."""
-    problems = [*_four_bit_problems(config, device), *_unsloth_problems(config, device)]
-    if problems:
-        raise ConfigError(problems)
-
-
-def _four_bit_problems(config: Config, device: str) -> list[Problem]:
-    field = "lora.load_in_4bit"
-    if not config.lora.load_in_4bit:
-        return []
-    problems = _gpu_problems(field, True, device, "bitsandbytes", "pip install bitsandbytes")
-    if not config.lora.enabled:
-        problems.append(wrong_value(field, True, "false, or true with lora.enabled: true", "lora.enabled"))
-    return problems
-
-
-def _unsloth_problems(config: Config, device: str) -> list[Problem]:
-    field, value = "model.loader", config.model.loader
-    if value != "unsloth":
-        return []
-    problems = _gpu_problems(field, value, device, "unsloth", "pip install -e '.[unsloth]'")
-    if not config.lora.enabled:
-        allowed = "transformers, or unsloth with lora.enabled: true"
-        problems.append(wrong_value(field, value, allowed, "lora.enabled"))
-    acceleration = config.acceleration
-    for other, is_on in (
-        ("acceleration.token_packing.enabled", acceleration.token_packing.enabled),
-        ("acceleration.shared_prompt", acceleration.shared_prompt),
-    ):
-        if is_on:
-            allowed = (
-                f"transformers, or unsloth with {other}: false (its attention knows no rows of sequences)"
-            )
-            problems.append(wrong_value(field, value, allowed, other))
-    return problems
-
-
-def _gpu_problems(field: str, value: object, device: str, package: str, install: str) -> list[Problem]:
-    """``value`` needs a GPU and an installed ``package``."""
-    if device == "cpu":
-        allowed = "another value on a CPU; this one needs a CUDA GPU (the run's device is cpu)"
-        return [wrong_value(field, value, allowed, "runtime.device")]
-    if importlib.util.find_spec(package) is None:
-        allowed = f"with the package {package}, which is not installed: {install}"
-        return [wrong_value(field, value, allowed)]
-    return []

@@ -30,6 +30,8 @@ TRAINER_LIBRARIES = 0.75e9
 _CPU_ALLOCATOR = 1.08, 1.2
 # Gaps between the tensors of a GPU.
 _GPU_SPARE = 0.5e9
+# The two moments of a weight; in 8 bits every 256 have a scale of 4 bytes.
+_MOMENTS = {"adamw_torch": 8.0, "adamw_8bit": 2 * (1 + 4 / 256)}
 _GIB = 2.0**30
 # Bytes of a weight in 4 bits (QLoRA): blocks of 64 share a scale, which is quantised once more.
 _NF4 = 0.516
@@ -185,7 +187,7 @@ def trainer_parts(
     training, ranks = config.training, config.runtime.trainer_ranks
     tokens = micro_batch_tokens(config, limit) if num_tokens is None else num_tokens
     width = 2 if training.bf16 else 4
-    num_parameters = shape.num_parameters
+    num_parameters, moments = shape.num_parameters, _MOMENTS[training.optim]
     if config.lora.enabled:
         num_trained = num_adapter_parameters(config, shape)
         frozen = float(num_parameters * width)
@@ -196,14 +198,14 @@ def trainer_parts(
         # Copies of what is trained: master, gradient sum, two moments, and the one that computes.
         weights = {
             "weights": frozen,
-            "adapters, gradients, optimiser": num_trained * (16 + (width if width == 2 else 0)),
+            "adapters, gradients, optimiser": num_trained * (8 + moments + (width if width == 2 else 0)),
         }
     else:
         copy = num_parameters * 2 if training.bf16 else 0
         weights = {
             "weights": (4 * num_parameters + copy) / ranks,
             "gradients": 4 * num_parameters / ranks,
-            "optimiser": 8 * num_parameters / ranks,
+            "optimiser": moments * num_parameters / ranks,
         }
         if config.grpo.beta > 0:
             weights["reference model"] = num_parameters * width / ranks
@@ -216,7 +218,7 @@ def trainer_parts(
 
 
 def _activation_bytes(config: Config, shape: ModelShape, num_tokens: int, *, checkpoints: bool) -> float:
-    """What a backward keeps of ``num_tokens``."""
+    """What a backward keeps of ``num_tokens`` on the device."""
     width = 2 if config.training.bf16 else 4
     # A norm keeps its input, what it has normed (for the gradient of its own weight) and its output; in bf16
     # its input once more, in fp32. Four of a feed-forward part: gate, its activation, up, their product.
@@ -224,6 +226,8 @@ def _activation_bytes(config: Config, shape: ModelShape, num_tokens: int, *, che
     layer = norms * shape.hidden + 4 * shape.intermediate + 2 * shape.query_width + 2 * shape.kv_width
     # The inner sides of the adapters of seven projections.
     layer += 7 * config.lora.r * config.lora.enabled
+    if checkpoints and config.training.activation_offloading:
+        return float(num_tokens * width * (2 * shape.hidden + layer))
     if checkpoints:
         return float(num_tokens * width * (shape.layers * shape.hidden + layer))
     return float(num_tokens * width * shape.layers * layer)

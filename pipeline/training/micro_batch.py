@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from pipeline.messages import TrainingSample
 from pipeline.models.loading import decoder_of
-from pipeline.training.attention import RowLayout, make_layout
+from pipeline.training.attention import RowKernel, RowLayout, make_layout
 from pipeline.training.rows import SharedPrefix, position_ids
 
 
@@ -80,11 +80,12 @@ def build_micro_batch(
     width: int | None,
     pad_token_id: int,
     device: torch.device | str,
+    kernel: RowKernel,
 ) -> MicroBatch:
     """The tensors of ``groups``, which share as ``shared`` says, built on the host and moved once.
 
-    One row; or with ``width`` sequences by themselves, padded to so many tokens. Raises ValueError when a
-    sample is malformed.
+    One row, for ``kernel``; or with ``width`` sequences by themselves, padded to so many tokens. Raises
+    ValueError when a sample is malformed.
     """
     builder = _Builder()
     for group, common in zip(groups, shared, strict=True):
@@ -94,7 +95,7 @@ def build_micro_batch(
     if width is None:
         trees = [common.tree for common in shared]
         positions = _to_device(torch.tensor([position_ids(trees)]), device)
-        layout = make_layout(trees, device)
+        layout = make_layout(trees, device, kernel)
     num_rows = 1 if width is None else len(groups)
     # In the order of the predictions, so that the tokens of a few of these are neighbours.
     tokens = sorted(builder.tokens, key=lambda token: token.prediction)

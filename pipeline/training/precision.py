@@ -81,16 +81,22 @@ class MasterWeights:
             torch._foreach_copy_([computed for computed, _ in copies], [master for _, master in copies])
 
 
-def make_optimizer(trained: list[nn.Parameter], training: TrainingConfig) -> torch.optim.AdamW:
-    """AdamW (arXiv:1711.05101) over the masters: one kernel for all of them on a GPU, one pass on a CPU."""
-    return torch.optim.AdamW(
-        trained,
-        lr=training.learning_rate,
-        betas=(training.adam_beta1, training.adam_beta2),
-        eps=training.adam_epsilon,
-        weight_decay=training.weight_decay,
-        fused=True,
-    )
+def make_optimizer(trained: list[nn.Parameter], training: TrainingConfig) -> torch.optim.Optimizer:
+    """AdamW (arXiv:1711.05101) over the masters: one kernel for all of them on a GPU, one pass on a CPU.
+
+    With ``adamw_8bit`` it is that of bitsandbytes, whose moments are in 8 bits (arXiv:2110.02861).
+    """
+    betas = (training.adam_beta1, training.adam_beta2)
+    lr, eps, weight_decay = training.learning_rate, training.adam_epsilon, training.weight_decay
+    if training.optim == "adamw_8bit":
+        # Imported here: it need not be installed (pipeline.training.packages).
+        from bitsandbytes.optim import AdamW8bit  # type: ignore[import-not-found]
+
+        eight_bit: torch.optim.Optimizer = AdamW8bit(
+            trained, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay
+        )
+        return eight_bit
+    return torch.optim.AdamW(trained, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
 
 
 def set_gpu_arithmetic(*, tf32: bool) -> None:

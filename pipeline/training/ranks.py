@@ -28,9 +28,9 @@ from pipeline.training.micro_batch import ForwardFn, MicroBatch, completion_hidd
 
 
 class OptimizerState(TypedDict):
-    """What torch's optimisers save: the moments by index and name, and the settings."""
+    """What torch's optimisers save: the moments, counts and more by index and name, and the settings."""
 
-    state: dict[int, dict[str, Tensor]]
+    state: dict[int, dict[str, object]]
     param_groups: list[dict[str, object]]
 
 
@@ -265,7 +265,9 @@ def own_optimizer_state(
     own = {
         index: {
             # A count of steps is no part of the parameter.
-            name: ranks.own(value, parameters[index]) if value.shape == parameters[index].shape else value
+            name: ranks.own(value, parameters[index])
+            if isinstance(value, Tensor) and value.shape == parameters[index].shape
+            else value
             for name, value in moments.items()
         }
         for index, moments in state["state"].items()

@@ -28,7 +28,7 @@ from pipeline.training.adapters import (
     published_weights,
     saved_adapter,
 )
-from pipeline.training.attention import supports_packing, use_row_attention
+from pipeline.training.attention import row_kernel, supports_packing, use_row_attention
 from pipeline.training.backward import LossBackward, refuse_logit_transforms
 from pipeline.training.batching import StepPlanner, StepTotals
 from pipeline.training.card_use import CardUse
@@ -37,6 +37,7 @@ from pipeline.training.gradient import StepGradient
 from pipeline.training.loss import loss_metrics
 from pipeline.training.memory import fitting, free_bytes, limits, shape_of
 from pipeline.training.micro_batch import ForwardFn, completion_hidden_states
+from pipeline.training.offloading import offloaded
 from pipeline.training.precision import (
     MasterWeights,
     learning_rate_factor,
@@ -91,6 +92,7 @@ class Trainer:
             self._planner,
             self._ranks,
             is_compiled=prepare_layers(self._weights.compute_model, training, self.device),
+            kernel=row_kernel(self.model, training, self.device),
         )
         self._optimizer = make_optimizer(self._weights.trained, training)
         self._card = CardUse(config, self.model, self.device, self._ranks.num_ranks)
@@ -125,7 +127,7 @@ class Trainer:
             self.config.grpo,
             temperature=self.config.generation.temperature,
             gradient_of=self._weights.gradient_of,
-            forward=forward,
+            forward=offloaded(forward) if self.config.training.activation_offloading else forward,
             reference_forward=reference_forward,
         )
 

@@ -215,13 +215,17 @@ def test_the_settings_reach_trl(tmp_path: Path) -> None:
     settings = trl_config(config, tmp_path, "cpu")
     # TRL corrects for vLLM only, and the baseline's policy is the generator; the last ones are ours.
     others = {"importance_sampling_mode", "importance_sampling_cap", "mismatch_kl_warning"}
-    others |= {"tf32", "memory", "warm_start_steps"}
+    others |= {"tf32", "memory", "warm_start_steps", "activation_offloading", "attn_implementation"}
     # The fields that have TRL's names must have their values in TRL, every one of them.
     for section in (config.training, config.grpo):
         for name, value in section.model_dump().items():
-            if name not in {"lr_scheduler_type", *others}:
+            if name not in {"lr_scheduler_type", "optim", *others}:
                 assert getattr(settings, name) == value, name
     assert settings.lr_scheduler_type == "constant_with_warmup"
+    # Ours is fused; one that is asked for by another name is TRL's too.
+    assert settings.optim == "adamw_torch_fused"
+    eight_bit = small_config(tmp_path, training={"optim": "adamw_8bit"})
+    assert trl_config(eight_bit, tmp_path, "cpu").optim == "adamw_8bit"
     for name in ("temperature", "top_p", "top_k", "max_completion_length"):
         assert getattr(settings, name) == getattr(config.generation, name)
     assert settings.generation_batch_size == config.completions_per_step

@@ -21,7 +21,7 @@ from pipeline.training.adapters import (
     published_weights,
     refuse_unknown_layers,
 )
-from pipeline.training.handle import refuse_unusable_loaders
+from pipeline.training.packages import refuse_unusable_packages
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_groups, make_model, make_samples, save_model
 from tests.pipeline.training.builders import ADVANTAGES, LENGTHS, LORA, PADDED, assert_each_near
@@ -214,7 +214,7 @@ def test_only_the_named_layers_get_adapters(folder: Path) -> None:
 
 def test_without_adapters_nothing_is_looked_up(tmp_path: Path) -> None:
     refuse_unknown_layers(make_config(), tmp_path / "not there")
-    refuse_unusable_loaders(make_config(), "cpu")
+    refuse_unusable_packages(make_config(), "cpu")
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_loaders_that_cannot_work_here_are_refused_by_name(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError) as caught:
-        refuse_unusable_loaders(make_config(**sections), device)
+        refuse_unusable_packages(make_config(**sections), device)
     for complaint in complaints:
         assert complaint in str(caught.value)
 

@@ -14,8 +14,12 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, MistralConfig, Qwen3Config
 
-from pipeline.training.attention import RowLayout, make_layout, row_attention, tree_mask, why_not_packed
+from configs.training_schema import TrainingConfig
+from pipeline.training import attention
+from pipeline.training.attention import make_layout, row_attention, row_kernel, why_not_packed
+from pipeline.training.flex_attention import tree_mask
 from pipeline.training.rows import Tree, segments
+from tests.pipeline.tiny_model import make_model
 
 TREES = (
     Tree(num_prompt=7, completions=(3, 0, 9, 5, 1)),
@@ -57,7 +61,7 @@ def masked(inputs: Operands) -> Tensor:
 def test_rows_give_the_output_and_gradient_of_masked_attention(num_heads: int, num_kv: int) -> None:
     inputs = operands(num_heads, num_kv)
     expected = masked(inputs)
-    output, _ = row_attention(nn.Module(), *inputs, None, layout=make_layout(TREES, "cpu"), scaling=SCALE)
+    output, _ = row_attention(nn.Module(), *inputs, None, layout=make_layout(TREES), scaling=SCALE)
     torch.testing.assert_close(output, expected, atol=1e-6, rtol=1e-5)
     weight = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1))
     ours = torch.autograd.grad(output, inputs, weight)
@@ -70,7 +74,7 @@ def test_bf16_rows_are_as_near_to_fp32_as_bf16_masked_attention() -> None:
     rounded = moved(exact, torch.empty(0, dtype=torch.bfloat16))
     query, key, value = rounded
     truth = masked((query.float(), key.float(), value.float()))
-    output, _ = row_attention(nn.Module(), *rounded, None, layout=make_layout(TREES, "cpu"), scaling=SCALE)
+    output, _ = row_attention(nn.Module(), *rounded, None, layout=make_layout(TREES), scaling=SCALE)
     plain = masked(rounded)
     assert float((output - truth).detach().abs().max()) <= 2 * float((plain - truth).detach().abs().max())
     weight = torch.randn(truth.shape, generator=torch.Generator().manual_seed(1))
@@ -85,7 +89,7 @@ def test_bf16_rows_are_as_near_to_fp32_as_bf16_masked_attention() -> None:
 def test_the_mask_for_flex_attention_means_the_same() -> None:
     """FlexAttention has no backward on a CPU; its gradient is tested where there is a GPU."""
     query, key, value = (tensor.detach() for tensor in operands(6, 2))
-    layout = RowLayout(trees=TREES, mask=tree_mask(TREES, "cpu"))
+    layout = make_layout(TREES, "cpu", "flex")
     output, _ = row_attention(nn.Module(), query, key, value, None, layout=layout, scaling=SCALE)
     torch.testing.assert_close(output, masked((query, key, value)), atol=1e-6, rtol=1e-5)
 
@@ -167,7 +171,9 @@ def test_rows_of_any_length_are_compiled_at_most_twice() -> None:
 @pytest.mark.gpu
 def test_flex_attention_gives_the_gradient_of_masked_attention_on_a_gpu() -> None:
     inputs = moved(operands(6, 2), torch.empty(0, device="cuda"))
-    output, _ = row_attention(nn.Module(), *inputs, None, layout=make_layout(TREES, "cuda"), scaling=SCALE)
+    output, _ = row_attention(
+        nn.Module(), *inputs, None, layout=make_layout(TREES, "cuda", "flex"), scaling=SCALE
+    )
     cpu = moved(inputs, torch.empty(0))
     expected = masked(cpu)
     weight = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1))
@@ -182,3 +188,23 @@ def test_attention_that_a_row_cannot_express_is_named() -> None:
     window = MistralConfig(sliding_window=64)
     assert why_not_packed(window, longest=64) is None
     assert "64 tokens" in (why_not_packed(window, longest=65) or "")
+
+
+def test_a_gpu_takes_the_flash_kernel_where_it_may_and_torch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch itself knows which types and cards its kernel takes; here it is made to know one."""
+    asked = []
+
+    def has_flash_kernel(dtype: torch.dtype, head_size: int, device: torch.device) -> bool:
+        asked.append((dtype, head_size, device.type))
+        return dtype == torch.bfloat16
+
+    monkeypatch.setattr(attention, "has_flash_kernel", has_flash_kernel)
+    model, cuda = make_model(), torch.device("cuda")
+
+    def kernel(device: torch.device, **training: Any) -> str:
+        return row_kernel(model, TrainingConfig(**training), device)
+
+    assert kernel(torch.device("cpu"), bf16=True) == "cpu" and not asked
+    assert kernel(cuda, bf16=True, attn_implementation="flex_attention") == "flex" and not asked
+    assert (kernel(cuda, bf16=True), kernel(cuda, bf16=False)) == ("varlen", "flex")
+    assert asked == [(torch.bfloat16, 6, "cuda"), (torch.float32, 6, "cuda")]

@@ -12,7 +12,7 @@ from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model
 from pipeline.models.merging import merge_adapter
 from pipeline.training.adapters import published_weights
-from pipeline.training.handle import refuse_unusable_loaders
+from pipeline.training.packages import refuse_unusable_packages
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_samples
 
@@ -30,7 +30,7 @@ def make_trainer(**sections: Mapping[str, object]) -> tuple[Trainer, Path]:
         "acceleration": {"shared_prompt": False, "token_packing": {"enabled": False}},
     }
     config = make_config(**{**shared, **sections})
-    refuse_unusable_loaders(config, "cuda")
+    refuse_unusable_packages(config, "cuda")
     base = resolve_model(config.model)
     return Trainer(config, base, "cuda"), base
 

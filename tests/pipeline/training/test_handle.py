@@ -15,9 +15,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from configs.load import load_config
 from configs.schema import Config
 from pipeline.cluster import running_ray
 from pipeline.errors import TrainerError
+from pipeline.generation.settings import engine_environment
+from pipeline.training import handle
 from pipeline.training.handle import TrainerHandle
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_samples, parts_of
@@ -135,3 +138,20 @@ def test_a_rank_that_hangs_is_named_at_the_deadline_and_none_stays_behind(
 def test_a_model_that_cannot_be_loaded_is_said_once(tmp_path: Path) -> None:
     with pytest.raises(TrainerError, match=r"the trainer \(starting\): start: .*none"):
         asyncio.run(TrainerHandle(make_config(), str(tmp_path / "none"), "cpu").start())
+
+
+def test_a_trainer_on_a_gpu_allocates_in_segments_that_grow_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    assert handle._environment("cuda", 4)[names[0]] == "expandable_segments:True"
+    assert not set(names) & set(handle._environment("cpu", 4))
+    # vLLM's pool, which gives its memory back in its sleep, cannot be of such segments.
+    config = load_config(overrides=["generation.dtype=bfloat16"])
+    assert not set(names) & set(engine_environment(config, "cuda"))
+    for name in names:
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "max_split_size_mb:512")
+            assert not set(names) & set(handle._environment("cuda", 4))

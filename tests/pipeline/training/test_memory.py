@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,23 @@ def test_checkpointing_and_bf16_lower_the_estimate() -> None:
     checkpointed = MicroBatchLimit(max_sequences=8, max_tokens=4096, checkpoints=True)
     assert total(checkpointed) < total(plain)
     assert total(plain, training={"bf16": True}) < total(plain, training={"bf16": False})
+
+
+def test_moments_in_8_bits_and_offloaded_activations_lower_the_estimate() -> None:
+    shape = replace(shape_of(make_model(), "here"), layers=10)
+    limit = MicroBatchLimit(max_sequences=8, max_tokens=4096, checkpoints=True)
+
+    def parts(**training: Any) -> dict[str, float]:
+        config = make_config(training={"bf16": True, "gradient_checkpointing": True, **training})
+        return trainer_parts(config, shape, "cuda", limit, num_tokens=4096)
+
+    plain, eight, away = parts(), parts(optim="adamw_8bit"), parts(activation_offloading=True)
+    # Two moments of a byte, and a scale of 4 bytes for each 256 of them.
+    assert eight["optimiser"] == pytest.approx(shape.num_parameters * 2 * (1 + 1 / 64))
+    assert {**eight, "optimiser": plain["optimiser"]} == plain
+    # The inputs of the layers, but for the one that is computed and the next.
+    assert plain["activations"] - away["activations"] == (shape.layers - 2) * 4096 * shape.hidden * 2
+    assert {**away, "activations": plain["activations"]} == plain
 
 
 @pytest.mark.parametrize("bf16", [False, True])

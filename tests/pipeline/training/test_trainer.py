@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from configs.schema import TrainingConfig
 from pipeline.messages import TrainBatch, TrainingSample
 from pipeline.models.loading import load_model
 from pipeline.record.checkpoints import find_fault
+from pipeline.training import offloading
 from pipeline.training.loss import step_scale
 from pipeline.training.precision import learning_rate_factor
 from pipeline.training.trainer import Trainer
@@ -57,6 +59,30 @@ def test_gradient_checkpointing_keeps_the_gradient(folder: Path, batch: TrainBat
     _, plain = Trainer(make_config(), folder).gradients(batch)
     _, recomputed = Trainer(make_config(training={"gradient_checkpointing": True}), folder).gradients(batch)
     assert_same(recomputed, plain)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_offloaded_activations_are_those_of_the_layers_and_keep_the_gradient(
+    folder: Path, bf16: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU the host is the device: what goes there and comes back is all that can be seen."""
+    batch = make_groups((7, 1, 4), [[3, 9, 1, 6], [5, 2, 8, 4], [1, 1, 12, 7]])
+    checkpointed = {"gradient_checkpointing": True, "bf16": bf16}
+    _, plain = Trainer(make_config(training=checkpointed), folder).gradients(batch)
+    moved, original = [], offloading._to_host
+
+    def to_host(tensor: Tensor) -> tuple[Tensor, torch.device | None]:
+        host, device = original(tensor)
+        moved.append(device is not None and tensor.dim() == 3 and tensor.shape[-1] == 24)
+        return host, device
+
+    trainer = Trainer(make_config(training={**checkpointed, "activation_offloading": True}), folder)
+    monkeypatch.setattr(offloading, "_to_host", to_host)
+    _, offloaded = trainer.gradients(batch)
+    # The inputs of two layers, and what the last norm keeps.
+    assert sum(moved) >= 3
+    for name, value in plain.items():
+        assert torch.equal(offloaded[name], value), name
 
 
 def test_bf16_gradients_point_where_fp32_gradients_do(folder: Path) -> None:

@@ -1,0 +1,71 @@
+"""Settings of the trainer that need a GPU or a package end a run before anything loads, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from configs.errors import ConfigError
+from configs.load import load_config
+from pipeline.cli import train_accelerated
+from pipeline.training.packages import refuse_unusable_packages
+from tests.pipeline.tiny_model import make_config
+
+Sections = Mapping[str, Mapping[str, object]]
+EIGHT_BIT: Sections = {"training": {"optim": "adamw_8bit"}}
+LIGER: Sections = {"training": {"use_liger_kernel": True}}
+OFFLOADED: Sections = {"training": {"gradient_checkpointing": True, "activation_offloading": True}}
+FLEX: Sections = {"training": {"attn_implementation": "flex_attention"}}
+
+
+@pytest.mark.parametrize(
+    ("sections", "device", "complaints"),
+    [
+        (EIGHT_BIT, "cpu", ['training.optim: "adamw_8bit" is not allowed', "needs a CUDA GPU"]),
+        (EIGHT_BIT, "cuda", ["bitsandbytes, which is not installed: pip install bitsandbytes"]),
+        (
+            {**EIGHT_BIT, "runtime": {"trainer_ranks": 2}},
+            "cuda",
+            ["adamw_8bit with runtime.trainer_ranks: 1"],
+        ),
+        (LIGER, "cpu", ["training.use_liger_kernel: true is not allowed", "needs a CUDA GPU"]),
+        (LIGER, "cuda", ["liger_kernel, which is not installed: pip install liger-kernel"]),
+        (
+            {**LIGER, "model": {"loader": "unsloth"}, "lora": {"enabled": True}},
+            "cuda",
+            ["true with model.loader: transformers"],
+        ),
+        (OFFLOADED, "cpu", ["training.activation_offloading: true is not allowed", "needs a CUDA GPU"]),
+        (FLEX, "cpu", ['training.attn_implementation: "flex_attention" is not allowed', "needs a CUDA GPU"]),
+    ],
+)
+def test_what_cannot_work_here_is_refused_by_name(
+    sections: Sections, device: str, complaints: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError) as caught:
+        refuse_unusable_packages(make_config(**sections), device)
+    for complaint in complaints:
+        assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize("sections", [EIGHT_BIT, LIGER, OFFLOADED, FLEX])
+def test_on_a_gpu_with_the_packages_all_of_it_may_be_asked_for(
+    sections: Sections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    refuse_unusable_packages(make_config(**sections), "cuda")
+
+
+def test_activations_are_offloaded_with_checkpointing_only() -> None:
+    with pytest.raises(ConfigError, match=r"true with gradient_checkpointing: true"):
+        load_config(overrides=["training.activation_offloading=true"])
+
+
+@pytest.mark.parametrize("setting", ["optim=adamw_8bit", "use_liger_kernel=true"])
+def test_a_dry_run_on_a_cpu_says_the_same(setting: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status = train_accelerated(["--dry-run", "--set", f"training.{setting}", "--set", "runtime.device=cpu"])
+    assert status == 2
+    error = capsys.readouterr().err
+    assert f"training.{setting.partition('=')[0]}: " in error and "needs a CUDA GPU" in error
