@@ -32,6 +32,7 @@ from benchmarks.report import (
     command_line,
     end_on_sigterm,
     make_parser,
+    num_cores,
     own_cores,
     positive,
     table_text,
@@ -162,7 +163,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"default: all: {', '.join(STAGES)}")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="sizes that take a CPU seconds")
-    parser.add_argument("--threads", type=positive, default=2, help="cores, and threads")
+    parser.add_argument(
+        "--threads", type=positive, default=min(8, num_cores()), help="cores, and threads (%(default)s)"
+    )
     parser.add_argument("--limit", type=positive, help="seconds that each stage may take")
     parser.add_argument(
         "--work", type=Path, default=cache_root() / "gpu-battery", help="models and runs (%(default)s)"

@@ -84,7 +84,7 @@ class Generation(Stage):
         try:
             yield engine
         finally:
-            await engine.kill()
+            await engine.close()
 
     @property
     def _folder(self) -> str:
@@ -184,7 +184,7 @@ class Generation(Stage):
             logits = model(ids).logits[0, len(prompt) - 1 : -1].float()
             own = torch.log_softmax(logits, -1).gather(1, ids[0, len(prompt) :, None])[:, 0].cpu()
             found.append(own - torch.tensor(completion.logprobs))
-        ratio = torch.cat(found)
+        ratio = torch.cat(found).double()
         return {
             "mismatch_kl": float((ratio.exp() - 1 - ratio).mean()),
             "mean distance of logprobs": float(ratio.abs().mean()),

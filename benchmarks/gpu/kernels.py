@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
+from torch._dynamo.utils import counters
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from benchmarks.gpu.stage import Figures, Stage
@@ -22,7 +23,7 @@ from pipeline.training.trainer import Trainer
 _CHECKED = ("only-packing", "only-shared", "all", "all-checkpointed", "all-compiled")
 _MIB = 2**20
 _TREE = 2048  # tokens of one prompt and its completions
-_COMPLETIONS = 8
+_SHARES = range(2, 10)  # of the completions
 
 
 class Kernels(Stage):
@@ -75,7 +76,7 @@ class Kernels(Stage):
         """Rows of many lengths, with and without a gradient."""
         rng = random.Random(0)
         lengths = [rng.randrange(100, 9000) for _ in range(40)] if not self.terms.is_tiny else [100, 130]
-        counted = torch._dynamo.utils.counters["stats"]
+        counted = counters["stats"]
         before = counted["unique_graphs"]
         seconds = []
         for length in lengths:
@@ -200,7 +201,7 @@ class Kernels(Stage):
 
 
 def _trees(num_tokens: int) -> tuple[Tree, ...]:
-    """A row of exactly so many tokens: prompts of a tenth, eight completions behind each."""
+    """A row of exactly so many tokens: prompts of a tenth, completions of eight lengths behind each."""
     num = max(1, num_tokens // _TREE)
     sizes = [num_tokens // num + (index < num_tokens % num) for index in range(num)]
     return tuple(_tree(size) for size in sizes)
@@ -209,7 +210,8 @@ def _trees(num_tokens: int) -> tuple[Tree, ...]:
 def _tree(size: int) -> Tree:
     prompt = size // 10
     left = size - prompt
-    each = [left // _COMPLETIONS + (index < left % _COMPLETIONS) for index in range(_COMPLETIONS)]
+    each = [left * share // sum(_SHARES) for share in _SHARES]
+    each[-1] += left - sum(each)
     return Tree(num_prompt=prompt, completions=tuple(each))
 
 
