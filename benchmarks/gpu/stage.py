@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 Figures = dict[str, Any]
 Device = Literal["cpu", "cuda"]
@@ -30,8 +30,7 @@ class Terms:
     cores: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Geometry:
+class Geometry(NamedTuple):
     """Sizes of a Qwen2; the vocabulary is at least that of the tokenizer, 259."""
 
     hidden: int
@@ -45,25 +44,11 @@ class Geometry:
 
 # As Qwen2.5-Coder's of that size.
 GEOMETRIES: Final[Mapping[str, Geometry]] = {
-    "random-tiny": Geometry(hidden=128, layers=2, heads=4, kv_heads=2, intermediate=192, vocabulary=320),
-    "random-0.5b": Geometry(
-        hidden=896, layers=24, heads=14, kv_heads=2, intermediate=4864, vocabulary=151936
-    ),
-    "random-1.5b": Geometry(
-        hidden=1536, layers=28, heads=12, kv_heads=2, intermediate=8960, vocabulary=151936
-    ),
-    "random-3b": Geometry(
-        hidden=2048, layers=36, heads=16, kv_heads=2, intermediate=11008, vocabulary=151936
-    ),
-    "random-7b": Geometry(
-        hidden=3584,
-        layers=28,
-        heads=28,
-        kv_heads=4,
-        intermediate=18944,
-        vocabulary=152064,
-        is_tied=False,
-    ),
+    "random-tiny": Geometry(128, 2, 4, 2, 192, 320),
+    "random-0.5b": Geometry(896, 24, 14, 2, 4864, 151936),
+    "random-1.5b": Geometry(1536, 28, 12, 2, 8960, 151936),
+    "random-3b": Geometry(2048, 36, 16, 2, 11008, 151936),
+    "random-7b": Geometry(3584, 28, 28, 4, 18944, 152064, is_tied=False),
 }
 
 

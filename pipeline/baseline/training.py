@@ -25,7 +25,6 @@ from pipeline.record.metrics import MetricsWriter
 from pipeline.record.progress import Progress, make_progress
 from pipeline.record.tracking import start_tracking
 from pipeline.training.adapters import peft_settings
-from rewards.custom import load_custom
 from rewards.scorer import Scorer
 from sandbox.pool import SandboxPool
 
@@ -38,7 +37,6 @@ def train(job: TrainingJob) -> Trained:
         StageError: no completion of a step could be scored.
     """
     config, stopwatch = job.config, Stopwatch()
-    load_custom(config.rewards.custom)
     if config.runtime.trainer_threads is not None:
         torch.set_num_threads(config.runtime.trainer_threads)
     with ExitStack() as stack:

@@ -382,6 +382,23 @@ def test_the_cpu_trainers_logprobs_are_the_plain_ones(tmp_path: Path) -> None:
     assert logprobs.requires_grad
 
 
+KILLER = "import os\n\n\ndef judge(prompts, completions, **columns):\n    os.kill(os.getpid(), 9)\n"
+
+
+@pytest.mark.slow
+def test_a_training_that_is_killed_ends_the_run_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a process of its own, whose memory is free for the measurement after it."""
+    (tmp_path / "killer_of_training.py").write_text(KILLER, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    rewards = {"custom": ["killer_of_training:judge"], "custom_weights": [1.0]}
+    config = runnable_config(tmp_path, rewards=rewards, evaluation={"enabled": False})
+    with pytest.raises(StageError, match=r"the process of TRL's trainer was killed: the kernel's"):
+        run_baseline(config, verbose=False)
+
+
 def write_tasks(file: Path, names: Sequence[str]) -> Path:
     lines = [
         {
