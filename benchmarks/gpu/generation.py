@@ -26,7 +26,7 @@ from pipeline.weights.files import remove_weights, shared_folder, write_weights
 _GROUP = 8
 _GONE_S = 20.0
 # Settings of the engine that are tried by name: fields of the generation section, of this version or another.
-_TRIED: Final = (("quantization", "fp8"), ("kv_cache_dtype", "fp8"), ("sleep_while_training", True))
+_TRIED: Final = (("quantization", "fp8"), ("kv_cache_dtype", "fp8"), ("sleep_while_training", "auto"))
 
 
 class Generation(Stage):
