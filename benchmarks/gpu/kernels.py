@@ -147,11 +147,13 @@ class Kernels(Stage):
         ends = pad(torch.tensor(lengths, device="cuda").cumsum(0), (1, 0)).int()
 
         def run() -> None:
-            heads = (
+            query, key, value = (
                 one.squeeze(0).transpose(0, 1) for one in self._heads(1, sum(lengths), has_gradient=True)
             )
             output = varlen_attn(
-                *heads, ends, ends, max(lengths), max(lengths), window_size=(-1, 0), enable_gqa=True
+                *(query, key, value, ends, ends, max(lengths), max(lengths)),
+                window_size=(-1, 0),
+                enable_gqa=True,
             )
             assert isinstance(output, Tensor)
             output.sum().backward()  # type: ignore[no-untyped-call]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
-from torch.distributed import HashStore
 
 from benchmarks.gpu.stage import Figures, Stage
 from benchmarks.train_step.inputs import random_base, random_batch
@@ -15,6 +15,7 @@ from benchmarks.train_step.job import BatchSpec
 from configs.schema import Config
 from pipeline.training.ranks import Ranks, join, leave
 from pipeline.training.trainer import Trainer
+from pipeline.weights.exchange import open_store
 
 _SPEC = BatchSpec(name="random", groups=2, generations=4, prompt_tokens=40, completion_tokens=60)
 _TIMEOUT_S = 60.0
@@ -32,7 +33,7 @@ class Sharding(Stage):
         started = time.perf_counter()
         start, _ = self._after(Ranks(), num_steps=0)
         expected, norm = self._after(Ranks(), num_steps=1)
-        ranks = join(HashStore(), 0, 1, torch.device(self.terms.device), _TIMEOUT_S)
+        ranks = join(open_store("127.0.0.1", _TIMEOUT_S), 0, 1, torch.device(self.terms.device), _TIMEOUT_S)
         try:
             ours, our_norm = self._after(ranks, num_steps=1)
         finally:
@@ -63,4 +64,5 @@ class Sharding(Stage):
 
 
 def _distance(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
-    return sum(float((found[name] - value).pow(2).sum()) for name, value in expected.items()) ** 0.5
+    squares = (float((found[name] - value).pow(2).sum()) for name, value in expected.items())
+    return math.sqrt(sum(squares))

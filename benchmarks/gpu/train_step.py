@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.gpu.stage import Figures, Stage
@@ -89,11 +88,11 @@ class TrainStep(Stage):
                 torch.cuda.synchronize()
             wall_s = time.perf_counter() - started
         # What runs on the card, and not once more what began it; spans that were named around it neither.
-        wanted = DeviceType.CUDA if is_cuda else DeviceType.CPU
+        wanted = "CUDA" if is_cuda else "CPU"
         seconds = {
             event.key: (event.self_device_time_total if is_cuda else event.self_cpu_time_total) / 1e6
             for event in recorded.key_averages()
-            if event.device_type == wanted and not event.is_user_annotation
+            if event.device_type.name == wanted and not event.is_user_annotation
         }
         busy_s = sum(seconds.values())
         return {

@@ -81,6 +81,8 @@ class CpuGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     logits, with TRL's own function for CPU tensors; all else is TRL's.
     """
 
+    vllm_generation: Any  # what generates, with ``generate`` and ``sync_weights``
+
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         if self.use_vllm:
