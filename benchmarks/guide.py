@@ -4,8 +4,8 @@
     python -m benchmarks.guide --check         # exit 1 where a table is not what it should be
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``; what is between them is written
-by this program alone: what a benchmark measured, from benchmarks/results/NAME_cpu.json (without a result one
-line that says so), or what follows from the code. Measures nothing.
+by this program alone: what a benchmark measured, from benchmarks/results/NAME_cpu.json, for the battery from
+gpu.json (without a result one line that says so), or what follows from the code. Measures nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Final
 from benchmarks import ablation, coder, curriculum, generation, modes, quality, speculation_exactness, startup
 from benchmarks.async_overlap import __main__ as async_overlap
 from benchmarks.chaos import __main__ as chaos
+from benchmarks.gpu import __main__ as gpu
 from benchmarks.report import RESULTS, make_parser, table_text
 from benchmarks.rewards import __main__ as rewards
 from benchmarks.sandbox import __main__ as sandbox
@@ -53,7 +54,12 @@ MEASURED: Final[Mapping[str, tuple[Callable[[dict[str, Any]], str], str]]] = {
     "chaos": (chaos.table, "chaos"),
     "sandbox": (sandbox.table, "sandbox"),
     "rewards": (rewards.table, "rewards"),
+    "gpu": (gpu.table, "gpu"),
 }
+
+
+# Where a result has another file than NAME_cpu.json.
+_FILES: Final[Mapping[str, str]] = {"dropped": "ablation_cpu.json", "gpu": "gpu.json"}
 
 
 def proofs_table() -> str:
@@ -75,7 +81,7 @@ def printed(name: str) -> str:
     if name in DERIVED:
         return DERIVED[name]()
     table, command = MEASURED[name]
-    path = RESULTS / f"{'ablation' if name == 'dropped' else name}_cpu.json"
+    path = RESULTS / _FILES.get(name, f"{name}_cpu.json")
     if not path.is_file():
         return f"Not measured yet: `python -m benchmarks.{command}`."
     return table(json.loads(path.read_text(encoding="utf-8")))

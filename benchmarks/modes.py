@@ -3,7 +3,8 @@
     python -m benchmarks.modes --cores 2 --repeats 2            # speed and memory
     python -m benchmarks.modes --cores 2 --repeats 2 --curve    # and the time to a held-out pass rate
 
-The baseline is ``train_code_grpo``: TRL's own trainer on the same model, tasks, rewards, sampling and batch.
+The baseline is ``train_code_grpo``: TRL's own trainer on the same model, tasks, rewards, sampling and batch;
+it generates with Transformers, and with TRL's own vLLM where --only names "baseline-vllm" too.
 Every run is the command that users type with its default number of steps, in processes of its own, held to
 the same cores; contenders take turns, in the other direction in every other repeat. Not counted are the first
 --warmup steps (the trial of a run that shares its cores ends in them) and as many of the last as a run works
@@ -27,8 +28,14 @@ from configs.load import MODES, load_config
 
 RESULT = RESULTS / "modes_cpu.json"
 BASELINE = "baseline"
+BASELINE_VLLM = "baseline-vllm"
 CONTENDERS: Mapping[str, Contender] = {
-    BASELINE: Contender(name=BASELINE, command="train_code_grpo"),
+    BASELINE: Contender(
+        name=BASELINE, command="train_code_grpo", arguments=("--baseline-engine", "transformers")
+    ),
+    BASELINE_VLLM: Contender(
+        name=BASELINE_VLLM, command="train_code_grpo", arguments=("--baseline-engine", "vllm")
+    ),
     **{
         mode: Contender(name=mode, command="train_accelerated", arguments=("--speedup-mode", mode))
         for mode in MODES
@@ -71,9 +78,9 @@ def whole_run(
     )
 
 
-def times_baseline(runs: contest.Runs, name: str) -> str:
+def times_baseline(runs: contest.Runs, name: str, baseline: str = BASELINE) -> str:
     """The median of the speeds over the baseline's, with each of them; empty where there is none."""
-    times = contest.speed_ratios(runs, name, BASELINE)
+    times = contest.speed_ratios(runs, name, baseline)
     each = ", ".join(f"{value:.2f}" for value in times)
     return f"{statistics.median(times):.2f} ({each})" if times else ""
 
@@ -83,10 +90,11 @@ def table(result: Mapping[str, Any]) -> str:
     runs, settings = result["runs"], result["settings"]
     target = settings["target"]
     has_curve = any(run["curve"] for run in runs.values())
-    head = ["", "trained samples/s", "times baseline (of each repeat)", "s a step"]
+    baselines = [name for name in (BASELINE, BASELINE_VLLM) if contest.runs_of(runs, name)] or [BASELINE]
+    head = ["", "trained samples/s", *(f"times {name} (of each repeat)" for name in baselines), "s a step"]
     head += ["completions written a step", "peak memory"]
     rows = [
-        _row(name, own, times_baseline(runs, name), target)
+        _row(name, own, [times_baseline(runs, name, baseline) for baseline in baselines], target)
         for name in CONTENDERS
         if (own := list(contest.runs_of(runs, name).values()))
     ]
@@ -98,14 +106,14 @@ def table(result: Mapping[str, Any]) -> str:
     return table_text([*head, f"time to {100 * target:g} %"] if has_curve else head, rows, above=above)
 
 
-def _row(name: str, own: Sequence[Mapping[str, Any]], times: str, target: float) -> list[str]:
+def _row(name: str, own: Sequence[Mapping[str, Any]], times: Sequence[str], target: float) -> list[str]:
     def median(key: str) -> float:
         return float(statistics.median(run["speed"][key] for run in own))
 
     cells = [
         f"`{name}`",
         f"{median('samples_per_s'):.2f}",
-        times,
+        *times,
         f"{median('step_s'):.1f}",
         f"{median('rollouts_per_step'):.0f}",
         f"{statistics.median(run['peak_mb'] for run in own) / 1e3:.1f} GB",
@@ -120,7 +128,7 @@ def _row(name: str, own: Sequence[Mapping[str, Any]], times: str, target: float)
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
     parser = contest.options(__doc__, RESULT)
-    contest.add_only_option(parser, CONTENDERS)
+    contest.add_only_option(parser, CONTENDERS, without=[BASELINE_VLLM])
     parser.add_argument("--repeats", type=positive, default=2, help="runs of each contender (%(default)s)")
     parser.add_argument(
         "--warmup", type=positive, default=12, help="steps that are not counted (%(default)s)"

@@ -21,6 +21,11 @@ class GenerationConfig(Section):
     """Sampling and the engine."""
 
     engine: Literal["vllm", "transformers"] = Field(default="vllm", description="which generator runs")
+    baseline_engine: Literal["auto", "vllm", "transformers"] = Field(
+        default="auto",
+        description="what generates in train_code_grpo: TRL's own vLLM, in its process, or Transformers; "
+        "auto: vllm on a GPU, transformers on a CPU",
+    )
     temperature: PositiveFloat = Field(default=1.0, description="sampling temperature")
     top_p: PositiveFraction = Field(default=1.0, description="nucleus sampling")
     top_k: NonNegativeInt = Field(default=0, description="top-k sampling; 0 turns it off")

@@ -7,7 +7,6 @@ heavy. How they end: configs.command_line. Decides nothing about training itself
 from __future__ import annotations
 
 import argparse
-import logging
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -161,8 +160,6 @@ def _train_code_grpo(arguments: argparse.Namespace) -> int:
         print(f"note: the baseline does not use {', '.join(ignored)} of {origins}", file=sys.stderr)
     if arguments.show_config:
         return _show(resolved)
-    # TRL imports vLLM, which has something to say about every machine.
-    logging.getLogger("vllm").setLevel(logging.ERROR)
     from pipeline.baseline.baseline import run_baseline
 
     return run_baseline(resolved.config, arguments.verbose)

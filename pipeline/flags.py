@@ -241,6 +241,12 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
     "train_accelerated": (*_TRAINING, *ACCELERATION, *_ACCELERATED),
     "train_code_grpo": (
         *_TRAINING,
+        Flag(
+            "--baseline-engine ENGINE",
+            "generation.baseline_engine",
+            "what generates: vllm (TRL's own, colocated), transformers, or auto (default): vllm on a GPU, "
+            "transformers on a CPU",
+        ),
         *(replace(flag, help=argparse.SUPPRESS, choices=None) for flag in ACCELERATION),
     ),
     "evaluate_humaneval": (*_EVALUATION, *_SAMPLING),

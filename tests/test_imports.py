@@ -60,7 +60,7 @@ ALLOWED_IN = {
         "pipeline/training/rank.py",
         "pipeline/processes/ray_remote.py",
     },
-    "trl": {"pipeline/baseline/baseline.py", "pipeline/baseline/trl_setup.py"},
+    "trl": {"pipeline/baseline/training.py", "pipeline/baseline/trl_setup.py"},
 }
 # What cli.py may import before it knows that there is something to run.
 LIGHT = {*sys.stdlib_module_names, "configs", "configs.command_line", "pipeline.flags", "configs.errors"}

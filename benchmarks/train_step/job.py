@@ -70,12 +70,17 @@ class StepJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCase:
-    """A trainer of ``model``, its adapters or all weights, with rows of ``num_tokens``."""
+    """A trainer of ``model``, its adapters or all weights, with rows of ``num_tokens``.
+
+    Activations are checkpointed where ``is_checkpointed``, and where they would not fit otherwise.
+    """
 
     model: str
     is_lora: bool
     num_tokens: int
     cores: tuple[int, ...]
+    device: Literal["cpu", "cuda"] = "cpu"
+    is_checkpointed: bool = False
 
     @property
     def name(self) -> str:
@@ -184,10 +189,17 @@ def job_config(job: StepJob, variant: Variant, base: dict[str, Any], num_sequenc
     if variant.trl_weights is not None:
         training["per_device_train_batch_size"] = job.trl_micro_batch
         training["gradient_accumulation_steps"] = num_sequences // job.trl_micro_batch
+    # The completions are there: TRL starts no engine for them.
+    generation = {**base.get("generation", {}), "baseline_engine": "transformers"}
     # The step is what is measured, not a schedule: every one of them has the same learning rate.
     training |= {"max_steps": job.num_steps + 1, "warmup_steps": 0, "lr_scheduler_type": "constant"}
     config = Config.model_validate(
-        {**base, "training": training, "acceleration": variant.settings["acceleration"]}
+        {
+            **base,
+            "training": training,
+            "generation": generation,
+            "acceleration": variant.settings["acceleration"],
+        }
     )
     assert config.completions_per_step == num_sequences
     return config

@@ -188,23 +188,26 @@ class MemoryWorker:
                 "acceleration": {"token_packing": {"max_tokens": case.num_tokens}},
             }
         )
-        config = with_precision(config, "cpu")
-        trainer = Trainer(config, resolve_model(config.model))
+        config = with_precision(config, case.device)
+        trainer = Trainer(config, resolve_model(config.model), case.device)
         shape, every = shape_of(trainer.model, case.model), limits(config)
-        room = memory()[1] * 2**30 - TRAINER_LIBRARIES
+        is_cpu = case.device == "cpu"
+        libraries = TRAINER_LIBRARIES if is_cpu else 0.0
+        room = memory()[1] * 2**30 - libraries if is_cpu else float(torch.cuda.mem_get_info()[1])
         number = 0
-        parts = trainer_parts(config, shape, "cpu", every[number], num_tokens=case.num_tokens)
-        if sum(parts.values()) > _LARGEST_SHARE * room:
+        parts = trainer_parts(config, shape, case.device, every[number], num_tokens=case.num_tokens)
+        if case.is_checkpointed or sum(parts.values()) > _LARGEST_SHARE * room:
             # The same rows, checkpointed.
             number = len(every) // 2
-            parts = trainer_parts(config, shape, "cpu", every[number], num_tokens=case.num_tokens)
+            parts = trainer_parts(config, shape, case.device, every[number], num_tokens=case.num_tokens)
         trainer.adopt_limit(number)
         batch = random_batch(spec, shape.vocabulary)
         for _ in range(_NUM_STEPS):
             trainer.step(batch)
         return {
-            "estimate": {"libraries": TRAINER_LIBRARIES, **parts},
-            "peak": _peak_mb("cpu") * _MIB,
+            "estimate": {"libraries": libraries, **parts},
+            # With the gaps between tensors, which no one else gets.
+            "peak": _peak_mb("cpu") * _MIB if is_cpu else torch.cuda.max_memory_reserved(),
             "checkpoints": every[number].checkpoints,
             "bf16": config.training.bf16,
         }

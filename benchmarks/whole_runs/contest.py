@@ -289,9 +289,14 @@ def options(description: str | None, result: Path) -> argparse.ArgumentParser:
     return parser
 
 
-def add_only_option(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
-    """Which of the contenders ``names`` run."""
-    parser.add_argument("--only", nargs="+", choices=(*names,), default=[*names], help="default: all")
+def add_only_option(
+    parser: argparse.ArgumentParser, names: Iterable[str], *, without: Sequence[str] = ()
+) -> None:
+    """Which of the contenders ``names`` run; all but ``without`` if nothing is said."""
+    names = [*names]
+    default = [name for name in names if name not in without]
+    but = f" but {', '.join(without)}" if without else ""
+    parser.add_argument("--only", nargs="+", choices=names, default=default, help=f"default: all{but}")
 
 
 def add_measured_options(parser: argparse.ArgumentParser, *, save_every: int = 12) -> None:

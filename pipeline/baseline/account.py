@@ -194,13 +194,15 @@ class BaselineAccount(TrainerCallback):
         return tuple(usable)
 
     def _completion(self, index: int, token_ids: Sequence[int], text: str, policy_version: int) -> Completion:
+        is_full = len(token_ids) >= self.config.generation.max_completion_length
         return Completion(
             index=index,
             token_ids=tuple(token_ids),
-            # TRL has none yet: it takes those of its training forward, being on-policy.
+            # TRL has none yet, or keeps those of its vLLM to itself.
             logprobs=(math.nan,) * len(token_ids),
             text=text,
-            finish_reason="stop" if token_ids[-1] in self.end_ids else "length",
+            # TRL's vLLM ends some at a stop string.
+            finish_reason="length" if is_full and token_ids[-1] not in self.end_ids else "stop",
             min_policy_version=policy_version,
             max_policy_version=policy_version,
         )

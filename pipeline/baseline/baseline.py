@@ -1,61 +1,59 @@
 """The baseline: TRL's own GRPOTrainer on our tasks, prompts, rewards and sampling settings.
 
-Synchronous: generate with Transformers, score one completion after the other without a cache, train,
-repeat. It exists to be compared with, so it leaves the run folder of the main job, with the same names in
-it, and is measured on the same held-out tasks by the same code. Patches nothing in TRL; on a CPU it
-overrides one method (see trl_setup.CpuGRPOTrainer).
+Synchronous: generate, with TRL's own colocated vLLM or with Transformers (``generation.baseline_engine``),
+score one completion after the other without a cache, train, repeat. It exists to be compared with, so it
+leaves the run folder of the main job, with the same names in it, and is measured on the same held-out tasks
+by the same code. Patches nothing in TRL; on a CPU it does two things in its own way (see trl_setup).
 
 What stays different from the main job, being TRL's own: tasks come in shuffled passes over the data set
-instead of uniform draws; completions end at a fence token, not at a fence in the text (see
-trl_setup.stop_token_ids); with bf16 the weights are cast anew at every decoded token (autocast); and learning
-rates warm up from 0, so that the first step of a warm-up trains nothing, where the main job's first step
-has 1/(warmup_steps + 1) of the peak. TRL's vLLM is not used: on a CPU it fails (a weight loader is missing).
+instead of uniform draws; learning rates warm up from 0, so that the first step of a warm-up trains nothing,
+where the main job's first step has 1/(warmup_steps + 1) of the peak. With vLLM, TRL masks sequences whose
+importance ratio is too large; with Transformers completions end at a fence token, not at a fence in the text
+(see sampling.stop_token_ids), and with bf16 the weights are cast anew at every decoded token (autocast).
 The checkpoints on the way hold weights only and there is no --resume: a run is one process's work.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
+import multiprocessing
 import os
-from contextlib import ExitStack
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import ray
-import torch
-from datasets import Dataset
-from peft import PeftModel, get_peft_model
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback
-from trl import GRPOTrainer
+from transformers import PreTrainedTokenizerBase
 
 from configs.load import render
 from configs.schema import Config
 from curriculum.judging import start_sandbox
 from curriculum.sources import load_tasks
 from curriculum.task import Task
-from pipeline.baseline.account import BaselineAccount, StepCheckpoints
-from pipeline.baseline.trl_setup import CpuGRPOTrainer, prompt_dataset, stop_token_ids, trl_config
+from pipeline.baseline.job import Trained, TrainingJob
+from pipeline.baseline.sampling import baseline_engine, prompt_dataset, vllm_environment
+from pipeline.errors import StageError
 from pipeline.evaluation.evaluate import EvaluationReport
 from pipeline.evaluation.heldout import heldout_tasks, measure, tasks_that_fit
 from pipeline.evaluation.scorers import SandboxScorer, check_sandbox
 from pipeline.evaluation.summary import print_summary, write_summary
 from pipeline.generation.start import running_generator
 from pipeline.handover.command import finish_run, refuse_push
+from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.shares import choose_device, with_precision
 from pipeline.host.spans import Stopwatch
 from pipeline.models.check import refuse_damaged_model
 from pipeline.models.find import resolve_model
-from pipeline.models.loading import load_model, load_tokenizer
-from pipeline.models.prompts import encode_prompt
-from pipeline.record.ledger import Ledger
-from pipeline.record.metrics import MetricsWriter
+from pipeline.models.loading import load_tokenizer
 from pipeline.record.progress import Progress, make_progress
-from pipeline.record.run_folder import RunFolder
-from pipeline.record.tracking import start_tracking, tracker_names
-from pipeline.training.adapters import peft_settings, refuse_unknown_layers
+from pipeline.record.run_folder import RunFolder, RunPaths
+from pipeline.record.tracking import tracker_names
+from pipeline.training.adapters import refuse_unknown_layers
 from rewards.custom import load_custom
-from rewards.scorer import Scorer
+from sandbox.jail import die_with_parent
 
 
 def run_baseline(config: Config, verbose: bool) -> int:
@@ -89,15 +87,11 @@ def run_baseline(config: Config, verbose: bool) -> int:
         refuse_push(config.output.push_to_hub)
     if config.execution.enabled or heldout:
         check_sandbox(config.execution)
+    # Refused before anything is made.
+    baseline_engine(config, device)
     with RunFolder.create(config.output, render(config), is_baseline=True) as folder:
-        progress = make_progress(config.runtime.progress, title=folder.name)
-        try:
-            run = _Baseline(
-                config=config, folder=folder, progress=progress, tasks=tasks, heldout=heldout, device=device
-            )
-            run.run(verbose=verbose)
-        finally:
-            progress.close()
+        run = _Baseline(config=config, folder=folder, tasks=tasks, heldout=heldout, device=device)
+        run.run(verbose=verbose)
         print_summary(folder.path)
         finish_run(folder.path, config)
     return 0
@@ -109,65 +103,76 @@ class _Baseline:
 
     config: Config
     folder: RunFolder
-    progress: Progress
     tasks: tuple[Task, ...]
     heldout: tuple[Task, ...]
     device: str
-    _level: str = "none"
     _stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
     def run(self, *, verbose: bool) -> None:
         config = self.config
-        self.progress.activity("loading the model")
-        model_path = resolve_model(config.model)
-        refuse_unknown_layers(config, model_path)
-        tokenizer = load_tokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
-        self.tasks = tasks_that_fit(
-            tokenizer,
-            self.tasks,
-            self.heldout,
-            config,
-            lambda kind, text: self.progress.message(f"{kind}: {text}"),
+        with self._display() as progress:
+            progress.activity("loading the model")
+            model_path = resolve_model(config.model)
+            refuse_unknown_layers(config, model_path)
+            tokenizer = load_tokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
+            tasks = tasks_that_fit(
+                tokenizer,
+                self.tasks,
+                self.heldout,
+                config,
+                lambda kind, text: progress.message(f"{kind}: {text}"),
+            )
+            # Refused before anything is measured.
+            prompt_dataset(tasks, tokenizer, config)
+            before = self._evaluate("before", model_path, tokenizer, progress)
+        job = TrainingJob(
+            config=config,
+            folder=RunPaths(self.folder.path),
+            model=model_path,
+            tasks=tasks,
+            device=self.device,
+            is_verbose=verbose,
         )
-        dataset = prompt_dataset(self.tasks, tokenizer, config)
-        before = self._evaluate("before", model_path, tokenizer)
-        final = self._train(model_path, tokenizer, dataset, verbose=verbose)
-        # What the trainer held would be missing to the generator that follows.
-        _free_memory()
+        trained = _train_apart(job, vllm_environment(config, self.device))
+        self._stopwatch.seconds |= trained.seconds
         # Adapters are measured merged into the model that they belong to.
-        trained = resolve_model(config.model.model_copy(update={"name": str(final)}))
-        after = self._evaluate("after", trained, tokenizer)
+        final = resolve_model(config.model.model_copy(update={"name": str(job.final)}))
+        with self._display() as progress:
+            after = self._evaluate("after", final, tokenizer, progress)
         self._stopwatch.note("total")
         write_summary(
             self.folder,
             config,
             self.device,
-            self._level,
+            trained.level,
             before,
             after,
             self._stopwatch.seconds,
             trainer="trl",
         )
 
+    def _display(self) -> closing[Progress]:
+        """One for each part: the training shows its own."""
+        return closing(make_progress(self.config.runtime.progress, title=self.folder.name))
+
     def _evaluate(
-        self, when: str, model_path: Path, tokenizer: PreTrainedTokenizerBase
+        self, when: str, model_path: Path, tokenizer: PreTrainedTokenizerBase, progress: Progress
     ) -> EvaluationReport | None:
         """Measure the model in ``model_path`` with a generator that is gone when this returns."""
         if not self.heldout:
             return None
         is_ray_ours = not ray.is_initialized()
         try:
-            return asyncio.run(self._measure(when, model_path, tokenizer))
+            return asyncio.run(self._measure(when, model_path, tokenizer, progress))
         finally:
             if is_ray_ours:
                 ray.shutdown()
-            _free_memory()
 
     async def _measure(
-        self, when: str, model_path: Path, tokenizer: PreTrainedTokenizerBase
+        self, when: str, model_path: Path, tokenizer: PreTrainedTokenizerBase, progress: Progress
     ) -> EvaluationReport:
         config = self.config
-        self.progress.activity(f"starting the generator to measure {when} training")
+        progress.activity(f"starting the generator to measure {when} training")
         with start_sandbox(config.execution, max(1, (os.cpu_count() or 2) // 2)) as sandbox:
             async with running_generator(config, str(model_path), self.device) as generator:
                 return await measure(
@@ -178,95 +183,34 @@ class _Baseline:
                     config=config,
                     tokenizer=tokenizer,
                     folder=self.folder,
-                    progress=self.progress,
+                    progress=progress,
                     stopwatch=self._stopwatch,
                 )
 
-    def _train(
-        self, model_path: Path, tokenizer: PreTrainedTokenizerBase, dataset: Dataset, *, verbose: bool
-    ) -> Path:
-        """Train the model in ``model_path``; returns the folder of the trained one."""
-        config = self.config
-        if config.runtime.trainer_threads is not None:
-            torch.set_num_threads(config.runtime.trainer_threads)
-        self.progress.activity("starting TRL's trainer")
-        with ExitStack() as stack:
-            with self._stopwatch.timed("startup"):
-                base = load_model(
-                    model_path, dtype=torch.float32, trust_remote_code=config.model.trust_remote_code
-                )
-                model: PreTrainedModel | PeftModel = base
-                if config.lora.enabled:
-                    model = get_peft_model(base, peft_settings(base, config.lora))
-                end_ids = model.generation_config.eos_token_id
-                stop_ids = stop_token_ids(tokenizer, end_ids, config)
-                model.generation_config.eos_token_id = stop_ids
-                settings = trl_config(config, self.folder.checkpoints, self.device)
-                account = self._account(tokenizer, frozenset(stop_ids), stack)
-                checkpoints = StepCheckpoints(
-                    model=model,
-                    tokenizer=tokenizer,
-                    end_ids=end_ids,
-                    checkpoint=self.folder.checkpoint,
-                    save_steps=config.output.save_steps,
-                    limit=config.output.save_total_limit,
-                )
-                trainer_class = CpuGRPOTrainer if settings.use_cpu else GRPOTrainer
-                trainer = trainer_class(
-                    model=model,
-                    reward_funcs=account.code_reward,
-                    args=settings,
-                    train_dataset=dataset,
-                    processing_class=tokenizer,
-                    callbacks=[account, checkpoints],
-                )
-                if not verbose:
-                    trainer.remove_callback(PrinterCallback)
-            self.progress.start(config.training.max_steps)
-            with self._stopwatch.timed("training"):
-                trainer.train()
-            # The fence was this run's stop sign, not the model's end of text.
-            model.generation_config.eos_token_id = end_ids
-            final = self.folder.checkpoints / "final"
-            self.progress.activity("saving the model")
-            trainer.save_model(str(final))
-        return final
 
-    def _account(
-        self, tokenizer: PreTrainedTokenizerBase, end_ids: frozenset[int], stack: ExitStack
-    ) -> BaselineAccount:
-        """The account with its ledger, sandbox and scorer, which ``stack`` closes."""
-        config = self.config
-        ledger = Ledger(self.folder.db)
-        stack.callback(ledger.close)
-        metrics = MetricsWriter(self.folder.path)
-        stack.callback(metrics.close)
-        tracking = start_tracking(config, self.folder.name, self.folder.path, 0, self.progress.message)
-        stack.callback(tracking.close)
-        ledger.note_tasks(self.tasks)
-        sandbox = None
-        if config.execution.enabled:
-            sandbox = stack.enter_context(start_sandbox(config.execution))
-            self._level = sandbox.level
-        ledger.event("isolation", f"sandbox level {self._level}")
-        scorer = stack.enter_context(Scorer(config.rewards, config.execution, None, sandbox))
-        prefill = config.generation.assistant_prefill
-        return BaselineAccount(
-            config=config,
-            tasks=self.tasks,
-            scorer=scorer,
-            prompt_ids=lambda task: encode_prompt(tokenizer, task, prefill),
-            end_ids=end_ids,
-            ledger=ledger,
-            metrics=metrics,
-            samples=self.folder.samples,
-            progress=self.progress,
-            tracking=tracking,
-        )
+def _train_apart(job: TrainingJob, environment: Mapping[str, str]) -> Trained:
+    """Do ``job`` in a process with ``environment`` added to ours; it prints where this one does.
+
+    What it holds, on a card above all, is free when it ends: vLLM cannot be taken out of a process.
+    Raises what the training raises, and StageError where its process was killed.
+    """
+    kills = num_oom_kills()
+    with ProcessPoolExecutor(
+        1, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(dict(environment),)
+    ) as process:
+        try:
+            return process.submit(_train, job).result()
+        except BrokenProcessPool as error:
+            raise StageError(f"the process of TRL's trainer was killed: {why_killed(kills)}") from error
 
 
-def _free_memory() -> None:
-    """Give back what a model that is no longer in use held."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+def _begin(environment: Mapping[str, str]) -> None:
+    die_with_parent()
+    os.environ.update(environment)
+
+
+def _train(job: TrainingJob) -> Trained:
+    # Imported here: TRL takes ten seconds, and vLLM, which it imports, reads the environment.
+    from pipeline.baseline.training import train
+
+    return train(job)

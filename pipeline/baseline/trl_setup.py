@@ -1,28 +1,24 @@
-"""TRL's trainer with our settings: its configuration, data set, stop tokens, and its variant for a CPU.
+"""TRL's trainer with our settings: its configuration, and its variant for a CPU.
 
 Trains nothing by itself and writes nothing.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from datasets import Dataset
-from transformers import PreTrainedTokenizerBase
 from trl import GRPOConfig, GRPOTrainer
+from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import selective_log_softmax_and_entropy
 
 from configs.schema import Config
-from curriculum.task import Task
-from pipeline.models.prompts import encode_prompt, render_prompt, stop_strings
+from pipeline.baseline.sampling import baseline_engine
+from pipeline.models.prompts import stop_strings
 
-FENCE = "```"
-# All other settings of training and grpo are TRL's by name. The generator's correction is for another policy
-# than the trainer's, which there is none of here; compilation, TF32, attention, and what adapts to the memory
-# are left to TRL.
+# All other settings of training and grpo are TRL's by name. The generator's correction has another name there
+# and is for vLLM alone; compilation, TF32, attention, and what adapts to the memory are left to TRL.
 _NOT_TRLS = {
     *("importance_sampling_mode", "importance_sampling_cap", "mismatch_kl_warning", "warm_start_steps"),
     *("lr_scheduler_type", "torch_compile", "tf32", "memory", "activation_offloading", "attn_implementation"),
@@ -40,6 +36,8 @@ def trl_config(config: Config, output_dir: Path, device: str) -> GRPOConfig:
     if training.optim == "adamw_torch":
         # Fused, as ours is.
         settings["optim"] = "adamw_torch_fused"
+    if baseline_engine(config, device) == "vllm":
+        settings |= _vllm_settings(config, device)
     return GRPOConfig(
         output_dir=str(output_dir),
         **settings,
@@ -57,46 +55,25 @@ def trl_config(config: Config, output_dir: Path, device: str) -> GRPOConfig:
     )
 
 
-def prompt_dataset(tasks: Sequence[Task], tokenizer: PreTrainedTokenizerBase, config: Config) -> Dataset:
-    """Rows with ``prompt`` (the text that the model continues, prefill included) and ``task_id``.
+def _vllm_settings(config: Config, device: str) -> dict[str, Any]:
+    """TRL's own vLLM, in the trainer's process and on its card, which it gives back while it sleeps.
 
-    The prompts are plain text, not messages, so that TRL's tokens are those of the main job. Raises
-    ValueError for a prompt that TRL would tokenise differently.
+    Its completions end where the main job's do.
     """
-    prefill = config.generation.assistant_prefill
-    rows = []
-    for task in tasks:
-        token_ids = encode_prompt(tokenizer, task, prefill)
-        text = render_prompt(tokenizer, task, prefill)
-        rows.append({"prompt": _as_trl_reads_it(text, token_ids, tokenizer, task), "task_id": task.task_id})
-    # TRL leaves out what does not fill a step: all of a data set that is smaller than one.
-    return Dataset.from_list(rows * math.ceil(config.prompts_per_step / len(rows)))
-
-
-def stop_token_ids(
-    tokenizer: PreTrainedTokenizerBase, eos_token_id: int | list[int] | None, config: Config
-) -> list[int]:
-    """The model's end tokens and, where the main job stops at it, those that spell a closing code fence.
-
-    TRL gives Transformers' ``generate`` no tokenizer, so stop strings cannot be used with it; but it
-    ends a completion at every end token that the model declares. This differs from stopping at a line
-    that begins with a fence in two rare cases: a fence in mid-line ends the completion too, and one
-    spelled with shorter tokens does not. Raises ValueError when no single token is a fence.
-    """
-    known = [] if eos_token_id is None else [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id
-    if not stop_strings(config.generation):
-        return sorted({tokenizer.eos_token_id, *known})
-    fences = [
-        token_id
-        for token, token_id in tokenizer.get_vocab().items()
-        if FENCE in token and tokenizer.convert_tokens_to_string([token]).strip() == FENCE
-    ]
-    if not fences:
-        raise ValueError(
-            "generation.stop_at_code_fence: value True: the model's tokenizer has no token for a code fence, "
-            "so TRL cannot stop there; set it to false for the baseline"
-        )
-    return sorted({tokenizer.eos_token_id, *known, *fences})
+    generation, grpo = config.generation, config.grpo
+    settings: dict[str, Any] = {
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "vllm_enable_sleep_mode": device == "cuda",
+        "vllm_gpu_memory_utilization": generation.gpu_memory_utilization,
+        "vllm_max_model_length": generation.max_prompt_length + generation.max_completion_length,
+    }
+    if stops := stop_strings(generation):
+        settings["generation_kwargs"] = {"stop": list(stops), "include_stop_str_in_output": True}
+    if grpo.importance_sampling_mode != "none":
+        settings["vllm_importance_sampling_mode"] = grpo.importance_sampling_mode
+        settings["vllm_importance_sampling_clip_max"] = grpo.importance_sampling_cap
+    return settings
 
 
 class CpuGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -106,6 +83,13 @@ class CpuGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     ends in an error on a CPU (1.14 and 1.16 do not). This is the same computation from the model's
     logits, with TRL's own function for CPU tensors; all else is TRL's.
     """
+
+    vllm_generation: Any  # what generates, with ``generate`` and ``sync_weights``
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        if self.use_vllm:
+            self.vllm_generation = CpuVllm(self.vllm_generation)
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -137,18 +121,23 @@ class CpuGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         return torch.cat(all_logprobs), torch.cat(all_entropies) if compute_entropy else None, None
 
 
-def _as_trl_reads_it(
-    text: str, token_ids: Sequence[int], tokenizer: PreTrainedTokenizerBase, task: Task
-) -> str:
-    """``text`` such that the tokenizer's defaults, which TRL uses, give ``token_ids``."""
-    candidates = [text]
-    if tokenizer.bos_token is not None:
-        # A chat template may write the BOS that the tokenizer adds by itself.
-        candidates.append(text.removeprefix(tokenizer.bos_token))
-    for candidate in candidates:
-        if tuple(tokenizer(text=candidate)["input_ids"]) == tuple(token_ids):
-            return candidate
-    raise ValueError(
-        f"model.name: the tokenizer adds special tokens to a rendered chat prompt ({task.task_id}), so TRL "
-        "would train on another prompt than the main job; the baseline does not support this model"
-    )
+class CpuVllm:
+    """TRL's colocated vLLM where there is no GPU: it generates as TRL has it, and takes new weights.
+
+    TRL hands each weight to the loader of the running model. On a CPU the layers are packed for their kernels
+    by then and have none, so that TRL ends in an error at its first step.
+    """
+
+    def __init__(self, theirs: VLLMGeneration) -> None:
+        self.generate = theirs.generate
+        self.llm = theirs.llm
+        self._theirs = theirs
+
+    def sync_weights(self) -> None:
+        """See TRL's VLLMGeneration."""
+        # Imported here: it takes vLLM.
+        from pipeline.generation.vllm.transfer import reload_on_cpu
+
+        runner = self.llm.llm_engine.model_executor.driver_worker.model_runner
+        reload_on_cpu(runner.model, runner.model_config, self._theirs._iter_named_params())
+        self.llm.reset_prefix_cache()

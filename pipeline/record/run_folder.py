@@ -46,12 +46,8 @@ _MAX_NAME_LENGTH = 200
 _LOCK_WAIT_S = 0.2
 
 
-class RunFolder:
-    """One run's folder, locked for this process until ``close()`` or the process's end.
-
-    Make one with ``create`` (a new run) or ``open`` (resume); the constructor takes the lock of a
-    folder that exists.
-    """
+class RunPaths:
+    """What lies where in the run folder ``path``; takes no lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,6 +58,30 @@ class RunFolder:
         self.reward_cache = path / "reward_cache.jsonl"
         self.summary = path / "summary.json"
         self.checkpoints = path / "checkpoints"
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.path.name
+
+    def checkpoint(self, step: int) -> Path:
+        """Where the checkpoint of ``step`` lies, or will lie."""
+        return self.checkpoints / f"step-{step:06d}"
+
+    def evaluation(self, when: str) -> Path:
+        """The file of the measurement "before" or "after" training."""
+        return self.path / f"evaluation_{when}.json"
+
+
+class RunFolder(RunPaths):
+    """One run's folder, locked for this process until ``close()`` or the process's end.
+
+    Make one with ``create`` (a new run) or ``open`` (resume); the constructor takes the lock of a
+    folder that exists.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
         self._is_new = False
         self._lock = _lock(path)
 
@@ -117,19 +137,6 @@ class RunFolder:
         if config_yaml is not None:
             write_text_atomically(folder.config, config_yaml)
         return folder
-
-    @property
-    def name(self) -> str:
-        """The run's name."""
-        return self.path.name
-
-    def checkpoint(self, step: int) -> Path:
-        """Where the checkpoint of ``step`` lies, or will lie."""
-        return self.checkpoints / f"step-{step:06d}"
-
-    def evaluation(self, when: str) -> Path:
-        """The file of the measurement "before" or "after" training."""
-        return self.path / f"evaluation_{when}.json"
 
     def write_evaluation(self, when: str, report: DataclassInstance) -> None:
         """Write a report of the evaluation to evaluation_<when>.json, whole."""

@@ -298,4 +298,25 @@ def test_memory_of_a_process_is_read_and_of_one_that_is_gone_is_none() -> None:
 
 def test_the_baseline_is_trls_trainer_and_comes_first() -> None:
     first, *_ = CONTENDERS.values()
-    assert first == Contender(name="baseline", command="train_code_grpo")
+    assert first == Contender(
+        name="baseline", command="train_code_grpo", arguments=("--baseline-engine", "transformers")
+    )
+
+
+def test_modes_are_measured_against_trls_vllm_too_where_it_is_asked_for() -> None:
+    assert "baseline-vllm" not in modes.parse([]).only
+    assert modes.parse(["--only", "baseline-vllm", "balanced"]).only == ["baseline-vllm", "balanced"]
+    speeds = {"baseline/0": 1.0, "baseline-vllm/0": 2.0, "balanced/0": 6.0}
+    figures = {"step_s": 1.0, "rollouts_per_step": 8.0}
+    runs = {
+        key: {"speed": {"samples_per_s": speed, **figures}, "peak_mb": 1e3, "curve": []}
+        for key, speed in speeds.items()
+    }
+    settings = {"model": "m", "cores": 2, "steps": 9, "warmup": 3, "target": 0.1}
+    result = {"hardware": {"cpu": "a CPU"}, "settings": settings, "runs": runs}
+    head, _, *rows = modes.table(result).splitlines()[2:]
+    assert "times baseline (of each repeat) | times baseline-vllm (of each repeat)" in head
+    assert rows[-1].startswith("| `balanced` | 6.00 | 6.00 (6.00) | 3.00 (3.00) | 1.0 |")
+    # Without it the table is as it was.
+    plain = {**result, "runs": {key: run for key, run in runs.items() if key != "baseline-vllm/0"}}
+    assert "baseline-vllm" not in modes.table(plain)

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
@@ -106,18 +106,10 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
         self.model.load_weights(weights)
 
     def finish_weight_update(self) -> None:
-        """Pack the layers for the kernels again, tied output heads included.
-
-        vLLM's reload does not re-pack an output head that shares its weight with the embedding, so on
-        CPU it would keep answering with the old weights (seen in 0.31.0).
-        """
+        """Pack the layers for the kernels again, tied output heads included."""
         finalize_layerwise_reload(self.model, self.model_config)
-        if self.device.type != "cpu":
-            return
-        for module in self.model.modules():
-            if isinstance(module, VocabParallelEmbedding):
-                with torch.no_grad():
-                    module.quant_method.process_weights_after_loading(module)
+        if self.device.type == "cpu":
+            _pack_heads(self.model)
 
     def shutdown(self) -> None:
         """Part from the trainer."""
@@ -135,6 +127,24 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
                 device=self.device,
             )
         return self._client.fetch(update.path, update.policy_version, update.timeout_s)
+
+
+def reload_on_cpu(model: nn.Module, model_config: Any, weights: Iterable[tuple[str, Tensor]]) -> None:
+    """Load ``weights`` into a model that vLLM runs in this process, and pack its layers again."""
+    initialize_layerwise_reload(model)
+    model.load_weights(weights)  # type: ignore[operator]
+    finalize_layerwise_reload(model, model_config)
+    _pack_heads(model)
+
+
+def _pack_heads(model: nn.Module) -> None:
+    """vLLM's reload does not re-pack an output head that shares its weight with the embedding, so on a CPU
+    it would keep answering with the old weights (seen in 0.31.0).
+    """
+    for module in model.modules():
+        if isinstance(module, VocabParallelEmbedding):
+            with torch.no_grad():
+                module.quant_method.process_weights_after_loading(module)
 
 
 def _die_with_engine() -> None:

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,20 +18,63 @@ from transformers import LlamaForCausalLM
 from configs.schema import Config, ModelConfig
 from pipeline.baseline.account import BaselineAccount, rename_metrics
 from pipeline.baseline.baseline import run_baseline
-from pipeline.baseline.trl_setup import CpuGRPOTrainer, prompt_dataset, stop_token_ids, trl_config
+from pipeline.baseline.sampling import (
+    baseline_engine,
+    prompt_dataset,
+    stop_token_ids,
+    vllm_environment,
+)
+from pipeline.baseline.trl_setup import CpuGRPOTrainer, trl_config
 from pipeline.errors import StageError
 from pipeline.models.find import resolve_model
 from pipeline.models.merging import read_adapter
-from pipeline.models.prompts import encode_prompt
+from pipeline.models.prompts import encode_prompt, training_sampling
 from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import MetricsWriter, read_metrics
 from pipeline.record.progress import make_progress
 from rewards.scorer import Scorer
 from sandbox.result import ExecutionRequest, ExecutionResult, Outcome
 from tests.pipeline.fake_stages import is_documented
-from tests.pipeline.tiny_model import make_byte_tokenizer, make_config, save_byte_model
+from tests.pipeline.tiny_model import make_byte_model, make_byte_tokenizer, make_config, save_byte_model
 from tests.rewards.test_trl import TASKS
 
+ROOT = Path(__file__).parents[3]
+# Prints how far vLLM's log-probabilities are from those of a model with other weights, before it gets these
+# and after.
+UPDATE_PROGRAM = """
+import json, sys
+import torch
+from datasets import Dataset
+from transformers import LlamaForCausalLM
+from pipeline.baseline.trl_setup import CpuGRPOTrainer, trl_config
+from tests.pipeline.baseline.test_baseline import small_config
+from tests.pipeline.tiny_model import make_byte_tokenizer
+from pathlib import Path
+
+config = small_config(Path(sys.argv[2]), generation={"baseline_engine": "vllm"})
+trainer = CpuGRPOTrainer(
+    model=LlamaForCausalLM.from_pretrained(sys.argv[1]),
+    reward_funcs=lambda **columns: [0.0],
+    args=trl_config(config, Path(sys.argv[2]), "cpu"),
+    train_dataset=Dataset.from_list([{"prompt": "abc"}] * 8),
+    processing_class=make_byte_tokenizer(),
+)
+def distance():
+    _, (ids, *_), (logprobs, *_), _ = trainer.vllm_generation.generate(
+        prompts=[[1, 2, 3]] * 4, images=None, num_generations=4
+    )
+    tokens = torch.tensor([[1, 2, 3, *ids]])
+    with torch.no_grad():
+        own = torch.log_softmax(trainer.model(tokens).logits[0, 2:-1].float(), -1)
+    own = own.gather(-1, tokens[0, 3:, None])[:, 0]
+    return float((own - torch.tensor(logprobs)[:, 0]).abs().mean())
+with torch.no_grad():
+    for parameter in trainer.model.parameters():
+        parameter.add_(0.3 * torch.randn_like(parameter))
+before = distance()
+trainer.vllm_generation.sync_weights()
+print(json.dumps([before, distance()]))
+"""
 # The answer is prefilled and an untrained model adds a comment: it compiles unless it has a line break.
 PREFILL = "```python\ndef add(a, b):\n    return a + b\n#"
 END = 7
@@ -233,6 +279,66 @@ def test_the_settings_reach_trl(tmp_path: Path) -> None:
     assert settings.logging_steps == 1 and settings.use_cpu and not settings.use_vllm
 
 
+def test_on_a_gpu_trl_generates_with_its_vllm_which_sleeps_and_stops_where_the_main_job_does(
+    tmp_path: Path,
+) -> None:
+    config = small_config(tmp_path, generation={"gpu_memory_utilization": 0.3, "max_prompt_length": 100})
+    settings = trl_config(config, tmp_path, "cuda")
+    assert settings.use_vllm and settings.vllm_mode == "colocate" and settings.vllm_enable_sleep_mode
+    assert settings.vllm_gpu_memory_utilization == 0.3
+    assert settings.vllm_max_model_length == 112
+    assert settings.generation_kwargs == {
+        "stop": list(training_sampling(config).stop),
+        "include_stop_str_in_output": True,
+    }
+    settings = trl_config(
+        small_config(
+            tmp_path,
+            generation={"baseline_engine": "vllm", "stop_at_code_fence": False},
+            grpo={"importance_sampling_mode": "token_truncate", "importance_sampling_cap": 2.0},
+        ),
+        tmp_path,
+        "cpu",
+    )
+    assert settings.use_vllm and not settings.vllm_enable_sleep_mode and settings.use_cpu
+    assert settings.generation_kwargs is None
+    assert settings.vllm_importance_sampling_mode == "token_truncate"
+    assert settings.vllm_importance_sampling_clip_max == 2.0
+
+
+def test_the_baselines_engine_is_vllm_on_a_gpu_and_transformers_on_a_cpu_unless_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def engine(device: str, **generation: object) -> str:
+        return baseline_engine(small_config(tmp_path, generation=generation), device)
+
+    assert (engine("cuda"), engine("cpu")) == ("vllm", "transformers")
+    assert engine("cuda", engine="transformers") == "transformers"
+    assert engine("cpu", baseline_engine="vllm") == "vllm"
+    assert engine("cuda", baseline_engine="transformers") == "transformers"
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"generation.baseline_engine: value 'vllm': vLLM is not installed"):
+        engine("cpu", baseline_engine="vllm")
+
+
+def test_masking_truncated_completions_is_refused_where_trl_would_mask_whole_answers(tmp_path: Path) -> None:
+    masking = {"mask_truncated_completions": True}
+    config = small_config(tmp_path, grpo=masking)
+    with pytest.raises(ValueError, match=r"generation.baseline_engine: value 'auto'.*stop string"):
+        baseline_engine(config, "cuda")
+    assert baseline_engine(config, "cpu") == "transformers"
+    open_ended = small_config(tmp_path, grpo=masking, generation={"stop_at_code_fence": False})
+    assert baseline_engine(open_ended, "cuda") == "vllm"
+
+
+def test_trls_vllm_shares_the_trainers_threads_on_a_cpu(tmp_path: Path) -> None:
+    config = small_config(tmp_path, generation={"kv_cache_gb": 0.25, "enforce_eager": True})
+    on_cpu, on_gpu = vllm_environment(config, "cpu"), vllm_environment(config, "cuda")
+    assert on_cpu["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
+    assert on_cpu["VLLM_CPU_KVCACHE_SPACE"] == "1" and on_cpu["TORCH_COMPILE_DISABLE"] == "1"
+    assert not any("CPU" in name or "COMPILE" in name for name in on_gpu)
+
+
 def test_a_fence_stops_a_completion_where_the_main_job_stops_at_it(tmp_path: Path) -> None:
     tokenizer = make_byte_tokenizer()
     fence = tokenizer.convert_tokens_to_ids("```")
@@ -278,6 +384,23 @@ def test_the_cpu_trainers_logprobs_are_the_plain_ones(tmp_path: Path) -> None:
     torch.testing.assert_close(logprobs, plain.gather(-1, token_ids[:, 6:, None]).squeeze(-1))
     torch.testing.assert_close(entropies, -(plain.exp() * plain).sum(-1))
     assert logprobs.requires_grad
+
+
+KILLER = "import os\n\n\ndef judge(prompts, completions, **columns):\n    os.kill(os.getpid(), 9)\n"
+
+
+@pytest.mark.slow
+def test_a_training_that_is_killed_ends_the_run_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a process of its own, whose memory is free for the measurement after it."""
+    (tmp_path / "killer_of_training.py").write_text(KILLER, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    rewards = {"custom": ["killer_of_training:judge"], "custom_weights": [1.0]}
+    config = runnable_config(tmp_path, rewards=rewards, evaluation={"enabled": False})
+    with pytest.raises(StageError, match=r"the process of TRL's trainer was killed: the kernel's"):
+        run_baseline(config, verbose=False)
 
 
 def write_tasks(file: Path, names: Sequence[str]) -> Path:
@@ -382,6 +505,52 @@ def test_two_steps_of_trl_leave_a_run_folder_like_the_main_jobs(
     weights = LlamaForCausalLM.from_pretrained(str(between)).state_dict()
     assert any(not torch.equal(weights[name], after[name]) for name in after)
     assert not (run / "checkpoints" / "step-000002").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_lora", [False, True])
+def test_trls_vllm_on_a_cpu_writes_with_the_weights_that_it_is_given(tmp_path: Path, is_lora: bool) -> None:
+    model = tmp_path / "model-64"
+    # vLLM has no kernels for heads of 16.
+    make_byte_model(0, initializer_range=0.02).save_pretrained(str(model))
+    make_byte_tokenizer().save_pretrained(str(model))
+    config = runnable_config(
+        tmp_path,
+        model={"name": str(model)},
+        generation={"baseline_engine": "vllm"},
+        evaluation={"enabled": False},
+        lora={"enabled": is_lora, "r": 4, "alpha": 8},
+    )
+    assert run_baseline(config, verbose=False) == 0
+    run = tmp_path / "runs" / "run"
+    lines = read_metrics(run / "metrics.jsonl")
+    assert [line["step"] for line in lines] == [1, 2]
+    assert all((line["train/grad_norm"] or 0.0) > 0.0 for line in lines)
+    assert rows(run, "SELECT COUNT(*) FROM rollouts WHERE reward IS NOT NULL") == [(16,)]
+    assert rows(run, "SELECT COUNT(*) FROM rollouts WHERE num_tokens > 48") == [(0,)]
+
+
+@pytest.mark.slow
+def test_after_an_update_trls_vllm_on_a_cpu_gives_the_trainers_probabilities(tmp_path: Path) -> None:
+    """In a process of its own, as a run has it: vLLM does not leave one again."""
+    model = tmp_path / "model-64"
+    make_byte_model(0, initializer_range=0.3).save_pretrained(str(model))
+    make_byte_tokenizer().save_pretrained(str(model))
+    program = tmp_path / "program.py"
+    program.write_text(UPDATE_PROGRAM, encoding="utf-8")
+    config = small_config(tmp_path, generation={"baseline_engine": "vllm"})
+    environment = {**os.environ, **vllm_environment(config, "cpu"), "PYTHONPATH": str(ROOT)}
+    said = subprocess.run(
+        [sys.executable, str(program), str(model), str(tmp_path / "out")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert said.returncode == 0, said.stderr
+    before, after = json.loads(said.stdout.splitlines()[-1])
+    # bf16 against fp32: 0.03 on average.
+    assert before > 0.3 and after < 0.1
 
 
 @pytest.mark.slow

@@ -1,0 +1,197 @@
+"""The battery for one GPU: six stages in 25 minutes, each by itself, and one file of what they found.
+
+    python -m benchmarks.gpu --output benchmarks/results/gpu.json
+    python -m benchmarks.gpu kernels train_step          # these, again
+    python -m benchmarks.gpu --device cpu --tiny         # every line of it on a CPU; its figures say nothing
+
+The stages, most needed first: kernels, train_step, memory, sharding, generation, whole_run. Each has a
+process and a time limit of its own; what it needs and is not installed it says, and is left out. The first
+four need torch, transformers, peft and pydantic. A stage that the file has whole is not measured again,
+unless it is named; one that failed is, and so is one that was left out. A part that fails is written down
+with its error, the rest goes on, and the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.gpu.hardware import gpu_circumstances
+from benchmarks.gpu.stage import Terms
+from benchmarks.processes import Worker
+from benchmarks.report import (
+    RESULTS,
+    check_cores,
+    command_line,
+    end_on_sigterm,
+    make_parser,
+    num_cores,
+    own_cores,
+    positive,
+    table_text,
+    write_result,
+)
+from benchmarks.train_step import __main__ as train_step
+from pipeline.host.files import cache_root
+
+RESULT: Final = RESULTS / "gpu.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A stage: its class as MODULE:CLASS, the packages without which it cannot be, and its seconds."""
+
+    target: str
+    needs: tuple[str, ...]
+    limit_s: float
+
+
+_TRAINER: Final = ("transformers", "peft")
+STAGES: Final[Mapping[str, Planned]] = {
+    "kernels": Planned(target="benchmarks.gpu.kernels:Kernels", needs=_TRAINER, limit_s=300),
+    "train_step": Planned(target="benchmarks.gpu.train_step:TrainStep", needs=_TRAINER, limit_s=720),
+    "memory": Planned(target="benchmarks.gpu.memory:Memory", needs=_TRAINER, limit_s=420),
+    "sharding": Planned(target="benchmarks.gpu.sharding:Sharding", needs=_TRAINER, limit_s=120),
+    "generation": Planned(
+        target="benchmarks.gpu.generation:Generation", needs=(*_TRAINER, "vllm"), limit_s=900
+    ),
+    "whole_run": Planned(
+        target="benchmarks.gpu.whole_run:WholeRun", needs=(*_TRAINER, "vllm", "datasets"), limit_s=660
+    ),
+}
+
+
+def run_stage(planned: Planned, terms: Terms, limit_s: float) -> dict[str, Any]:
+    """Figures and errors of its parts, or why it was left out."""
+    if missing := [name for name in planned.needs if importlib.util.find_spec(name) is None]:
+        return {"skipped": f"{' and '.join(missing)} not installed"}
+    started = time.monotonic()
+    parts: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+
+    def left_s() -> float:
+        return max(0.0, limit_s - (time.monotonic() - started))
+
+    with Worker("the stage", planned.target, terms) as worker:
+        try:
+            wanted = worker.ask("parts", deadline_s=left_s())
+        except RuntimeError as error:
+            wanted, errors["all of it"] = [], str(error)
+        for part in wanted:
+            if left_s() == 0:
+                errors[part] = f"not begun within the stage's {limit_s:.0f} s"
+                continue
+            try:
+                parts[part] = worker.ask("measure", part, deadline_s=left_s())
+            except RuntimeError as error:
+                errors[part] = str(error)
+            print(f"  {part}: {parts.get(part) or errors[part][-300:]}", file=sys.stderr, flush=True)
+    return {"seconds": time.monotonic() - started, "parts": parts, "errors": errors}
+
+
+def is_whole(stage: Mapping[str, Any] | None) -> bool:
+    """Whether nothing of a ``stage`` is missing in the file."""
+    return stage is not None and "skipped" not in stage and not stage["errors"]
+
+
+def run(given: argparse.Namespace) -> dict[str, Any]:
+    """Measure what is asked for and not there yet; the file is written after every stage."""
+    result: dict[str, Any] = {"stages": {}}
+    if given.output.is_file():
+        result = json.loads(given.output.read_text(encoding="utf-8"))
+    given.work.mkdir(parents=True, exist_ok=True)
+    terms = Terms(
+        device=given.device, is_tiny=given.tiny, work=given.work.resolve(), cores=own_cores(given.threads)
+    )
+    result |= {"device": given.device, "tiny": given.tiny, **gpu_circumstances()}
+    for name in given.stages or STAGES:
+        if not given.stages and is_whole(result["stages"].get(name)):
+            print(f"{name}: is there", file=sys.stderr)
+            continue
+        print(f"{name}:", file=sys.stderr, flush=True)
+        planned = STAGES[name]
+        found = run_stage(planned, terms, given.limit or planned.limit_s)
+        result["stages"][name] = {"command": command_line("gpu"), **found}
+        write_result(given.output, result)
+    return result
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """Hardware and versions, a table of all figures, and the training step's own."""
+    rows, steps = [], []
+    for name in (name for name in STAGES if name in result["stages"]):
+        stage = result["stages"][name]
+        if "skipped" in stage:
+            rows.append([name, "", f"left out: {stage['skipped']}"])
+            continue
+        for part, figures in stage["parts"].items():
+            if "train_step" in figures:
+                steps.append(f"{part}:\n\n{train_step.table(figures['train_step'])}")
+            told = [f"{key} {_shown(value)}" for key, value in figures.items() if key != "train_step"]
+            rows.append([name, part, "; ".join(told) or "below"])
+        rows += [[name, part, f"failed: {_last(error)}"] for part, error in stage["errors"].items()]
+    versions = ", ".join(f"{name} {value}" for name, value in result["versions"].items())
+    cards = [
+        f"{card['name']}, {card['memory_mb']} MB, driver {card['driver']}"
+        for card in result["hardware"]["gpus"]
+    ]
+    above = f"{'; '.join(cards) or result['hardware']['cpu']}; {versions}."
+    if result["tiny"]:
+        above += " Tiny sizes: its figures say nothing."
+    return "\n\n".join([table_text(["stage", "part", "figures"], rows, above=above), *steps])
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _last(error: str) -> str:
+    """Its last line, so that it fits into a table."""
+    return error.strip().splitlines()[-1].replace("|", "/")[:200]
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line; ends the process with a message for one that cannot be run."""
+    parser = make_parser(__doc__, prints_result=False)
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"default: all: {', '.join(STAGES)}")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="sizes that take a CPU seconds")
+    parser.add_argument(
+        "--threads", type=positive, default=min(8, num_cores()), help="cores, and threads (%(default)s)"
+    )
+    parser.add_argument("--limit", type=positive, help="seconds that each stage may take")
+    parser.add_argument(
+        "--work", type=Path, default=cache_root() / "gpu-battery", help="models and runs (%(default)s)"
+    )
+    parser.add_argument(
+        "--output", type=Path, help="result file, gone on with (benchmarks/results/gpu.json; tiny: in --work)"
+    )
+    given = parser.parse_args(arguments)
+    if unknown := [name for name in given.stages if name not in STAGES]:
+        parser.error(f"STAGE: value {unknown[0]!r}: one of {', '.join(STAGES)}")
+    if given.device == "cpu" and not given.tiny:
+        parser.error("--device: value 'cpu': with --tiny only, the sizes are a GPU's")
+    check_cores(parser, given.threads, "--threads")
+    given.output = given.output or (given.work / "tiny.json" if given.tiny else RESULT)
+    return given
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; 1 where a part has failed."""
+    end_on_sigterm()
+    given = parse(arguments)
+    result = run(given)
+    print(table(result))
+    asked = [result["stages"][name] for name in given.stages or STAGES]
+    return int(any(stage.get("errors") for stage in asked))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""Stage 5: the vLLM engine alone: its start, speed and probabilities, an update in flight, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final
+
+import torch
+
+from benchmarks.gpu.stage import Figures, Stage
+from benchmarks.processes import descendants, kill
+from configs.generation_schema import GenerationConfig
+from configs.schema import Config
+from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
+from pipeline.messages import Completion, GenerationRequest
+from pipeline.models.loading import load_model
+from pipeline.models.prompts import training_sampling
+from pipeline.weights.files import remove_weights, shared_folder, write_weights
+
+_GROUP = 8
+_GONE_S = 20.0
+# Settings of the engine that are tried by name: fields of the generation section, of this version or another.
+_TRIED: Final = (("quantization", "fp8"), ("kv_cache_dtype", "fp8"), ("sleep_while_training", "auto"))
+
+
+class Generation(Stage):
+    """See the module."""
+
+    def all_parts(self) -> Mapping[str, Callable[[], Figures]]:
+        """See Stage."""
+        sizes = (64,) if self.terms.is_tiny else (2048, 8192)
+        return {
+            "eager": partial(self._with_engine, self._speed, enforce_eager=True),
+            **{
+                f"compiled, {size} batched tokens": partial(
+                    self._with_engine, self._speed, max_num_batched_tokens=size
+                )
+                for size in (() if self.terms.is_tiny else sizes)
+            },
+            "probabilities": partial(self._with_engine, self._mismatch),
+            "update in flight": partial(self._with_engine, self._update),
+            "SIGKILL of the engine's host": partial(self._with_engine, self._orphans),
+            **{f"{name}: {value}": partial(self._setting, name, value) for name, value in _TRIED},
+        }
+
+    def _config(self, settings: Mapping[str, Any]) -> Config:
+        sizes: dict[str, Any] = {
+            "max_prompt_length": 512,
+            "max_completion_length": 512,
+            "max_num_seqs": 512,
+            "enforce_eager": False,
+            "dtype": "bfloat16",
+        }
+        if self.terms.is_tiny:
+            sizes |= {"max_prompt_length": 32, "max_completion_length": 32, "max_num_seqs": _GROUP}
+            sizes |= {"enforce_eager": True, "dtype": "float32", "kv_cache_gb": 0.1}
+        generation = {**sizes, "stop_at_code_fence": False, **settings}
+        runtime = {"device": self.terms.device, "startup_timeout_s": 300}
+        return Config.model_validate({"generation": generation, "runtime": runtime})
+
+    def _with_engine(
+        self, measure: Callable[[VllmGenerator, Config], Awaitable[Figures]], **settings: Any
+    ) -> Figures:
+        """What ``measure`` finds of a fresh engine with ``settings``, and the seconds of its start."""
+
+        async def run() -> Figures:
+            config = self._config(settings)
+            started = time.perf_counter()
+            async with self._engine(config) as engine:
+                start_s = time.perf_counter() - started
+                return {"start_s": start_s, **await measure(engine, config)}
+
+        return asyncio.run(run())
+
+    @asynccontextmanager
+    async def _engine(self, config: Config) -> AsyncIterator[VllmGenerator]:
+        engine = await start_vllm_generator(config, self._folder, self.terms.device)
+        try:
+            yield engine
+        finally:
+            await engine.close()
+
+    @property
+    def _folder(self) -> str:
+        return self.model("random-1.5b")
+
+    async def _speed(self, engine: VllmGenerator, config: Config) -> Figures:
+        """Tokens a second of so many sequences, all begun at once and all of the same length or nearly so."""
+        figures = {}
+        for num_sequences in (_GROUP,) if self.terms.is_tiny else (64, 256, 512):
+            started = time.perf_counter()
+            written = await self._write(engine, config, num_sequences)
+            num_tokens = sum(len(completion.token_ids) for _, completion in written)
+            figures[f"tokens_per_s, {num_sequences} sequences"] = num_tokens / (time.perf_counter() - started)
+        return figures
+
+    async def _mismatch(self, engine: VllmGenerator, config: Config) -> Figures:
+        model = load_model(self._folder, dtype=_dtype(config), device=self.terms.device)
+        return self._differences(model, await self._write(engine, config, 4 * _GROUP))
+
+    async def _update(self, engine: VllmGenerator, config: Config) -> Figures:
+        """New weights from a file while sequences are being written."""
+        model = load_model(self._folder, dtype=_dtype(config), device=self.terms.device)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter) * parameter.float().std() * 0.1)
+        path = str(shared_folder("gpu-battery") / "new.safetensors")
+        update = write_weights(model.named_parameters(), path, 1, _dtype(config))
+        writing = asyncio.create_task(self._write(engine, config, 4 * _GROUP))
+        try:
+            await asyncio.sleep(0.05 if self.terms.is_tiny else 1.0)
+            started = time.perf_counter()
+            loaded = await engine.update_weights(update)
+            update_s = time.perf_counter() - started
+            in_flight = [completion for _, completion in await writing]
+        finally:
+            remove_weights(update)
+        after = await self._write(engine, config, 4 * _GROUP)
+        num_mixed = sum(one.min_policy_version != one.max_policy_version for one in in_flight)
+        return {
+            "update_s": update_s,
+            "pause_s": loaded.pause_s,
+            "sequences of both versions": num_mixed,
+            **{f"{name}, after": value for name, value in self._differences(model, after).items()},
+        }
+
+    async def _orphans(self, engine: VllmGenerator, config: Config) -> Figures:
+        """What is left of an engine whose host was killed: each such process keeps memory of the card."""
+        below = [process.pid for process in descendants(engine.pid)]
+        kill([engine.pid])
+        started = time.perf_counter()
+        left = below
+        while left and time.perf_counter() - started < _GONE_S:
+            await asyncio.sleep(0.1)
+            alive = {process.pid for process in descendants(1)} | {p.pid for p in descendants(os.getpid())}
+            left = [pid for pid in left if pid in alive]
+        gone_s = time.perf_counter() - started
+        kill(left)
+        return {"processes": len(below), "left": len(left), "seconds": gone_s}
+
+    def _setting(self, name: str, value: object) -> Figures:
+        if name not in GenerationConfig.model_fields:
+            return {"skipped": f"generation.{name} is no setting of this version"}
+        if self.terms.device == "cpu":
+            return {"skipped": "for a GPU"}
+
+        async def measure(engine: VllmGenerator, config: Config) -> Figures:
+            return {**await self._speed(engine, config), **await self._mismatch(engine, config)}
+
+        return self._with_engine(measure, **{name: value})
+
+    async def _write(
+        self, engine: VllmGenerator, config: Config, num_sequences: int
+    ) -> list[tuple[tuple[int, ...], Completion]]:
+        """Prompts of random tokens, in groups, with what the engine writes behind them."""
+        rng = random.Random(0)
+        length = config.generation.max_prompt_length // 2
+
+        async def group(number: int) -> list[tuple[tuple[int, ...], Completion]]:
+            prompt = tuple(rng.randrange(3, 250) for _ in range(length))
+            request = GenerationRequest(
+                request_id=f"{time.perf_counter_ns()}-{number}",
+                prompt_ids=prompt,
+                num_generations=_GROUP,
+                sampling=training_sampling(config),
+            )
+            return [(prompt, completion) async for completion in engine.generate(request)]
+
+        groups = await asyncio.gather(*(group(number) for number in range(num_sequences // _GROUP)))
+        return [one for found in groups for one in found]
+
+    @torch.no_grad()
+    def _differences(self, model: Any, written: list[tuple[tuple[int, ...], Completion]]) -> Figures:
+        """How far the log-probabilities of the engine are from those of the trainer's model."""
+        found = []
+        for prompt, completion in written:
+            ids = torch.tensor([prompt + completion.token_ids], device=self.terms.device)
+            logits = model(ids).logits[0, len(prompt) - 1 : -1].float()
+            own = torch.log_softmax(logits, -1).gather(1, ids[0, len(prompt) :, None])[:, 0].cpu()
+            found.append(own - torch.tensor(completion.logprobs))
+        ratio = torch.cat(found).double()
+        return {
+            "mismatch_kl": float((ratio.exp() - 1 - ratio).mean()),
+            "mean distance of logprobs": float(ratio.abs().mean()),
+        }
+
+
+def _dtype(config: Config) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, config.generation.dtype)
+    return dtype

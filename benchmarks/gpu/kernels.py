@@ -1,0 +1,222 @@
+"""Stage 1: is the gradient right on this device, and what does attention over packed rows cost."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+from torch.nn.functional import pad, scaled_dot_product_attention
+
+from benchmarks.gpu.stage import Figures, Stage
+from benchmarks.train_step.inputs import make_inputs
+from benchmarks.train_step.job import VARIANTS, BatchSpec, StepJob, job_config
+from benchmarks.train_step.worker import run_job
+from pipeline.training.attention import RowLayout, row_attention, tree_mask
+from pipeline.training.rows import Tree
+from pipeline.training.trainer import Trainer
+
+_CHECKED = ("only-packing", "only-shared", "all", "all-checkpointed", "all-compiled")
+_MIB = 2**20
+_TREE = 2048  # tokens of one prompt and its completions
+_SHARES = range(2, 10)  # of the completions
+
+
+class Kernels(Stage):
+    """See the module."""
+
+    def all_parts(self) -> Mapping[str, Callable[[], Figures]]:
+        """See Stage."""
+        return {
+            "gradients against the plain step": self._gradients,
+            "gradient against the CPU's": self._against_cpu,
+            "compilations of FlexAttention": self._compilations,
+            "masks": self._masks,
+            "attention: FlexAttention, prompts shared": self._flex,
+            "attention: SDPA, padded": self._padded,
+            "attention: varlen, prompts repeated": self._varlen,
+        }
+
+    def _job(self) -> StepJob:
+        checked = _CHECKED[:-2] if self.terms.is_tiny else _CHECKED
+        return StepJob(
+            task="check",
+            variants=checked,
+            model=self.model("random-tiny"),
+            batch=BatchSpec(name="random", groups=2, generations=4, prompt_tokens=40, completion_tokens=60),
+            num_steps=1,
+            cores=self.terms.cores,
+            device=self.terms.device,
+            trl_micro_batch=4,
+        )
+
+    def _gradients(self) -> Figures:
+        """Distance to the plain step's, over its norm: in fp32, and of the gradient rounded to bf16."""
+        errors = run_job(self._job())["errors"]
+        return {f"{name}, {kind}": error for name, kinds in errors.items() for kind, error in kinds.items()}
+
+    def _against_cpu(self) -> Figures:
+        job = self._job()
+        inputs = make_inputs(job)
+        config = job_config(job, VARIANTS["all"], inputs.base, len(inputs.batch.samples))
+        config = config.model_copy(update={"training": config.training.model_copy(update={"bf16": False})})
+        here, there = (
+            Trainer(config, inputs.model_path, device).gradients(inputs.batch)[1]
+            for device in (self.terms.device, "cpu")
+        )
+        distance = sum(float((here[name].cpu() - there[name]).pow(2).sum()) for name in there) ** 0.5
+        norm = sum(float(value.pow(2).sum()) for value in there.values()) ** 0.5
+        return {"relative": distance / norm}
+
+    def _compilations(self) -> Figures:
+        """Rows of many lengths, with and without a gradient."""
+        rng = random.Random(0)
+        lengths = [rng.randrange(100, 9000) for _ in range(40)] if not self.terms.is_tiny else [100, 130]
+        counted = counters["stats"]
+        before = counted["unique_graphs"]
+        seconds = []
+        for length in lengths:
+            for has_gradient in (False, True):
+                started = time.perf_counter()
+                self._flex_once(length, has_gradient=has_gradient)
+                self._wait()
+                seconds.append(time.perf_counter() - started)
+        return {
+            "rows": len(seconds),
+            "compilations": counted["unique_graphs"] - before,
+            "first_s": seconds[0],
+            "largest_s_after": max(seconds[2:]),
+            "median_s": statistics.median(seconds),
+        }
+
+    def _masks(self) -> Figures:
+        figures = {}
+        for length in (256,) if self.terms.is_tiny else (4096, 8192, 32768):
+            tree_mask(_trees(length), self.terms.device)
+            self._reset_peak()
+            started = time.perf_counter()
+            tree_mask(_trees(length), self.terms.device)
+            self._wait()
+            figures[f"{length} tokens, ms"] = 1e3 * (time.perf_counter() - started)
+            if self.terms.device == "cuda":
+                figures[f"{length} tokens, peak MB"] = torch.cuda.max_memory_allocated() / _MIB
+        return figures
+
+    @property
+    def _row(self) -> int:
+        return 256 if self.terms.is_tiny else 16384
+
+    def _flex(self) -> Figures:
+        return self._timed(lambda: self._flex_once(self._row, has_gradient=True))
+
+    def _flex_once(self, length: int, *, has_gradient: bool) -> None:
+        trees = _trees(length)
+        layout = RowLayout(trees=trees, mask=tree_mask(trees, self.terms.device))
+        # FlexAttention has no backward on a CPU.
+        has_gradient = has_gradient and self.terms.device == "cuda"
+        query, key, value = self._heads(1, sum(tree.num_tokens for tree in trees), has_gradient=has_gradient)
+        output, _ = row_attention(nn.Module(), query, key, value, None, layout=layout, scaling=None)
+        if has_gradient:
+            output.sum().backward()  # type: ignore[no-untyped-call]
+
+    def _padded(self) -> Figures:
+        lengths = _lengths(self._row)
+        longest = max(lengths)
+        ids = torch.arange(longest, device=self.terms.device)
+        is_there = ids[None] < torch.tensor(lengths, device=self.terms.device)[:, None]
+        mask = (ids[:, None] >= ids[None])[None, None] & is_there[:, None, None, :]
+
+        def run() -> None:
+            query, key, value = self._heads(len(lengths), longest, has_gradient=True)
+            output = scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
+            output.sum().backward()  # type: ignore[no-untyped-call]
+
+        return self._timed(run)
+
+    def _varlen(self) -> Figures:
+        if self.terms.device == "cpu":
+            return {"skipped": "torch has no varlen kernel on a CPU"}
+        # Imported here: not every torch has it.
+        from torch.nn.attention.varlen import varlen_attn
+
+        lengths = _lengths(self._row)
+        ends = pad(torch.tensor(lengths, device="cuda").cumsum(0), (1, 0)).int()
+
+        def run() -> None:
+            query, key, value = (
+                one.squeeze(0).transpose(0, 1) for one in self._heads(1, sum(lengths), has_gradient=True)
+            )
+            output = varlen_attn(
+                *(query, key, value, ends, ends, max(lengths), max(lengths)),
+                window_size=(-1, 0),
+                enable_gqa=True,
+            )
+            assert isinstance(output, Tensor)
+            output.sum().backward()  # type: ignore[no-untyped-call]
+
+        return self._timed(run)
+
+    def _heads(self, num: int, length: int, *, has_gradient: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of random-0.5b in bf16."""
+        query, kv, size = (4, 2, 32) if self.terms.is_tiny else (14, 2, 64)
+
+        def one(heads: int) -> Tensor:
+            return torch.randn(
+                num, heads, length, size,
+                device=self.terms.device, dtype=torch.bfloat16, requires_grad=has_gradient,
+            )  # fmt: skip
+
+        return one(query), one(kv), one(kv)
+
+    def _timed(self, run: Callable[[], None]) -> Figures:
+        """Forward and backward of the same sequences, whichever way they are laid out."""
+        num_repeats = 1 if self.terms.is_tiny else 5
+        run()
+        self._wait()
+        self._reset_peak()
+        seconds = []
+        for _ in range(num_repeats):
+            started = time.perf_counter()
+            run()
+            self._wait()
+            seconds.append(time.perf_counter() - started)
+        num_tokens = sum(_lengths(self._row))
+        figures = {
+            "ms": 1e3 * statistics.median(seconds),
+            "tokens_per_s": num_tokens / statistics.median(seconds),
+        }
+        if self.terms.device == "cuda":
+            figures["peak_mb"] = torch.cuda.max_memory_allocated() / _MIB
+        return figures
+
+    def _wait(self) -> None:
+        if self.terms.device == "cuda":
+            torch.cuda.synchronize()
+
+    def _reset_peak(self) -> None:
+        if self.terms.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+
+
+def _trees(num_tokens: int) -> tuple[Tree, ...]:
+    """A row of exactly so many tokens: prompts of a tenth, completions of eight lengths behind each."""
+    num = max(1, num_tokens // _TREE)
+    sizes = [num_tokens // num + (index < num_tokens % num) for index in range(num)]
+    return tuple(_tree(size) for size in sizes)
+
+
+def _tree(size: int) -> Tree:
+    prompt = size // 10
+    left = size - prompt
+    each = [left * share // sum(_SHARES) for share in _SHARES]
+    each[-1] += left - sum(each)
+    return Tree(num_prompt=prompt, completions=tuple(each))
+
+
+def _lengths(num_tokens: int) -> list[int]:
+    """Of the sequences of such a row, each with its prompt."""
+    return [tree.num_prompt + length for tree in _trees(num_tokens) for length in tree.completions]

@@ -1,0 +1,129 @@
+"""The battery for a GPU: all of it runs on a CPU, goes on where it stopped, and says what failed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import guide
+from benchmarks.gpu.__main__ import STAGES, Planned, main, parse, run_stage, table
+from benchmarks.gpu.stage import Terms
+
+ROOT = Path(__file__).parents[2]
+# What an image with torch and transformers need not have; hidden from a process that imports the stages.
+BLOCKED = ("vllm", "ray", "trl", "datasets")
+
+
+def terms(work: Path) -> Terms:
+    return Terms(device="cpu", is_tiny=True, work=work, cores=(0,))
+
+
+def faulty(**given: Any) -> Planned:
+    return Planned(target="tests.benchmarks.faulty_stage:Faulty", **{"needs": (), "limit_s": 9.0, **given})
+
+
+def result(stage: dict[str, Any]) -> dict[str, Any]:
+    card = {"name": "NVIDIA H200", "driver": "580.1", "memory_mb": "143771"}
+    return {
+        "hardware": {"cpu": "a CPU", "gpus": [card]},
+        "versions": {"torch": "2.13.0", "cuda": "13.0"},
+        "tiny": False,
+        "stages": {"kernels": stage, "generation": {"skipped": "vllm not installed"}},
+    }
+
+
+def test_a_part_that_fails_is_written_down_and_the_others_go_on(tmp_path: Path) -> None:
+    found = run_stage(faulty(), terms(tmp_path), 12.0)
+    assert found["parts"] == {"good": {"one": 1.0}}
+    assert "the card | is gone" in found["errors"]["bad"]
+    assert "not done within" in found["errors"]["slow"]
+    assert found["errors"]["never"] == "not begun within the stage's 12 s"
+    lines = table(result(found)).splitlines()
+    assert lines[0] == "NVIDIA H200, 143771 MB, driver 580.1; torch 2.13.0, cuda 13.0."
+    assert "| kernels | good | one 1 |" in lines
+    assert "| kernels | bad | failed: ValueError: the card / is gone |" in lines
+    assert "| generation |  | left out: vllm not installed |" in lines
+
+
+def test_a_stage_says_what_is_not_installed(tmp_path: Path) -> None:
+    found = run_stage(faulty(needs=("transformers", "no_such_package")), terms(tmp_path), 9.0)
+    assert found == {"skipped": "no_such_package not installed"}
+
+
+def test_a_stage_that_is_there_is_measured_again_only_if_named_or_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured: list[str] = []
+    names = {planned.target: name for name, planned in STAGES.items()}
+
+    def record(planned: Planned, terms: Terms, limit_s: float) -> dict[str, Any]:
+        measured.append(names[planned.target])
+        errors = {"x": "no memory"} if planned is STAGES["memory"] and len(measured) < 7 else {}
+        return {"seconds": 1.0, "parts": {"x": {"figure": 2.0}}, "errors": errors}
+
+    monkeypatch.setattr("benchmarks.gpu.__main__.run_stage", record)
+    arguments = ["--device", "cpu", "--tiny", "--threads", "1", "--work", str(tmp_path)]
+    assert main(arguments) == 1
+    assert measured == list(STAGES)
+    assert "| memory | x | failed: no memory |" in capsys.readouterr().out
+    assert main(arguments) == 0
+    assert measured[6:] == ["memory"]
+    assert main([*arguments, "kernels"]) == 0
+    assert measured[7:] == ["kernels"]
+    kept = json.loads((tmp_path / "tiny.json").read_text())
+    assert set(kept["stages"]) == set(STAGES)
+    assert kept["versions"]["torch"] and kept["hardware"]["gpus"] == []
+    assert kept["stages"]["kernels"]["command"].startswith("python -m benchmarks.gpu")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("nonsense", "STAGE: value 'nonsense': one of kernels, train_step"),
+        ("--device cpu", "--device: value 'cpu': with --tiny only"),
+        ("--threads 4096", "--threads: value 4096"),
+        ("--limit 0", "at least 1"),
+    ],
+)
+def test_a_command_line_that_cannot_be_run_is_refused(
+    arguments: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(arguments.split())
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_the_trainers_stages_need_neither_vllm_nor_ray_nor_trl_nor_datasets() -> None:
+    modules = [
+        "benchmarks.gpu.__main__",
+        "benchmarks.train_step.worker",
+        *(STAGES[name].target.partition(":")[0] for name in ("kernels", "train_step", "memory", "sharding")),
+    ]
+    program = f"import sys\nfor name in {BLOCKED}: sys.modules[name] = None\nimport {', '.join(modules)}"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [pytest.param(name, marks=pytest.mark.slow if "vllm" in STAGES[name].needs else ()) for name in STAGES],
+)
+def test_every_part_of_a_stage_runs_on_a_cpu(
+    stage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--device", "cpu", "--tiny", "--threads", "1", "--work", str(tmp_path), stage]
+    assert main(arguments) == 0, capsys.readouterr().out
+    found = json.loads((tmp_path / "tiny.json").read_text())["stages"][stage]
+    assert found["parts"] and not found["errors"]
+
+
+def test_the_guide_has_the_battery_where_it_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guide, "RESULTS", tmp_path)
+    stage = {"seconds": 1.0, "parts": {"masks": {"ms": 1.5}}, "errors": {}}
+    (tmp_path / "gpu.json").write_text(json.dumps(result(stage)))
+    assert "| kernels | masks | ms 1.5 |" in guide.printed("gpu")
