@@ -15,7 +15,6 @@ import torch
 
 from benchmarks.gpu.stage import Figures, Stage
 from benchmarks.processes import descendants, kill
-from configs.generation_schema import GenerationConfig
 from configs.schema import Config
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
 from pipeline.messages import Completion, GenerationRequest
@@ -25,8 +24,7 @@ from pipeline.weights.files import remove_weights, shared_folder, write_weights
 
 _GROUP = 8
 _GONE_S = 20.0
-# Settings of the engine that are tried by name: fields of the generation section, of this version or another.
-_TRIED: Final = (("quantization", "fp8"), ("kv_cache_dtype", "fp8"), ("sleep_while_training", "auto"))
+_LOW_PRECISION: Final = (("quantization", "fp8"), ("kv_cache_dtype", "fp8"))
 
 
 class Generation(Stage):
@@ -46,7 +44,8 @@ class Generation(Stage):
             "probabilities": partial(self._with_engine, self._mismatch),
             "update in flight": partial(self._with_engine, self._update),
             "SIGKILL of the engine's host": partial(self._with_engine, self._orphans),
-            **{f"{name}: {value}": partial(self._setting, name, value) for name, value in _TRIED},
+            **{f"{name}: {value}": partial(self._setting, name, value) for name, value in _LOW_PRECISION},
+            "sleep": self._sleep,
         }
 
     def _config(self, settings: Mapping[str, Any]) -> Config:
@@ -145,8 +144,6 @@ class Generation(Stage):
         return {"processes": len(below), "left": len(left), "seconds": gone_s}
 
     def _setting(self, name: str, value: object) -> Figures:
-        if name not in GenerationConfig.model_fields:
-            return {"skipped": f"generation.{name} is no setting of this version"}
         if self.terms.device == "cpu":
             return {"skipped": "for a GPU"}
 
@@ -154,6 +151,27 @@ class Generation(Stage):
             return {**await self._speed(engine, config), **await self._mismatch(engine, config)}
 
         return self._with_engine(measure, **{name: value})
+
+    def _sleep(self) -> Figures:
+        """Seconds to give the card's memory back and to take it again, and how much that is."""
+        if self.terms.device == "cpu":
+            return {"skipped": "for a GPU"}
+
+        async def measure(engine: VllmGenerator, config: Config) -> Figures:
+            before, _ = torch.cuda.mem_get_info()
+            started = time.perf_counter()
+            await engine.sleep()
+            asleep = time.perf_counter()
+            free, _ = torch.cuda.mem_get_info()
+            await engine.wake()
+            figures = {
+                "sleep_s": asleep - started,
+                "wake_s": time.perf_counter() - asleep,
+                "given_back_gb": (free - before) / 1e9,
+            }
+            return {**figures, **await self._mismatch(engine, config)}
+
+        return self._with_engine(measure, sleep_while_training=True)
 
     async def _write(
         self, engine: VllmGenerator, config: Config, num_sequences: int

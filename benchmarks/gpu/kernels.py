@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.gpu.stage import Figures, Stage
 from benchmarks.train_step.inputs import make_inputs
 from benchmarks.train_step.job import VARIANTS, BatchSpec, StepJob, job_config
 from benchmarks.train_step.worker import run_job
-from pipeline.training.attention import RowLayout, row_attention, tree_mask
+from pipeline.training.attention import RowKernel, make_layout, row_attention
+from pipeline.training.flex_attention import tree_mask
 from pipeline.training.rows import Tree
 from pipeline.training.trainer import Trainer
 
@@ -38,7 +39,7 @@ class Kernels(Stage):
             "masks": self._masks,
             "attention: FlexAttention, prompts shared": self._flex,
             "attention: SDPA, padded": self._padded,
-            "attention: varlen, prompts repeated": self._varlen,
+            "attention: varlen, prompts shared": self._varlen,
         }
 
     def _job(self) -> StepJob:
@@ -82,7 +83,7 @@ class Kernels(Stage):
         for length in lengths:
             for has_gradient in (False, True):
                 started = time.perf_counter()
-                self._flex_once(length, has_gradient=has_gradient)
+                self._row_once("flex", length, has_gradient=has_gradient)
                 self._wait()
                 seconds.append(time.perf_counter() - started)
         return {
@@ -111,14 +112,18 @@ class Kernels(Stage):
         return 256 if self.terms.is_tiny else 16384
 
     def _flex(self) -> Figures:
-        return self._timed(lambda: self._flex_once(self._row, has_gradient=True))
+        return self._timed(lambda: self._row_once("flex", self._row, has_gradient=True))
 
-    def _flex_once(self, length: int, *, has_gradient: bool) -> None:
-        trees = _trees(length)
-        layout = RowLayout(trees=trees, mask=tree_mask(trees, self.terms.device))
+    def _varlen(self) -> Figures:
+        if self.terms.device == "cpu":
+            return {"skipped": "torch has no varlen kernel on a CPU"}
+        return self._timed(lambda: self._row_once("varlen", self._row, has_gradient=True))
+
+    def _row_once(self, kernel: RowKernel, length: int, *, has_gradient: bool) -> None:
+        layout = make_layout(_trees(length), self.terms.device, kernel)
         # FlexAttention has no backward on a CPU.
         has_gradient = has_gradient and self.terms.device == "cuda"
-        query, key, value = self._heads(1, sum(tree.num_tokens for tree in trees), has_gradient=has_gradient)
+        query, key, value = self._heads(1, length, has_gradient=has_gradient)
         output, _ = row_attention(nn.Module(), query, key, value, None, layout=layout, scaling=None)
         if has_gradient:
             output.sum().backward()  # type: ignore[no-untyped-call]
@@ -133,29 +138,6 @@ class Kernels(Stage):
         def run() -> None:
             query, key, value = self._heads(len(lengths), longest, has_gradient=True)
             output = scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
-            output.sum().backward()  # type: ignore[no-untyped-call]
-
-        return self._timed(run)
-
-    def _varlen(self) -> Figures:
-        if self.terms.device == "cpu":
-            return {"skipped": "torch has no varlen kernel on a CPU"}
-        # Imported here: not every torch has it.
-        from torch.nn.attention.varlen import varlen_attn
-
-        lengths = _lengths(self._row)
-        ends = pad(torch.tensor(lengths, device="cuda").cumsum(0), (1, 0)).int()
-
-        def run() -> None:
-            query, key, value = (
-                one.squeeze(0).transpose(0, 1) for one in self._heads(1, sum(lengths), has_gradient=True)
-            )
-            output = varlen_attn(
-                *(query, key, value, ends, ends, max(lengths), max(lengths)),
-                window_size=(-1, 0),
-                enable_gqa=True,
-            )
-            assert isinstance(output, Tensor)
             output.sum().backward()  # type: ignore[no-untyped-call]
 
         return self._timed(run)
