@@ -44,7 +44,10 @@ class GenerationConfig(Section):
         description="tokens that the engine reads in one forward, prompts included; null: 8192 on a GPU, "
         "vLLM's own choice on a CPU",
     )
-    gpu_memory_utilization: PositiveFraction = Field(default=0.4, description="share of the GPU for vLLM")
+    gpu_memory_utilization: PositiveFraction | None = Field(
+        default=None,
+        description="share of a GPU for vLLM; null: 0.4 of one where a trainer is too, 0.9 of one of its own",
+    )
     sleep_while_training: Literal["auto"] | bool = Field(
         default="auto",
         description="on a GPU that generator and trainer share, vLLM gives its KV cache back, and keeps its "

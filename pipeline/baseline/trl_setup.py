@@ -15,6 +15,7 @@ from trl.trainer.utils import selective_log_softmax_and_entropy
 
 from configs.schema import Config
 from pipeline.baseline.sampling import baseline_engine
+from pipeline.host.shares import engine_share
 from pipeline.models.prompts import stop_strings
 
 # All other settings of training and grpo are TRL's by name. The generator's correction has another name there
@@ -65,7 +66,7 @@ def _vllm_settings(config: Config, device: str) -> dict[str, Any]:
         "use_vllm": True,
         "vllm_mode": "colocate",
         "vllm_enable_sleep_mode": device == "cuda",
-        "vllm_gpu_memory_utilization": generation.gpu_memory_utilization,
+        "vllm_gpu_memory_utilization": engine_share(config, beside_trainer=True),
         "vllm_max_model_length": generation.max_prompt_length + generation.max_completion_length,
     }
     if stops := stop_strings(generation):

@@ -28,7 +28,7 @@ from pipeline.generation.settings import (
     engine_environment,
 )
 from pipeline.host import startup
-from pipeline.host.shares import is_shared, num_gpus, sleeps
+from pipeline.host.shares import engine_share, is_shared, num_gpus, sleeps
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.processes.local import ChildProcess
 from pipeline.processes.remote import ProcessGoneError, ProcessKilledError
@@ -276,7 +276,7 @@ def engine_settings(config: Config, model_path: str, device: str, index: int = 0
         max_model_len=generation.max_prompt_length + longest,
         max_num_seqs=generation.max_num_seqs,
         enforce_eager=generation.enforce_eager,
-        gpu_memory_utilization=generation.gpu_memory_utilization,
+        gpu_memory_utilization=engine_share(config, beside_trainer=_shares_gpu(config, device)),
         enable_prefix_caching=generation.enable_prefix_caching,
         kv_cache_memory_bytes=round(generation.kv_cache_gb * 2**30) if device == "cpu" else None,
         # Engines with one seed would draw the same random numbers for different groups.

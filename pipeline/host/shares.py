@@ -18,6 +18,8 @@ _MPS_PIPES = "/tmp/nvidia-mps"
 # Of processes that send weights to each other: left to itself torch ends the process in which a transfer is
 # not through in time, and with a generator that died the trainer.
 NCCL_ERRORS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
+# Of a GPU's memory, what a generator takes by itself.
+_SHARED, _OWN = 0.4, 0.9
 # The first with products in fp8.
 FP8_CAPABILITY = (8, 9)
 # Of x86 and of Arm.
@@ -253,7 +255,7 @@ def gpu_shares(config: Config, num_gpus: int) -> GpuShares:
             f"runtime.trainer_ranks: value {num_ranks}: there are {num_gpus} GPUs, and every rank needs one "
             f"of its own; set it to at most {num_gpus}"
         )
-    placement, share = config.runtime.placement, generation.gpu_memory_utilization
+    placement, share = config.runtime.placement, engine_share(config, beside_trainer=True)
     is_enough = num_ranks + num_generator_gpus <= num_gpus
     must_split = placement == "split" or generation.tensor_parallel_size > 1
     if must_split and not is_enough:
@@ -275,6 +277,11 @@ def gpu_shares(config: Config, num_gpus: int) -> GpuShares:
             "generation.num_engines or runtime.trainer_ranks"
         )
     return GpuShares(rank=1.0 - taken, generator=share)
+
+
+def engine_share(config: Config, *, beside_trainer: bool) -> float:
+    """What of a GPU's memory a generator takes."""
+    return config.generation.gpu_memory_utilization or (_SHARED if beside_trainer else _OWN)
 
 
 def sends_weights(config: Config, device: str, num_gpus: int) -> bool:

@@ -20,7 +20,14 @@ from curriculum.sources import load_tasks
 from pipeline.evaluation.heldout import heldout_tasks, tasks_that_fit
 from pipeline.evaluation.sound_tasks import sound_tasks
 from pipeline.host.limits import memory
-from pipeline.host.shares import choose_device, may_have_gpu, takes_turns, torch_sees_gpu, with_precision
+from pipeline.host.shares import (
+    choose_device,
+    engine_share,
+    may_have_gpu,
+    takes_turns,
+    torch_sees_gpu,
+    with_precision,
+)
 from pipeline.models.find import local_folder
 from pipeline.models.prompts import PromptTokenizer
 from pipeline.planning.memory_estimate import (
@@ -32,6 +39,7 @@ from pipeline.planning.memory_estimate import (
     kv_tokens,
     may_sleep,
     processes,
+    shares_gpu,
 )
 from pipeline.training.memory import (
     MicroBatchLimit,
@@ -153,7 +161,7 @@ def expected_faults(
     if device == "cpu" or machine.gpu_bytes is None:
         return faults
     trainer = next(process.gpu_bytes for process in every if process.name == "trainer")
-    share = config.generation.gpu_memory_utilization
+    share = engine_share(config, beside_trainer=shares_gpu(config))
     left = machine.gpu_bytes - _engine_bytes(config, machine.gpu_bytes)
     kept = next(kept_on_gpu(process.gpu) for process in every if process.name == "trainer")
     beside = (1.0 - share) * machine.gpu_bytes
@@ -187,7 +195,7 @@ def _engine_bytes(config: Config, gpu_bytes: float) -> float:
     """What an engine holds of a trainer's GPU while that one works."""
     if config.runtime.placement == "split":
         return 0.0
-    return ASLEEP if _takes_turns(config) else config.generation.gpu_memory_utilization * gpu_bytes
+    return ASLEEP if _takes_turns(config) else engine_share(config, beside_trainer=True) * gpu_bytes
 
 
 def _host_bytes(every: Sequence[ProcessMemory]) -> float:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from configs.schema import Config, ModelConfig
-from pipeline.host.shares import uses_ray
+from pipeline.host.shares import engine_share, uses_ray
 from pipeline.models.find import local_folder
 from pipeline.training.memory import (
     BYTES,
@@ -78,7 +78,7 @@ def engine_parts(config: Config, shape: ModelShape, device: str, gpu_bytes: floa
         if generation.quantization != "none":
             # Embedding and output head stay as they are.
             weights -= (shape.num_parameters - embedding_parameters(shape)) * (width - 1) / ranks
-        reserved = generation.gpu_memory_utilization * (gpu_bytes or 0.0)
+        reserved = engine_share(config, beside_trainer=shares_gpu(config)) * (gpu_bytes or 0.0)
         parts = {"weights": weights, "an update": _update_bytes(config, shape)}
         return {**parts, "KV cache and the rest": max(0.0, reserved - sum(parts.values()))}
     parts = {"weights": weights, "KV cache": _kv_cache_bytes(config, shape)}
@@ -97,12 +97,16 @@ def _update_bytes(config: Config, shape: ModelShape) -> float:
     return 2.0 * shape.vocabulary * shape.hidden * width
 
 
+def shares_gpu(config: Config) -> bool:
+    """Whether a generator would be on a trainer's GPU, as far as the settings tell: there may be one only."""
+    return not config.cluster.is_joined and config.runtime.placement != "split"
+
+
 def may_sleep(config: Config) -> bool:
     """Whether the engine may give its memory to a trainer on its GPU, as far as the settings tell."""
     generation = config.generation
-    shares = not config.cluster.is_joined and config.runtime.placement != "split"
     is_able = generation.engine == "vllm" and generation.tensor_parallel_size == 1
-    return shares and is_able and generation.sleep_while_training is not False
+    return shares_gpu(config) and is_able and generation.sleep_while_training is not False
 
 
 def kept_on_gpu(parts: Mapping[str, float]) -> float:

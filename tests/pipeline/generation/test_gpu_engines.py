@@ -102,6 +102,24 @@ def test_the_tokens_of_a_forward_are_as_set_and_enough_for_all_sequences(
     assert vllm_generator.engine_settings(config, "model", device).max_num_batched_tokens == expected
 
 
+@pytest.mark.parametrize(
+    ("overrides", "num_gpus", "expected"),
+    [
+        ([], 1, 0.4),
+        ([], 2, 0.9),
+        (["runtime.placement=colocated"], 2, 0.4),
+        (["generation.gpu_memory_utilization=0.6"], 1, 0.6),
+        (["generation.gpu_memory_utilization=0.6"], 2, 0.6),
+    ],
+)
+def test_a_generator_takes_nearly_all_of_a_card_of_its_own_unless_it_is_told(
+    overrides: list[str], num_gpus: int, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_generator, "num_gpus", lambda device: num_gpus)
+    config = load_config(overrides=["generation.dtype=bfloat16", *overrides])
+    assert vllm_generator.engine_settings(config, "model", "cuda").gpu_memory_utilization == expected
+
+
 # As vLLM starts its processes on a GPU: fresh interpreters, which load the plugin first.
 _PARENT = """
 import multiprocessing, os, time
