@@ -59,8 +59,8 @@ def test_each_measurement_is_done_once_and_a_seed_is_trained_on_the_training_par
     words += ["--output", str(tmp_path / "result.json")]
     coder.measure(coder.parse([*words, "--limit", "7"]))
     assert len(asked) == 7 and [model for model, *_ in asked[:6]] == [load_config(CONFIG).model.name] * 6
-    assert asked[0] == (load_config(CONFIG).model.name, "mbpp_test", "-n", "base-mbpp-sampled")
-    assert asked[6] == ("model 5", "mbpp_test", "-n", "seed-5-mbpp-sampled")
+    assert asked[0] == (load_config(CONFIG).model.name, "mbpp_test", "--greedy", "base-mbpp-greedy")
+    assert asked[6] == ("model 5", "mbpp_test", "--greedy", "seed-5-mbpp-greedy")
     result = coder.measure(coder.parse(words))
     assert len(asked) == 12 == len({file for *_, file in asked})
     assert trained == [(5, [511, 974], 40)] * 6
