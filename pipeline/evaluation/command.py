@@ -253,7 +253,11 @@ async def _sample_and_score(
             options.num_samples,
             judge,
             options.seed,
-            pace=EvaluationPace(task_timeout_s=task_deadline_s(config.runtime)),
+            # One sample each fills the engine as well.
+            pace=EvaluationPace(
+                num_concurrent=max(NUM_CONCURRENT_REQUESTS, config.generation.max_num_seqs),
+                task_timeout_s=task_deadline_s(config.runtime),
+            ),
             journal=journal,
             on_task_done=_show_progress,
         )
