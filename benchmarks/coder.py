@@ -23,11 +23,11 @@ from typing import Any
 
 from benchmarks.report import RESULTS, percent, table_text
 from benchmarks.whole_runs import contest
-from benchmarks.whole_runs.training_run import Contender, checkpoints, train
+from benchmarks.whole_runs.training_run import Contender, checkpoints, pass_at_1, task_counts, train
 from configs.load import load_config
 from curriculum.mbpp import is_for_training
 from curriculum.sources import load_named_tasks
-from pipeline.evaluation.passk import Comparison, TaskCount, compare, mean_pass_at_k
+from pipeline.evaluation.passk import Comparison, compare, mean_pass_at_k
 
 RESULT = RESULTS / "coder_cpu.json"
 RECIPE = "configs/recipes/coder.yaml"
@@ -37,7 +37,6 @@ WAYS: Mapping[str, tuple[str, ...]] = {
     "sampled": ("-n", str(NUM_SAMPLES), "--temperature", "0.8"),
 }
 SETS = ("mbpp", "humaneval", "ladder-heldout")
-Counts = Mapping[str, Sequence[int]]
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
@@ -96,15 +95,6 @@ def _trained(seed: int, training: str, num_steps: int, given: argparse.Namespace
     return str(checkpoints(folder)[num_steps])
 
 
-def counts_of(tasks: Counts) -> list[TaskCount]:
-    """What pipeline.evaluation.passk takes; tasks of which nothing was judged are left out."""
-    return [
-        TaskCount(task_id=task_id, num_correct=passed, num_samples=judged)
-        for task_id, (passed, judged) in tasks.items()
-        if judged > 0
-    ]
-
-
 def table(result: Mapping[str, Any]) -> str:
     """Base and every seed, set by set, in Markdown."""
     runs = result["runs"]
@@ -135,17 +125,17 @@ def _cells(runs: Mapping[str, Any], who: str, name: str) -> list[str]:
     greedy, sampled = (runs.get(f"{who}/{name}/{way}") for way in WAYS)
     cells = ["", "", "", "", ""]
     if sampled is not None:
-        counts = counts_of(sampled["tasks"])
-        cells[0] = percent(asdict(mean_pass_at_k(counts, 1)))
+        counts = task_counts(sampled["tasks"])
+        cells[0] = percent(pass_at_1(sampled["tasks"]))
         most = min(NUM_SAMPLES, *(count.num_samples for count in counts))
         cells[1] = f"{100 * mean_pass_at_k(counts, most).mean:.1f} %"
     if greedy is not None:
-        cells[3] = percent(asdict(mean_pass_at_k(counts_of(greedy["tasks"]), 1)))
+        cells[3] = percent(pass_at_1(greedy["tasks"]))
     if who != contest.BASE:
         for place, way, run in ((2, "sampled", sampled), (4, "greedy", greedy)):
             base = runs.get(f"{contest.BASE}/{name}/{way}")
             if run is not None and base is not None:
-                found = compare(counts_of(base["tasks"]), counts_of(run["tasks"]))
+                found = compare(task_counts(base["tasks"]), task_counts(run["tasks"]))
                 cells[place] = _difference(found)
     return cells
 

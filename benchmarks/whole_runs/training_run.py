@@ -178,12 +178,12 @@ def read_pass_rates(results: Path) -> dict[str, list[int]]:
 
 def pass_at_1(counts: Mapping[str, Sequence[int]]) -> dict[str, float]:
     """The estimate with its 95 % interval over tasks."""
-    return asdict(
-        mean_pass_at_k(
-            [
-                TaskCount(task_id=task_id, num_correct=passed, num_samples=judged)
-                for task_id, (passed, judged) in counts.items()
-            ],
-            1,
-        )
-    )
+    return asdict(mean_pass_at_k(task_counts(counts), 1))
+
+
+def task_counts(counts: Mapping[str, Sequence[int]]) -> list[TaskCount]:
+    """What ``read_pass_rates`` found, as pipeline.evaluation.passk takes it."""
+    return [
+        TaskCount(task_id=task_id, num_correct=passed, num_samples=judged)
+        for task_id, (passed, judged) in counts.items()
+    ]

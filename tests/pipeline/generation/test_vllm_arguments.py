@@ -18,9 +18,9 @@ from configs.schema import Config
 from configs.techniques import value_at
 from pipeline.cli import train_accelerated
 from pipeline.generation import vllm_arguments, vllm_generator
-from pipeline.generation.settings import EngineSettings
 from pipeline.generation.vllm.engine import _engine_arguments
 from pipeline.generation.vllm_arguments import OURS, check_vllm_arguments
+from tests.pipeline import fake_host
 
 
 def test_the_names_that_are_read_are_those_that_vllm_has() -> None:
@@ -56,17 +56,8 @@ def test_what_the_schema_allows_vllm_knows() -> None:
 
 
 def test_arguments_reach_vllm() -> None:
-    settings = EngineSettings(
-        model="model",
-        dtype="bfloat16",
-        max_model_len=64,
-        max_num_seqs=2,
-        enforce_eager=True,
-        gpu_memory_utilization=0.5,
-        enable_prefix_caching=True,
-        kv_cache_memory_bytes=None,
-        seed=0,
-        per_request_seeds=False,
+    settings = dataclasses.replace(
+        fake_host.settings(),
         quantization="fp8_per_channel",
         kv_cache_dtype="fp8",
         attention_backend="FLASHINFER",
