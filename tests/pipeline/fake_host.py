@@ -69,7 +69,7 @@ class FakeEngine:
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Completions of one token, which is the version that wrote it."""
         for index in range(request.num_generations):
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.05)
             yield Completion(
                 index=index,
                 token_ids=(self._version,),

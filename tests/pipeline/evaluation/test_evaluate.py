@@ -126,10 +126,10 @@ def test_every_second_reference_passes_half_the_time_in_the_real_sandbox(
     report = asyncio.run(
         evaluate_tasks(generator, tasks, _form(tokenizer, _PREFILL), _SETTINGS, 4, scorer, 0)
     )
+    assert report.outcomes == {"pass": 12, "exception": 12}, report.samples
     assert [(count.num_samples, count.num_correct) for count in report.counts] == [(4, 2)] * 6
     assert [count.task_id for count in report.counts] == [task.task_id for task in tasks]
     assert report.pass_at_1.mean == 0.5
-    assert report.outcomes == {"pass": 12, "exception": 12}
     assert [sample.result.passed for sample in report.samples] == [True, False] * 12
     assert "pass@1 50.0 %" in report.describe()
 

@@ -21,16 +21,21 @@ from tests.pipeline.fake_host import COMMAND
 from tests.pipeline.generation.test_host import ROOT, start_message
 from tests.processes import none_runs
 
-CONFIG = Config.model_validate(
-    {"runtime": {"generation_timeout_s": 1.0, "weight_update_timeout_s": 1.0, "startup_timeout_s": 30.0}}
-)
+
+def waiting(seconds: float) -> Config:
+    runtime = {"generation_timeout_s": seconds, "weight_update_timeout_s": seconds}
+    return Config.model_validate({"runtime": {**runtime, "startup_timeout_s": 30.0}})
+
+
+CONFIG = waiting(1.0)
 REQUEST = GenerationRequest(request_id="r", prompt_ids=(1,), num_generations=60, sampling=SamplingSettings())
 
 
 class Fleet:
     """Starts engine hosts; knows their processes."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: Config) -> None:
+        self._config = config
         self.pids: list[int] = []
         self.children: list[int] = []
         self.notes: list[str] = []
@@ -40,7 +45,7 @@ class Fleet:
         client = await EngineClient.start(host, start_message())
         self.pids.append(client.pid)
         self.children.append((await client.call("state"))[2])
-        return VllmGenerator(client, CONFIG)
+        return VllmGenerator(client, self._config)
 
     async def supervised(self) -> SupervisedGenerator:
         limit = RestartLimit(3, 600.0, lambda kind, text: self.notes.append(text))
@@ -60,18 +65,18 @@ def kill_child(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "words"),
+    ("harm", "seconds", "words"),
     [
-        (stop_host, "and then nothing for 1 s (runtime.generation_timeout_s)"),
-        (kill_host, "was killed by SIGKILL"),
-        (kill_child, "the engine is gone: its child died"),
+        (stop_host, 3.0, "and then nothing for 3 s (runtime.generation_timeout_s)"),
+        (kill_host, 30.0, "was killed by SIGKILL"),
+        (kill_child, 30.0, "the engine is gone: its child died"),
     ],
 )
 def test_a_generator_that_is_stopped_or_killed_is_replaced_and_the_request_completed(
-    harm: Callable[[Fleet], None], words: str, monkeypatch: pytest.MonkeyPatch
+    harm: Callable[[Fleet], None], seconds: float, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    fleet = Fleet()
+    fleet = Fleet(waiting(seconds))
 
     async def scenario() -> None:
         generator = await fleet.supervised()
@@ -95,7 +100,7 @@ def test_an_update_that_a_stopped_generator_never_answers_ends_in_a_new_one_with
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(ROOT)
-    fleet = Fleet()
+    fleet = Fleet(waiting(3.0))
 
     async def scenario() -> None:
         generator = await fleet.supervised()
@@ -103,7 +108,7 @@ def test_an_update_that_a_stopped_generator_never_answers_ends_in_a_new_one_with
         await generator.update_weights(WeightUpdate(policy_version=2, path="/w", num_bytes=1))
         written = [completion.token_ids async for completion in generator.generate(REQUEST)]
         assert written == [(2,)] * 60
-        assert "did not load weights 2 within 1 s" in fleet.notes[0]
+        assert "did not load weights 2 within 3 s" in fleet.notes[0]
         await generator.close()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
