@@ -141,8 +141,9 @@ class RuntimeConfig(Section):
     weight_transport: Literal["auto", "file", "collective"] = Field(
         default="auto",
         description="how new weights reach the generators. file: through shared memory, and between nodes "
-        "through Ray's object store; collective: the trainer sends them, over NCCL between GPUs (gloo on "
-        "CPUs); auto: collective where generators have GPUs of their own and all weights are trained",
+        "through Ray's object store; collective: the trainer sends them, over NCCL between GPUs, CUDA IPC on "
+        "one card (gloo on CPUs); auto: collective where generators have GPUs of their own and all weights "
+        "are trained",
     )
     trainer_ranks: PositiveInt = Field(
         default=1, description="trainer processes that share a step (FSDP2); on GPUs one each"

@@ -6,25 +6,28 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Final
 
 import torch
+from transformers import PreTrainedModel
 
 from benchmarks.gpu.stage import Figures, Stage
 from benchmarks.processes import descendants, kill
 from configs.schema import Config
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
-from pipeline.messages import Completion, GenerationRequest
+from pipeline.messages import Completion, GenerationRequest, WeightUpdate
 from pipeline.models.loading import load_model
 from pipeline.models.prompts import training_sampling
+from pipeline.weights.exchange import WeightServer
 from pipeline.weights.files import remove_weights, shared_folder, write_weights
 
 _GROUP = 8
 _GONE_S = 20.0
 _LOW_PRECISION: Final = (("quantization", "fp8"), ("kv_cache_dtype", "fp8"))
+_Published = Callable[[PreTrainedModel, torch.dtype], AbstractContextManager[WeightUpdate]]
 
 
 class Generation(Stage):
@@ -42,7 +45,8 @@ class Generation(Stage):
                 for size in (() if self.terms.is_tiny else sizes)
             },
             "probabilities": partial(self._with_engine, self._mismatch),
-            "update in flight": partial(self._with_engine, self._update),
+            "update in flight": partial(self._with_engine, partial(self._update, self._written)),
+            "update in flight, sent": partial(self._with_engine, partial(self._update, self._offered)),
             "SIGKILL of the engine's host": partial(self._with_engine, self._orphans),
             **{f"{name}: {value}": partial(self._setting, name, value) for name, value in _LOW_PRECISION},
             "sleep": self._sleep,
@@ -103,26 +107,45 @@ class Generation(Stage):
         model = load_model(self._folder, dtype=_dtype(config), device=self.terms.device)
         return self._differences(model, await self._write(engine, config, 4 * _GROUP))
 
-    async def _update(self, engine: VllmGenerator, config: Config) -> Figures:
-        """New weights from a file while sequences are being written."""
+    @contextmanager
+    def _written(self, model: PreTrainedModel, dtype: torch.dtype) -> Iterator[WeightUpdate]:
+        """The weights in a file of shared memory."""
+        path = str(shared_folder("gpu-battery") / "new.safetensors")
+        update = write_weights(model.named_parameters(), path, 1, dtype)
+        try:
+            yield update
+        finally:
+            remove_weights(update)
+
+    @contextmanager
+    def _offered(self, model: PreTrainedModel, dtype: torch.dtype) -> Iterator[WeightUpdate]:
+        """The weights for the engine to fetch, by CUDA IPC on a card and over gloo without one."""
+        device = torch.device(self.terms.device)
+        server = WeightServer("127.0.0.1", device, _GONE_S, is_one_card=device.type == "cuda")
+        try:
+            yield server.offer(model.named_parameters(), 1, dtype)
+        finally:
+            server.close()
+
+    async def _update(self, published: _Published, engine: VllmGenerator, config: Config) -> Figures:
+        """New weights while sequences are being written."""
         model = load_model(self._folder, dtype=_dtype(config), device=self.terms.device)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter) * parameter.float().std() * 0.1)
-        path = str(shared_folder("gpu-battery") / "new.safetensors")
-        update = write_weights(model.named_parameters(), path, 1, _dtype(config))
-        writing = asyncio.create_task(self._write(engine, config, 4 * _GROUP))
-        try:
+        begun = time.perf_counter()
+        with published(model, _dtype(config)) as update:
+            publish_s = time.perf_counter() - begun
+            writing = asyncio.create_task(self._write(engine, config, 4 * _GROUP))
             await asyncio.sleep(0.05 if self.terms.is_tiny else 1.0)
             started = time.perf_counter()
             loaded = await engine.update_weights(update)
             update_s = time.perf_counter() - started
             in_flight = [completion for _, completion in await writing]
-        finally:
-            remove_weights(update)
         after = await self._write(engine, config, 4 * _GROUP)
         num_mixed = sum(one.min_policy_version != one.max_policy_version for one in in_flight)
         return {
+            "publish_s": publish_s,
             "update_s": update_s,
             "pause_s": loaded.pause_s,
             "sequences of both versions": num_mixed,

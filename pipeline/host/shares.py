@@ -18,6 +18,8 @@ _MPS_PIPES = "/tmp/nvidia-mps"
 # Of processes that send weights to each other: left to itself torch ends the process in which a transfer is
 # not through in time, and with a generator that died the trainer.
 NCCL_ERRORS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
+# Where torch reads how it is to ask a card for memory.
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 # Of a GPU's memory, what a generator takes by itself.
 _SHARED, _OWN = 0.4, 0.9
 # The first with products in fp8.
@@ -287,17 +289,19 @@ def engine_share(config: Config, *, beside_trainer: bool) -> float:
 def sends_weights(config: Config, device: str, num_gpus: int) -> bool:
     """Whether the trainer sends new weights to the generators, instead of writing them to a file.
 
-    Raises ValueError where ``runtime.weight_transport`` asks for it and a generator has no GPU of its own:
-    NCCL cannot have two processes on one.
+    Over NCCL, or where all are on one card by CUDA IPC, since NCCL cannot have two processes on one. Raises
+    ValueError where ``runtime.weight_transport`` asks for it and neither can be.
     """
     transport = config.runtime.weight_transport
     if device == "cpu" or transport == "file":
         return transport == "collective"
     has_own_gpus = config.cluster.is_joined or gpu_shares(config, num_gpus).rank == 1.0
-    if transport == "collective" and not has_own_gpus:
+    if transport == "collective":
+        if has_own_gpus or num_gpus == 1:
+            return True
         raise ValueError(
-            "runtime.weight_transport: value collective: generators share their GPUs with trainer ranks, and "
-            "NCCL cannot have two processes on one; set it to auto or file, or runtime.placement to split"
+            "runtime.weight_transport: value collective: generators share several GPUs with trainer ranks, "
+            "and NCCL cannot have two processes on one; set it to auto or file, or runtime.placement to split"
         )
     return has_own_gpus and not config.lora.enabled and config.generation.engine == "vllm"
 

@@ -94,7 +94,9 @@ def _update_bytes(config: Config, shape: ModelShape) -> float:
     width = BYTES[config.generation.dtype]
     if config.lora.enabled:
         return float(num_adapter_parameters(config, shape) * width)
-    return 2.0 * shape.vocabulary * shape.hidden * width
+    # Sent on the trainer's own card: its buffer as well, and the one that both have.
+    num_copies = 4 if config.runtime.weight_transport == "collective" and shares_gpu(config) else 2
+    return float(num_copies * shape.vocabulary * shape.hidden * width)
 
 
 def shares_gpu(config: Config) -> bool:

@@ -21,7 +21,16 @@ from typing import TYPE_CHECKING, Any
 from configs.schema import Config
 from pipeline.errors import StageError, TrainerDiedError, TrainerError, TrainerLostError
 from pipeline.host.limits import memory_figures, num_oom_kills
-from pipeline.host.shares import NCCL_ERRORS, cpu_threads, gpu_shares, num_gpus, sends_weights, uses_ray
+from pipeline.host.shares import (
+    ALLOCATOR,
+    NCCL_ERRORS,
+    cpu_threads,
+    gpu_shares,
+    is_shared,
+    num_gpus,
+    sends_weights,
+    uses_ray,
+)
 from pipeline.messages import StepResult, TrainBatch, WeightUpdate
 from pipeline.processes.local import LocalProcess
 from pipeline.processes.remote import CallFailedError, OutOfMemoryError, Remote
@@ -38,7 +47,6 @@ _FIT_LIMIT = (60.0, "fixed")
 _GRACE_S = 5.0
 _PROBE_TIMEOUT_S = 3.0
 # By either name torch reads how it is to allocate; what the user has set stays.
-_ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 
 class TrainerHandle:
@@ -148,7 +156,10 @@ class TrainerHandle:
         limit = (self._runtime.weight_update_timeout_s, "runtime.weight_update_timeout_s")
         updates: list[WeightUpdate]
         if self._sends:
-            updates = await self._all("offer", what="publish", limit=limit)
+            is_one_card = self._device == "cuda" and is_shared(
+                self._config, self._device, num_gpus(self._device)
+            )
+            updates = await self._all("offer", is_one_card, what="publish", limit=limit)
         else:
             updates = await self._all("publish", directory, what="publish", limit=limit)
         return updates[0]
@@ -263,9 +274,9 @@ def _environment(device: str, num_threads: int) -> dict[str, str]:
     environment = {"OMP_NUM_THREADS": str(num_threads), "TOKENIZERS_PARALLELISM": "false"}
     if device == "cuda":
         environment |= NCCL_ERRORS
-        if not any(name in os.environ for name in _ALLOCATOR):
+        if not any(name in os.environ for name in ALLOCATOR):
             # Rows differ in length: blocks of one size would leave gaps.
-            environment[_ALLOCATOR[0]] = "expandable_segments:True"
+            environment[ALLOCATOR[0]] = "expandable_segments:True"
     if device == "cpu":
         # The generator shares the cores: threads that spin at a barrier would take them from it.
         environment["OMP_WAIT_POLICY"] = "PASSIVE"

@@ -113,8 +113,8 @@ class TrainerRank:
             update = write_weights(weights, f"{name}.safetensors", version, self._dtype)
         return replace(update, changed_share=_share(counts))
 
-    def offer(self) -> WeightUpdate | None:
-        """As ``publish``, for generators to fetch."""
+    def offer(self, is_one_card: bool) -> WeightUpdate | None:
+        """As ``publish``, for generators to fetch; ``is_one_card``: they are on this rank's own card."""
         from pipeline.weights.exchange import WeightServer
 
         weights = self._weights_on_host()
@@ -122,7 +122,7 @@ class TrainerRank:
             return None
         if self._server is None:
             timeout_s = self._config.runtime.weight_update_timeout_s
-            self._server = WeightServer(self._host(), self._device, timeout_s)
+            self._server = WeightServer(self._host(), self._device, timeout_s, is_one_card=is_one_card)
         counts = [0, 0]
         weights = self._counted(weights, counts)
         update = self._server.offer(weights, self._loaded.policy_version, self._dtype)

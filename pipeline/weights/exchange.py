@@ -1,13 +1,12 @@
 """The trainer's weights, for generators that fetch them: nothing is written anywhere on the way.
 
     offer(weights) ─► copy on the host ◄── call ── WeightClient, in each process of each generator
-                             └── WeightGroup: NCCL or gloo ──►
+                             └── WeightGroup: NCCL, gloo or CUDA IPC ──►
 
 A generator asks when it has stopped for its update, so the trainer goes on with its next step meanwhile, and
 one that was started again asks like any other. What it gets is the copy, never weights in the middle of a
-step. Call and answer are JSON in a store of the trainer's; weights travel from rank 0 of a process group to
-all processes of the generator, in buffers of many tensors, because a broadcast of each would cost more for
-its start than for its bytes. Does not decide when.
+step. Call and answer are JSON in a store of the trainer's; weights travel from rank 0 of a group
+(pipeline.weights.groups) to all processes of the generator. Does not decide when.
 """
 
 from __future__ import annotations
@@ -16,31 +15,27 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor, distributed
-from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+from torch import Tensor
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from pipeline.messages import WeightUpdate
 from pipeline.weights.files import untied
+from pipeline.weights.groups import Spec, WeightGroup
 from pipeline.weights.receipts import receipt_of
 
 _LISTEN_S = 0.02
-_POLL_S = 0.001
 _MAX_RECEIVERS = 64
 _SCHEME = "tcp://"
 # Counted up by every call.
 NUM_CALLS = "num_calls"
-# As in vLLM's packed transfer, small enough to be no burden beside a model.
-_BUFFER_BYTES = 256 * 2**20
-# Kernels of bf16 weights read 16 bytes at a time, so that a view into a buffer has to begin at such a place.
-_ALIGNMENT = 16
 
 
 def open_store(host: str, timeout_s: float) -> TCPStore:
@@ -59,26 +54,6 @@ def store_at(address: str, timeout_s: float) -> TCPStore:
     return find_store(host, int(port), timeout_s)
 
 
-class Spec(NamedTuple):
-    """A tensor that travels: its name, its shape, and its dtype without the "torch."."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def room(self) -> int:
-        """Its bytes in a buffer, with those that align the next one."""
-        num_bytes = torch.Size(self.shape).numel() * self.torch_dtype.itemsize
-        return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
-
-    @property
-    def torch_dtype(self) -> torch.dtype:
-        """Its dtype."""
-        dtype: torch.dtype = getattr(torch, self.dtype)
-        return dtype
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """A generator of ``num_processes`` processes, called ``receiver``, asks for a version.
@@ -95,6 +70,19 @@ class Call:
         """Under which its answer is found."""
         return f"answer/{self.receiver}/{self.policy_version}"
 
+    def group(
+        self, store: TCPStore, rank: int, device: torch.device, timeout_s: float, is_one_card: bool
+    ) -> WeightGroup:
+        """The trainer, rank 0, and the processes of the generator."""
+        return WeightGroup(
+            PrefixStore(self.receiver, store),
+            rank=rank,
+            size=1 + self.num_processes,
+            device=device,
+            timeout_s=timeout_s,
+            is_one_card=is_one_card,
+        )
+
 
 def call_key(number: int) -> str:
     """Under which the call with ``number``, from 1, is found."""
@@ -104,9 +92,15 @@ def call_key(number: int) -> str:
 class WeightServer:
     """Hands out the weights that were offered last, until ``close``."""
 
-    def __init__(self, host: str, device: torch.device, timeout_s: float) -> None:
-        """Listen on a free port of ``host``. A transfer that takes longer than ``timeout_s`` is given up."""
+    def __init__(
+        self, host: str, device: torch.device, timeout_s: float, *, is_one_card: bool = False
+    ) -> None:
+        """Listen on a free port of ``host``. A transfer that takes longer than ``timeout_s`` is given up.
+
+        ``is_one_card``: the generators are on the trainer's own card.
+        """
         self._device = device
+        self._is_one_card = is_one_card
         self._timeout_s = timeout_s
         self._store = open_store(host, timeout_s)
         self._address = f"{_SCHEME}{host}:{self._store.port}"
@@ -168,7 +162,8 @@ class WeightServer:
                 fault = f"the trainer holds policy version {version}, not {call.policy_version}"
                 store.set(call.answer_key, json.dumps({"fault": fault}))
                 return
-            store.set(call.answer_key, json.dumps({"specs": list(weights)}))
+            answer = {"specs": list(weights), "one_card": self._is_one_card}
+            store.set(call.answer_key, json.dumps(answer))
             with ExitStack() as stack:
                 if self._device.type == "cuda":
                     # Not behind the step that is being computed.
@@ -176,7 +171,7 @@ class WeightServer:
                     stack.enter_context(torch.cuda.stream(own))
                 group = self._groups.get(call.receiver)
                 if group is None:
-                    group = WeightGroup(store, call, rank=0, device=self._device, timeout_s=self._timeout_s)
+                    group = call.group(store, 0, self._device, self._timeout_s, self._is_one_card)
                     self._groups[call.receiver] = group
                 group.send(weights)
         except Exception as error:
@@ -217,8 +212,8 @@ class WeightClient:
             if "fault" in answer:
                 raise RuntimeError(answer["fault"])
             if self._group is None:
-                rank = 1 + self._index
-                self._group = WeightGroup(store, call, rank=rank, device=self._device, timeout_s=timeout_s)
+                is_one_card = answer["one_card"]
+                self._group = call.group(store, 1 + self._index, self._device, timeout_s, is_one_card)
             specs = [Spec(name, tuple(shape), dtype) for name, shape, dtype in answer["specs"]]
             yield from self._group.receive(specs)
         except (RuntimeError, TimeoutError) as error:
@@ -244,82 +239,3 @@ def _wait(store: TCPStore, key: str, timeout_s: float) -> dict[str, Any]:
         raise RuntimeError(f"the trainer did not answer within {waited_s:.0f} s") from error
     answer: dict[str, Any] = json.loads(store.get(key))
     return answer
-
-
-class WeightGroup:
-    """The trainer and the processes of one generator; rank 0 sends. What takes over ``timeout_s`` fails."""
-
-    def __init__(
-        self, store: Store, call: Call, *, rank: int, device: torch.device, timeout_s: float
-    ) -> None:
-        """Meet the others of ``call`` at ``store``. Raises RuntimeError when they do not come."""
-        self._device = device
-        self._timeout_s = timeout_s
-        meeting, size = PrefixStore(call.receiver, store), 1 + call.num_processes
-        limit = timedelta(seconds=timeout_s)
-        if device.type == "cuda":
-            torch.cuda.set_device(device.index or 0)
-            nccl: Any = distributed.ProcessGroupNCCL
-            options = nccl.Options()
-            # Its watchdog is not to be faster than our own deadline, which names who is late.
-            options._timeout = 2 * limit
-            self._group: Any = nccl(meeting, rank, size, options)
-        else:
-            self._group = distributed.ProcessGroupGloo(meeting, rank, size, timeout=limit)
-
-    def abort(self) -> None:
-        """Give up what is under way; nothing can be sent any more."""
-        if self._device.type == "cuda":
-            # A transfer that the other side never joins would keep its kernel on the card.
-            self._group.abort()
-
-    def send(self, tensors: Mapping[Spec, Tensor]) -> None:
-        """Send all of them, in order. Raises RuntimeError or TimeoutError when a receiver is gone."""
-        deadline_s = time.monotonic() + self._timeout_s
-        for buffer, views in _buffers(list(tensors), self._device):
-            for spec, view in views.items():
-                view.copy_(tensors[spec], non_blocking=True)
-            self._broadcast(buffer, deadline_s)
-
-    def receive(self, specs: Sequence[Spec]) -> Iterator[tuple[str, Tensor]]:
-        """The tensors of ``specs``, in order, as views of buffers that are theirs alone.
-
-        Raises RuntimeError or TimeoutError when the sender is gone.
-        """
-        deadline_s = time.monotonic() + self._timeout_s
-        for buffer, views in _buffers(specs, self._device):
-            self._broadcast(buffer, deadline_s)
-            yield from ((spec.name, view) for spec, view in views.items())
-
-    def _broadcast(self, buffer: Tensor, deadline_s: float) -> None:
-        left_s = max(_POLL_S, deadline_s - time.monotonic())
-        work = self._group.broadcast(buffer, 0)
-        if self._device.type != "cuda":
-            work.wait(timedelta(seconds=left_s))
-            return
-        work.wait()
-        # On a GPU that only orders the streams.
-        done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        done.record()
-        while not done.query():
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(f"weights were not through after {self._timeout_s:g} s")
-            time.sleep(_POLL_S)
-
-
-def _buffers(specs: Sequence[Spec], device: torch.device) -> Iterator[tuple[Tensor, dict[Spec, Tensor]]]:
-    """The buffers in which ``specs`` travel, each with its tensors; sender and receivers cut alike."""
-    first = 0
-    while first < len(specs):
-        last, num_bytes = first + 1, specs[first].room
-        while last < len(specs) and num_bytes + specs[last].room <= _BUFFER_BYTES:
-            num_bytes += specs[last].room
-            last += 1
-        buffer, views = torch.empty(num_bytes, dtype=torch.uint8, device=device), {}
-        begin = 0
-        for spec in specs[first:last]:
-            flat = buffer[begin : begin + spec.room].view(spec.torch_dtype)
-            views[spec] = flat[: torch.Size(spec.shape).numel()].view(spec.shape)
-            begin += spec.room
-        yield buffer, views
-        first = last

@@ -21,17 +21,17 @@ from pipeline.generation.settings import engine_environment
 from pipeline.host.shares import sends_weights
 from pipeline.messages import WeightUpdate
 from pipeline.training.handle import _environment
-from pipeline.weights import exchange
+from pipeline.weights import groups
 from pipeline.weights.exchange import (
     NUM_CALLS,
     Call,
     WeightClient,
-    WeightGroup,
     WeightServer,
     call_key,
     store_at,
 )
 from pipeline.weights.files import remove_weights
+from pipeline.weights.groups import WeightGroup
 
 CPU = torch.device("cpu")
 TIMEOUT_S = 20.0
@@ -61,7 +61,7 @@ def client(receiver: str = "one") -> WeightClient:
 
 def test_what_arrives_is_what_was_offered(server: WeightServer, monkeypatch: pytest.MonkeyPatch) -> None:
     # Several buffers, and a tensor larger than one.
-    monkeypatch.setattr(exchange, "_BUFFER_BYTES", 300)
+    monkeypatch.setattr(groups, "_BUFFER_BYTES", 300)
     receiver = client()
     for version in (1, 2):
         update = offered(server, version)
@@ -193,9 +193,13 @@ def test_weights_are_sent_where_generators_have_gpus_of_their_own() -> None:
     assert sends_weights(config_of("collective"), "cpu", num_gpus=0)
 
 
-def test_two_processes_on_one_gpu_are_refused_before_nccl_hangs() -> None:
+def test_on_one_card_weights_are_sent_where_that_is_asked_for() -> None:
+    assert sends_weights(config_of("collective"), "cuda", num_gpus=1)
+
+
+def test_two_processes_on_one_of_several_gpus_are_refused_before_nccl_hangs() -> None:
     with pytest.raises(ValueError, match=r"runtime.weight_transport: value collective: .* split"):
-        sends_weights(config_of("collective"), "cuda", num_gpus=1)
+        sends_weights(config_of("collective", "colocated"), "cuda", num_gpus=2)
 
 
 @pytest.mark.parametrize(
@@ -235,8 +239,7 @@ def test_a_transfer_over_nccl_ends_by_our_own_deadline_and_is_given_up(
     monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
     monkeypatch.setattr(FakeNccl, "made", [])
     store = store_at(offered(server, 1).path, TIMEOUT_S)
-    call = Call(policy_version=1, receiver="one", num_processes=1)
-    group = WeightGroup(store, call, rank=0, device=torch.device("cuda", 0), timeout_s=7.0)
+    group = WeightGroup(store, rank=0, size=2, device=torch.device("cuda", 0), timeout_s=7.0)
     (made,) = FakeNccl.made
     assert made.timeout_s > 7.0
     group.abort()

@@ -1,0 +1,139 @@
+"""The trainer and the processes of one generator: how a list of tensors gets from the first to all others.
+
+    tensors ─► buffers of many tensors ─► NCCL | gloo | a buffer on their card (pipeline.weights.one_card) ─►
+
+Buffers, because a broadcast of each tensor would cost more for its start than for its bytes. Knows no
+versions and answers no calls: pipeline.weights.exchange does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, distributed
+from torch.distributed import Store  # type: ignore[attr-defined]
+
+from pipeline.weights.one_card import CardMemory, OneCard
+
+_POLL_S = 0.001
+# As in vLLM's packed transfer, small enough to be no burden beside a model.
+_BUFFER_BYTES = 256 * 2**20
+# Kernels of bf16 weights read 16 bytes at a time, so that a view into a buffer has to begin at such a place.
+_ALIGNMENT = 16
+
+
+class Spec(NamedTuple):
+    """A tensor that travels: its name, its shape, and its dtype without the "torch."."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def room(self) -> int:
+        """Its bytes in a buffer, with those that align the next one."""
+        num_bytes = torch.Size(self.shape).numel() * self.torch_dtype.itemsize
+        return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """Its dtype."""
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return dtype
+
+
+class WeightGroup:
+    """The trainer and the processes of one generator; rank 0 sends. What takes over ``timeout_s`` fails."""
+
+    def __init__(
+        self,
+        meeting: Store,
+        *,
+        rank: int,
+        size: int,
+        device: torch.device,
+        timeout_s: float,
+        is_one_card: bool = False,
+    ) -> None:
+        """Meet the others at ``meeting``, which nobody else uses. Raises RuntimeError when they do not come.
+
+        On one card NCCL cannot have two processes.
+        """
+        self._device = device
+        self._timeout_s = timeout_s
+        limit = timedelta(seconds=timeout_s)
+        if is_one_card:
+            self._group: Any = OneCard(meeting, rank=rank, size=size, memory=CardMemory(device))
+        elif device.type == "cuda":
+            torch.cuda.set_device(device.index or 0)
+            nccl: Any = distributed.ProcessGroupNCCL
+            options = nccl.Options()
+            # Its watchdog is not to be faster than our own deadline, which names who is late.
+            options._timeout = 2 * limit
+            self._group = nccl(meeting, rank, size, options)
+        else:
+            self._group = distributed.ProcessGroupGloo(meeting, rank, size, timeout=limit)
+
+    def abort(self) -> None:
+        """Give up what is under way; nothing can be sent any more."""
+        if self._device.type == "cuda" and not isinstance(self._group, OneCard):
+            # A transfer that the other side never joins would keep its kernel on the card.
+            self._group.abort()
+
+    def send(self, tensors: Mapping[Spec, Tensor]) -> None:
+        """Send all of them, in order. Raises RuntimeError or TimeoutError when a receiver is gone."""
+        deadline_s = time.monotonic() + self._timeout_s
+        for buffer, views in _buffers(list(tensors), self._device):
+            for spec, view in views.items():
+                view.copy_(tensors[spec], non_blocking=True)
+            self._broadcast(buffer, deadline_s)
+
+    def receive(self, specs: Sequence[Spec]) -> Iterator[tuple[str, Tensor]]:
+        """The tensors of ``specs``, in order, as views of buffers that are theirs alone.
+
+        Raises RuntimeError or TimeoutError when the sender is gone.
+        """
+        deadline_s = time.monotonic() + self._timeout_s
+        for buffer, views in _buffers(specs, self._device):
+            self._broadcast(buffer, deadline_s)
+            yield from ((spec.name, view) for spec, view in views.items())
+
+    def _broadcast(self, buffer: Tensor, deadline_s: float) -> None:
+        left_s = max(_POLL_S, deadline_s - time.monotonic())
+        if isinstance(self._group, OneCard):
+            self._group.broadcast(buffer, left_s)
+            return
+        work = self._group.broadcast(buffer, 0)
+        if self._device.type != "cuda":
+            work.wait(timedelta(seconds=left_s))
+            return
+        work.wait()
+        # On a GPU that only orders the streams.
+        done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        done.record()
+        while not done.query():
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"weights were not through after {self._timeout_s:g} s")
+            time.sleep(_POLL_S)
+
+
+def _buffers(specs: Sequence[Spec], device: torch.device) -> Iterator[tuple[Tensor, dict[Spec, Tensor]]]:
+    """The buffers in which ``specs`` travel, each with its tensors; sender and receivers cut alike."""
+    first = 0
+    while first < len(specs):
+        last, num_bytes = first + 1, specs[first].room
+        while last < len(specs) and num_bytes + specs[last].room <= _BUFFER_BYTES:
+            num_bytes += specs[last].room
+            last += 1
+        buffer, views = torch.empty(num_bytes, dtype=torch.uint8, device=device), {}
+        begin = 0
+        for spec in specs[first:last]:
+            flat = buffer[begin : begin + spec.room].view(spec.torch_dtype)
+            views[spec] = flat[: torch.Size(spec.shape).numel()].view(spec.shape)
+            begin += spec.room
+        yield buffer, views
+        first = last
