@@ -24,8 +24,9 @@ from configs.schema import Config
 from pipeline.generation.generator import GeneratorError
 from pipeline.generation.transformers_batch import Batch, Writer
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+from pipeline.models.files import base_weights
 from pipeline.models.loading import load_model, load_tokenizer
-from pipeline.models.merging import Adapter, base_weights, read_adapter
+from pipeline.models.merging import Adapter, read_adapter
 from pipeline.weights.receipts import code_of, receipt_of
 
 T = TypeVar("T")

@@ -15,13 +15,13 @@ from typing import Any
 from configs.errors import nearest
 from configs.schema import Config
 from pipeline.host.files import read_object
+from pipeline.models.files import weight_files
 from pipeline.models.packaged import BUILT_IN
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 # PEFT's names: before that of a layer in its model, and behind it.
 PEFT_PREFIX, A_END, B_END = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
-_INDEX = "model.safetensors.index.json"
 _WRITES = re.compile("CausalLM|LMHead|ForConditionalGeneration")
 _CONTEXTS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d+)\.")
@@ -192,17 +192,6 @@ def _check_tokenizer(folder: Path) -> None:
         last = file.read().rstrip()[-1:]
     if (first, last) != (b"{", b"}"):
         raise ValueError(f"{table}: is no JSON object, or is cut off ({table.stat().st_size} bytes)")
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """The safetensors of a model folder: those of its index, or all there are; ValueError for a bad index."""
-    index = folder / _INDEX
-    if not index.is_file():
-        return sorted(folder.glob("model*.safetensors"))
-    names = read_object(index).get("weight_map")
-    if not isinstance(names, dict) or not names or not all(isinstance(one, str) for one in names.values()):
-        raise ValueError(f"{index}: field 'weight_map': must be an object of weight names and their files")
-    return sorted(folder / name for name in set(names.values()))
 
 
 def is_adapter_folder(folder: Path) -> bool:

@@ -5,13 +5,23 @@ Does not know how a folder is found (pipeline.models.find).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
-from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from accelerate import init_empty_weights  # type: ignore[import-untyped]
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging
+
+from pipeline.models.files import file_weights, weight_files, weight_names
 
 # Loading takes a second; the progress of a run is its own to show.
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -40,6 +50,10 @@ def load_tokenizer(path: Path | str, *, trust_remote_code: bool = False) -> PreT
     return tokenizer
 
 
+def _whole(whole: Tensor, present: Tensor) -> Tensor:
+    return whole
+
+
 def load_model(
     path: Path | str,
     *,
@@ -47,7 +61,15 @@ def load_model(
     device: torch.device | str = "cpu",
     trust_remote_code: bool = False,
 ) -> PreTrainedModel:
-    """The causal language model in ``path``, in eval mode, on ``device``, with attention by SDPA."""
+    """The causal language model in ``path``, in eval mode, on ``device``, with attention by SDPA.
+
+    On "meta" its parameters have shapes and take no memory until ``fill_model``; where the files in ``path``
+    name them otherwise than the model does, they are on the host instead.
+    """
+    if torch.device(device).type == "meta":
+        if (empty := _empty_model(path, dtype, trust_remote_code=trust_remote_code)) is not None:
+            return empty
+        device = "cpu"
     model = AutoModelForCausalLM.from_pretrained(
         str(path),
         dtype=dtype,
@@ -56,6 +78,37 @@ def load_model(
         trust_remote_code=trust_remote_code,
     )
     return cast(PreTrainedModel, cast(nn.Module, model).to(device).eval())
+
+
+def _empty_model(path: Path | str, dtype: torch.dtype, *, trust_remote_code: bool) -> PreTrainedModel | None:
+    settings = AutoConfig.from_pretrained(
+        str(path), local_files_only=True, trust_remote_code=trust_remote_code
+    )
+    # What a model computes by itself, such as the frequencies of positions, stands in no file.
+    with init_empty_weights(include_buffers=False):
+        make: Any = AutoModelForCausalLM.from_config
+        model = make(settings, dtype=dtype, attn_implementation="sdpa", trust_remote_code=trust_remote_code)
+    model.tie_weights()
+    stored = {name for file in weight_files(Path(path)) for name in weight_names(file)}
+    names: dict[int, set[str]] = {}  # of one weight there are several where it is tied
+    for name, value in model.state_dict(keep_vars=True).items():
+        names.setdefault(id(value), set()).add(name)
+    is_named = stored <= set().union(*names.values()) and all(one & stored for one in names.values())
+    return cast(PreTrainedModel, model.eval()) if is_named else None
+
+
+@torch.no_grad()
+def fill_model(
+    model: PreTrainedModel, path: Path | str, own: Callable[[Tensor, Tensor], Tensor] = _whole
+) -> None:
+    """Copy the weights in the safetensors files of ``path`` into ``model``, one at a time.
+
+    ``own(whole, present)`` is the part of a weight that ``model`` holds as ``present``.
+    """
+    present = model.state_dict()
+    for file in weight_files(Path(path)):
+        for name, whole in file_weights(file):
+            present[name].copy_(own(whole.to(present[name].dtype), present[name]))
 
 
 def decoder_of(model: PreTrainedModel) -> nn.Module:

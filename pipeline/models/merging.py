@@ -16,12 +16,11 @@ import argparse
 import json
 import math
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -34,8 +33,8 @@ from pipeline.models.check import (
     B_END,
     PEFT_PREFIX,
     check_adapter,
-    weight_files,
 )
+from pipeline.models.files import base_weights, stored_files, weight_names
 
 # Kinds of adapter that PEFT can make and that are more than W + (alpha / r) B A.
 _VARIANTS = ("use_dora", "modules_to_save", "rank_pattern", "alpha_pattern", "trainable_token_indices")
@@ -118,28 +117,12 @@ def write_adapter_files(folder: Path, config: Mapping[str, object], tensors: Map
     save_file(dict(tensors), folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
 
 
-def base_weights(folder: Path | str) -> Iterator[tuple[str, Tensor]]:
-    """Name and value of every weight in a model folder, one at a time, as stored.
-
-    Raises ValueError when the folder holds no safetensors.
-    """
-    for path in _weight_files(Path(folder)):
-        yield from file_weights(path)
-
-
-def file_weights(path: Path | str, device: str = "cpu") -> Iterator[tuple[str, Tensor]]:
-    """Name and value of every weight in a safetensors file, one at a time on ``device``, as stored."""
-    with safe_open(path, framework="pt", device=device) as file:
-        for name in file.keys():  # noqa: SIM118 (a safetensors file is no mapping)
-            yield name, file.get_tensor(name)
-
-
 def merged_weights(adapter: Adapter, base: Path | str) -> Iterator[tuple[str, Tensor]]:
     """``base_weights`` with the adapter added.
 
     Raises ValueError, before the first, for a layer that the base does not have.
     """
-    _refuse_strangers(adapter, _weight_files(Path(base)), Path(base))
+    _refuse_strangers(adapter, stored_files(Path(base)), Path(base))
     for name, weight in base_weights(base):
         yield name, adapter.merged(name, weight)
 
@@ -154,7 +137,7 @@ def merge_adapter(folder: Path | str, base: Path | str, out: Path | str) -> Path
     if out.exists():
         raise ValueError(f"merged model: {out} exists already")
     adapter = read_adapter(folder)
-    files = _weight_files(base)
+    files = stored_files(base)
     _refuse_strangers(adapter, files, base)
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
     with written_whole(out) as partial:
@@ -195,19 +178,10 @@ def _paired(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, tuple[Tens
 def _refuse_strangers(adapter: Adapter, files: Sequence[Path], base: Path) -> None:
     names: set[str] = set()
     for path in files:
-        with safe_open(path, framework="pt") as file:
-            names.update(cast(Iterable[str], file.keys()))
+        names.update(weight_names(path))
     strangers = sorted(set(adapter.factors) - names)
     if strangers:
         raise ValueError(f"adapter: the base model {base} has no {strangers[0]}")
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    """Of a base model; ValueError where it has none."""
-    found = weight_files(folder)
-    if not found:
-        raise ValueError(f"adapter: the base model {folder} is no folder with safetensors in it")
-    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -84,6 +84,9 @@ def load_policy(config: Config, path: Path | str, device: torch.device) -> PreTr
     lora, trust = config.lora, config.model.trust_remote_code
     if not lora.enabled:
         return load_model(path, dtype=torch.float32, device=device, trust_remote_code=trust)
+    if device.type == "meta":
+        # Adapters are drawn where the model is.
+        device = torch.device("cpu")
     dtype = torch.bfloat16 if config.training.bf16 else torch.float32
     if config.model.loader == "unsloth":
         return _load_by_unsloth(config, path, dtype)

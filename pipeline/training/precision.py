@@ -99,6 +99,27 @@ def make_optimizer(trained: list[nn.Parameter], training: TrainingConfig) -> tor
     return torch.optim.AdamW(trained, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
 
 
+def make_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Have a new ``optimizer`` take the memory of its moments now, as its first step would.
+
+    So a card that is too small for them says so before anything is generated.
+    """
+    groups = optimizer.param_groups
+    rates = [group["lr"] for group in groups]
+    trained = [parameter for group in groups for parameter in group["params"]]
+    for group in groups:
+        group["lr"] = 0.0
+    for parameter in trained:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for parameter in trained:
+        parameter.grad = None
+        # A count, as a tensor or a number: no step has been made.
+        optimizer.state[parameter]["step"] *= 0
+    for group, rate in zip(groups, rates, strict=True):
+        group["lr"] = rate
+
+
 def set_gpu_arithmetic(*, tf32: bool) -> None:
     """For the whole process: TF32 matrix products where fp32 is asked for, and cuDNN tries its kernels.
 

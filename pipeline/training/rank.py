@@ -57,6 +57,9 @@ class TrainerRank:
 
     def start(self, meeting_point: tuple[str, int] | None) -> int:
         """Meet the other ranks, if there are any, and load the model; returns the process id."""
+        if self._config.model.loader == "unsloth":
+            # It changes Transformers and PEFT, which only what it finds unused so far takes part in.
+            import unsloth  # type: ignore[import-not-found]  # noqa: F401
         from pipeline.models.find import resolve_model
         from pipeline.training.ranks import Ranks
         from pipeline.training.trainer import Trainer

@@ -12,6 +12,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TypedDict, cast
 
 import torch
@@ -22,6 +23,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
+from pipeline.models.loading import fill_model
 from pipeline.training.batching import MicroBatchPlan
 from pipeline.training.loss import LossSums
 from pipeline.training.micro_batch import ForwardFn, MicroBatch, completion_hidden_states
@@ -48,8 +50,11 @@ class Ranks:
         """Where to load a model that will train on ``device``."""
         return device
 
-    def shard(self, model: PreTrainedModel, *, bf16: bool) -> ForwardFn:
-        """Keep only this rank's part of ``model``, in place; returns its forward pass."""
+    def shard(self, model: PreTrainedModel, path: Path | str, *, bf16: bool) -> ForwardFn:
+        """Keep only this rank's part of ``model``, in place; returns its forward pass.
+
+        ``path`` is the folder it was loaded from.
+        """
         return completion_hidden_states
 
     def share(self, micro_plans: Sequence[MicroBatchPlan]) -> list[MicroBatchPlan]:
@@ -99,10 +104,10 @@ class ShardedRanks(Ranks):
         self._mesh = mesh
 
     def load_device(self, device: torch.device) -> torch.device:
-        """The host: no GPU ever holds the whole model in fp32."""
-        return torch.device("cpu")
+        """None yet: neither a GPU nor the host of many ranks ever holds the whole model once a rank."""
+        return torch.device("meta")
 
-    def shard(self, model: PreTrainedModel, *, bf16: bool) -> ForwardFn:
+    def shard(self, model: PreTrainedModel, path: Path | str, *, bf16: bool) -> ForwardFn:
         """Shard ``model`` by its layers, and move it to the device of the ranks.
 
         Embedding, last norm and output head make one more part. It stays whole from a micro-batch's forward
@@ -128,7 +133,18 @@ class ShardedRanks(Ranks):
                 # Summed, not averaged: the token weights are those of the whole step.
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)
+        if any(parameter.is_meta for parameter in model.parameters()):
+            self._fill(model, path)
         return lambda _, batch: cast(Tensor, forward(batch))
+
+    def _fill(self, model: PreTrainedModel, path: Path | str) -> None:
+        # What stands in no file has its values already; to_empty would lose them.
+        device = torch.device(self._mesh.device_type)
+        kept = [buffer.to(device, copy=True) for buffer in model.buffers()]
+        model.to_empty(device=device)
+        for buffer, value in zip(model.buffers(), kept, strict=True):
+            buffer.copy_(value)
+        fill_model(model, path, self.own)
 
     def share(self, micro_plans: Sequence[MicroBatchPlan]) -> list[MicroBatchPlan]:
         """This rank's part, the longest first."""

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from configs.schema import Config
 from pipeline.messages import StepResult, TrainBatch
-from pipeline.models.loading import load_model, load_tokenizer
+from pipeline.models.loading import fill_model, load_model, load_tokenizer
 from pipeline.record.checkpoints import load_state, save_checkpoint
 from pipeline.training.adapters import (
     adapter_config,
@@ -41,6 +41,7 @@ from pipeline.training.offloading import offloaded
 from pipeline.training.precision import (
     MasterWeights,
     learning_rate_factor,
+    make_moments,
     make_optimizer,
     set_gpu_arithmetic,
 )
@@ -76,7 +77,7 @@ class Trainer:
         use_row_attention(self.model)
         refuse_logit_transforms(self.model)
         self._adapter = adapter_config(self.model, config.model, model_path) if config.lora.enabled else None
-        forward = self._ranks.shard(self.model, bf16=bool(training.bf16))
+        forward = self._ranks.shard(self.model, model_path, bf16=bool(training.bf16))
         self._weights = MasterWeights(self.model, bf16=bool(training.bf16) and not self._ranks.casts_weights)
         _disable_dropout(self._weights.compute_model)
         self._reference, reference_forward = self._load_reference(model_path, reference_path, forward)
@@ -95,6 +96,8 @@ class Trainer:
             kernel=row_kernel(self.model, training, self.device),
         )
         self._optimizer = make_optimizer(self._weights.trained, training)
+        if self.device.type == "cuda":
+            make_moments(self._optimizer)
         self._card = CardUse(config, self.model, self.device, self._ranks.num_ranks)
         self._changing = threading.Lock()
         self._is_changed = False  # whether the weights are newer than policy_version
@@ -110,15 +113,16 @@ class Trainer:
         if config.lora.enabled and reference_path is None:
             # The policy without its adapters; see pipeline.training.backward.
             return self._weights.compute_model, policy_forward
+        folder = reference_path or model_path
         reference = load_model(
-            reference_path or model_path,
+            folder,
             dtype=torch.bfloat16 if config.training.bf16 else torch.float32,
             device=self._ranks.load_device(self.device),
             trust_remote_code=config.model.trust_remote_code,
         )
         use_row_attention(reference)
         reference.requires_grad_(False)
-        return reference, self._ranks.shard(reference, bf16=bool(config.training.bf16))
+        return reference, self._ranks.shard(reference, folder, bf16=bool(config.training.bf16))
 
     def _make_backward(self, forward: ForwardFn, reference_forward: ForwardFn) -> LossBackward:
         return LossBackward(
@@ -302,13 +306,7 @@ class Trainer:
             for name, weight in published_weights(self.model):
                 weight.copy_(self._ranks.own(adapter[name], weight))
             return
-        trust = self.config.model.trust_remote_code
-        load_device = self._ranks.load_device(self.device)
-        saved = load_model(folder, dtype=torch.float32, device=load_device, trust_remote_code=trust)
-        present = self.model.state_dict()
-        self.model.load_state_dict(
-            {name: self._ranks.own(value, present[name]) for name, value in saved.state_dict().items()}
-        )
+        fill_model(self.model, folder, self._ranks.own)
 
 
 def _disable_dropout(model: nn.Module) -> None:

@@ -27,7 +27,8 @@ from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-from pipeline.models.merging import base_weights, file_weights, merged_weights, read_adapter
+from pipeline.models.files import base_weights, file_weights
+from pipeline.models.merging import merged_weights, read_adapter
 from pipeline.weights.receipts import noted, receipt_of
 from sandbox.jail import die_with_parent
 

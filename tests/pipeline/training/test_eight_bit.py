@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from pipeline.record.checkpoints import find_fault
+from pipeline.training.precision import make_moments
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_samples
 from tests.pipeline.training.builders import ADVANTAGES, LENGTHS, weights
@@ -72,6 +73,7 @@ def test_a_resumed_trainer_goes_on_with_its_moments_in_8_bits(
     saved = first.save(tmp_path / "step-000002", 2)
     assert find_fault(saved) is None
     resumed = Trainer(config, folder)
+    make_moments(resumed._optimizer)
     assert resumed.load(saved) == 2
     for batch in batches[2:]:
         first.step(batch)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +16,7 @@ from pipeline.cli import train_accelerated
 from pipeline.training.packages import refuse_unusable_packages
 from tests.pipeline.tiny_model import make_config
 
+ROOT = Path(__file__).parents[3]
 Sections = Mapping[str, Mapping[str, object]]
 EIGHT_BIT: Sections = {"training": {"optim": "adamw_8bit"}}
 LIGER: Sections = {"training": {"use_liger_kernel": True}}
@@ -69,3 +74,25 @@ def test_a_dry_run_on_a_cpu_says_the_same(setting: str, capsys: pytest.CaptureFi
     assert status == 2
     error = capsys.readouterr().err
     assert f"training.{setting.partition('=')[0]}: " in error and "needs a CUDA GPU" in error
+
+
+def test_unsloth_comes_before_what_it_changes(tmp_path: Path) -> None:
+    """In a fresh process, as a trainer rank is: a package of that name that looks at what is there."""
+    (tmp_path / "unsloth.py").write_text(
+        "import sys\nprint(sorted({'transformers', 'peft'} & set(sys.modules)))\n"
+    )
+    code = (
+        "from configs.schema import Config\n"
+        "from pipeline.training.rank import TrainerRank\n"
+        "sections = {'model': {'loader': 'unsloth'}, 'lora': {'enabled': True}}\n"
+        "config = Config.model_validate({**sections, 'generation': {'dtype': 'bfloat16'}})\n"
+        "rank = TrainerRank(config, 'nowhere', 'cpu', 1, 0, 1)\n"
+        "rank.start(None)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120
+    )
+    # Loading fails: there is no model.
+    assert done.returncode == 1 and "nowhere" in done.stderr
+    assert done.stdout == "[]\n"

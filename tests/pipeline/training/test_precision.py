@@ -9,7 +9,7 @@ from torch import nn
 
 from configs.schema import TrainingConfig
 from pipeline.models.loading import load_model
-from pipeline.training.precision import MasterWeights, make_optimizer, set_gpu_arithmetic
+from pipeline.training.precision import MasterWeights, make_moments, make_optimizer, set_gpu_arithmetic
 from tests.pipeline.tiny_model import make_model, save_model
 
 IDS = torch.arange(3, 43).view(2, 20)
@@ -79,6 +79,33 @@ def test_frozen_parameters_have_no_master_no_gradient_and_no_optimiser_state() -
         assert bool((master != old).any()) == master.requires_grad
         assert (master.grad is not None) == master.requires_grad
         assert torch.equal(computed, master.to(torch.bfloat16))
+
+
+@pytest.mark.parametrize("bf16", [True, False])
+def test_moments_made_at_the_start_are_those_of_the_first_step(bf16: bool) -> None:
+    training = TrainingConfig(learning_rate=0.1, weight_decay=0.1)
+    results: list[list[torch.Tensor]] = []
+    for is_early in (False, True):
+        weights = MasterWeights(make_model(), bf16=bf16)
+        optimizer = make_optimizer(weights.trained, training)
+        if is_early:
+            make_moments(optimizer)
+            assert all("exp_avg_sq" in optimizer.state[parameter] for parameter in weights.trained)
+            assert all(parameter.grad is None for parameter in weights.trained)
+            assert weights.trained[0].equal(results[0][0])
+        start = [parameter.detach().clone() for parameter in weights.trained]
+        results.append(start)
+        for value in (1.0, -3.0):
+            weights.clear_gradients()
+            add_gradient(weights, value)
+            weights.complete_gradients()
+            optimizer.step()
+            weights.refresh()
+        results.append([parameter.detach().clone() for parameter in weights.trained])
+    late_start, late, early_start, early = results
+    for expected, ours in ((late_start, early_start), (late, early)):
+        assert all(torch.equal(left, right) for left, right in zip(expected, ours, strict=True))
+    assert not all(torch.equal(left, right) for left, right in zip(late_start, late, strict=True))
 
 
 def test_a_model_without_anything_to_train_is_refused() -> None:

@@ -8,10 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.distributed.tensor import DTensor
+from transformers import AutoModelForCausalLM
 
 from configs.schema import Config
 from pipeline.messages import TrainBatch
@@ -236,6 +240,49 @@ def test_a_checkpoint_of_two_ranks_goes_on_with_one_and_with_two_and_back(
             assert all(torch.equal(loaded[name], written[name]) for name in written)
             assert_close(after, expected[2], loaded)
     assert all(torch.equal(on_disk[name], left[name]) for name in left)
+
+
+def load_without_a_whole_model(ranks: Ranks, config: Config, folder: Path) -> dict[str, Tensor]:
+    """The weights as loaded and the buffers; fails where a rank has Transformers load the whole model."""
+    with patch.object(AutoModelForCausalLM, "from_pretrained", None):
+        trainer = Trainer(config, folder, ranks=ranks)
+    local = sum(
+        value.to_local().numel() for value in trainer.model.parameters() if isinstance(value, DTensor)
+    )
+    total = sum(value.numel() for value in trainer.model.parameters())
+    assert 0 < local < 0.6 * total
+    return weights(trainer) | dict(trainer.model.named_buffers())
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_each_rank_reads_its_part_of_the_files_alone(pair: TwoRanks, tmp_path: Path, is_tied: bool) -> None:
+    model = make_model(3, is_tied=is_tied)
+    model.save_pretrained(str(tmp_path))
+    make_tokenizer().save_pretrained(str(tmp_path))
+    expected = dict(model.named_parameters()) | dict(model.named_buffers())
+    for loaded in pair.run(load_without_a_whole_model, make_config(), tmp_path):
+        assert loaded.keys() == expected.keys()
+        assert all(torch.equal(loaded[name], value) for name, value in expected.items())
+
+
+def test_files_that_name_weights_otherwise_are_loaded_as_one_rank_loads_them(
+    pair: TwoRanks, tmp_path: Path
+) -> None:
+    model = make_model(3)
+    model.save_pretrained(str(tmp_path))
+    make_tokenizer().save_pretrained(str(tmp_path))
+    path = tmp_path / "model.safetensors"
+    # As older files of a model without its head have them.
+    renamed = {name.removeprefix("model."): value for name, value in load_file(path).items()}
+    save_file(renamed, path, metadata={"format": "pt"})
+    one = weights(Trainer(make_config(), tmp_path))
+    for loaded in pair.run(weights_as_loaded, make_config(), tmp_path):
+        assert all(torch.equal(loaded[name], one[name]) for name in one)
+    assert all(torch.equal(one[name], value) for name, value in model.named_parameters())
+
+
+def weights_as_loaded(ranks: Ranks, config: Config, folder: Path) -> dict[str, Tensor]:
+    return weights(Trainer(config, folder, ranks=ranks))
 
 
 def test_every_micro_batch_is_run_once_and_full_rounds_are_the_shortest() -> None:
