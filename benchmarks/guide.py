@@ -37,6 +37,7 @@ _MARKED: Final = re.compile(rf"<!-- table: (?P<name>[a-z_]+) -->\n(?P<body>.*?){
 # Who prints a benchmark's result, and what measures it.
 MEASURED: Final[Mapping[str, tuple[Callable[[dict[str, Any]], str], str]]] = {
     "modes": (modes.table, "modes"),
+    "baselines": (modes.table, "modes --only baseline baseline-vllm conservative balanced aggressive"),
     "quality": (quality.table, "quality"),
     "coder": (coder.table, "coder"),
     "ablation": (ablation.table, "ablation"),

@@ -17,6 +17,7 @@ from configs.task_sets import task_set_problems
 
 ENGINES = ("vllm", "transformers")
 PROMPT_FORMS = ("chat", "completion")
+FEEDBACK = ("public", "verdict")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +30,11 @@ class EvaluationOptions:
     sample's run (of one test, where the answer is a whole program). ``per_task`` shows every task. ``ks`` are
     the k of pass@k; left empty, they become 1 and, where it is larger and
     known, ``num_samples``. ``num_samples``, the completions per task, and the sampling
-    settings only count when sampling. ``limit`` evaluates the first so many tasks. ``output`` is the file for
-    samples and verdicts. ``seed`` makes each task's samples repeatable with the Transformers engine, and with
-    vLLM on a GPU; vLLM 0.31 on a CPU ends on some seeded batches, so none are sent to it there.
+    settings only count when sampling. An answer that failed is followed by up to ``turns`` - 1 more, after
+    ``feedback`` (rewards.feedback) on the one before. ``limit`` evaluates the first so many tasks. ``output``
+    is the file for samples and verdicts. ``seed`` makes each task's samples repeatable with the Transformers
+    engine, and with vLLM on a GPU; vLLM 0.31 on a CPU ends on some seeded batches, so none are sent to it
+    there.
     ``allow_unsafe`` and ``modules`` are as in ``execution`` of a configuration, ``attach`` and ``keep_alive``
     as in ``runtime``, but any engine with this model's layers will do. Raises ConfigError that names each
     wrong option by its flag.
@@ -55,6 +58,8 @@ class EvaluationOptions:
     seed: int = 0
     allow_unsafe: bool = False
     modules: tuple[str, ...] = ()
+    turns: int = 1
+    feedback: str = "public"
     attach: bool = False
     keep_alive: bool = False
 
@@ -69,6 +74,7 @@ class EvaluationOptions:
     def _problems(self) -> Iterator[Problem]:
         yield from self._source_problems()
         for flag, value in (
+            ("--turns", self.turns),
             ("-n", self.num_samples),
             ("--max-completion-length", self.max_completion_length),
             ("--limit", self.limit),
@@ -86,6 +92,12 @@ class EvaluationOptions:
         yield from module_name_problems("--module", self.modules)
         if self.prompt_form not in PROMPT_FORMS:
             yield wrong_value("--prompt-form", self.prompt_form, f"one of: {', '.join(PROMPT_FORMS)}")
+        if self.feedback not in FEEDBACK:
+            yield wrong_value("--feedback", self.feedback, f"one of: {', '.join(FEEDBACK)}")
+        if self.turns != 1 and self.prompt_form == "completion":
+            yield wrong_value(
+                "--turns", self.turns, "1 with --prompt-form completion, which is no conversation"
+            )
         if self.engine not in ENGINES:
             yield wrong_value("--engine", self.engine, f"one of: {', '.join(ENGINES)}")
         if self.engine != "vllm" and (self.attach or self.keep_alive):

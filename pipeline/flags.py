@@ -225,6 +225,14 @@ _SAMPLING = (
     Flag("--temperature T", "temperature", "default: 0.6; 0 is greedy"),
     Flag("--top-p P", "top_p", "default: 1"),
     Flag("--max-completion-length N", "max_completion_length", "tokens per completion; default: 512"),
+    Flag("--turns N", "turns", "up to N answers in a row, with feedback on each that failed; default: 1"),
+    Flag(
+        "--feedback KIND",
+        "feedback",
+        "public (default): the verdict, and what the prompt's own examples give; verdict: how the program "
+        "failed",
+        needs="--turns",
+    ),
     Flag("--engine ENGINE", "engine", "vllm (default) or transformers"),
     Flag("--seed N", "seed", "default: 0; without effect with vLLM on a CPU"),
     Flag("--keep-alive", "keep_alive", _KEEP_ALIVE),
@@ -284,6 +292,10 @@ def evaluation_options(arguments: argparse.Namespace) -> EvaluationOptions:
         refuse(
             {flag.name: fault for flag in _SAMPLING if flag in flags}, "leave it out, or leave out --samples"
         )
+    given = {flag.name for flag in flags}
+    idle = {flag.name: flag.needs for flag in flags if flag.needs and flag.needs not in given}
+    for name, needs in idle.items():
+        refuse({name: f"used by {needs} only"}, f"with {needs}")
     values = fields_set(flags)
     if arguments.greedy:
         said = [flag.name for flag in flags if flag.sets in ("temperature", "num_samples")]

@@ -17,7 +17,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,20 +25,20 @@ from rich.console import Console
 
 from configs.evaluation_options import EvaluationOptions
 from configs.schema import Config, ExecutionConfig
-from curriculum.judging import start_sandbox
+from curriculum.judging import Executor, start_sandbox
 from curriculum.sources import load_named_tasks
 from curriculum.task import Task
 from pipeline.evaluation.evaluate import (
     NUM_CONCURRENT_REQUESTS,
     EvaluatedSample,
-    EvaluationPace,
     EvaluationReport,
+    EvaluationTerms,
     TextScorer,
     evaluate_tasks,
     make_report,
     task_deadline_s,
 )
-from pipeline.evaluation.forms import AnswerForm, CompletionForm, chat_form
+from pipeline.evaluation.forms import AnswerForm, ChatForm, CompletionForm, chat_form
 from pipeline.evaluation.journal import EvaluationJournal
 from pipeline.evaluation.passk import compare
 from pipeline.evaluation.resident_engine import evaluation_generator
@@ -56,8 +56,10 @@ from pipeline.evaluation.table import (
     print_report,
     print_side_by_side,
     print_tasks,
+    print_turns,
     report_record,
 )
+from pipeline.evaluation.turns import MAX_FEEDBACK_LENGTH, SecondTries, turn_report
 from pipeline.host.files import files_digest, write_text_atomically
 from pipeline.host.shares import choose_device
 from pipeline.messages import SamplingSettings
@@ -83,9 +85,7 @@ def run_evaluation(options: EvaluationOptions) -> int:
     """
     tasks = load_named_tasks(options.tasks)[: options.limit]
     console = Console()
-    execution = ExecutionConfig(
-        timeout=options.timeout, allow_unsafe=options.allow_unsafe, modules=list(options.modules)
-    )
+    execution = _execution(options)
     sides = _sides(options)
     # All files are read before the first is scored: what is wrong with one shows at once.
     samples = {side.stem: read_samples(side.name, tasks) for side in sides if options.samples is not None}
@@ -102,7 +102,7 @@ def run_evaluation(options: EvaluationOptions) -> int:
                 report = asyncio.run(_score_samples(samples[side.stem], scorer))
                 completions = [sample.text for sample in report.samples]
             else:
-                report, completions = _sample_side(options, side, folders[side.name], tasks, scorer)
+                report, completions = _sample_side(options, side, folders[side.name], tasks, sandbox)
                 write_samples(Path(side.stem), _pairs(report, completions))
                 console.print(f"samples: {side.stem}", highlight=False, soft_wrap=True)
             _write_results(console, side, report, completions)
@@ -138,8 +138,7 @@ def _write_results(
     console: Console, side: _Side, report: EvaluationReport, completions: Sequence[str]
 ) -> None:
     path = Path(f"{side.stem}_results.jsonl")
-    judged = zip(report.samples, completions, strict=True)
-    write_results(path, ((sample.task_id, text, sample.result) for sample, text in judged))
+    write_results(path, zip(report.samples, completions, strict=True))
     console.print(f"results: {path}", highlight=False, soft_wrap=True)
 
 
@@ -161,6 +160,10 @@ def _conclude(
         print_report(console, options.tasks, report, tasks, options.ks)
     else:
         print_side_by_side(console, options.tasks, reports, tasks, options.ks)
+    if options.turns > 1:
+        turns = {name: turn_report(report.samples, options.turns) for name, report in reports.items()}
+        record["turns"] = {name: asdict(found) for name, found in turns.items()}
+        print_turns(console, turns)
     if options.per_task:
         print_tasks(console, reports)
     if len(reports) == 2:
@@ -192,12 +195,13 @@ def _model_folder(options: EvaluationOptions, side: _Side) -> Path:
 
 
 def _sample_side(
-    options: EvaluationOptions, side: _Side, model_path: Path, tasks: Sequence[Task], scorer: SandboxScorer
+    options: EvaluationOptions, side: _Side, model_path: Path, tasks: Sequence[Task], sandbox: Executor
 ) -> tuple[EvaluationReport, list[str]]:
     """The report on one model, and the completions to publish; goes on where an earlier process ended."""
     from pipeline.models.loading import load_tokenizer
 
     config = _config_of(options, side.name)
+    scorer = SandboxScorer(sandbox, _execution(options))
     path = Path(f"{side.stem}_journal.jsonl")
     hint = f"delete {path} to begin anew, or give another --output"
     identity = _settings(options) | {
@@ -210,14 +214,43 @@ def _sample_side(
             print(f"going on: {journal.num_kept} samples are in {path}", file=sys.stderr, flush=True)
         tokenizer = load_tokenizer(model_path)
         form = _form(options, config, tokenizer)
+        later = _later_turns(options, form, tokenizer, tasks, sandbox)
         report = asyncio.run(
-            _sample_and_score(options, config, str(model_path), form, tasks, scorer, journal)
+            _sample_and_score(options, config, str(model_path), form, tasks, later, scorer, journal)
         )
         journal.remove()
     by_id = {task.task_id: task for task in tasks}
     if options.prompt_form == "completion":
         return report, [sample.text for sample in report.samples]
     return report, [sample_completion(by_id[sample.task_id], sample.text) for sample in report.samples]
+
+
+def _later_turns(
+    options: EvaluationOptions,
+    form: AnswerForm,
+    tokenizer: PreTrainedTokenizerBase,
+    tasks: Sequence[Task],
+    sandbox: Executor,
+) -> SecondTries | None:
+    if options.turns == 1:
+        return None
+    # The options have refused another form.
+    assert isinstance(form, ChatForm)
+    return SecondTries(
+        form,
+        tokenizer,
+        tasks,
+        sandbox,
+        _execution(options),
+        max_turns=options.turns,
+        kind=options.feedback,
+    )
+
+
+def _execution(options: EvaluationOptions) -> ExecutionConfig:
+    return ExecutionConfig(
+        timeout=options.timeout, allow_unsafe=options.allow_unsafe, modules=list(options.modules)
+    )
 
 
 def _form(options: EvaluationOptions, config: Config, tokenizer: PreTrainedTokenizerBase) -> AnswerForm:
@@ -232,10 +265,13 @@ async def _sample_and_score(
     model_path: str,
     form: AnswerForm,
     tasks: Sequence[Task],
+    later_turns: SecondTries | None,
     scorer: SandboxScorer,
     journal: EvaluationJournal,
 ) -> EvaluationReport:
     longest = max(len(form.prompt_ids(task)) for task in tasks)
+    # The last answer's prompt holds those before it.
+    longest += (options.turns - 1) * (options.max_completion_length + MAX_FEEDBACK_LENGTH)
     generation = config.generation.model_copy(update={"max_prompt_length": longest})
     config = config.model_copy(update={"generation": generation})
     refuse_misfit(config, Path(model_path), choose_device(config))
@@ -254,9 +290,10 @@ async def _sample_and_score(
             judge,
             options.seed,
             # One sample each fills the engine as well.
-            pace=EvaluationPace(
+            terms=EvaluationTerms(
                 num_concurrent=max(NUM_CONCURRENT_REQUESTS, config.generation.max_num_seqs),
-                task_timeout_s=task_deadline_s(config.runtime),
+                task_timeout_s=options.turns * task_deadline_s(config.runtime),
+                later_turns=later_turns,
             ),
             journal=journal,
             on_task_done=_show_progress,
@@ -290,7 +327,9 @@ def _settings(options: EvaluationOptions) -> dict[str, str]:
         "timeout",
         "modules",
     )
-    return {name.replace("_", " "): str(getattr(options, name)) for name in names}
+    # Of no meaning where there is one turn, and then not in the journals of earlier versions either.
+    of_turns = ("turns", "feedback") if options.turns > 1 else ()
+    return {name.replace("_", " "): str(getattr(options, name)) for name in (*names, *of_turns)}
 
 
 def _tasks_digest(tasks: Sequence[Task]) -> str:

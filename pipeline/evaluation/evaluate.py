@@ -37,10 +37,22 @@ class TextScorer(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedTurn:
+    """A later answer to a task, after ``feedback``; ``num_tokens`` are those of both."""
+
+    feedback: str
+    text: str
+    result: RewardResult
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedSample:
     """One answer (in the chat form prefill and completion together), its verdict, and who wrote it.
 
-    ``min_policy_version`` and ``max_policy_version`` are those of its oldest and its newest token.
+    ``min_policy_version`` and ``max_policy_version`` are those of its oldest and its newest token. ``turns``
+    came after it, where it failed and more were asked for; ``resampled`` says whether a fresh answer with as
+    many tokens passed instead, None where there was none (pipeline.evaluation.turns).
     """
 
     task_id: str
@@ -48,6 +60,15 @@ class EvaluatedSample:
     result: RewardResult
     min_policy_version: int = 0
     max_policy_version: int = 0
+    turns: tuple[EvaluatedTurn, ...] = ()
+    resampled: bool | None = None
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether this answer and those after it have verdicts."""
+        return not any(
+            result.is_infra_error for result in (self.result, *(turn.result for turn in self.turns))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,12 +135,29 @@ def task_deadline_s(runtime: RuntimeConfig) -> float:
     return NUM_CONCURRENT_REQUESTS * runtime.generation_timeout_s
 
 
+class LaterTurns(Protocol):
+    """Goes on after an answer that failed (pipeline.evaluation.turns)."""
+
+    async def go_on(
+        self,
+        generator: Generator,
+        scorer: TextScorer,
+        task: Task,
+        request: GenerationRequest,
+        first: Completion,
+        result: RewardResult,
+    ) -> tuple[tuple[EvaluatedTurn, ...], bool | None]:
+        """``turns`` and ``resampled`` of an EvaluatedSample."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationPace:
-    """How fast an evaluation may ask: tasks at once, and how long one may wait and work."""
+class EvaluationTerms:
+    """Tasks at once, how long one may wait and work, and what comes after an answer that failed."""
 
     num_concurrent: int = NUM_CONCURRENT_REQUESTS
     task_timeout_s: float = _TASK_TIMEOUT_S
+    later_turns: LaterTurns | None = None
 
 
 class SampleJournal(Protocol):
@@ -142,7 +180,7 @@ async def evaluate_tasks(
     scorer: TextScorer,
     seed: int,
     *,
-    pace: EvaluationPace = EvaluationPace(),
+    terms: EvaluationTerms = EvaluationTerms(),
     journal: SampleJournal | None = None,
     on_task_done: Callable[[int, int], None] = lambda num_done, num_tasks: None,
 ) -> EvaluationReport:
@@ -153,7 +191,7 @@ async def evaluate_tasks(
     not there and scored in time or are too few, and whatever generator or scorer raise; work in flight is
     cancelled then.
     """
-    gate = asyncio.Semaphore(pace.num_concurrent)
+    gate = asyncio.Semaphore(terms.num_concurrent)
     num_done = 0
 
     async def evaluate(task: Task) -> list[EvaluatedSample]:
@@ -169,12 +207,14 @@ async def evaluate_tasks(
                     seed=_seed_of(seed, task.task_id, len(samples)),
                 )
                 try:
-                    async with asyncio.timeout(pace.task_timeout_s):
-                        samples += await _sample_task(generator, task, request, scorer, form, journal)
+                    async with asyncio.timeout(terms.task_timeout_s):
+                        samples += await _sample_task(
+                            generator, task, request, scorer, form, journal, terms.later_turns
+                        )
                 except TimeoutError as failure:
                     raise GeneratorError(
                         f"evaluation of {task.task_id}: {request.num_generations} samples were not there and "
-                        f"scored within {pace.task_timeout_s:g} s"
+                        f"scored within {terms.task_timeout_s:g} s"
                     ) from failure
         num_done += 1
         on_task_done(num_done, len(tasks))
@@ -195,15 +235,23 @@ async def _sample_task(
     scorer: TextScorer,
     form: AnswerForm,
     journal: SampleJournal | None,
+    later_turns: LaterTurns | None,
 ) -> list[EvaluatedSample]:
     async def judge(completion: Completion) -> EvaluatedSample:
         text = form.answer(task, completion.text)
+        result = await scorer.score(task, text)
+        turns: tuple[EvaluatedTurn, ...] = ()
+        resampled = None
+        if later_turns is not None:
+            turns, resampled = await later_turns.go_on(generator, scorer, task, request, completion, result)
         sample = EvaluatedSample(
             task_id=task.task_id,
             text=text,
-            result=await scorer.score(task, text),
+            result=result,
             min_policy_version=completion.min_policy_version,
             max_policy_version=completion.max_policy_version,
+            turns=turns,
+            resampled=resampled,
         )
         if journal is not None:
             journal.add(sample)

@@ -34,8 +34,8 @@ from curriculum.sources import load_named_tasks
 from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.evaluation.evaluate import (
-    EvaluationPace,
     EvaluationReport,
+    EvaluationTerms,
     TextScorer,
     evaluate_tasks,
     task_deadline_s,
@@ -143,7 +143,7 @@ async def measure(
             config.evaluation.num_samples,
             scorer,
             config.training.seed,
-            pace=EvaluationPace(task_timeout_s=task_deadline_s(config.runtime)),
+            terms=EvaluationTerms(task_timeout_s=task_deadline_s(config.runtime)),
             on_task_done=lambda done, total: progress.activity(f"{when} training: {done}/{total} tasks"),
         )
     folder.write_evaluation(when, report)
@@ -293,7 +293,7 @@ class InLoopEvaluation:
                 evaluation.inloop_samples,
                 self._scorer,
                 self._config.training.seed,
-                pace=EvaluationPace(
+                terms=EvaluationTerms(
                     num_concurrent=evaluation.inloop_requests,
                     task_timeout_s=task_deadline_s(self._config.runtime),
                 ),

@@ -14,11 +14,13 @@ import os
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from pipeline.evaluation.evaluate import EvaluatedSample
+from pipeline.evaluation.evaluate import EvaluatedSample, EvaluatedTurn
 from rewards.result import RewardResult
 from sandbox.result import Outcome
 
+_OF_TURN = ("feedback", "text", "num_tokens")
 _KEPT = ("task_id", "text", "min_policy_version", "max_policy_version")
 
 
@@ -55,9 +57,15 @@ class EvaluationJournal:
 
     def add(self, sample: EvaluatedSample) -> None:
         """Write one sample; it is out of this process on return."""
-        if not sample.result.is_infra_error:
-            result = {**dataclasses.asdict(sample.result), "breakdown": dict(sample.result.breakdown)}
-            self._write({**{name: getattr(sample, name) for name in _KEPT}, "result": result})
+        if sample.is_judged:
+            line = {**{name: getattr(sample, name) for name in _KEPT}, "result": _record(sample.result)}
+            if sample.turns:
+                turns = [
+                    {**{name: getattr(turn, name) for name in _OF_TURN}, "result": _record(turn.result)}
+                    for turn in sample.turns
+                ]
+                line |= {"turns": turns, "resampled": sample.resampled}
+            self._write(line)
             self._num_lines += 1
 
     def close(self) -> None:
@@ -117,9 +125,22 @@ class EvaluationJournal:
 
 
 def _read_sample(line: str) -> EvaluatedSample:
-    record = json.loads(line)
-    result = record["result"]
+    record = dict(json.loads(line))
+    turns = [
+        EvaluatedTurn(**{name: turn[name] for name in _OF_TURN}, result=_result(turn["result"]))
+        for turn in record.get("turns", ())
+    ]
     return EvaluatedSample(
         **{name: record[name] for name in _KEPT},
-        result=RewardResult(**{**result, "outcome": Outcome(result["outcome"])}),
+        result=_result(record["result"]),
+        turns=tuple(turns),
+        resampled=record.get("resampled"),
     )
+
+
+def _record(result: RewardResult) -> dict[str, object]:
+    return {**dataclasses.asdict(result), "breakdown": dict(result.breakdown)}
+
+
+def _result(record: Mapping[str, Any]) -> RewardResult:
+    return RewardResult(**{**record, "outcome": Outcome(record["outcome"])})

@@ -98,6 +98,24 @@ def paired_difference(before: Mapping[str, float], after: Mapping[str, float]) -
     return _bootstrap(differences)
 
 
+def share(counts: Sequence[TaskCount]) -> Estimate:
+    """The share of all samples that passed, each weighing the same, however many a task has.
+
+    The bootstrap draws tasks, and divides the sums of what it drew. Raises ValueError without tasks.
+    """
+    if not counts:
+        raise ValueError("counts: value (): a share needs at least one judged task")
+    correct = np.array([count.num_correct for count in counts], dtype=np.float64)
+    total = np.array([count.num_samples for count in counts], dtype=np.float64)
+    mean, spread = float(correct.sum() / total.sum()), _spread(len(counts))
+    if mean in (0.0, 1.0):
+        low, high = (0.0, spread) if mean == 0.0 else (1 - spread, 1.0)
+        return Estimate(mean=mean, low=low, high=high, num_tasks=len(counts))
+    drawn = np.random.default_rng(_SEED).integers(0, len(counts), size=(_NUM_RESAMPLES, len(counts)))
+    low, high = np.quantile(correct[drawn].sum(axis=1) / total[drawn].sum(axis=1), [_TAIL, 1 - _TAIL])
+    return Estimate(mean=mean, low=float(low), high=float(high), num_tasks=len(counts))
+
+
 def _spread(num_tasks: int) -> float:
     """How frequent what was never seen in ``num_tasks`` tasks may be (Clopper and Pearson 1934)."""
     return 1 - math.pow(_TAIL, 1 / num_tasks)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from curriculum.jsonl import read_records
 from curriculum.task import Task
+from pipeline.evaluation.evaluate import EvaluatedSample
 from pipeline.host.files import write_text_atomically
 from pipeline.models.prompts import is_function_head
 from rewards.extract import extract_code
@@ -73,21 +74,27 @@ def write_samples(path: Path, samples: Iterable[tuple[str, str]]) -> None:
     write_text_atomically(path, "".join(f"{line}\n" for line in lines))
 
 
-def write_results(path: Path, results: Iterable[tuple[str, str, RewardResult]]) -> None:
-    """Write (task_id, completion, verdict) as {task_id, completion, result, passed}.
+def write_results(path: Path, results: Iterable[tuple[EvaluatedSample, str]]) -> None:
+    """Write each sample and its completion as {task_id, completion, result, passed}.
 
-    ``passed`` is null for a sample that the sandbox could not judge.
+    ``passed`` is null for a sample that the sandbox could not judge. Where later turns followed the line also
+    has ``turns``, each as {feedback, answer, result, passed}, and ``resampled``.
     """
     lines = []
-    for task_id, completion, verdict in results:
-        line = {
-            "task_id": task_id,
-            "completion": completion,
-            "result": _describe(verdict),
-            "passed": None if verdict.is_infra_error else verdict.passed,
-        }
+    for sample, completion in results:
+        line = {"task_id": sample.task_id, "completion": completion, **_verdict(sample.result)}
+        if sample.turns:
+            line["turns"] = [
+                {"feedback": turn.feedback, "answer": turn.text, **_verdict(turn.result)}
+                for turn in sample.turns
+            ]
+            line["resampled"] = sample.resampled
         lines.append(json.dumps(line))
     write_text_atomically(path, "".join(f"{line}\n" for line in lines))
+
+
+def _verdict(result: RewardResult) -> dict[str, object]:
+    return {"result": _describe(result), "passed": None if result.is_infra_error else result.passed}
 
 
 def _describe(verdict: RewardResult) -> str:

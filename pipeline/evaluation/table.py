@@ -16,6 +16,7 @@ from rich.table import Table
 from curriculum.task import Task
 from pipeline.evaluation.evaluate import EvaluatedSample, EvaluationReport
 from pipeline.evaluation.passk import Comparison, Estimate, TaskCount, mean_pass_at_k
+from pipeline.evaluation.turns import TurnReport
 from sandbox.result import Outcome
 
 _NUM_DETAILS = 3
@@ -145,6 +146,29 @@ def print_side_by_side(
     for name in sorted({name for report in reports.values() for name in report.outcomes}):
         table.add_row(name, *(str(report.outcomes.get(name, 0)) for report in reports.values()))
     console.print(table)
+
+
+def print_turns(console: Console, reports: Mapping[str, TurnReport]) -> None:
+    """The pass rate after each turn, what was repaired, and fresh answers with as many tokens beside it."""
+    table = Table(title="turns: mean over tasks (95 % interval)")
+    table.add_column("")
+    for name in reports:
+        table.add_column(name, justify="right")
+    found = list(reports.values())
+    for turn in range(len(found[0].pass_after)):
+        cells = [_shown(report.pass_after[turn]) for report in found]
+        table.add_row(f"passed after turn {turn + 1}", *cells)
+    table.add_row("repaired, of answers that failed", *(_shown(report.repaired) for report in found))
+    table.add_row("fresh answers, as many tokens", *(_shown(report.resampled) for report in found))
+    table.add_row("last turn above them", *(_shown(report.above_resampled, "+") for report in found))
+    console.print(table)
+
+
+def _shown(estimate: Estimate | None, sign: str = "") -> str:
+    if estimate is None:
+        return "-"
+    low, high = (f"{100 * value:{sign}.1f}" for value in (estimate.low, estimate.high))
+    return f"{100 * estimate.mean:{sign}.1f} % ({low} to {high})"
 
 
 def print_tasks(console: Console, reports: Mapping[str, EvaluationReport]) -> None:

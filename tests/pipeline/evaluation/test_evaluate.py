@@ -17,7 +17,7 @@ from curriculum.ladder.index import ladder_tasks
 from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.evaluation.command import run_evaluation
-from pipeline.evaluation.evaluate import EvaluationPace, EvaluationReport, difference, evaluate_tasks
+from pipeline.evaluation.evaluate import EvaluationReport, EvaluationTerms, difference, evaluate_tasks
 from pipeline.evaluation.forms import ChatForm
 from pipeline.evaluation.samples import read_samples, sample_completion, sample_program, write_samples
 from pipeline.evaluation.scorers import SandboxScorer
@@ -205,7 +205,7 @@ def test_missing_samples_and_a_silent_generator_name_the_task(tokenizer: PreTrai
                 4,
                 scorer,
                 0,
-                pace=EvaluationPace(task_timeout_s=0.05),
+                terms=EvaluationTerms(task_timeout_s=0.05),
             )
         )
 

@@ -1,0 +1,180 @@
+"""Second tries in an evaluation, beside answers that were drawn anew with as many tokens.
+
+A second answer costs what it is long. So each answer that failed gets a rival: fresh answers to the same
+prompt until as many tokens are used as its later turns took, feedback included, the last one cut off there.
+Without it more turns would look good for no other reason than that they are more tries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from configs.schema import ExecutionConfig
+from curriculum.judging import Executor
+from curriculum.task import Task
+from pipeline.errors import StageError
+from pipeline.evaluation.evaluate import EvaluatedSample, EvaluatedTurn, TextScorer
+from pipeline.evaluation.forms import ChatForm
+from pipeline.evaluation.passk import Estimate, TaskCount, mean_pass_at_k, paired_difference, share
+from pipeline.generation.generator import Generator
+from pipeline.messages import Completion, GenerationRequest
+from pipeline.models.turns import TurnTokens
+from pipeline.rollouts.turns import TurnLoop, write_one
+from rewards.extract import extract_code
+from rewards.feedback import example_request, public_feedback, shows_examples, verdict_feedback
+from rewards.result import RewardResult
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# Of the tokens between two answers, the chat template's own included.
+MAX_FEEDBACK_LENGTH = 256
+
+
+class SecondTries:
+    """Goes on after failed answers of an evaluation, up to ``max_turns`` answers each.
+
+    ``kind`` is one of configs.evaluation_options.FEEDBACK. Raises ValueError for a template that cannot go
+    on, and for "public" on tasks of which none shows an example.
+    """
+
+    def __init__(
+        self,
+        form: ChatForm,
+        tokenizer: PreTrainedTokenizerBase,
+        tasks: Sequence[Task],
+        sandbox: Executor,
+        execution: ExecutionConfig,
+        *,
+        max_turns: int,
+        kind: str,
+    ) -> None:
+        if kind == "public" and not any(map(shows_examples, tasks)):
+            raise ValueError(
+                '--feedback: value "public": no prompt of these tasks shows an example; set it to verdict'
+            )
+        self._form = form
+        self._sandbox = sandbox
+        self._execution = execution
+        self._max_turns = max_turns
+        self._kind = kind
+        self._tokens = TurnTokens(tokenizer, form.prefill, MAX_FEEDBACK_LENGTH, tasks[0])
+
+    @property
+    def num_extra_tokens(self) -> int:
+        """Tokens of feedback that the longest conversation has."""
+        return (self._max_turns - 1) * MAX_FEEDBACK_LENGTH
+
+    async def go_on(
+        self,
+        generator: Generator,
+        scorer: TextScorer,
+        task: Task,
+        request: GenerationRequest,
+        first: Completion,
+        result: RewardResult,
+    ) -> tuple[tuple[EvaluatedTurn, ...], bool | None]:
+        """The turns after ``first``, and whether its rival passed: None where there was none to be had."""
+
+        async def score(task: Task, completion: Completion) -> RewardResult:
+            return await scorer.score(task, self._form.answer(task, completion.text))
+
+        loop = TurnLoop(generator, self._tokens, self._feedback, score, self._max_turns)
+        turns = await loop.go_on(task, request, first, result)
+        shown = tuple(
+            EvaluatedTurn(
+                feedback=turn.feedback,
+                text=self._form.answer(task, turn.completion.text),
+                result=turn.result,
+                num_tokens=turn.num_tokens,
+            )
+            for turn in turns
+        )
+        if not turns or request.sampling.temperature == 0:
+            return shown, None
+        budget = sum(turn.num_tokens for turn in turns)
+        for number in range(budget):
+            name = f"{request.request_id}/{first.index}/rival {number}"
+            fresh = await write_one(
+                generator, request, name, prompt_ids=request.prompt_ids, max_completion_length=budget
+            )
+            judged = await score(task, fresh)
+            if judged.is_infra_error:
+                return shown, None
+            budget -= max(1, len(fresh.token_ids))
+            if judged.passed or budget <= 0:
+                return shown, judged.passed
+        return shown, False
+
+    async def _feedback(self, task: Task, completion: Completion, result: RewardResult) -> str:
+        program = extract_code(self._form.answer(task, completion.text), task.entry_point, task.prompt)
+        request = example_request(task, program, self._execution) if self._kind == "public" else None
+        if request is None:
+            return verdict_feedback(task, program, result)
+        run = await asyncio.to_thread(self._sandbox.run, request)
+        return public_feedback(task, program, result, run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnReport:
+    """What more turns brought.
+
+    ``pass_after[t]`` is the rate of answers that passed in one of the first t + 1 turns; ``repaired`` the
+    share of first answers that failed and of which a later turn passed. ``resampled`` is the rate where the
+    later turns are replaced by fresh answers with as many tokens, ``above_resampled`` how much the last of
+    ``pass_after`` is above it, paired by task; both are None for greedy answers, which are always the same.
+    """
+
+    pass_after: tuple[Estimate, ...]
+    repaired: Estimate | None
+    resampled: Estimate | None
+    above_resampled: Estimate | None
+    num_feedback_turns: int
+
+
+def turn_report(samples: Sequence[EvaluatedSample], max_turns: int) -> TurnReport:
+    """Count ``samples`` of conversations; those with a turn that could not be judged are left out.
+
+    Raises StageError where none is left.
+    """
+    judged = [sample for sample in samples if sample.is_judged]
+    if not judged:
+        raise StageError(f"evaluation: none of {len(samples)} conversations could be judged to its end")
+    after = [_rates(judged, [_passes_within(one, number) for one in judged]) for number in range(max_turns)]
+    failed = [one for one in judged if not one.result.passed]
+    mended = [any(turn.result.passed for turn in one.turns) for one in failed]
+    rivals = [one for one in judged if one.result.passed or one.resampled is not None]
+    resampled = above = None
+    if any(one.resampled is not None for one in rivals):
+        by_rival = _rates(rivals, [one.result.passed or bool(one.resampled) for one in rivals])
+        by_turns = _rates(rivals, [_passes_within(one, max_turns - 1) for one in rivals])
+        resampled = mean_pass_at_k(by_rival, 1)
+        above = paired_difference(_by_task(by_rival), _by_task(by_turns))
+    return TurnReport(
+        pass_after=tuple(mean_pass_at_k(counts, 1) for counts in after),
+        repaired=share(_rates(failed, mended)) if failed else None,
+        resampled=resampled,
+        above_resampled=above,
+        num_feedback_turns=sum(len(one.turns) for one in judged),
+    )
+
+
+def _passes_within(sample: EvaluatedSample, num_later: int) -> bool:
+    return sample.result.passed or any(turn.result.passed for turn in sample.turns[:num_later])
+
+
+def _rates(samples: Sequence[EvaluatedSample], passed: Sequence[bool]) -> list[TaskCount]:
+    found: dict[str, list[bool]] = {}
+    for sample, value in zip(samples, passed, strict=True):
+        found.setdefault(sample.task_id, []).append(value)
+    return [
+        TaskCount(task_id=task_id, num_samples=len(values), num_correct=sum(values))
+        for task_id, values in found.items()
+    ]
+
+
+def _by_task(counts: Sequence[TaskCount]) -> Mapping[str, float]:
+    return {count.task_id: count.pass_rate for count in counts}

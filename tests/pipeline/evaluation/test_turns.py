@@ -1,0 +1,265 @@
+"""Second tries in an evaluation: who goes on, what they cost, and fresh answers with as many tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from configs.errors import ConfigError
+from configs.evaluation_options import EvaluationOptions
+from configs.schema import ExecutionConfig
+from curriculum.ladder.index import ladder_tasks
+from curriculum.task import Task
+from pipeline.cli import evaluate_humaneval
+from pipeline.errors import StageError
+from pipeline.evaluation.evaluate import (
+    EvaluatedSample,
+    EvaluatedTurn,
+    EvaluationReport,
+    EvaluationTerms,
+    evaluate_tasks,
+)
+from pipeline.evaluation.forms import ChatForm
+from pipeline.evaluation.journal import EvaluationJournal
+from pipeline.evaluation.passk import TaskCount, share
+from pipeline.evaluation.scorers import SandboxScorer
+from pipeline.evaluation.turns import SecondTries, turn_report
+from pipeline.messages import Completion, GenerationRequest, SamplingSettings
+from rewards.result import RewardResult, infra_error
+from sandbox.pool import SandboxPool
+from sandbox.result import CallTest, Outcome
+from tests.pipeline.tiny_model import make_byte_tokenizer, save_byte_model
+
+PREFILL = "```python\n"
+TASK = Task(
+    task_id="t/double",
+    prompt='def double(n):\n    """Twice n.\n    >>> double(2)\n    4\n    """\n',
+    entry_point="double",
+    call_tests=(CallTest(args=(2,), expected=4), CallTest(args=(7,), expected=14)),
+)
+RIGHT, WRONG = "def double(n):\n    return 2 * n\n```", "def double(n):\n    return 3 * n\n```"
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[SandboxPool]:
+    with SandboxPool() as pool:
+        yield pool
+
+
+class Scripted:
+    """Answers by the name of the request; each answer is as many tokens as it has characters."""
+
+    def __init__(self, answer: Callable[[str, int], str]) -> None:
+        self._answer = answer
+        self.requests: list[GenerationRequest] = []
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        self.requests.append(request)
+        for index in range(request.num_generations):
+            text = self._answer(request.request_id, index)[: request.sampling.max_completion_length]
+            yield Completion(
+                index=index,
+                token_ids=tuple(range(100, 100 + len(text))),
+                logprobs=(0.0,) * len(text),
+                text=text,
+                finish_reason="stop",
+                min_policy_version=0,
+                max_policy_version=0,
+            )
+
+
+def evaluated(
+    sandbox: SandboxPool,
+    answer: Callable[[str, int], str],
+    *,
+    num_samples: int = 1,
+    kind: str = "public",
+    temperature: float = 1.0,
+    max_turns: int = 2,
+) -> tuple[EvaluationReport, Scripted]:
+    tokenizer = make_byte_tokenizer()
+    form = ChatForm(tokenizer=tokenizer, prefill=PREFILL, stops=())
+    tries = SecondTries(form, tokenizer, [TASK], sandbox, ExecutionConfig(), max_turns=max_turns, kind=kind)
+    generator = Scripted(answer)
+    report = asyncio.run(
+        evaluate_tasks(
+            generator,  # type: ignore[arg-type]
+            [TASK],
+            form,
+            SamplingSettings(temperature=temperature),
+            num_samples,
+            SandboxScorer(sandbox, ExecutionConfig()),
+            0,
+            terms=EvaluationTerms(later_turns=tries),
+        )
+    )
+    return report, generator
+
+
+def test_an_answer_that_failed_goes_on_and_one_that_passed_does_not(sandbox: SandboxPool) -> None:
+    def answer(name: str, index: int) -> str:
+        if "/turn 2" in name:
+            return RIGHT
+        return WRONG if "/rival" in name else (RIGHT, WRONG)[index]
+
+    report, _ = evaluated(sandbox, answer, num_samples=2)
+    passed, failed = report.samples
+    assert passed.result.passed and passed.turns == () and passed.resampled is None
+    (turn,) = failed.turns
+    assert not failed.result.passed and turn.result.passed and failed.resampled is False
+    assert turn.text == PREFILL + RIGHT
+    assert turn.feedback == (
+        "Your program gives a wrong result in a test.\ndouble(2) returns 6; the task says 4."
+    )
+    # pass@1 is that of the first answers.
+    assert report.pass_at_1.mean == 0.5
+    found = turn_report(report.samples, 2)
+    assert [one.mean for one in found.pass_after] == [0.5, 1.0]
+    assert found.repaired is not None and found.repaired.mean == 1.0
+    assert found.resampled is not None and found.resampled.mean == 0.5
+    assert found.above_resampled is not None and found.above_resampled.mean == 0.5
+
+
+def test_fresh_answers_have_as_many_tokens_as_the_later_turns_and_no_more(sandbox: SandboxPool) -> None:
+    report, generator = evaluated(sandbox, lambda name, index: WRONG, kind="verdict", max_turns=3)
+    (sample,) = report.samples
+    budget = sum(turn.num_tokens for turn in sample.turns)
+    first, *_ = generator.requests
+    rivals = [one for one in generator.requests if "/rival" in one.request_id]
+    assert len(sample.turns) == 2 and sample.resampled is False
+    assert all(one.prompt_ids == first.prompt_ids for one in rivals)
+    written = [min(len(WRONG), one.sampling.max_completion_length) for one in rivals]
+    assert sum(written) == budget
+    assert len({one.request_id for one in generator.requests}) == len(generator.requests)
+
+
+def test_a_fresh_answer_that_passes_within_its_tokens_counts(sandbox: SandboxPool) -> None:
+    report, _ = evaluated(sandbox, lambda name, index: RIGHT if "/rival 0" in name else WRONG)
+    found = turn_report(report.samples, 2)
+    assert report.samples[0].resampled is True
+    assert found.above_resampled is not None and found.above_resampled.mean == -1.0
+
+
+def test_greedy_answers_have_no_fresh_ones_beside_them(sandbox: SandboxPool) -> None:
+    report, generator = evaluated(sandbox, lambda name, index: WRONG, temperature=0.0)
+    assert report.samples[0].resampled is None and len(generator.requests) == 2
+    found = turn_report(report.samples, 2)
+    assert found.resampled is None and found.above_resampled is None and found.repaired is not None
+
+
+def test_public_feedback_on_tasks_that_show_nothing_is_refused(sandbox: SandboxPool) -> None:
+    tokenizer = make_byte_tokenizer()
+    form = ChatForm(tokenizer=tokenizer, prefill=PREFILL, stops=())
+    with pytest.raises(ValueError, match=r'--feedback: value "public": no prompt of these tasks shows'):
+        SecondTries(
+            form,
+            tokenizer,
+            ladder_tasks("heldout")[:1],
+            sandbox,
+            ExecutionConfig(),
+            max_turns=2,
+            kind="public",
+        )
+
+
+def result_of(outcome: Outcome) -> RewardResult:
+    passed = outcome is Outcome.PASS
+    return RewardResult(
+        reward=float(passed),
+        breakdown={"tests": float(passed)},
+        outcome=outcome,
+        passed=passed,
+        detail="",
+        cached=False,
+        seconds=0.1,
+    )
+
+
+def sample(task_id: str, *results: RewardResult, resampled: bool | None = None) -> EvaluatedSample:
+    first, *later = results
+    turns = tuple(EvaluatedTurn(feedback="f", text="t", result=one, num_tokens=9) for one in later)
+    return EvaluatedSample(task_id=task_id, text="x", result=first, turns=turns, resampled=resampled)
+
+
+PASS, FAIL = result_of(Outcome.PASS), result_of(Outcome.WRONG)
+
+
+def test_a_conversation_that_could_not_be_judged_counts_nowhere(tmp_path: Path) -> None:
+    lost = sample("a", FAIL, infra_error("sandbox", 1.0))
+    found = turn_report([sample("a", PASS), lost, sample("b", FAIL, PASS, resampled=False)], 2)
+    assert [one.mean for one in found.pass_after] == [0.5, 1.0]
+    with pytest.raises(StageError, match="none of 1 conversations could be judged"):
+        turn_report([lost], 2)
+    journal = EvaluationJournal(tmp_path / "j", {}, hint="")
+    journal.add(lost)
+    journal.close()
+    assert not (tmp_path / "j").exists(), "it is made again"
+
+
+def test_turns_are_in_the_journal(tmp_path: Path) -> None:
+    kept = [sample("a", FAIL, FAIL, PASS, resampled=True), sample("a", PASS)]
+    journal = EvaluationJournal(tmp_path / "j", {}, hint="")
+    for one in kept:
+        journal.add(one)
+    journal.close()
+    assert EvaluationJournal(tmp_path / "j", {}, hint="").kept == {"a": kept}
+
+
+def test_a_share_weighs_samples_alike_and_its_interval_draws_tasks() -> None:
+    counts = [
+        TaskCount(task_id="a", num_samples=8, num_correct=0),
+        TaskCount(task_id="b", num_samples=2, num_correct=2),
+    ]
+    found = share(counts)
+    assert found.mean == pytest.approx(0.2) and (found.low, found.high) == (0.0, 1.0)
+    assert share(counts[:1]).low == 0 and 0.9 < share(counts[:1]).high < 1
+    with pytest.raises(ValueError, match="at least one judged task"):
+        share([])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"turns": 0}, "--turns: 0 is not allowed"),
+        ({"turns": 2, "prompt_form": "completion"}, "1 with --prompt-form completion"),
+        ({"turns": 2, "feedback": "full"}, "--feedback"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        EvaluationOptions(model="m", **options)  # type: ignore[arg-type]
+
+
+def test_the_command_shows_the_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tasks.jsonl").write_text(
+        json.dumps(
+            {
+                "task_id": "a",
+                "prompt": "Write a(x), which gives x: a(3) == 3",
+                "entry_point": "a",
+                "tests": [{"args": [3], "expected": 3}],
+            }
+        )
+        + "\n"
+    )
+    arguments = (
+        *("--model", str(save_byte_model(tmp_path / "model")), "--tasks", str(tmp_path / "tasks.jsonl")),
+        *("--engine", "transformers", "--max-completion-length", "4", "-n", "2"),
+        *("--output", str(tmp_path / "out.jsonl")),
+    )
+    assert evaluate_humaneval([*arguments, "--feedback", "verdict"]) == 2
+    assert "used by --turns only" in capsys.readouterr().err
+    assert evaluate_humaneval([*arguments, "--turns", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "passed after turn 2" in shown and "fresh answers, as many tokens" in shown
+    record = json.loads((tmp_path / "out.jsonl_report.json").read_text())
+    assert record["settings"]["turns"] == "2" and record["settings"]["feedback"] == "public"
+    (turns,) = record["turns"].values()
+    assert len(turns["pass_after"]) == 2 and turns["num_feedback_turns"] == 2
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl_results.jsonl").read_text().splitlines()]
+    assert [len(line["turns"]) for line in lines] == [1, 1]
+    assert set(lines[0]["turns"][0]) == {"feedback", "answer", "result", "passed"}

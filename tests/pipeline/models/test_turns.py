@@ -1,0 +1,227 @@
+"""Between two answers: tokens in, tokens out, in the form of each built-in model's own chat template."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerBase
+
+from configs.schema import ModelConfig
+from curriculum.ladder.index import ladder_tasks
+from curriculum.task import Task
+from pipeline.generation.generator import GeneratorError
+from pipeline.host.files import cache_root
+from pipeline.messages import Completion, GenerationRequest, SamplingSettings
+from pipeline.models.find import resolve_model
+from pipeline.models.loading import load_tokenizer
+from pipeline.models.packaged import BUILT_IN
+from pipeline.models.prompts import encode_prompt, prompt_messages, what_to_write
+from pipeline.models.turns import TurnTokens
+from pipeline.rollouts.turns import Turn, TurnLoop
+from rewards.result import RewardResult
+from sandbox.result import Outcome
+from tests.pipeline.tiny_model import make_byte_tokenizer
+
+PREFILL = "```python\n"
+TASK = ladder_tasks("train")[0]
+DEFAULT = ModelConfig().name
+
+
+@cache
+def tokenizer_of(name: str) -> PreTrainedTokenizerBase:
+    # The larger ones are fetched once a machine, and tests do not fetch them.
+    if name != DEFAULT and not (cache_root() / "models" / name / "config.json").is_file():
+        pytest.skip(f"{name} is not in the cache")
+    return load_tokenizer(resolve_model(ModelConfig(name=name)))
+
+
+@pytest.fixture(params=sorted(BUILT_IN))
+def tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerBase:
+    return tokenizer_of(request.param)
+
+
+def turn_tokens(tokenizer: PreTrainedTokenizerBase, max_length: int = 256) -> TurnTokens:
+    return TurnTokens(tokenizer, PREFILL, max_length, TASK)
+
+
+def ids_of(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def text_of(tokenizer: PreTrainedTokenizerBase, ids: tuple[int, ...]) -> str:
+    return str(tokenizer.decode(list(ids)))
+
+
+@pytest.mark.parametrize("is_ended", [True, False], ids=["ended by the model", "stopped at the fence"])
+def test_two_turns_are_the_conversation_that_the_template_writes(
+    tokenizer: PreTrainedTokenizerBase, is_ended: bool
+) -> None:
+    answer, said = "def f(n):\n    return n\n```", "Your program gives a wrong result in a test."
+    end = (tokenizer.eos_token_id,) if is_ended else ()
+    answer_ids = ids_of(tokenizer, answer) + end
+    prompt_ids = encode_prompt(tokenizer, TASK, PREFILL)
+    ids = prompt_ids + answer_ids + turn_tokens(tokenizer).feedback_ids(TASK, answer_ids, said)
+    messages = [
+        *prompt_messages(TASK),
+        {"role": "assistant", "content": PREFILL + answer},
+        {"role": "user", "content": f"{said}\nCorrect it. {what_to_write(TASK)}"},
+    ]
+    written = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert text_of(tokenizer, ids) == f"{written}{PREFILL}"
+
+
+@given(said=st.text(max_size=3000))
+@settings(max_examples=60, deadline=None)
+def test_no_feedback_is_longer_than_its_bound(said: str) -> None:
+    ids = turn_tokens(tokenizer_of(DEFAULT), 80).feedback_ids(TASK, (5,), said)
+    assert len(ids) <= 80
+    # What asks for the next answer is never what is cut.
+    assert text_of(tokenizer_of(DEFAULT), ids).endswith(f"assistant\n{PREFILL}")
+
+
+def test_a_bound_that_the_template_does_not_fit_into_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"feedback of 8 tokens at most: the chat template takes \d+ of them"
+    ):
+        turn_tokens(tokenizer_of(DEFAULT), 8)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        # One message only.
+        "{% if messages|length > 1 %}{{ raise_exception('one') }}{% endif %}<{{ messages[0].content }}>",
+        # Answers are left out.
+        "{% for m in messages %}{% if m.role == 'user' %}<{{ m.content }}>{% endif %}{% endfor %}",
+        # The beginning depends on what comes later.
+        "{{ messages|length }}{% for m in messages %}<{{ m.content }}>{% endfor %}",
+        # Only the last message is kept.
+        "<{{ messages[-1].content }}>",
+    ],
+)
+def test_a_template_that_cannot_go_on_is_refused_by_name(template: str) -> None:
+    tokenizer = make_byte_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(ValueError, match=r"model.name: the chat template .* cannot go on after an answer"):
+        turn_tokens(tokenizer)
+
+
+def test_without_a_template_a_conversation_is_plain_text() -> None:
+    tokenizer = make_byte_tokenizer()
+    tokenizer.chat_template = None
+    ids = turn_tokens(tokenizer, 400).feedback_ids(TASK, (5,), "Wrong.")
+    assert text_of(tokenizer, ids) == f"\n\nWrong.\nCorrect it. {what_to_write(TASK)}\n\n{PREFILL}"
+
+
+class Scripted:
+    """Writes the answers that it was given, one a request; keeps the requests."""
+
+    def __init__(self, answers: list[tuple[int, ...]]) -> None:
+        self._answers = answers
+        self.requests: list[GenerationRequest] = []
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
+        self.requests.append(request)
+        if self._answers:
+            yield completion_of(self._answers.pop(0))
+
+
+def completion_of(token_ids: tuple[int, ...], index: int = 0) -> Completion:
+    return Completion(
+        index=index,
+        token_ids=token_ids,
+        logprobs=tuple(-0.1 * place for place in range(len(token_ids))),
+        text="x",
+        finish_reason="stop",
+        min_policy_version=0,
+        max_policy_version=0,
+    )
+
+
+def verdict(outcome: Outcome) -> RewardResult:
+    return RewardResult(
+        reward=math.nan,
+        breakdown={},
+        outcome=outcome,
+        passed=outcome is Outcome.PASS,
+        detail="",
+        cached=False,
+        seconds=0.0,
+    )
+
+
+def conversation(
+    answers: list[tuple[int, ...]], outcomes: list[Outcome], max_turns: int
+) -> tuple[tuple[Turn, ...], Scripted, GenerationRequest]:
+    first, *later = answers
+    generator = Scripted(later)
+    verdicts = list(outcomes)
+
+    async def feedback(task: Task, completion: Completion, result: RewardResult) -> str:
+        return f"It was {result.outcome}."
+
+    async def score(task: Task, completion: Completion) -> RewardResult:
+        return verdict(verdicts.pop(0))
+
+    request = GenerationRequest(
+        request_id="q",
+        prompt_ids=encode_prompt(tokenizer_of(DEFAULT), TASK, PREFILL),
+        num_generations=4,
+        sampling=SamplingSettings(temperature=0.7, stop=("\n```",)),
+        seed=7,
+    )
+    loop = TurnLoop(generator, turn_tokens(tokenizer_of(DEFAULT)), feedback, score, max_turns)  # type: ignore[arg-type]
+    result = verdict(verdicts.pop(0))
+    turns = asyncio.run(loop.go_on(TASK, request, completion_of(first, index=2), result))
+    return turns, generator, request
+
+
+@given(
+    answers=st.lists(
+        st.lists(st.integers(0, 49_000), min_size=1, max_size=12).map(tuple), min_size=2, max_size=4
+    )
+)
+@settings(max_examples=40, deadline=None)
+def test_what_was_sampled_stands_in_the_next_prompt_token_by_token(answers: list[tuple[int, ...]]) -> None:
+    outcomes = [Outcome.WRONG] * len(answers)
+    turns, generator, request = conversation(list(answers), outcomes, len(answers))
+    assert [turn.completion.token_ids for turn in turns] == answers[1:]
+    expected = request.prompt_ids
+    for before, turn, asked in zip(answers, turns, generator.requests, strict=False):
+        expected = (*expected, *before, *turn.feedback_ids)
+        assert asked.prompt_ids == expected
+        assert turn.num_tokens == len(turn.feedback_ids) + len(turn.completion.token_ids)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "num_later"),
+    [
+        ([Outcome.PASS], 0),
+        ([Outcome.INFRA_ERROR], 0),
+        ([Outcome.WRONG, Outcome.PASS], 1),
+        ([Outcome.WRONG, Outcome.INFRA_ERROR], 1),
+        ([Outcome.WRONG, Outcome.EXCEPTION, Outcome.WRONG], 2),
+    ],
+)
+def test_a_conversation_ends_with_a_pass_or_at_its_bound(outcomes: list[Outcome], num_later: int) -> None:
+    turns, generator, _ = conversation([(1,), (2,), (3,), (4,)], outcomes, 3)
+    assert [turn.result.outcome for turn in turns] == outcomes[1:]
+    assert len(generator.requests) == num_later
+
+
+def test_later_turns_are_sampled_as_the_first_and_have_names_and_seeds_of_their_own() -> None:
+    _, generator, request = conversation([(1,), (2,), (3,)], [Outcome.WRONG] * 3, 3)
+    assert [one.request_id for one in generator.requests] == ["q/2/turn 2", "q/2/turn 3"]
+    assert all(one.sampling == request.sampling and one.num_generations == 1 for one in generator.requests)
+    assert len({request.seed, *(one.seed for one in generator.requests)}) == 3
+
+
+def test_an_answer_that_is_missing_is_an_error_by_name() -> None:
+    with pytest.raises(GeneratorError, match=r"q/2/turn 3: the generator gave 0 of 1 completions"):
+        conversation([(1,), (2,)], [Outcome.WRONG] * 3, 3)
