@@ -63,11 +63,6 @@ class SecondTries:
         self._kind = kind
         self._tokens = TurnTokens(tokenizer, form.prefill, MAX_FEEDBACK_LENGTH, tasks[0])
 
-    @property
-    def num_extra_tokens(self) -> int:
-        """Tokens of feedback that the longest conversation has."""
-        return (self._max_turns - 1) * MAX_FEEDBACK_LENGTH
-
     async def go_on(
         self,
         generator: Generator,
