@@ -17,7 +17,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import ablation, coder, curriculum, generation, modes, quality, speculation_exactness, startup
+from benchmarks import (
+    ablation,
+    coder,
+    curriculum,
+    generation,
+    modes,
+    quality,
+    speculation_exactness,
+    startup,
+    turns,
+)
 from benchmarks.async_overlap import __main__ as async_overlap
 from benchmarks.chaos import __main__ as chaos
 from benchmarks.gpu import __main__ as gpu
@@ -30,7 +40,10 @@ from configs.techniques import TECHNIQUES
 
 _ROOT: Final = Path(__file__).parents[1]
 GUIDE: Final = _ROOT / "SPEEDUP_GUIDE.md"
-DOCUMENTS: Final = (GUIDE, *(_ROOT / "docs" / f"{name}.md" for name in ("techniques", "memory", "results")))
+DOCUMENTS: Final = (
+    GUIDE,
+    *(_ROOT / "docs" / f"{name}.md" for name in ("techniques", "memory", "results", "turns")),
+)
 END: Final = "<!-- end of table -->"
 _MARKED: Final = re.compile(rf"<!-- table: (?P<name>[a-z_]+) -->\n(?P<body>.*?){re.escape(END)}", re.DOTALL)
 
@@ -40,6 +53,7 @@ MEASURED: Final[Mapping[str, tuple[Callable[[dict[str, Any]], str], str]]] = {
     "baselines": (modes.table, "modes --only baseline baseline-vllm conservative balanced aggressive"),
     "quality": (quality.table, "quality"),
     "coder": (coder.table, "coder"),
+    "turns": (turns.table, "turns"),
     "ablation": (ablation.table, "ablation"),
     "dropped": (ablation.dropped_table, "ablation"),
     "curriculum": (curriculum.table, "curriculum"),

@@ -48,7 +48,7 @@ BASE = "base"  # the model as it was, before any training
 _PACKAGES = ("torch", "transformers", "trl", "ray")
 _NOT_COMPARED = (
     *("work", "keep", "limit", "output", "timeout"),
-    *("only", "arms", "repeats", "seeds", "curve", "mbpp"),
+    *("only", "arms", "repeats", "seeds", "curve", "mbpp", "models"),
 )
 Runs = Mapping[str, Any]
 

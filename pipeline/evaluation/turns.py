@@ -1,6 +1,6 @@
 """Second tries in an evaluation, beside answers that were drawn anew with as many tokens.
 
-A second answer costs what it is long. So each answer that failed gets a rival: fresh answers to the same
+A second answer costs what it is long. So each answer that failed is resampled: fresh answers to the same
 prompt until as many tokens are used as its later turns took, feedback included, the last one cut off there.
 Without it more turns would look good for no other reason than that they are more tries.
 """
@@ -72,7 +72,7 @@ class SecondTries:
         first: Completion,
         result: RewardResult,
     ) -> tuple[tuple[EvaluatedTurn, ...], bool | None]:
-        """The turns after ``first``, and whether its rival passed: None where there was none to be had."""
+        """The turns after ``first``, and whether a fresh answer passed: None where there was none to be had."""
 
         async def score(task: Task, completion: Completion) -> RewardResult:
             return await scorer.score(task, self._form.answer(task, completion.text))
@@ -92,7 +92,7 @@ class SecondTries:
             return shown, None
         budget = sum(turn.num_tokens for turn in turns)
         for number in range(budget):
-            name = f"{request.request_id}/{first.index}/rival {number}"
+            name = f"{request.request_id}/{first.index}/fresh {number}"
             fresh = await write_one(
                 generator, request, name, prompt_ids=request.prompt_ids, max_completion_length=budget
             )
@@ -141,13 +141,13 @@ def turn_report(samples: Sequence[EvaluatedSample], max_turns: int) -> TurnRepor
     after = [_rates(judged, [_passes_within(one, number) for one in judged]) for number in range(max_turns)]
     failed = [one for one in judged if not one.result.passed]
     mended = [any(turn.result.passed for turn in one.turns) for one in failed]
-    rivals = [one for one in judged if one.result.passed or one.resampled is not None]
+    compared = [one for one in judged if one.result.passed or one.resampled is not None]
     resampled = above = None
-    if any(one.resampled is not None for one in rivals):
-        by_rival = _rates(rivals, [one.result.passed or bool(one.resampled) for one in rivals])
-        by_turns = _rates(rivals, [_passes_within(one, max_turns - 1) for one in rivals])
-        resampled = mean_pass_at_k(by_rival, 1)
-        above = paired_difference(_by_task(by_rival), _by_task(by_turns))
+    if any(one.resampled is not None for one in compared):
+        by_fresh = _rates(compared, [one.result.passed or bool(one.resampled) for one in compared])
+        by_turns = _rates(compared, [_passes_within(one, max_turns - 1) for one in compared])
+        resampled = mean_pass_at_k(by_fresh, 1)
+        above = paired_difference(_by_task(by_fresh), _by_task(by_turns))
     return TurnReport(
         pass_after=tuple(mean_pass_at_k(counts, 1) for counts in after),
         repaired=share(_rates(failed, mended)) if failed else None,

@@ -104,7 +104,7 @@ def test_an_answer_that_failed_goes_on_and_one_that_passed_does_not(sandbox: San
     def answer(name: str, index: int) -> str:
         if "/turn 2" in name:
             return RIGHT
-        return WRONG if "/rival" in name else (RIGHT, WRONG)[index]
+        return WRONG if "/fresh" in name else (RIGHT, WRONG)[index]
 
     report, _ = evaluated(sandbox, answer, num_samples=2)
     passed, failed = report.samples
@@ -129,16 +129,16 @@ def test_fresh_answers_have_as_many_tokens_as_the_later_turns_and_no_more(sandbo
     (sample,) = report.samples
     budget = sum(turn.num_tokens for turn in sample.turns)
     first, *_ = generator.requests
-    rivals = [one for one in generator.requests if "/rival" in one.request_id]
+    fresh = [one for one in generator.requests if "/fresh" in one.request_id]
     assert len(sample.turns) == 2 and sample.resampled is False
-    assert all(one.prompt_ids == first.prompt_ids for one in rivals)
-    written = [min(len(WRONG), one.sampling.max_completion_length) for one in rivals]
+    assert all(one.prompt_ids == first.prompt_ids for one in fresh)
+    written = [min(len(WRONG), one.sampling.max_completion_length) for one in fresh]
     assert sum(written) == budget
     assert len({one.request_id for one in generator.requests}) == len(generator.requests)
 
 
 def test_a_fresh_answer_that_passes_within_its_tokens_counts(sandbox: SandboxPool) -> None:
-    report, _ = evaluated(sandbox, lambda name, index: RIGHT if "/rival 0" in name else WRONG)
+    report, _ = evaluated(sandbox, lambda name, index: RIGHT if "/fresh 0" in name else WRONG)
     found = turn_report(report.samples, 2)
     assert report.samples[0].resampled is True
     assert found.above_resampled is not None and found.above_resampled.mean == -1.0

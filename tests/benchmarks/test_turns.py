@@ -1,0 +1,58 @@
+"""The measurement of second answers: each done once, by the real command, and its table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import turns
+
+
+def estimate(mean: float) -> dict[str, float]:
+    return {"mean": mean, "low": mean - 0.1, "high": mean + 0.1, "num_tasks": 3}
+
+
+FOUND: dict[str, Any] = {
+    "pass_after": [estimate(0.4), estimate(0.5)],
+    "repaired": estimate(0.2),
+    "resampled": estimate(0.45),
+    "above_resampled": estimate(0.05),
+    "num_feedback_turns": 3,
+}
+
+
+def test_each_model_and_kind_is_measured_once_as_the_command_line_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def run(command: str, arguments: Sequence[str], **terms: object) -> None:
+        assert command == "evaluate_humaneval"
+        asked.append([*arguments])
+        output = arguments[arguments.index("--output") + 1]
+        Path(f"{output}_report.json").write_text(json.dumps({"turns": {"m": FOUND}}))
+
+    monkeypatch.setattr(turns, "run_command", run)
+    words = ["--tasks", "t.jsonl", "--models", "runs/a/step-1", "b", "--work", str(tmp_path / "work")]
+    words += ["--output", str(tmp_path / "result.json")]
+    turns.measure(turns.parse([*words, "--limit", "1"]))
+    result = turns.measure(turns.parse(words))
+    assert list(result["runs"]) == ["step-1/public", "step-1/verdict", "b/public", "b/verdict"]
+    assert len(asked) == 4
+    first = " ".join(asked[0])
+    assert "--model runs/a/step-1 --tasks t.jsonl" in first and "--turns 2 --feedback public" in first
+    assert len({arguments[arguments.index("--output") + 1] for arguments in asked}) == 4
+
+
+def test_the_table_has_every_turn_and_leaves_out_what_greedy_answers_lack() -> None:
+    settings = {"tasks": "t.jsonl", "samples": 1, "turns": 2}
+    greedy = {**FOUND, "resampled": None, "above_resampled": None}
+    text = turns.table({"settings": settings, "runs": {"m/public": FOUND, "m/verdict": greedy}})
+    _, _, head, _, public, verdict = text.splitlines()
+    assert "passed after turn 2" in head
+    assert public.startswith("| m | `public` | 40.0 % (30.0 to 50.0) | 50.0 %") and "+5.0 % (" in public
+    assert verdict.endswith("|  |  |")
