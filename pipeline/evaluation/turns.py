@@ -72,7 +72,7 @@ class SecondTries:
         first: Completion,
         result: RewardResult,
     ) -> tuple[tuple[EvaluatedTurn, ...], bool | None]:
-        """The turns after ``first``, and whether a fresh answer passed: None where there was none to be had."""
+        """The turns after ``first``, and whether a fresh answer passed; None where there was none."""
 
         async def score(task: Task, completion: Completion) -> RewardResult:
             return await scorer.score(task, self._form.answer(task, completion.text))
