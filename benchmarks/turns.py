@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.processes import run_command
-from benchmarks.report import RESULTS, percent, positive, table_text
+from benchmarks.report import RESULTS, command_line, percent, positive, table_text
 from benchmarks.whole_runs import contest
 from configs.evaluation_options import FEEDBACK
 
@@ -27,7 +27,8 @@ CODER = "qwen2.5-coder-0.5b-instruct"
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Do what the command line says and is not there yet; all that is there."""
-    store = contest.open_store(given, "turns")
+    settings = {name: getattr(given, name) for name in ("cores", "seed", "tasks", "turns", "samples")}
+    store = contest.ResultStore(given.output, settings, command_line("turns"))
     num_left = given.limit
     for model in given.models:
         for kind in FEEDBACK:

@@ -48,7 +48,7 @@ BASE = "base"  # the model as it was, before any training
 _PACKAGES = ("torch", "transformers", "trl", "ray")
 _NOT_COMPARED = (
     *("work", "keep", "limit", "output", "timeout"),
-    *("only", "arms", "repeats", "seeds", "curve", "mbpp", "models"),
+    *("only", "arms", "repeats", "seeds", "curve", "mbpp"),
 )
 Runs = Mapping[str, Any]
 
