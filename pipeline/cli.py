@@ -24,6 +24,7 @@ from pipeline.flags import (
     fields_set,
     given_flags,
     refuse,
+    refuse_idle,
 )
 
 if TYPE_CHECKING:
@@ -138,9 +139,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 def _refuse_useless_flags(arguments: argparse.Namespace) -> None:
     flags = given_flags(arguments, "train_accelerated")
     given = {flag.name for flag in flags}
-    for flag in flags:
-        if flag.needs and flag.needs not in given:
-            refuse({flag.name: f"used by {flag.needs} only"}, f"with {flag.needs}")
+    refuse_idle(flags)
     if "--resume" in given:
         useless = {"--run-name": "the run keeps its folder"}
         if arguments.resume != LATEST:

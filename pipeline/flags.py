@@ -6,7 +6,7 @@ Reads flags and hands on what they set; starts nothing. What a field may hold is
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -282,6 +282,14 @@ def refuse(flags: Mapping[str, str], allowed: str) -> None:
         raise ConfigError(problems)
 
 
+def refuse_idle(flags: Collection[Flag]) -> None:
+    """Raise ConfigError for a flag that does nothing without another one, which is not given."""
+    given = {flag.name for flag in flags}
+    for flag in flags:
+        if flag.needs and flag.needs not in given:
+            refuse({flag.name: f"used by {flag.needs} only"}, f"with {flag.needs}")
+
+
 def evaluation_options(arguments: argparse.Namespace) -> EvaluationOptions:
     """What to evaluate, and how; raises ConfigError for flags that do not go together or are no numbers."""
     from configs.evaluation_options import EvaluationOptions
@@ -292,10 +300,7 @@ def evaluation_options(arguments: argparse.Namespace) -> EvaluationOptions:
         refuse(
             {flag.name: fault for flag in _SAMPLING if flag in flags}, "leave it out, or leave out --samples"
         )
-    given = {flag.name for flag in flags}
-    idle = {flag.name: flag.needs for flag in flags if flag.needs and flag.needs not in given}
-    for name, needs in idle.items():
-        refuse({name: f"used by {needs} only"}, f"with {needs}")
+    refuse_idle(flags)
     values = fields_set(flags)
     if arguments.greedy:
         said = [flag.name for flag in flags if flag.sets in ("temperature", "num_samples")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -18,7 +18,7 @@ from configs.schema import RuntimeConfig
 from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.evaluation.forms import AnswerForm
-from pipeline.evaluation.passk import Estimate, TaskCount, mean_pass_at_k, paired_difference
+from pipeline.evaluation.passk import Estimate, TaskCount, count_by_task, mean_pass_at_k, paired_difference
 from pipeline.generation.generator import Generator, GeneratorError
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings
 from rewards.result import RewardResult
@@ -111,17 +111,12 @@ def difference(before: EvaluationReport, after: EvaluationReport) -> Estimate:
 def make_report(samples: Iterable[EvaluatedSample]) -> EvaluationReport:
     """Count the verdicts. Raises StageError, with one reason, when no sample could be judged."""
     samples = tuple(samples)
-    judged: defaultdict[str, list[bool]] = defaultdict(list)
-    for sample in samples:
-        if not sample.result.is_infra_error:
-            judged[sample.task_id].append(sample.result.passed)
-    if not judged:
+    counts = count_by_task(
+        (sample.task_id, sample.result.passed) for sample in samples if not sample.result.is_infra_error
+    )
+    if not counts:
         reason = samples[0].result.detail if samples else "there were none"
         raise StageError(f"evaluation: none of {len(samples)} samples could be judged: {reason}")
-    counts = tuple(
-        TaskCount(task_id=task_id, num_samples=len(passed), num_correct=sum(passed))
-        for task_id, passed in judged.items()
-    )
     return EvaluationReport(
         counts=counts,
         pass_at_1=mean_pass_at_k(counts, 1),

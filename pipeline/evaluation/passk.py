@@ -14,7 +14,7 @@ bootstrap over tasks.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +47,17 @@ class TaskCount:
     def pass_rate(self) -> float:
         """The share that passed."""
         return self.num_correct / self.num_samples
+
+
+def count_by_task(judged: Iterable[tuple[str, bool]]) -> tuple[TaskCount, ...]:
+    """The counts of samples given as (task_id, whether it passed), tasks in the order of their first one."""
+    found: dict[str, list[bool]] = {}
+    for task_id, passed in judged:
+        found.setdefault(task_id, []).append(passed)
+    return tuple(
+        TaskCount(task_id=task_id, num_samples=len(values), num_correct=sum(values))
+        for task_id, values in found.items()
+    )
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from curriculum.task import Task
 from pipeline.evaluation.evaluate import EvaluatedSample, EvaluationReport
-from pipeline.evaluation.passk import Comparison, Estimate, TaskCount, mean_pass_at_k
+from pipeline.evaluation.passk import Comparison, Estimate, count_by_task, mean_pass_at_k
 from pipeline.evaluation.turns import TurnReport
 from sandbox.result import Outcome
 
@@ -47,17 +47,13 @@ def part_estimates(report: EvaluationReport, tasks: Sequence[Task]) -> dict[str,
     num_parts = {task.task_id: max(1, len(task.check_parts)) for task in tasks}
     found = {}
     for index, name in enumerate(parts[:-1], start=1):
-        reached: dict[str, list[bool]] = {}
+        reached: list[tuple[str, bool]] = []
         for sample in report.samples:
             if not sample.result.is_infra_error:
                 num_passed = round(sample.result.breakdown["tests"] * num_parts[sample.task_id])
                 passed = sample.result.passed or num_passed >= index
-                reached.setdefault(sample.task_id, []).append(passed)
-        counts = [
-            TaskCount(task_id=task_id, num_samples=len(passed), num_correct=sum(passed))
-            for task_id, passed in reached.items()
-        ]
-        found[name] = mean_pass_at_k(counts, 1)
+                reached.append((sample.task_id, passed))
+        found[name] = mean_pass_at_k(count_by_task(reached), 1)
     return found
 
 

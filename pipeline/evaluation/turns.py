@@ -18,7 +18,14 @@ from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.evaluation.evaluate import EvaluatedSample, EvaluatedTurn, TextScorer
 from pipeline.evaluation.forms import ChatForm
-from pipeline.evaluation.passk import Estimate, TaskCount, mean_pass_at_k, paired_difference, share
+from pipeline.evaluation.passk import (
+    Estimate,
+    TaskCount,
+    count_by_task,
+    mean_pass_at_k,
+    paired_difference,
+    share,
+)
 from pipeline.generation.generator import Generator
 from pipeline.messages import Completion, GenerationRequest
 from pipeline.models.turns import TurnTokens
@@ -161,14 +168,8 @@ def _passes_within(sample: EvaluatedSample, num_later: int) -> bool:
     return sample.result.passed or any(turn.result.passed for turn in sample.turns[:num_later])
 
 
-def _rates(samples: Sequence[EvaluatedSample], passed: Sequence[bool]) -> list[TaskCount]:
-    found: dict[str, list[bool]] = {}
-    for sample, value in zip(samples, passed, strict=True):
-        found.setdefault(sample.task_id, []).append(value)
-    return [
-        TaskCount(task_id=task_id, num_samples=len(values), num_correct=sum(values))
-        for task_id, values in found.items()
-    ]
+def _rates(samples: Sequence[EvaluatedSample], passed: Sequence[bool]) -> tuple[TaskCount, ...]:
+    return count_by_task(zip((sample.task_id for sample in samples), passed, strict=True))
 
 
 def _by_task(counts: Sequence[TaskCount]) -> Mapping[str, float]:

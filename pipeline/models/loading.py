@@ -21,7 +21,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from pipeline.models.files import file_weights, weight_files, weight_names
+from pipeline.models.files import base_weights, weight_files, weight_names
 
 # Loading takes a second; the progress of a run is its own to show.
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -48,10 +48,6 @@ def load_tokenizer(path: Path | str, *, trust_remote_code: bool = False) -> PreT
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
-
-
-def _whole(whole: Tensor, present: Tensor) -> Tensor:
-    return whole
 
 
 def load_model(
@@ -98,17 +94,14 @@ def _empty_model(path: Path | str, dtype: torch.dtype, *, trust_remote_code: boo
 
 
 @torch.no_grad()
-def fill_model(
-    model: PreTrainedModel, path: Path | str, own: Callable[[Tensor, Tensor], Tensor] = _whole
-) -> None:
+def fill_model(model: PreTrainedModel, path: Path | str, own: Callable[[Tensor, Tensor], Tensor]) -> None:
     """Copy the weights in the safetensors files of ``path`` into ``model``, one at a time.
 
     ``own(whole, present)`` is the part of a weight that ``model`` holds as ``present``.
     """
     present = model.state_dict()
-    for file in weight_files(Path(path)):
-        for name, whole in file_weights(file):
-            present[name].copy_(own(whole.to(present[name].dtype), present[name]))
+    for name, whole in base_weights(path):
+        present[name].copy_(own(whole.to(present[name].dtype), present[name]))
 
 
 def decoder_of(model: PreTrainedModel) -> nn.Module:

@@ -66,6 +66,7 @@ class TrainerHandle:
         self._device = device
         self._ranks: list[Remote] = []
         self._sends = False
+        self._is_one_card = False
         self._limit = 0  # number of the limit of micro-batches
         self._num_threads = cpu_threads(config, len(os.sched_getaffinity(0))).trainer
         self._is_fitted = False
@@ -82,7 +83,9 @@ class TrainerHandle:
         self.close()
         self.pids = ()
         self._is_fitted = False
-        self._sends = sends_weights(self._config, self._device, num_gpus(self._device))
+        num_cards = num_gpus(self._device)
+        self._sends = sends_weights(self._config, self._device, num_cards)
+        self._is_one_card = self._device == "cuda" and is_shared(self._config, self._device, num_cards)
         self._ranks = _make_ranks(
             self._config, self._model_path, self._device, self._places, self._num_threads
         )
@@ -156,10 +159,7 @@ class TrainerHandle:
         limit = (self._runtime.weight_update_timeout_s, "runtime.weight_update_timeout_s")
         updates: list[WeightUpdate]
         if self._sends:
-            is_one_card = self._device == "cuda" and is_shared(
-                self._config, self._device, num_gpus(self._device)
-            )
-            updates = await self._all("offer", is_one_card, what="publish", limit=limit)
+            updates = await self._all("offer", self._is_one_card, what="publish", limit=limit)
         else:
             updates = await self._all("publish", directory, what="publish", limit=limit)
         return updates[0]

@@ -18,7 +18,7 @@ from pipeline.host.shares import ALLOCATOR
 from pipeline.weights import groups
 from pipeline.weights.exchange import WeightClient, WeightServer
 from pipeline.weights.one_card import CardMemory
-from tests.pipeline.weights.test_weight_transport import CPU, TIMEOUT_S, receive, weights
+from tests.pipeline.weights.test_weight_transport import CPU, TIMEOUT_S, assert_arrives, receive, weights
 
 
 class FileMemory:
@@ -161,14 +161,4 @@ def test_a_buffer_that_is_shared_lies_in_no_expandable_segment(
 def test_weights_go_to_another_process_on_the_same_card() -> None:
     server = WeightServer("127.0.0.1", torch.device("cuda", 0), TIMEOUT_S, is_one_card=True)
     update = server.offer(weights(1).items(), 1, torch.float32)
-    context = multiprocessing.get_context("spawn")
-    end, other = context.Pipe()
-    process = context.Process(target=receive, args=(0, 1, "cuda:0", update.path, other))
-    process.start()
-    try:
-        assert end.poll(3 * TIMEOUT_S), "nothing was received"
-        assert end.recv() == {name: weight.tolist() for name, weight in weights(1).items()}
-    finally:
-        process.kill()
-        process.join()
-        server.close()
+    assert_arrives(update, "cuda:0", server)

@@ -153,15 +153,11 @@ def test_all_processes_of_a_generator_receive_together(server: WeightServer) -> 
             process.join()
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_weights_go_from_gpu_to_gpu() -> None:
-    server = WeightServer("127.0.0.1", torch.device("cuda", 0), TIMEOUT_S)
-    on_gpu = ((name, weight.cuda(0)) for name, weight in weights(1).items())
-    update = server.offer(on_gpu, 1, torch.float32)
+def assert_arrives(update: WeightUpdate, device: str, server: WeightServer) -> None:
+    """A fresh process on ``device`` receives ``weights(1)``; ``server`` is closed then."""
     context = multiprocessing.get_context("spawn")
     end, other = context.Pipe()
-    process = context.Process(target=receive, args=(0, 1, "cuda:1", update.path, other))
+    process = context.Process(target=receive, args=(0, 1, device, update.path, other))
     process.start()
     try:
         assert end.poll(3 * TIMEOUT_S), "nothing was received"
@@ -170,6 +166,15 @@ def test_weights_go_from_gpu_to_gpu() -> None:
         process.kill()
         process.join()
         server.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_weights_go_from_gpu_to_gpu() -> None:
+    server = WeightServer("127.0.0.1", torch.device("cuda", 0), TIMEOUT_S)
+    on_gpu = ((name, weight.cuda(0)) for name, weight in weights(1).items())
+    update = server.offer(on_gpu, 1, torch.float32)
+    assert_arrives(update, "cuda:1", server)
 
 
 def test_an_offer_has_no_files_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
