@@ -22,6 +22,8 @@ from configs.generation_schema import GenerationConfig as GenerationConfig
 from configs.output_schema import OutputConfig as OutputConfig
 from configs.rewards_schema import RewardsConfig as RewardsConfig
 from configs.rewards_schema import RewardWeights as RewardWeights
+from configs.rollouts_schema import MAX_FEEDBACK_LENGTH
+from configs.rollouts_schema import RolloutsConfig as RolloutsConfig
 from configs.section import (
     NonNegativeInt,
     PositiveFloat,
@@ -195,6 +197,9 @@ class Config(Section):
     generation: GenerationConfig = Field(
         default_factory=GenerationConfig, description="sampling and the engine"
     )
+    rollouts: RolloutsConfig = Field(
+        default_factory=RolloutsConfig, description="answers of one rollout, and what is told between them"
+    )
     rewards: RewardsConfig = Field(default_factory=RewardsConfig, description="how completions are scored")
     execution: ExecutionConfig = Field(
         default_factory=ExecutionConfig, description="the sandbox, and the limits of one run in it"
@@ -222,6 +227,17 @@ class Config(Section):
         """Groups that one optimiser step trains on."""
         return self.completions_per_step // self.grpo.num_generations
 
+    @property
+    def max_trajectory_length(self) -> int:
+        """Tokens after the prompt of a rollout at most: its answers, and the feedback between them."""
+        later = self.rollouts.max_turns - 1
+        return self.generation.max_completion_length * (1 + later) + MAX_FEEDBACK_LENGTH * later
+
+    @property
+    def max_sequence_length(self) -> int:
+        """Tokens of one sequence at most, prompt included."""
+        return self.generation.max_prompt_length + self.max_trajectory_length
+
     @model_validator(mode="after")
     def _refuse_impossible(self) -> Config:
         problems = [
@@ -232,6 +248,7 @@ class Config(Section):
             *self._transport_problems(),
             *self._reward_problems(),
             *self._evaluation_problems(),
+            *self._turn_problems(),
         ]
         if problems:
             raise ConfigError(problems)
@@ -295,6 +312,12 @@ class Config(Section):
             return []
         allowed = "keep or abort with evaluation.every_steps (drain lets each step wait for its completions)"
         return [wrong_value("generation.weight_update_mode", mode, allowed, "evaluation.every_steps")]
+
+    def _turn_problems(self) -> list[Problem]:
+        if self.rollouts.max_turns == 1 or self.execution.enabled:
+            return []
+        allowed = "1 without execution, where no answer is known to fail"
+        return [wrong_value("rollouts.max_turns", self.rollouts.max_turns, allowed, "execution.enabled")]
 
     def _batch_problems(self) -> list[Problem]:
         if self.completions_per_step % self.grpo.num_generations == 0:

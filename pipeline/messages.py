@@ -41,7 +41,7 @@ def gated_of(group: RolloutGroup) -> Gated:
     return Gated(
         num_groups=1,
         num_solved=int(all(result.passed for result in scored)),
-        num_tokens=sum(len(rollout.completion.token_ids) for rollout in group.rollouts),
+        num_tokens=sum(rollout.num_sampled for rollout in group.rollouts),
     )
 
 
@@ -119,13 +119,53 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierTurn:
+    """An answer that failed, and the feedback after it: ``num_tokens`` and ``num_feedback_tokens`` long."""
+
+    text: str
+    num_tokens: int
+    feedback: str
+    num_feedback_tokens: int
+    reward: float
+    outcome: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """A completion with its score."""
+    """A completion with its score.
+
+    After ``earlier`` turns it is a whole conversation: the tokens of ``completion`` are those of all answers
+    with the feedback between them, C in all, whose log-probabilities are 0; its text, ``finish_reason`` and
+    ``result`` are the last answer's.
+    """
 
     rollout_id: str
     prompt_ids: tuple[int, ...]
     completion: Completion
     result: RewardResult
+    earlier: tuple[EarlierTurn, ...] = ()
+
+    @property
+    def sampled(self) -> tuple[int, ...]:
+        """For each token of ``completion``, length C: 1 where the policy sampled it, 0 for feedback."""
+        mask: tuple[int, ...] = ()
+        for turn in self.earlier:
+            mask += (1,) * turn.num_tokens + (0,) * turn.num_feedback_tokens
+        return mask + (1,) * (len(self.completion.token_ids) - len(mask))
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens that the policy sampled."""
+        return len(self.completion.token_ids) - sum(turn.num_feedback_tokens for turn in self.earlier)
+
+    @property
+    def num_read(self) -> int:
+        """Tokens of the prompts of all its turns: each later one has all that came before in it."""
+        lengths = [len(self.prompt_ids)]
+        for turn in self.earlier:
+            lengths.append(lengths[-1] + turn.num_tokens + turn.num_feedback_tokens)
+        return sum(lengths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@
     public    that, and what the program gives for the examples that the prompt shows
 
 Never what a test expects or is called with, unless the prompt shows it. Of an exception only the names of
-Python's own kinds are told: a program could hide the arguments of a test in a name of its own. Runs nothing.
+Python's own kinds are told: a program could hide the arguments of a test in a name of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 from configs.schema import ExecutionConfig
 from curriculum.audit.cheats import shown_examples
-from curriculum.judging import execution_limits
+from curriculum.judging import Executor, execution_limits
 from curriculum.task import Task
 from rewards.result import RewardResult
 from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
@@ -31,6 +31,26 @@ _WORDS: Final = {
     Outcome.CRASH: "Your program ends the interpreter.",
     Outcome.VIOLATION: "Your program does what is not allowed here, or prints too much.",
 }
+
+
+class FeedbackError(RuntimeError):
+    """There is no feedback, by no fault of the answer; the message says why."""
+
+
+def make_feedback(
+    kind: str, task: Task, program: str, result: RewardResult, sandbox: Executor, config: ExecutionConfig
+) -> str:
+    """Feedback of ``kind``, one of configs.rollouts_schema.FeedbackKind; "public" runs the examples.
+
+    Raises FeedbackError where the sandbox fails.
+    """
+    request = example_request(task, program, config) if kind == "public" else None
+    if request is None:
+        return verdict_feedback(task, program, result)
+    run = sandbox.run(request)
+    if run.outcome is Outcome.INFRA_ERROR:
+        raise FeedbackError(f"no feedback on {task.task_id}: {run.detail}")
+    return public_feedback(task, program, result, run)
 
 
 def verdict_feedback(task: Task, program: str, result: RewardResult) -> str:

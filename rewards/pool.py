@@ -126,6 +126,15 @@ class RewardPool:
                 break
         return result
 
+    async def tell(
+        self, task: Task, text: str, result: RewardResult, kind: str, *, priority: float = 0
+    ) -> str:
+        """Feedback of ``kind`` (rewards.feedback) on ``text``, an answer that was scored ``result``.
+
+        Raises FeedbackError where no worker could give it, RewardsBrokenError as ``score``.
+        """
+        return await self._workers.tell(task, text, result, kind, priority=priority)
+
     def metrics(self) -> dict[str, float]:
         """Counts since the start, and what is in flight now; asks no worker."""
         counts = CacheCounts() if self._cache is None else self._cache.counts

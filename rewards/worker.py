@@ -15,6 +15,8 @@ from typing import Any, Protocol
 from configs.schema import ExecutionConfig, RewardsConfig
 from curriculum.judging import start_sandbox
 from curriculum.task import Task
+from rewards.extract import extract_code
+from rewards.feedback import make_feedback
 from rewards.result import RewardResult
 from rewards.scorer import Scorer
 
@@ -30,9 +32,9 @@ class WorkerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """What a worker sends back: the score, and how often its sandbox has been replaced so far."""
+    """What a worker sends back: score or feedback, and how often its sandbox has been replaced so far."""
 
-    result: RewardResult
+    result: RewardResult | str
     num_sandbox_failures: int
 
 
@@ -75,6 +77,7 @@ class RewardWorker:
 
     def __init__(self, rewards: RewardsConfig, execution: ExecutionConfig) -> None:
         self._sandbox = start_sandbox(execution) if execution.enabled else None
+        self._execution = execution
         self._scorer = Scorer(rewards, execution, None, self._sandbox)
 
     def describe(self) -> WorkerInfo:
@@ -87,6 +90,14 @@ class RewardWorker:
 
     def score(self, task: Task, text: str) -> Scored:
         """Score one answer."""
-        result = self._scorer.score(task, text)
+        return self._scored(self._scorer.score(task, text))
+
+    def tell(self, task: Task, text: str, result: RewardResult, kind: str) -> Scored:
+        """Feedback on an answer that was scored ``result``; raises as rewards.feedback.make_feedback."""
+        assert self._sandbox is not None, "without execution no answer fails, and there is nothing to tell"
+        program = extract_code(text, task.entry_point, task.prompt)
+        return self._scored(make_feedback(kind, task, program, result, self._sandbox, self._execution))
+
+    def _scored(self, result: RewardResult | str) -> Scored:
         num_failures = 0 if self._sandbox is None else self._sandbox.num_failures
         return Scored(result=result, num_sandbox_failures=num_failures)

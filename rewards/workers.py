@@ -22,6 +22,7 @@ from configs.schema import ExecutionConfig, RewardsConfig
 from curriculum.judging import longest_run_s
 from curriculum.task import Task
 from rewards.breaker import RewardsBrokenError
+from rewards.feedback import FeedbackError
 from rewards.result import RewardResult, infra_error
 from rewards.worker import (
     CallCancelledError,
@@ -136,12 +137,30 @@ class WorkerGroup:
         run; one that runs keeps its place until it ends. Raises RewardsBrokenError when no worker is
         left and none can be started.
         """
+        result = await self._ask("score", task, text, priority=priority)
+        assert isinstance(result, RewardResult)
+        return result
+
+    async def tell(
+        self, task: Task, text: str, result: RewardResult, kind: str, *, priority: float = 0
+    ) -> str:
+        """Feedback of ``kind`` on an answer that was scored ``result``, on the terms of ``score``.
+
+        Raises FeedbackError where ``score`` gives an infrastructure error.
+        """
+        told = await self._ask("tell", task, text, result, kind, priority=priority)
+        if isinstance(told, RewardResult):
+            raise FeedbackError(told.detail)
+        return told
+
+    async def _ask(self, method: str, task: Task, *arguments: object, priority: float) -> RewardResult | str:
+        """What ``method`` of a worker gives; an INFRA_ERROR where that fails, see ``score``."""
         start = time.perf_counter()
         detail = ""
         for num_deaths in range(_MAX_DEATHS_PER_ITEM):
             # What has waited before is not to wait again.
             worker = await self._acquire(-math.inf if num_deaths > 0 else priority)
-            score = worker.link.call("score", task, text)
+            score = worker.link.call(method, task, *arguments)
             # In a task of its own: the place is taken until the worker is done, whoever still waits.
             attempt = asyncio.create_task(self._attempt(worker, score, task.task_id))
             self._hold(attempt)
@@ -178,7 +197,7 @@ class WorkerGroup:
         for worker, info in zip(self._workers, infos, strict=True):
             worker.info = info
 
-    async def _attempt(self, worker: _Worker, score: Future[Scored], task_id: str) -> RewardResult:
+    async def _attempt(self, worker: _Worker, score: Future[Scored], task_id: str) -> RewardResult | str:
         """Wait for the score that ``worker`` was asked for; its place is free when this ends.
 
         Raises WorkerLostError when the worker died.

@@ -71,6 +71,9 @@ def run_baseline(config: Config, verbose: bool) -> int:
     if config.grpo.warm_start_steps > 0:
         found = config.grpo.warm_start_steps
         raise ValueError(f"grpo.warm_start_steps: value {found}: the baseline has no warm start; set it to 0")
+    if config.rollouts.max_turns > 1:
+        found = config.rollouts.max_turns
+        raise ValueError(f"rollouts.max_turns: value {found}: the baseline has one turn; set it to 1")
     refuse_damaged_model(config.model.name)
     tasks = load_tasks(config.dataset)
     heldout = heldout_tasks(config)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from configs.evaluation_options import EvaluationOptions
+from configs.rollouts_schema import MAX_FEEDBACK_LENGTH
 from configs.schema import Config, ExecutionConfig
 from curriculum.judging import Executor, start_sandbox
 from curriculum.sources import load_named_tasks
@@ -59,7 +60,7 @@ from pipeline.evaluation.table import (
     print_turns,
     report_record,
 )
-from pipeline.evaluation.turns import MAX_FEEDBACK_LENGTH, SecondTries, turn_report
+from pipeline.evaluation.turns import SecondTries, turn_report
 from pipeline.host.files import files_digest, write_text_atomically
 from pipeline.host.shares import choose_device
 from pipeline.messages import SamplingSettings

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from configs.rollouts_schema import MAX_FEEDBACK_LENGTH
 from configs.schema import ExecutionConfig
 from curriculum.judging import Executor
 from curriculum.task import Task
@@ -29,16 +30,13 @@ from pipeline.evaluation.passk import (
 from pipeline.generation.generator import Generator
 from pipeline.messages import Completion, GenerationRequest
 from pipeline.models.turns import TurnTokens
-from pipeline.rollouts.turns import TurnLoop, write_one
+from pipeline.rollouts.turns import TurnLoop, TurnTerms, write_one
 from rewards.extract import extract_code
-from rewards.feedback import example_request, public_feedback, shows_examples, verdict_feedback
-from rewards.result import RewardResult
+from rewards.feedback import FeedbackError, make_feedback, shows_examples
+from rewards.result import RewardResult, infra_error
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-# Of the tokens between two answers, the chat template's own included.
-MAX_FEEDBACK_LENGTH = 256
 
 
 class SecondTries:
@@ -84,8 +82,12 @@ class SecondTries:
         async def score(task: Task, completion: Completion) -> RewardResult:
             return await scorer.score(task, self._form.answer(task, completion.text))
 
-        loop = TurnLoop(generator, self._tokens, self._feedback, score, self._max_turns)
-        turns = await loop.go_on(task, request, first, result)
+        terms = TurnTerms(tokens=self._tokens, feedback=self._feedback, max_turns=self._max_turns)
+        try:
+            turns = await TurnLoop(generator.generate, score, terms).go_on(task, request, first, result)
+        except FeedbackError as error:
+            unjudged = infra_error(str(error), 0.0)
+            return (EvaluatedTurn(feedback="", text="", result=unjudged, num_tokens=0),), None
         shown = tuple(
             EvaluatedTurn(
                 feedback=turn.feedback,
@@ -101,7 +103,7 @@ class SecondTries:
         for number in range(budget):
             name = f"{request.request_id}/{first.index}/fresh {number}"
             fresh = await write_one(
-                generator, request, name, prompt_ids=request.prompt_ids, max_completion_length=budget
+                generator.generate, request, name, prompt_ids=request.prompt_ids, max_completion_length=budget
             )
             judged = await score(task, fresh)
             if judged.is_infra_error:
@@ -113,11 +115,9 @@ class SecondTries:
 
     async def _feedback(self, task: Task, completion: Completion, result: RewardResult) -> str:
         program = extract_code(self._form.answer(task, completion.text), task.entry_point, task.prompt)
-        request = example_request(task, program, self._execution) if self._kind == "public" else None
-        if request is None:
-            return verdict_feedback(task, program, result)
-        run = await asyncio.to_thread(self._sandbox.run, request)
-        return public_feedback(task, program, result, run)
+        return await asyncio.to_thread(
+            make_feedback, self._kind, task, program, result, self._sandbox, self._execution
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -268,7 +268,7 @@ async def _started(
 def engine_settings(config: Config, model_path: str, device: str, index: int = 0) -> EngineSettings:
     """What engine number ``index`` of this configuration needs."""
     generation = config.generation
-    longest = max(generation.max_completion_length, config.evaluation.max_completion_length)
+    longest = max(config.max_trajectory_length, config.evaluation.max_completion_length)
     return EngineSettings(
         weight_timeout_s=config.runtime.weight_update_timeout_s,
         model=model_path,

@@ -79,11 +79,11 @@ def refuse_misfit(config: Config, folder: Path, device: str) -> None:
     file, fields = folder / "config.json", read_object(folder / "config.json")
     generation = config.generation
     fields = {**fields, **(fields.get("text_config") or {})}
-    longest = generation.max_prompt_length + generation.max_completion_length
+    longest = config.max_sequence_length
     context = next((fields[name] for name in _CONTEXTS if isinstance(fields.get(name), int)), None)
     if context is not None and longest > context and not _is_stretched(fields):
         raise ValueError(
-            f"generation.max_prompt_length + generation.max_completion_length: value {longest}: {file} has a "
+            f"{_lengths(config)}: value {longest}: {file} has a "
             f"context of {context} tokens; allowed: at most that"
         )
     needed = longest * _bytes_per_token(fields, 4 if generation.dtype == "float32" else 2)
@@ -94,6 +94,12 @@ def refuse_misfit(config: Config, folder: Path, device: str) -> None:
             f"generation.kv_cache_gb: value {generation.kv_cache_gb:g}: holds less than one sequence of "
             f"{longest} tokens of {file}; allowed: at least {needed / 2**30:.3g}"
         )
+
+
+def _lengths(config: Config) -> str:
+    """The settings that make a sequence as long as it can be."""
+    turns = ", rollouts.max_turns" if config.rollouts.max_turns > 1 else ""
+    return f"generation.max_prompt_length + generation.max_completion_length{turns}"
 
 
 def _is_stretched(fields: Mapping[str, Any]) -> bool:

@@ -135,14 +135,18 @@ class PromptTokenizer:
         """See ``encode_prompt``."""
         key = f"prompt {json.dumps([prompt_messages(task), prefill])}"
         if key not in self._known:
-            if self._real is None:
-                # Imported here: see above.
-                from pipeline.models.loading import load_tokenizer
-
-                self._real = load_tokenizer(self._folder, trust_remote_code=self._trust_remote_code)
-            self._known[key] = list(encode_prompt(self._real, task, prefill))
+            self._known[key] = list(encode_prompt(self.real(), task, prefill))
             self._num_new += 1
         return tuple(self._known[key])
+
+    def real(self) -> PreTrainedTokenizerBase:
+        """The tokenizer itself, for what is not a prompt."""
+        if self._real is None:
+            # Imported here: see above.
+            from pipeline.models.loading import load_tokenizer
+
+            self._real = load_tokenizer(self._folder, trust_remote_code=self._trust_remote_code)
+        return self._real
 
     def save(self) -> None:
         """Write what is not in the file yet; where that cannot be done the next run encodes again."""

@@ -177,7 +177,7 @@ def expected_faults(
             f"{beside / _GB:.1f} GB of the GPU, and it keeps {kept / _GB:.1f} GB between its steps; set "
             "it lower, or set lora.enabled: true"
         )
-    longest = _longest(config)
+    longest = config.max_sequence_length
     if kv_tokens(config, shape, _cache_bytes(every)) < longest:
         faults.append(
             f"generation.gpu_memory_utilization: value {share:g}: of {share * machine.gpu_bytes / _GB:.1f} "
@@ -205,10 +205,6 @@ def _host_bytes(every: Sequence[ProcessMemory]) -> float:
 def _cache_bytes(every: Sequence[ProcessMemory]) -> float:
     parts = {name: value for process in every for name, value in {**process.host, **process.gpu}.items()}
     return parts.get("KV cache", parts.get("KV cache and the rest", 0.0))
-
-
-def _longest(config: Config) -> int:
-    return config.generation.max_prompt_length + config.generation.max_completion_length
 
 
 def _smaller(config: Config, device: str) -> str:
@@ -240,7 +236,7 @@ def _head(config: Config, device: str, limit: MicroBatchLimit) -> list[str]:
         f"{generation.max_completion_length} tokens; {generation.max_num_seqs} written at once, up to "
         f"{config.completions_per_step * (1 + ahead)} wanted ({ahead} steps ahead)",
         f"micro-batches: {how}; at most {micro_batch_tokens(config, limit)} tokens go through the trained "
-        f"model together (a sequence has up to {_longest(config)})",
+        f"model together (a sequence has up to {config.max_sequence_length})",
     ]
 
 
@@ -291,6 +287,6 @@ def _memory(
         number = min(config.generation.max_num_seqs, config.completions_per_step)
         lines.append(
             f"  the KV cache holds about {kv_tokens(config, shape, cache)} tokens; {number} sequences of "
-            f"full length are {number * _longest(config)}"
+            f"full length are {number * config.max_sequence_length}"
         )
     return lines

@@ -128,8 +128,7 @@ def _kv_cache_bytes(config: Config, shape: ModelShape) -> float:
     if generation.engine == "vllm":
         return generation.kv_cache_gb * 1024**3
     # Transformers keeps the keys and values of the sequences that it is writing, and a copy when it grows.
-    longest = generation.max_prompt_length + generation.max_completion_length
-    tokens = min(generation.max_num_seqs, config.completions_per_step) * longest
+    tokens = min(generation.max_num_seqs, config.completions_per_step) * config.max_sequence_length
     return 2.0 * tokens * 2 * shape.layers * shape.kv_width * BYTES[generation.dtype]
 
 

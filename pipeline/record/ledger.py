@@ -151,7 +151,7 @@ class Ledger:
             f"draw {group.draw_id} is of {task_id}, not of {group.task.task_id}"
         )
         rows = [rollout_row(rollout, group.draw_id, attempt, self._run_id) for rollout in group.rollouts]
-        self._db.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 18)})", rows)
+        self._db.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 19)})", rows)
 
     def drop_draw(self, draw_id: int, reason: str, *, is_released: bool = False) -> str:
         """End an open draw that will not be trained on by decision; its task's id.

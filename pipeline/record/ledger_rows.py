@@ -13,12 +13,13 @@ import sqlite3
 import time
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from curriculum.task import Task
 from pipeline.host.spans import Span
 from pipeline.messages import (
     Completion,
+    EarlierTurn,
     Gated,
     Rollout,
     RolloutGroup,
@@ -37,7 +38,7 @@ from sandbox.result import CallTest, Outcome, StdioTest
 # The columns that ``rollout_of`` reads, of rollouts and tokens joined.
 ROLLOUT_COLUMNS = (
     "rollout_id, token_ids, logprobs, version_runs, place, completion, finish_reason, min_policy_version,"
-    " max_policy_version, reward, breakdown, outcome, detail, passed, cached, seconds, receipt"
+    " max_policy_version, reward, breakdown, outcome, detail, passed, cached, seconds, receipt, turns"
 )
 
 
@@ -67,7 +68,7 @@ def rollout_row(rollout: Rollout, draw_id: int, attempt: int, run_id: int) -> tu
         run_id,
         rollout.rollout_id,
         completion.text,
-        len(completion.token_ids),
+        rollout.num_sampled,
         completion.finish_reason,
         completion.min_policy_version,
         completion.max_policy_version,
@@ -79,6 +80,7 @@ def rollout_row(rollout: Rollout, draw_id: int, attempt: int, run_id: int) -> tu
         result.cached,
         result.seconds,
         completion.receipt,
+        json.dumps([asdict(turn) for turn in rollout.earlier]),
     )
 
 
@@ -97,7 +99,7 @@ def tokens_row(rollout: Rollout, draw_id: int) -> tuple[object, ...]:
 def rollout_of(row: Sequence[object], prompt_ids: tuple[int, ...]) -> Rollout:
     """The rollout that ROLLOUT_COLUMNS hold; ``prompt_ids`` is its prompt, which is not stored."""
     rollout_id, token_ids, logprobs, version_runs, place, text, finish_reason, oldest, newest = row[:9]
-    reward, breakdown, outcome, detail, passed, cached, seconds, receipt = row[9:]
+    reward, breakdown, outcome, detail, passed, cached, seconds, receipt, turns = row[9:]
     assert isinstance(token_ids, bytes) and isinstance(logprobs, bytes)
     assert isinstance(place, int) and isinstance(oldest, int) and isinstance(newest, int)
     assert isinstance(reward, float | None) and isinstance(seconds, float)
@@ -127,6 +129,7 @@ def rollout_of(row: Sequence[object], prompt_ids: tuple[int, ...]) -> Rollout:
             cached=bool(cached),
             seconds=seconds,
         ),
+        earlier=tuple(EarlierTurn(**turn) for turn in json.loads(str(turns))),
     )
 
 
@@ -317,7 +320,7 @@ def forget_texts(database: sqlite3.Connection, step: int, num_steps: int) -> Non
     )
     steps = (before - num_steps, step - num_steps)
     database.execute(
-        f"UPDATE rollouts SET completion = '' WHERE draw_id IN ({trained})"
+        f"UPDATE rollouts SET completion = '', turns = '[]' WHERE draw_id IN ({trained})"
         " AND draw_id NOT IN (SELECT draw_id FROM tokens)",
         steps,
     )

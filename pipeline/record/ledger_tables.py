@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pipeline.errors import StageError
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 BUSY_TIMEOUT_S = 10.0
 
 _SCHEMA = """
@@ -58,6 +58,7 @@ CREATE TABLE rollouts (      -- reward is NULL after an infrastructure error
     reward REAL, breakdown TEXT NOT NULL, outcome TEXT NOT NULL, detail TEXT NOT NULL,
     passed INTEGER NOT NULL, cached INTEGER NOT NULL, seconds REAL NOT NULL,
     receipt TEXT NOT NULL,   -- of its newest weights, as the engine held them; '' for those of the start
+    turns TEXT NOT NULL,     -- the answers before the last one, with the feedback on them, as JSON
     PRIMARY KEY (draw_id, attempt, place)
 );
 CREATE TABLE weights (       -- each update; held is NULL where the engine did not get so far, or began again

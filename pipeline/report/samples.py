@@ -23,7 +23,8 @@ _SAMPLES = """
     SELECT steps.step, draws.draw_id, draws.task_id, draws.status, draws.reason, rollouts.place,
            rollouts.completion, rollouts.num_tokens, rollouts.finish_reason, rollouts.reward,
            rollouts.breakdown, rollouts.outcome, rollouts.detail, rollouts.passed, rollouts.cached,
-           rollouts.seconds, rollouts.min_policy_version, rollouts.max_policy_version
+           rollouts.seconds, rollouts.min_policy_version, rollouts.max_policy_version,
+           rollouts.turns
     FROM draws JOIN rollouts USING (draw_id, attempt) LEFT JOIN steps USING (step_id)
 """
 
@@ -77,6 +78,7 @@ def as_sample(row: Any) -> dict[str, Any]:
     sample = {name: row[name] for name in row.keys()}  # noqa: SIM118 (sqlite3.Row iterates over values)
     return sample | {
         "breakdown": json.loads(row["breakdown"]),
+        "turns": json.loads(row["turns"]),
         "passed": bool(row["passed"]),
         "cached": bool(row["cached"]),
         "seconds": round(row["seconds"], 4),

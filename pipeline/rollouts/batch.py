@@ -17,7 +17,7 @@ from typing import Literal
 
 from configs.schema import GrpoConfig
 from curriculum.task import Task
-from pipeline.messages import Completion, Rollout, RolloutGroup, TrainBatch, TrainingSample, is_flat
+from pipeline.messages import Rollout, RolloutGroup, TrainBatch, TrainingSample, is_flat
 from rewards.extract import extract_code
 
 EPSILON = 1e-4
@@ -52,7 +52,7 @@ def make_batch(
             rollout,
             advantage,
             policy_version,
-            is_masked=_is_cut_off(rollout, grpo) or (is_warm_start and advantage == 0.0),
+            _loss_mask(rollout, advantage, grpo, is_warm_start=is_warm_start),
         )
         for group, values in zip(groups, advantages, strict=True)
         for rollout, advantage in zip(group.rollouts, values, strict=True)
@@ -63,23 +63,36 @@ def make_batch(
     )
     metrics = {
         **_rollout_metrics(groups),
-        **_staleness_metrics([rollout.completion for rollout in _scored(groups)], policy_version),
+        **_staleness_metrics(_scored(groups), policy_version),
         **breakdown_metrics(groups),
     }
     return batch, BatchReport(metrics=metrics, num_samples=len(samples))
 
 
-def _is_cut_off(rollout: Rollout, grpo: GrpoConfig) -> bool:
-    return grpo.mask_truncated_completions and rollout.completion.finish_reason == "length"
+def _loss_mask(
+    rollout: Rollout, advantage: float, grpo: GrpoConfig, *, is_warm_start: bool
+) -> tuple[int, ...]:
+    """For each token of the completion, length C, whether it is trained on; feedback never is."""
+    num_tokens = len(rollout.completion.token_ids)
+    is_cut_off = grpo.mask_truncated_completions and rollout.completion.finish_reason == "length"
+    if is_cut_off or (is_warm_start and advantage == 0.0):
+        return (0,) * num_tokens
+    if is_warm_start:
+        # What came before the answer that passed did not.
+        num_before = sum(turn.num_tokens + turn.num_feedback_tokens for turn in rollout.earlier)
+        return (0,) * num_before + (1,) * (num_tokens - num_before)
+    return rollout.sampled
 
 
-def _sample(rollout: Rollout, advantage: float, policy_version: int, *, is_masked: bool) -> TrainingSample:
+def _sample(
+    rollout: Rollout, advantage: float, policy_version: int, loss_mask: tuple[int, ...]
+) -> TrainingSample:
     completion = rollout.completion
     num_prompt_tokens = len(rollout.prompt_ids)
     return TrainingSample(
         token_ids=rollout.prompt_ids + completion.token_ids,
         num_prompt_tokens=num_prompt_tokens,
-        loss_mask=(0,) * num_prompt_tokens + (0 if is_masked else 1,) * len(completion.token_ids),
+        loss_mask=(0,) * num_prompt_tokens + loss_mask,
         old_logprobs=(0.0,) * num_prompt_tokens + completion.logprobs,
         advantage=advantage,
         policy_version=completion.min_policy_version,
@@ -97,11 +110,12 @@ def _rollout_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
     num_missing = sum(not _has_program(rollout, group.task) for group in groups for rollout in group.rollouts)
     return {
         **_correlation(scored),
+        **_turn_metrics(scored),
         "rollout/reward_mean": statistics.fmean(rewards),
         "rollout/reward_std": statistics.pstdev(rewards),
         "rollout/pass_rate": statistics.fmean(rollout.result.passed for rollout in scored),
-        "rollout/completion_length": statistics.fmean(len(r.completion.token_ids) for r in rollouts),
-        "rollout/prompt_cached_share": num_cached / sum(len(rollout.prompt_ids) for rollout in rollouts),
+        "rollout/completion_length": statistics.fmean(r.num_sampled for r in rollouts),
+        "rollout/prompt_cached_share": num_cached / sum(rollout.num_read for rollout in rollouts),
         "rollout/truncated_share": statistics.fmean(r.completion.finish_reason == "length" for r in rollouts),
         "rollout/syntax_failure_share": statistics.fmean(
             rollout.result.breakdown.get("syntax", 0.0) == 0.0 for rollout in scored
@@ -109,6 +123,19 @@ def _rollout_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
         "rollout/no_program_share": num_missing / len(rollouts),
         "rollout/zero_signal_share": num_flat / len(groups),
         "rollout/infra_error_share": 1 - len(scored) / len(rollouts),
+    }
+
+
+def _turn_metrics(scored: Sequence[Rollout]) -> dict[str, float]:
+    """What later turns did; nothing where none has one."""
+    later = [rollout for rollout in scored if rollout.earlier]
+    if not later:
+        return {}
+    failed = len(later) + sum(not rollout.result.passed for rollout in scored if not rollout.earlier)
+    return {
+        "rollout/turns": statistics.fmean(len(rollout.earlier) + 1 for rollout in scored),
+        "rollout/first_turn_pass_rate": 1 - failed / len(scored),
+        "rollout/repaired_share": statistics.fmean(rollout.result.passed for rollout in later),
     }
 
 
@@ -135,10 +162,16 @@ def _scored(groups: Sequence[RolloutGroup]) -> list[Rollout]:
     return [rollout for group in groups for rollout in group.rollouts if not rollout.result.is_infra_error]
 
 
-def _staleness_metrics(completions: Sequence[Completion], policy_version: int) -> dict[str, float]:
-    """How old what is trained on is, by completion (its oldest token) and by token."""
+def _staleness_metrics(rollouts: Sequence[Rollout], policy_version: int) -> dict[str, float]:
+    """How old what is trained on is, by completion (its oldest token) and by token that was sampled."""
+    completions = [rollout.completion for rollout in rollouts]
     oldest = [policy_version - completion.min_policy_version for completion in completions]
-    ages = [policy_version - version for completion in completions for version in completion.token_versions]
+    ages = [
+        policy_version - version
+        for rollout in rollouts
+        for version, is_sampled in zip(rollout.completion.token_versions, rollout.sampled, strict=True)
+        if is_sampled
+    ]
     return {
         "train/staleness_mean": statistics.fmean(oldest),
         "train/staleness_max": float(max(oldest)),

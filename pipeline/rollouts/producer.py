@@ -12,7 +12,8 @@ a sample may be (the buffer does).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -20,7 +21,7 @@ from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.generation.generator import Generator, GeneratorError
 from pipeline.host.spans import GENERATION, REWARDS, Interval, union
-from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGroup
+from pipeline.messages import Completion, EarlierTurn, GenerationRequest, Rollout, RolloutGroup
 from pipeline.models.prompts import request_seed, training_sampling
 from pipeline.record.draw_states import DrawState
 from pipeline.record.ledger import GUARD
@@ -30,10 +31,16 @@ from pipeline.record.run_folder import Context
 from pipeline.rollouts.aborts import AbortAccount, AbortBalance
 from pipeline.rollouts.buffer import RolloutBuffer, Slot
 from pipeline.rollouts.draws import DrawAccount, SignalGate, request_id
-from rewards.result import RewardResult
+from pipeline.rollouts.turns import TurnLoop, TurnTerms, as_one
+from rewards.feedback import FeedbackError
+from rewards.result import RewardResult, infra_error
 
 # So many groups in a row without a usable score mean that scoring is broken, not the answers.
 MAX_FAILED_GROUPS = 16
+
+
+# A whole completion, its score, and the turns before its last answer.
+Judged = tuple[Completion, RewardResult, tuple[EarlierTurn, ...]]
 
 
 class TaskScorer(Protocol):
@@ -41,6 +48,18 @@ class TaskScorer(Protocol):
 
     async def score(self, task: Task, text: str, *, priority: float = 0) -> RewardResult:
         """Score ``text``, prefill included, as an answer to ``task``; the smallest ``priority`` is first."""
+        ...
+
+
+@dataclass(slots=True)
+class _Work:
+    """One draw at work: when what of it was written and scored."""
+
+    draw_id: int
+    task: Task
+    request: GenerationRequest
+    writing: list[Interval] = field(default_factory=list)
+    scoring: list[Interval] = field(default_factory=list)
 
 
 class RolloutProducer:
@@ -50,7 +69,8 @@ class RolloutProducer:
     ``prompt_ids`` maps a task to its encoded prompt. With ``async_rewards`` a completion is scored as soon as
     it is finished, otherwise when its whole group is. With ``early_abort`` completions that can no longer
     compile are ended, as long as that pays (pipeline.rollouts.aborts).
-    Groups that ``gate`` holds are replaced.
+    Groups that ``gate`` holds are replaced. With ``turns`` an answer that failed is followed by feedback and
+    another one, as soon as its own score is there.
     """
 
     def __init__(
@@ -64,6 +84,7 @@ class RolloutProducer:
         prompt_ids: Callable[[Task], tuple[int, ...]],
         gate: SignalGate,
         first_step: int,
+        turns: TurnTerms | None = None,
     ) -> None:
         config = context.config
         self._generator = generator
@@ -77,6 +98,8 @@ class RolloutProducer:
         self._num_generations = config.grpo.num_generations
         self._groups_per_step = config.prompts_per_step
         self._first_step = first_step
+        self._turns = turns
+        self._turn_discount = config.rollouts.turn_discount
         self._prefill = config.generation.assistant_prefill
         self._score_each = config.acceleration.async_rewards.enabled
         # For the next slot: a step, its weights, and the restart of a generator in between.
@@ -180,38 +203,79 @@ class RolloutProducer:
             seed=None if self._seed is None else request_seed(self._seed, draw.draw_id),
             abort_prefill=self._prefill if self._balance is not None and self._balance.pays else None,
         )
+        work = _Work(draw.draw_id, task, request)
         completions: list[Completion] = []
-        scores: list[asyncio.Task[RewardResult]] = []
-        asked_s = self._timeline.now()
-        scoring: list[Interval] = []
+        judging: list[asyncio.Task[Judged]] = []
         try:
-            with self.generation_timer.busy():
-                async for completion in self._generator.generate(request):
-                    completions.append(completion)
-                    self.generation_timer.add(len(completion.token_ids))
-                    self.aborts.record(completion)
-                    self._weigh_abort(completion)
-                    if self._score_each:
-                        scores.append(self._start_scoring(draw.draw_id, task, completion, scoring))
+            async for completion in self._generate(work, request):
+                completions.append(completion)
+                if self._score_each:
+                    judging.append(asyncio.create_task(self._judge(work, completion)))
             if len(completions) != self._num_generations:
                 raise GeneratorError(
                     f"the generator gave {len(completions)} of {self._num_generations} completions "
                     f"of {task.task_id}"
                 )
-            self._buffer.generated(draw.draw_id)
-            num_tokens = sum(len(completion.token_ids) for completion in completions)
-            self._timeline.note(
-                GENERATION, task.task_id, asked_s, draw_id=draw.draw_id, num_tokens=num_tokens
-            )
+            if self._turns is None:
+                self._buffer.generated(draw.draw_id)
             if not self._score_each:
-                scores = [self._start_scoring(draw.draw_id, task, one, scoring) for one in completions]
-            results = await asyncio.gather(*scores)
-            for started_s, ended_s in union(scoring):
-                self._timeline.note(REWARDS, task.task_id, started_s, ended_s=ended_s, draw_id=draw.draw_id)
+                judging = [asyncio.create_task(self._judge(work, one)) for one in completions]
+            judged = await asyncio.gather(*judging)
+            if self._turns is not None:
+                self._buffer.generated(draw.draw_id)
         finally:
-            for score in scores:
-                score.cancel()
-        self._close_group(make_group(draw.draw_id, task, prompt_ids, completions, results))
+            for one in judging:
+                one.cancel()
+        self._note_times(work, sum(len(completion.token_ids) for completion, _, _ in judged))
+        whole, results, earlier = zip(*judged, strict=True)
+        self._close_group(make_group(draw.draw_id, task, prompt_ids, whole, results, earlier))
+
+    async def _generate(self, work: _Work, request: GenerationRequest) -> AsyncIterator[Completion]:
+        """What ``request``, the draw's first or one of a later turn, is answered with; counts it."""
+        asked_s = self._timeline.now()
+        with self.generation_timer.busy():
+            async for completion in self._generator.generate(request):
+                self.generation_timer.add(len(completion.token_ids))
+                self.aborts.record(completion)
+                self._weigh_abort(completion)
+                yield completion
+        work.writing.append((asked_s, self._timeline.now()))
+
+    async def _judge(self, work: _Work, first: Completion) -> Judged:
+        """Score a completion and, with more turns, what follows it: one whole conversation."""
+        score = partial(self._score, work)
+        result = await score(work.task, first)
+        if self._turns is None:
+            return first, result, ()
+        loop = TurnLoop(partial(self._generate, work), score, self._turns)
+        try:
+            turns = await loop.go_on(work.task, work.request, first, result)
+        except FeedbackError as error:
+            return first, infra_error(str(error), 0.0), ()
+        whole, result, earlier = as_one(first, result, turns)
+        if result.passed and earlier:
+            discount = self._turn_discount ** len(earlier)
+            result = replace(result, reward=result.reward * discount)
+        return whole, result, earlier
+
+    async def _score(self, work: _Work, task: Task, completion: Completion) -> RewardResult:
+        started_s = self._timeline.now()
+        try:
+            # Whole groups are trained on: rather the rest of an older one than the beginning of another.
+            text = self._prefill + completion.text
+            return await self._scorer.score(task, text, priority=work.draw_id)
+        finally:
+            work.scoring.append((started_s, self._timeline.now()))
+
+    def _note_times(self, work: _Work, num_tokens: int) -> None:
+        name = work.task.task_id
+        for started_s, ended_s in union(work.writing):
+            self._timeline.note(
+                GENERATION, name, started_s, ended_s=ended_s, draw_id=work.draw_id, num_tokens=num_tokens
+            )
+            num_tokens = 0
+        for started_s, ended_s in union(work.scoring):
+            self._timeline.note(REWARDS, name, started_s, ended_s=ended_s, draw_id=work.draw_id)
 
     def _weigh_abort(self, completion: Completion) -> None:
         if self._balance is None:
@@ -220,18 +284,6 @@ class RolloutProducer:
         verdict = self._balance.record(completion, usage.seconds / max(1, usage.num_tokens))
         if verdict is not None:
             self._ledger.event(GUARD, verdict)
-
-    def _start_scoring(
-        self, draw_id: int, task: Task, completion: Completion, scoring: list[Interval]
-    ) -> asyncio.Task[RewardResult]:
-        """Have a completion scored; from when to when that was done is added to ``scoring``."""
-        # Whole groups are trained on: rather the rest of an older one than the beginning of another.
-        text = self._prefill + completion.text
-        score = asyncio.create_task(self._scorer.score(task, text, priority=draw_id))
-        started_s = self._timeline.now()
-        # Called before whoever waits for the score goes on.
-        score.add_done_callback(lambda done: scoring.append((started_s, self._timeline.now())))
-        return score
 
     def _close_group(self, group: RolloutGroup) -> None:
         """Hand the group in; one that could not be scored, or that the gate holds, is replaced."""
@@ -267,20 +319,22 @@ def make_group(
     prompt_ids: tuple[int, ...],
     completions: Sequence[Completion],
     results: Sequence[RewardResult],
+    earlier: Sequence[tuple[EarlierTurn, ...]] | None = None,
 ) -> RolloutGroup:
-    """The group of one draw, from its completions and their scores in the same order.
+    """The group of one draw, from its completions, their scores and earlier turns in the same order.
 
     Its rollouts are in the order of their indices, whichever ended first: the order decides how sums are
     rounded, and a replay has the same.
     """
-    pairs = sorted(zip(completions, results, strict=True), key=lambda pair: pair[0].index)
+    parts = zip(completions, results, earlier or [()] * len(results), strict=True)
     rollouts = tuple(
         Rollout(
             rollout_id=f"{draw_id}/{completion.index}",
             prompt_ids=prompt_ids,
             completion=completion,
             result=result,
+            earlier=turns,
         )
-        for completion, result in pairs
+        for completion, result, turns in sorted(parts, key=lambda part: part[0].index)
     )
     return RolloutGroup(draw_id=draw_id, task=task, rollouts=rollouts)

@@ -10,15 +10,16 @@ beginning in its prefix cache. Does not begin a conversation, and does not decid
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from curriculum.task import Task
-from pipeline.generation.generator import Generator, GeneratorError
-from pipeline.messages import Completion, GenerationRequest
+from pipeline.generation.generator import GeneratorError
+from pipeline.messages import Completion, EarlierTurn, GenerationRequest, VersionRun
 from pipeline.models.turns import TurnTokens
 from rewards.result import RewardResult
 
+Generate = Callable[[GenerationRequest], AsyncIterator[Completion]]
 Score = Callable[[Task, Completion], Awaitable[RewardResult]]
 Feedback = Callable[[Task, Completion, RewardResult], Awaitable[str]]
 
@@ -38,17 +39,22 @@ class Turn:
         return len(self.feedback_ids) + len(self.completion.token_ids)
 
 
-class TurnLoop:
-    """Conversations of at most ``max_turns`` answers by ``generator``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnTerms:
+    """Conversations of at most ``max_turns`` answers; ``tokens`` encodes the ``feedback`` in between."""
 
-    def __init__(
-        self, generator: Generator, tokens: TurnTokens, feedback: Feedback, score: Score, max_turns: int
-    ) -> None:
-        self._generator = generator
-        self._tokens = tokens
-        self._feedback = feedback
+    tokens: TurnTokens
+    feedback: Feedback
+    max_turns: int
+
+
+class TurnLoop:
+    """Conversations as ``terms`` say: ``generate`` writes the answers, ``score`` judges them."""
+
+    def __init__(self, generate: Generate, score: Score, terms: TurnTerms) -> None:
+        self._generate = generate
         self._score = score
-        self._max_turns = max_turns
+        self._terms = terms
 
     async def go_on(
         self, task: Task, request: GenerationRequest, first: Completion, result: RewardResult
@@ -60,12 +66,12 @@ class TurnLoop:
         """
         turns: list[Turn] = []
         prompt_ids, completion = request.prompt_ids, first
-        while len(turns) + 1 < self._max_turns and not result.passed and not result.is_infra_error:
-            feedback = await self._feedback(task, completion, result)
-            feedback_ids = self._tokens.feedback_ids(task, completion.token_ids, feedback)
+        while len(turns) + 1 < self._terms.max_turns and not result.passed and not result.is_infra_error:
+            feedback = await self._terms.feedback(task, completion, result)
+            feedback_ids = self._terms.tokens.feedback_ids(task, completion.token_ids, feedback)
             prompt_ids = (*prompt_ids, *completion.token_ids, *feedback_ids)
             name = f"{request.request_id}/{first.index}/turn {len(turns) + 2}"
-            completion = await write_one(self._generator, request, name, prompt_ids=prompt_ids)
+            completion = await write_one(self._generate, request, name, prompt_ids=prompt_ids)
             result = await self._score(task, completion)
             turns.append(
                 Turn(feedback=feedback, feedback_ids=feedback_ids, completion=completion, result=result)
@@ -74,7 +80,7 @@ class TurnLoop:
 
 
 async def write_one(
-    generator: Generator,
+    generate: Generate,
     request: GenerationRequest,
     name: str,
     *,
@@ -95,10 +101,71 @@ async def write_one(
         sampling=sampling,
         seed=None if request.seed is None else _seed_of(request.seed, name),
     )
-    written = [completion async for completion in generator.generate(one)]
+    written = [completion async for completion in generate(one)]
     if len(written) != 1:
         raise GeneratorError(f"{name}: the generator gave {len(written)} of 1 completions")
     return written[0]
+
+
+def as_one(
+    first: Completion, result: RewardResult, turns: Sequence[Turn]
+) -> tuple[Completion, RewardResult, tuple[EarlierTurn, ...]]:
+    """A whole conversation as one completion with its last verdict, and what came before: see Rollout.
+
+    The tokens of feedback count as of the version that wrote the answer after them.
+    """
+    if not turns:
+        return first, result, ()
+    answers = [first, *(turn.completion for turn in turns)]
+    results = [result, *(turn.result for turn in turns)]
+    told = [(), *(turn.feedback_ids for turn in turns)]
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    for feedback_ids, answer in zip(told, answers, strict=True):
+        token_ids += feedback_ids + answer.token_ids
+        logprobs += (0.0,) * len(feedback_ids) + answer.logprobs
+    newest = max(answer.max_policy_version for answer in answers)
+    whole = replace(
+        answers[-1],
+        index=first.index,
+        token_ids=token_ids,
+        logprobs=logprobs,
+        min_policy_version=min(answer.min_policy_version for answer in answers),
+        max_policy_version=newest,
+        version_runs=_runs([len(ids) for ids in told], answers),
+        num_cached_tokens=sum(answer.num_cached_tokens for answer in answers),
+        receipt=next(one.receipt for one in reversed(answers) if one.max_policy_version == newest),
+    )
+    earlier = tuple(
+        EarlierTurn(
+            text=answer.text,
+            num_tokens=len(answer.token_ids),
+            feedback=turn.feedback,
+            num_feedback_tokens=len(turn.feedback_ids),
+            reward=verdict.reward,
+            outcome=str(verdict.outcome),
+            detail=verdict.detail,
+        )
+        for answer, verdict, turn in zip(answers, results, turns, strict=False)
+    )
+    return whole, results[-1], earlier
+
+
+def _runs(num_told: Sequence[int], answers: Sequence[Completion]) -> tuple[VersionRun, ...]:
+    """Which version wrote which token; nothing where one wrote all, or an answer does not say."""
+    found: list[tuple[int, int]] = []
+    for num_tokens, answer in zip(num_told, answers, strict=True):
+        if not answer.version_runs and answer.min_policy_version != answer.max_policy_version:
+            return ()
+        whole = VersionRun(policy_version=answer.min_policy_version, num_tokens=len(answer.token_ids))
+        runs = [(run.policy_version, run.num_tokens) for run in answer.version_runs or (whole,)]
+        for version, num in [(runs[0][0], num_tokens), *runs]:
+            if found and found[-1][0] == version:
+                num += found.pop()[1]
+            found.append((version, num))
+    if len(found) == 1:
+        return ()
+    return tuple(VersionRun(policy_version=version, num_tokens=num) for version, num in found)
 
 
 def _seed_of(seed: int, name: str) -> int:

@@ -95,6 +95,7 @@ class Attempt:
             prompt_ids=form.prompt_ids,
             gate=gate,
             first_step=step,
+            turns=stages.turns,
         )
         self.evaluation = InLoopEvaluation(
             context, tasks=job.heldout, form=form, generator=stages.generator, scorer=stages.scorer

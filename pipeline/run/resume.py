@@ -83,6 +83,7 @@ class GroupBasis:
             "num_generations": config.grpo.num_generations,
             "early_abort": config.acceleration.early_abort.model_dump(mode="json"),
             "model": config.model.model_dump(mode="json"),
+            "rollouts": config.rollouts.model_dump(mode="json"),
             "rewards": config.rewards.model_dump(mode="json"),
             "execution": config.execution.model_dump(mode="json"),
         }

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from configs.rollouts_schema import MAX_FEEDBACK_LENGTH
 from configs.schema import Config
 from curriculum.stages import refuse_empty_stages
 from curriculum.task import Task
@@ -37,15 +38,20 @@ from pipeline.host.shares import (
     num_gpus,
     uses_ray,
 )
+from pipeline.messages import Completion
 from pipeline.models.check import refuse_misfit
 from pipeline.models.find import resolve_model
 from pipeline.models.prompts import PromptTokenizer
+from pipeline.models.turns import TurnTokens
 from pipeline.record.progress import Progress
 from pipeline.record.run_folder import RunFolder
+from pipeline.rollouts.turns import TurnTerms
 from pipeline.run.early_start import Launched
 from pipeline.run.job import Job
 from pipeline.training.handle import TrainerHandle
+from rewards.feedback import shows_examples
 from rewards.pool import RewardPool
+from rewards.result import RewardResult
 
 if TYPE_CHECKING:
     from pipeline.cluster import ClusterPlaces
@@ -62,7 +68,8 @@ _HEAD_START_S = 2.0
 class Stages:
     """What a run works with: the job's ``tasks`` whose prompts fit, and the stages.
 
-    ``trainer`` may still be loading its model, and raises here if that fails.
+    ``trainer`` may still be loading its model, and raises here if that fails. ``turns`` are the terms of
+    later turns, None where there is one.
     """
 
     tasks: tuple[Task, ...]
@@ -70,6 +77,7 @@ class Stages:
     generator: Generator
     scorer: RewardPool
     trainer: asyncio.Task[TrainerHandle]
+    turns: TurnTerms | None = None
 
     async def beside_trainer(self, work: Awaitable[T]) -> T:
         """The result of ``work``, given up at once when the trainer's start fails meanwhile."""
@@ -106,6 +114,7 @@ async def running_stages(
         tasks = await _sound(tasks, config, note)
         refuse_empty_stages(tasks, config.acceleration.curriculum)
         tokenizer.save()
+        turn_tokens = _turn_tokens(config, tokenizer, tasks)
     async with AsyncExitStack() as stack:
         progress.activity("starting generator, trainer and reward workers")
         ray = _begin(stack, _ray(early if uses_ray(config, device) else None, after_ray))
@@ -123,11 +132,8 @@ async def running_stages(
         start = _scorer(config, ray, folder.reward_cache, note)
         scorer = _begin(stack, start, RewardPool.close, is_waited_for=True)
         first = _before_trainer(job, generator, scorer, is_trainer_first=is_trainer_first)
-        trainer = _begin(
-            stack,
-            _trainer(job, model_path, first, ray, places, restarts),
-            lambda trainer: trainer.close(),
-        )
+        begun = _trainer(job, model_path, first, ray, places, restarts)
+        trainer = _begin(stack, begun, TrainerHandle.close)
         await _all_of({scorer, generator}, trainer)
         yield Stages(
             tasks=tasks,
@@ -135,7 +141,31 @@ async def running_stages(
             generator=generator.result(),
             scorer=scorer.result(),
             trainer=trainer,
+            turns=None if turn_tokens is None else _turn_terms(config, turn_tokens, scorer.result()),
         )
+
+
+def _turn_tokens(config: Config, tokenizer: PromptTokenizer, tasks: Sequence[Task]) -> TurnTokens | None:
+    """What encodes feedback, None for one turn.
+
+    Raises ValueError for a chat template that cannot go on after an answer, and for ``public`` feedback where
+    no prompt shows an example.
+    """
+    if config.rollouts.max_turns == 1:
+        return None
+    if config.rollouts.feedback == "public" and not any(map(shows_examples, tasks)):
+        raise ValueError(
+            'rollouts.feedback: value "public": no prompt of these tasks shows an example; set it to verdict'
+        )
+    return TurnTokens(tokenizer.real(), config.generation.assistant_prefill, MAX_FEEDBACK_LENGTH, tasks[0])
+
+
+def _turn_terms(config: Config, tokens: TurnTokens, scorer: RewardPool) -> TurnTerms:
+    async def feedback(task: Task, completion: Completion, result: RewardResult) -> str:
+        text = config.generation.assistant_prefill + completion.text
+        return await scorer.tell(task, text, result, config.rollouts.feedback)
+
+    return TurnTerms(tokens=tokens, feedback=feedback, max_turns=config.rollouts.max_turns)
 
 
 async def _sound(tasks: Sequence[Task], config: Config, note: Callable[[str, str], None]) -> tuple[Task, ...]:

@@ -170,8 +170,9 @@ class StepFeed:
         scoring_s = scoring_deadline_s(runtime.reward_timeout_s, self._config.rewards, self._config.execution)
         # Time for a generator to fall silent, to be started again, and to write it all once more.
         writing_s = 2 * runtime.generation_timeout_s + runtime.startup_timeout_s
+        num_turns = self._config.rollouts.max_turns
         num_first = 1 if self._is_streamed else num_left
-        parts = [await self._buffer.take(num_first, step - 1, writing_s + scoring_s)]
+        parts = [await self._buffer.take(num_first, step - 1, num_turns * (writing_s + scoring_s))]
         for _ in range(num_left - num_first):
             more = self._buffer.take_now(1)
             if more is None:

@@ -229,10 +229,10 @@ def _load_by_unsloth(config: Config, path: Path | str, dtype: torch.dtype) -> Pr
     # A GPU back end that changes Transformers when it is imported.
     from unsloth import FastLanguageModel  # type: ignore[import-not-found]
 
-    lora, generation, training = config.lora, config.generation, config.training
+    lora, training = config.lora, config.training
     model, _ = FastLanguageModel.from_pretrained(
         model_name=str(path),
-        max_seq_length=generation.max_prompt_length + generation.max_completion_length,
+        max_seq_length=config.max_sequence_length,
         dtype=dtype,
         load_in_4bit=lora.load_in_4bit,
         trust_remote_code=config.model.trust_remote_code,

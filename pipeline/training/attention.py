@@ -121,10 +121,10 @@ def use_row_attention(model: PreTrainedModel) -> None:
 
 def supports_packing(config: Config, model: PreTrainedModel) -> bool:
     """Whether rows of several sequences go through ``model`` as they should; if not, the run says so."""
-    acceleration, generation = config.acceleration, config.generation
+    acceleration = config.acceleration
     if not (acceleration.token_packing.enabled or acceleration.shared_prompt):
         return False
-    obstacle = why_not_packed(model.config, generation.max_prompt_length + generation.max_completion_length)
+    obstacle = why_not_packed(model.config, config.max_sequence_length)
     if obstacle is not None:
         _log.warning("token packing and shared prompts are off, the batches are padded: %s", obstacle)
     return obstacle is None

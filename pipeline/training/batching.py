@@ -86,7 +86,8 @@ class StepPlanner:
         self._packs = acceleration.token_packing.enabled and supports_rows
         self._pad_token_id = pad_token_id
         self._num_ranks = num_ranks
-        self._max_completion_length = config.generation.max_completion_length
+        # Of all turns; feedback has no loss tokens.
+        self._max_completion_length = config.rollouts.max_turns * config.generation.max_completion_length
         # The KL term has a gradient where the advantage is zero.
         self._skips_zero_advantages = acceleration.skip_zero_advantages and config.grpo.beta == 0
         self._sharing: Sharing = "prefix" if acceleration.shared_prefix else "prompt"

@@ -110,7 +110,7 @@ def limits(config: Config) -> list[MicroBatchLimit]:
     Rows are halved as long as they hold the longest sequence, which costs little; only then are activations
     checkpointed, which costs another forward.
     """
-    longest = config.generation.max_prompt_length + config.generation.max_completion_length
+    longest = config.max_sequence_length
     asked = MicroBatchLimit(
         max_sequences=config.training.per_device_train_batch_size,
         max_tokens=config.acceleration.token_packing.max_tokens,
@@ -161,7 +161,7 @@ def free_bytes(config: Config, shape: ModelShape, device: torch.device) -> float
 def micro_batch_tokens(config: Config, limit: MicroBatchLimit) -> int:
     """The most tokens, padding included, that go through the trained model together."""
     acceleration = config.acceleration
-    prompt, completion = config.generation.max_prompt_length, config.generation.max_completion_length
+    prompt, completion = config.generation.max_prompt_length, config.max_trajectory_length
     longest = prompt + completion
     group = config.grpo.num_generations
     if not acceleration.token_packing.enabled:

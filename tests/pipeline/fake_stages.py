@@ -36,6 +36,7 @@ from pipeline.record.metric_names import FAMILIES, METRICS
 from pipeline.record.progress import make_progress
 from pipeline.record.run_folder import Context, RunFolder
 from pipeline.record.tracking import Tracking
+from pipeline.rollouts.turns import TurnTerms
 from pipeline.run.attempt import Attempt
 from pipeline.run.job import Job
 from pipeline.run.overlap_trial import OverlapTrial
@@ -300,6 +301,7 @@ class FakeRun:
         trial: OverlapTrial | None = None,
         tracking: Tracking | None = None,
         heldout: Sequence[Task] = (),
+        turns: TurnTerms | None = None,
     ) -> None:
         """``open_tasks`` are the tasks of draws that the ledger holds open before the run begins, ``heldout``
         those that are measured on the way.
@@ -337,6 +339,7 @@ class FakeRun:
             generator=self.generator,
             scorer=cast(RewardPool, self.scorer),
             trainer=cast(Any, None),
+            turns=turns,
         )
         self.attempt = Attempt(
             self.context,

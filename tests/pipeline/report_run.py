@@ -81,7 +81,7 @@ def make_run(path: Path, num_steps: int, *, max_steps: int | None = None, num_sh
                 )
                 for place in range(NUM_GENERATIONS):
                     row = _rollout(draw_id, place, task, step / num_steps, step, rng)
-                    database.execute(f"INSERT INTO rollouts VALUES ({', '.join('?' * 18)})", row)
+                    database.execute(f"INSERT INTO rollouts VALUES ({', '.join('?' * 19)})", row)
             spans = _spans(step, draw_id, ended_s, rng)
             note_spans(database, step, spans, num_shown)
     database.execute(
@@ -144,7 +144,20 @@ def _rollout(
     return (
         draw_id, 0, place, 1, f"{draw_id}/{place}", text, 40, "stop", step - 1, step - 1,
         1.0 if passed else 0.45, json.dumps(breakdown), outcome, detail, passed, place == 3, 0.012, "",
+        json.dumps([_turn(text)] if place == 2 else []),
     )  # fmt: skip
+
+
+def _turn(text: str) -> dict[str, object]:
+    return {
+        "text": text.replace("return x", "return -x"),
+        "num_tokens": 20,
+        "feedback": "Your program gives a <i>wrong</i> result in a test.",
+        "num_feedback_tokens": 31,
+        "reward": 0.45,
+        "outcome": "wrong",
+        "detail": "test 0: wrong value",
+    }
 
 
 def _spans(step: int, last_draw: int, ended_s: float, rng: random.Random) -> list[Span]:

@@ -16,6 +16,7 @@ from curriculum.judging import start_sandbox
 from curriculum.task import Task
 from pipeline.evaluation.scorers import local_reward_worker
 from rewards.breaker import CircuitBreaker, RewardsBrokenError
+from rewards.feedback import FeedbackError
 from rewards.pool import RewardPool
 from rewards.result import RewardResult, infra_error
 from rewards.scorer import Scorer
@@ -320,3 +321,52 @@ def test_closing_ends_the_workers_and_all_their_processes() -> None:
 def test_a_pool_without_workers_is_refused() -> None:
     with pytest.raises(ValueError, match="workers"):
         make_pool(num_workers=0)
+
+
+SHOWN = Task(
+    task_id="t/shown",
+    prompt="Write add.\n\n>>> add(1, 2)\n3\n",
+    entry_point="add",
+    call_tests=(CallTest(args=(40, 2), expected=42),),
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("verdict", "Your program gives a wrong result in a test."),
+        (
+            "public",
+            "Your program gives a wrong result in a test.\nadd(1, 2) returns -1; the task says 3.",
+        ),
+    ],
+)
+def test_a_worker_tells_how_an_answer_failed(shared_pool: RewardPool, kind: str, told: str) -> None:
+    async def tell() -> str:
+        text = answer("a - b")
+        return await shared_pool.tell(SHOWN, text, await shared_pool.score(SHOWN, text), kind)
+
+    assert asyncio.run(tell()) == told
+
+
+def test_feedback_that_no_worker_can_give_is_an_error_by_name(shared_pool: RewardPool) -> None:
+    async def tell() -> str:
+        # A worker that raises: examples are run, and here nothing can be looked at.
+        return await shared_pool.tell(SHOWN, None, await shared_pool.score(SHOWN, ""), "public")  # type: ignore[arg-type]
+
+    with pytest.raises(FeedbackError, match="reward worker 0 failed on t/shown"):
+        asyncio.run(tell())
+
+
+def test_feedback_survives_the_death_of_a_worker() -> None:
+    pool = make_pool()
+
+    async def tell() -> str:
+        result = await pool.score(SHOWN, answer("a - b"))
+        os.kill(pool.worker_pids[0], signal.SIGKILL)
+        return await pool.tell(SHOWN, answer("a - b"), result, "verdict")
+
+    try:
+        assert asyncio.run(tell()) == "Your program gives a wrong result in a test."
+    finally:
+        pool.close()

@@ -15,6 +15,13 @@ function breakdownTable(rows, headings) {
     el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((cell) => el("td", {}, cell))))));
 }
 
+// An answer that failed, with its verdict and the feedback that the next one had before it.
+function earlierTurn(turn, index) {
+  return el("div", { class: "turn" },
+    el("p", { class: "message" }, `turn ${index + 1} `, chip(turn.outcome, "bad"), ` reward ${num(turn.reward)}`, turn.detail ? el("span", { class: "soft" }, ` · ${turn.detail}`) : null),
+    el("pre", {}, turn.text), el("p", { class: "soft message" }, `feedback, ${turn.num_feedback_tokens} tokens`), el("pre", {}, turn.feedback));
+}
+
 // One completion with everything that explains its score.
 function sampleDetail(sample, task) {
   const facts = [
@@ -25,7 +32,8 @@ function sampleDetail(sample, task) {
   const scores = Object.entries(sample.breakdown).map(([name, value]) => [name, num(value), meter(value)]);
   return el("div", { id: "detail", class: "card" },
     el("h3", { class: "mono" }, sample.task_id),
-    el("p", { class: "message" }, outcomeChip(sample), ` reward ${num(sample.reward)}`, sample.detail ? el("span", { class: "soft" }, ` · ${sample.detail}`) : null),
+    sample.turns.map(earlierTurn),
+    el("p", { class: "message" }, sample.turns.length ? `turn ${sample.turns.length + 1} ` : null, outcomeChip(sample), ` reward ${num(sample.reward)}`, sample.detail ? el("span", { class: "soft" }, ` · ${sample.detail}`) : null),
     el("pre", {}, sample.completion || "(empty, or no longer kept: output.text_steps)"),
     scores.length ? el("details", { open: true }, el("summary", {}, "why this score"), breakdownTable(scores, ["reward", "score", ""])) : null,
     task ? el("details", {}, el("summary", {}, `the task: level ${task.difficulty}, ${task.source || "no source named"}`), el("pre", {}, task.prompt), el("p", { class: "soft" }, "tests"), el("pre", {}, task.tests)) : null,

@@ -449,6 +449,11 @@ def test_a_warm_start_is_refused_by_name() -> None:
         run_baseline(Config.model_validate({"grpo": {"warm_start_steps": 2}}), verbose=False)
 
 
+def test_a_second_turn_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"rollouts.max_turns: value 2: the baseline has one turn"):
+        run_baseline(Config.model_validate({"rollouts": {"max_turns": 2}}), verbose=False)
+
+
 def test_a_prompt_that_is_too_long_is_refused_by_name(tmp_path: Path) -> None:
     config = runnable_config(tmp_path, generation={"max_prompt_length": 5})
     with pytest.raises(ValueError, match=r"max_prompt_length.*first"):

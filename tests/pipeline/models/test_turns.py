@@ -23,7 +23,7 @@ from pipeline.models.loading import load_tokenizer
 from pipeline.models.packaged import BUILT_IN
 from pipeline.models.prompts import encode_prompt, prompt_messages, what_to_write
 from pipeline.models.turns import TurnTokens
-from pipeline.rollouts.turns import Turn, TurnLoop
+from pipeline.rollouts.turns import Turn, TurnLoop, TurnTerms
 from rewards.result import RewardResult
 from sandbox.result import Outcome
 from tests.pipeline.tiny_model import make_byte_tokenizer
@@ -176,7 +176,8 @@ def conversation(
         sampling=SamplingSettings(temperature=0.7, stop=("\n```",)),
         seed=7,
     )
-    loop = TurnLoop(generator, turn_tokens(tokenizer_of(DEFAULT)), feedback, score, max_turns)  # type: ignore[arg-type]
+    terms = TurnTerms(tokens=turn_tokens(tokenizer_of(DEFAULT)), feedback=feedback, max_turns=max_turns)
+    loop = TurnLoop(generator.generate, score, terms)
     result = verdict(verdicts.pop(0))
     turns = asyncio.run(loop.go_on(TASK, request, completion_of(first, index=2), result))
     return turns, generator, request

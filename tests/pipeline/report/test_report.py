@@ -236,7 +236,7 @@ def older(path: Path) -> None:
         (lambda path: (path / "summary.json").write_text("{"), "summary.json is damaged"),
         (lambda path: (path / "evaluation_after.json").write_text("[]"), "evaluation_after.json is damaged"),
         (damaged, "run.db is not a run database, or is damaged"),
-        (older, "run.db has schema version 1, this program reads 5"),
+        (older, "run.db has schema version 1, this program reads 6"),
     ],
 )
 def test_a_folder_that_cannot_be_reported_is_refused_and_left_as_it_is(

@@ -73,6 +73,74 @@ def test_shared_beginnings_keep_loss_and_gradient(
         assert max(float(value.abs().max()) for value in expected.values()) > 1e-3
 
 
+def _conversations() -> TrainBatch:
+    """BATCH where a stretch of each longer completion is feedback, which has no loss tokens.
+
+    Some of it lies in what the group shares, some begins there, and some is of one sequence alone.
+    """
+    samples = []
+    for number, sample in enumerate(BATCH.samples):
+        start = sample.num_prompt_tokens + 1 + number % 2
+        end = min(start + 2 + number % 3, len(sample.token_ids) - 1)
+        told = range(start, end)
+        mask = tuple(int(is_on and place not in told) for place, is_on in enumerate(sample.loss_mask))
+        old = tuple(value * is_on for value, is_on in zip(sample.old_logprobs, mask, strict=True))
+        samples.append(replace(sample, loss_mask=mask, old_logprobs=old))
+    num_tokens = sum(sum(sample.loss_mask) for sample in samples)
+    assert num_tokens < BATCH.num_tokens
+    return replace(BATCH, samples=tuple(samples), num_tokens=num_tokens)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize(
+    "grpo",
+    [
+        *({"loss_type": name, "beta": 0.1} for name in ("grpo", "dr_grpo", "dapo", "bnpo")),
+        {"loss_type": "cispo", "epsilon_high": 5.0},
+        {"importance_sampling_level": "sequence"},
+    ],
+)
+def test_conversations_in_rows_have_the_gradient_of_each_alone(
+    folder: Path, grpo: dict[str, object], packed: bool
+) -> None:
+    batch, results = _conversations(), []
+    for acceleration in ({"shared_prefix": True}, {"shared_prefix": False}, {"shared_prompt": False}):
+        config = make_config(
+            grpo=grpo,
+            rollouts={"max_turns": 2},
+            acceleration={**acceleration, "token_packing": {"enabled": packed}},
+            training={"gradient_accumulation_steps": 4},
+        )
+        results.append(Trainer(config, folder).gradients(batch))
+    loss, gradient = results[0]
+    for expected_loss, expected in results[1:]:
+        assert loss == pytest.approx(expected_loss, abs=1e-6)
+        assert_each_near(gradient, expected)
+        assert max(float(value.abs().max()) for value in expected.values()) > 1e-3
+
+
+def test_what_feedback_says_has_no_gradient_of_its_own(folder: Path) -> None:
+    """Only through what comes after it: where all after it is masked too, other feedback changes nothing."""
+    config = make_config(training={"gradient_accumulation_steps": 4})
+    found = []
+    for token in (5, 6):
+        samples = []
+        for sample in BATCH.samples:
+            cut = sample.num_prompt_tokens + 1
+            tail = len(sample.token_ids) - cut
+            samples.append(
+                replace(
+                    sample,
+                    token_ids=sample.token_ids[:cut] + (token,) * tail,
+                    loss_mask=sample.loss_mask[:cut] + (0,) * tail,
+                    old_logprobs=sample.old_logprobs[:cut] + (0.0,) * tail,
+                )
+            )
+        batch = replace(BATCH, samples=tuple(samples), num_tokens=len(samples))
+        found.append(Trainer(config, folder).gradients(batch)[1])
+    assert_each_near(found[0], found[1])
+
+
 def test_a_step_reports_the_same_of_its_tokens(folder: Path) -> None:
     found = []
     for shared in (True, False):
