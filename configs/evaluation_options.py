@@ -10,14 +10,16 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 from configs.errors import ConfigError, Problem, wrong_value
+from configs.rollouts_schema import FeedbackKind
 from configs.section import module_name_problems
 from configs.task_sets import task_set_problems
 
 ENGINES = ("vllm", "transformers")
 PROMPT_FORMS = ("chat", "completion")
-FEEDBACK = ("public", "verdict")
+FEEDBACK: tuple[str, ...] = get_args(FeedbackKind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
