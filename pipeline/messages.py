@@ -130,6 +130,11 @@ class EarlierTurn:
     outcome: str
     detail: str
 
+    @property
+    def length(self) -> int:
+        """Tokens of the answer and of the feedback on it."""
+        return self.num_tokens + self.num_feedback_tokens
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
@@ -164,7 +169,7 @@ class Rollout:
         """Tokens of the prompts of all its turns: each later one has all that came before in it."""
         lengths = [len(self.prompt_ids)]
         for turn in self.earlier:
-            lengths.append(lengths[-1] + turn.num_tokens + turn.num_feedback_tokens)
+            lengths.append(lengths[-1] + turn.length)
         return sum(lengths)
 
 

@@ -37,6 +37,14 @@ class FeedbackError(RuntimeError):
     """There is no feedback, by no fault of the answer; the message says why."""
 
 
+def refuse_feedback(kind: str, tasks: Sequence[Task], setting: str) -> None:
+    """Raise ValueError, by the name of ``setting``, for "public" where no prompt shows an example."""
+    if kind == "public" and not any(map(shows_examples, tasks)):
+        raise ValueError(
+            f'{setting}: value "public": no prompt of these tasks shows an example; set it to verdict'
+        )
+
+
 def make_feedback(
     kind: str, task: Task, program: str, result: RewardResult, sandbox: Executor, config: ExecutionConfig
 ) -> str:

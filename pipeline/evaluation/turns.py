@@ -32,7 +32,7 @@ from pipeline.messages import Completion, GenerationRequest
 from pipeline.models.turns import TurnTokens
 from pipeline.rollouts.turns import TurnLoop, TurnTerms, write_one
 from rewards.extract import extract_code
-from rewards.feedback import FeedbackError, make_feedback, shows_examples
+from rewards.feedback import FeedbackError, make_feedback, refuse_feedback
 from rewards.result import RewardResult, infra_error
 
 if TYPE_CHECKING:
@@ -57,16 +57,13 @@ class SecondTries:
         max_turns: int,
         kind: str,
     ) -> None:
-        if kind == "public" and not any(map(shows_examples, tasks)):
-            raise ValueError(
-                '--feedback: value "public": no prompt of these tasks shows an example; set it to verdict'
-            )
+        refuse_feedback(kind, tasks, "--feedback")
         self._form = form
         self._sandbox = sandbox
         self._execution = execution
-        self._max_turns = max_turns
         self._kind = kind
-        self._tokens = TurnTokens(tokenizer, form.prefill, MAX_FEEDBACK_LENGTH, tasks[0])
+        tokens = TurnTokens(tokenizer, form.prefill, MAX_FEEDBACK_LENGTH, tasks[0])
+        self._terms = TurnTerms(tokens=tokens, feedback=self._feedback, max_turns=max_turns)
 
     async def go_on(
         self,
@@ -82,9 +79,9 @@ class SecondTries:
         async def score(task: Task, completion: Completion) -> RewardResult:
             return await scorer.score(task, self._form.answer(task, completion.text))
 
-        terms = TurnTerms(tokens=self._tokens, feedback=self._feedback, max_turns=self._max_turns)
+        loop = TurnLoop(generator.generate, score, self._terms)
         try:
-            turns = await TurnLoop(generator.generate, score, terms).go_on(task, request, first, result)
+            turns = await loop.go_on(task, request, first, result)
         except FeedbackError as error:
             unjudged = infra_error(str(error), 0.0)
             return (EvaluatedTurn(feedback="", text="", result=unjudged, num_tokens=0),), None

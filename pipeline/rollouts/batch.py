@@ -79,7 +79,7 @@ def _loss_mask(
         return (0,) * num_tokens
     if is_warm_start:
         # What came before the answer that passed did not.
-        num_before = sum(turn.num_tokens + turn.num_feedback_tokens for turn in rollout.earlier)
+        num_before = sum(turn.length for turn in rollout.earlier)
         return (0,) * num_before + (1,) * (num_tokens - num_before)
     return rollout.sampled
 

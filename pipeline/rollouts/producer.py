@@ -226,9 +226,10 @@ class RolloutProducer:
         finally:
             for one in judging:
                 one.cancel()
-        self._note_times(work, sum(len(completion.token_ids) for completion, _, _ in judged))
         whole, results, earlier = zip(*judged, strict=True)
-        self._close_group(make_group(draw.draw_id, task, prompt_ids, whole, results, earlier))
+        group = make_group(draw.draw_id, task, prompt_ids, whole, results, earlier)
+        self._note_times(work, sum(rollout.num_sampled for rollout in group.rollouts))
+        self._close_group(group)
 
     async def _generate(self, work: _Work, request: GenerationRequest) -> AsyncIterator[Completion]:
         """What ``request``, the draw's first or one of a later turn, is answered with; counts it."""

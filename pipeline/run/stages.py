@@ -49,7 +49,7 @@ from pipeline.rollouts.turns import TurnTerms
 from pipeline.run.early_start import Launched
 from pipeline.run.job import Job
 from pipeline.training.handle import TrainerHandle
-from rewards.feedback import shows_examples
+from rewards.feedback import refuse_feedback
 from rewards.pool import RewardPool
 from rewards.result import RewardResult
 
@@ -153,10 +153,7 @@ def _turn_tokens(config: Config, tokenizer: PromptTokenizer, tasks: Sequence[Tas
     """
     if config.rollouts.max_turns == 1:
         return None
-    if config.rollouts.feedback == "public" and not any(map(shows_examples, tasks)):
-        raise ValueError(
-            'rollouts.feedback: value "public": no prompt of these tasks shows an example; set it to verdict'
-        )
+    refuse_feedback(config.rollouts.feedback, tasks, "rollouts.feedback")
     return TurnTokens(tokenizer.real(), config.generation.assistant_prefill, MAX_FEEDBACK_LENGTH, tasks[0])
 
 

@@ -36,6 +36,7 @@ from pipeline.record.metric_names import FAMILIES, METRICS
 from pipeline.record.progress import make_progress
 from pipeline.record.run_folder import Context, RunFolder
 from pipeline.record.tracking import Tracking
+from pipeline.rollouts.buffer import Taken
 from pipeline.rollouts.turns import TurnTerms
 from pipeline.run.attempt import Attempt
 from pipeline.run.job import Job
@@ -365,6 +366,22 @@ class FakeRun:
         finally:
             self.close()
         return self
+
+    def take(self) -> Taken:
+        """Produce until the first step's groups are there, or a fault is; then give the folder back."""
+
+        async def body() -> Taken:
+            producing = asyncio.create_task(self.producer.run())
+            try:
+                return await self.buffer.take(GROUPS_PER_STEP, self.done_steps, 20)
+            finally:
+                producing.cancel()
+                await asyncio.gather(producing, return_exceptions=True)
+
+        try:
+            return asyncio.run(asyncio.wait_for(body(), 30))
+        finally:
+            self.close()
 
     def die_in(self, step: int) -> FakeRun:
         """Train until the trainer dies in ``step``."""

@@ -11,27 +11,9 @@ from curriculum.sampler import Sampler
 from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.messages import GenerationRequest
-from pipeline.rollouts.buffer import Taken
 from pipeline.rollouts.producer import MAX_FAILED_GROUPS
 from rewards.result import RewardResult
 from tests.pipeline.fake_stages import GROUPS_PER_STEP, TASKS, FakeRun, make_config, scored
-
-
-def take(run: FakeRun) -> Taken:
-    """Run the producer until the first step's groups are there, or a fault is; then close the run."""
-
-    async def body() -> Taken:
-        producing = asyncio.create_task(run.producer.run())
-        try:
-            return await run.buffer.take(GROUPS_PER_STEP, run.done_steps, 20)
-        finally:
-            producing.cancel()
-            await asyncio.gather(producing, return_exceptions=True)
-
-    try:
-        return asyncio.run(asyncio.wait_for(body(), 30))
-    finally:
-        run.close()
 
 
 def broken(request: GenerationRequest) -> None:
@@ -48,7 +30,7 @@ def infra_at(*indices: int) -> dict[int, RewardResult]:
 
 def test_a_group_holds_a_score_for_each_completion_in_its_place(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, make_config())
-    taken = take(run)
+    taken = run.take()
     assert len(taken.groups) == GROUPS_PER_STEP
     for group in taken.groups:
         assert [rollout.completion.index for rollout in group.rollouts] == [0, 1, 2, 3]
@@ -60,7 +42,7 @@ def test_a_group_holds_a_score_for_each_completion_in_its_place(tmp_path: Path) 
 
 def test_the_scorer_sees_prefill_and_completion(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, make_config())
-    take(run)
+    run.take()
     assert set(run.scorer.texts) == {f"prefill answer {index}" for index in range(4)}
 
 
@@ -70,7 +52,7 @@ def test_a_completion_is_scored_before_its_group_is_finished_only_with_score_eac
 ) -> None:
     acceleration = {"max_staleness": 0, "async_rewards": {"enabled": score_each}}
     run = FakeRun(tmp_path, make_config(acceleration=acceleration))
-    first = take(run).groups[0]
+    first = run.take().groups[0]
     last_completion = run.log.index(f"completion draw-{first.draw_id} 3")
     first_score = run.log.index(f"score {first.task.task_id} 0")
     assert (first_score < last_completion) == score_each
@@ -79,7 +61,7 @@ def test_a_completion_is_scored_before_its_group_is_finished_only_with_score_eac
 def test_an_infrastructure_error_leaves_the_statistics_of_its_group(tmp_path: Path) -> None:
     errors = infra_at(1)
     run = FakeRun(tmp_path, make_config(), score_of=lambda task, i: errors.get(i) or scored(float(i % 2)))
-    group = take(run).groups[0]
+    group = run.take().groups[0]
     outcomes = run.sampler.state_dict()["outcomes"]
     assert isinstance(outcomes, list)
     assert [0, group.task.task_id, 1, 3, True] in outcomes, "one passed, two failed, one is not known"
@@ -97,7 +79,7 @@ def test_a_group_with_one_score_is_failed_and_its_slot_is_given_to_another(tmp_p
         return errors[index] if is_lost else scored(float(index % 2))
 
     run = FakeRun(tmp_path, make_config(), score_of=score_of)
-    assert [group.draw_id for group in take(run).groups] == [2, 3]
+    assert [group.draw_id for group in run.take().groups] == [2, 3]
     assert run.rows("SELECT status, reason FROM draws WHERE draw_id = 1") == [
         ("failed", "scoring failed: worker died at 1")
     ]
@@ -109,7 +91,7 @@ def test_many_groups_in_a_row_without_scores_end_the_run(tmp_path: Path) -> None
     run = FakeRun(tmp_path, make_config(), score_of=lambda task, i: scored(math.nan, detail="no sandbox"))
     message = f"{MAX_FAILED_GROUPS} groups in a row could not be scored; the last reason: no sandbox"
     with pytest.raises(StageError, match=message):
-        take(run)
+        run.take()
     assert run.rows("SELECT COUNT(*) FROM draws WHERE status = 'failed'") == [(MAX_FAILED_GROUPS,)]
 
 
@@ -146,19 +128,19 @@ def test_a_scored_group_between_them_starts_the_count_again(tmp_path: Path) -> N
 
 def test_a_generator_that_raises_ends_the_run_and_its_draw_is_named(tmp_path: Path) -> None:
     with pytest.raises(StageError, match=r"draw [12]: no such engine"):
-        take(FakeRun(tmp_path, make_config(), fault=broken))
+        FakeRun(tmp_path, make_config(), fault=broken).take()
 
 
 def test_an_error_without_a_message_is_named_by_its_type(tmp_path: Path) -> None:
     with pytest.raises(StageError, match=r"draw [12]: TimeoutError"):
-        take(FakeRun(tmp_path, make_config(), fault=without_a_word))
+        FakeRun(tmp_path, make_config(), fault=without_a_word).take()
 
 
 def test_a_generator_that_stops_early_ends_the_run(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, make_config())
     run.generator.num_missing = 4
     with pytest.raises(StageError, match=r"draw [12]: the generator gave 0 of 4 completions of t\d"):
-        take(run)
+        run.take()
 
 
 def test_a_fault_in_issuing_draws_reaches_the_trainer_at_once(tmp_path: Path) -> None:
@@ -176,21 +158,21 @@ def test_a_fault_in_issuing_draws_reaches_the_trainer_at_once(tmp_path: Path) ->
 
 def test_draws_that_were_open_are_issued_first_under_their_number(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, make_config(), open_tasks=("t4", "t2"))
-    taken = take(run)
+    taken = run.take()
     assert [(group.draw_id, group.task.task_id) for group in taken.groups] == [(1, "t4"), (2, "t2")]
     assert run.sampler.state_dict()["num_draws"] == 0, "the sampler drew them before"
 
 
 def test_new_draws_follow_the_open_ones(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, make_config(), open_tasks=("t4",))
-    taken = take(run)
+    taken = run.take()
     assert [group.draw_id for group in taken.groups] == [1, 2]
     assert run.sampler.state_dict()["num_draws"] == 1
 
 
 def test_an_open_draw_whose_task_is_gone_is_dropped_with_the_reason(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, make_config(), tasks=TASKS[:3], open_tasks=("t4", "t2"))
-    assert [group.draw_id for group in take(run).groups] == [2, 3]
+    assert [group.draw_id for group in run.take().groups] == [2, 3]
     assert run.rows("SELECT status, reason FROM draws WHERE draw_id = 1") == [
         ("dropped", "its task is no longer in the data set")
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +45,25 @@ def _batch() -> TrainBatch:
 BATCH = _batch()
 
 
+def assert_sharing_changes_nothing(
+    folder: Path, batch: TrainBatch, *, packed: bool, **sections: Mapping[str, object]
+) -> None:
+    """Loss and gradient of ``batch``: the same with shared beginnings, shared prompts, nothing shared."""
+    results = []
+    for acceleration in ({"shared_prefix": True}, {"shared_prefix": False}, {"shared_prompt": False}):
+        config = make_config(
+            acceleration={**acceleration, "token_packing": {"enabled": packed}},
+            training={"gradient_accumulation_steps": 4},
+            **sections,
+        )
+        results.append(Trainer(config, folder).gradients(batch))
+    loss, gradient = results[0]
+    for expected_loss, expected in results[1:]:
+        assert loss == pytest.approx(expected_loss, abs=1e-6)
+        assert_each_near(gradient, expected)
+        assert max(float(value.abs().max()) for value in expected.values()) > 1e-3
+
+
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 @pytest.mark.parametrize(
@@ -58,19 +77,7 @@ BATCH = _batch()
 def test_shared_beginnings_keep_loss_and_gradient(
     folder: Path, grpo: dict[str, object], beta: float, packed: bool
 ) -> None:
-    results = []
-    for acceleration in ({"shared_prefix": True}, {"shared_prefix": False}, {"shared_prompt": False}):
-        config = make_config(
-            grpo={**grpo, "beta": beta},
-            acceleration={**acceleration, "token_packing": {"enabled": packed}},
-            training={"gradient_accumulation_steps": 4},
-        )
-        results.append(Trainer(config, folder).gradients(BATCH))
-    loss, gradient = results[0]
-    for expected_loss, expected in results[1:]:
-        assert loss == pytest.approx(expected_loss, abs=1e-6)
-        assert_each_near(gradient, expected)
-        assert max(float(value.abs().max()) for value in expected.values()) > 1e-3
+    assert_sharing_changes_nothing(folder, BATCH, packed=packed, grpo={**grpo, "beta": beta})
 
 
 def _conversations() -> TrainBatch:
@@ -103,20 +110,8 @@ def _conversations() -> TrainBatch:
 def test_conversations_in_rows_have_the_gradient_of_each_alone(
     folder: Path, grpo: dict[str, object], packed: bool
 ) -> None:
-    batch, results = _conversations(), []
-    for acceleration in ({"shared_prefix": True}, {"shared_prefix": False}, {"shared_prompt": False}):
-        config = make_config(
-            grpo=grpo,
-            rollouts={"max_turns": 2},
-            acceleration={**acceleration, "token_packing": {"enabled": packed}},
-            training={"gradient_accumulation_steps": 4},
-        )
-        results.append(Trainer(config, folder).gradients(batch))
-    loss, gradient = results[0]
-    for expected_loss, expected in results[1:]:
-        assert loss == pytest.approx(expected_loss, abs=1e-6)
-        assert_each_near(gradient, expected)
-        assert max(float(value.abs().max()) for value in expected.values()) > 1e-3
+    turns = {"max_turns": 2}
+    assert_sharing_changes_nothing(folder, _conversations(), packed=packed, grpo=grpo, rollouts=turns)
 
 
 def test_what_feedback_says_has_no_gradient_of_its_own(folder: Path) -> None:
