@@ -34,7 +34,8 @@ from pipeline.messages import (
 from pipeline.training import handle
 from pipeline.training.handle import TrainerHandle
 from rewards.breaker import RewardsBrokenError
-from rewards.result import RewardResult
+from rewards.feedback import FeedbackError
+from rewards.result import RewardResult, infra_error
 from rewards.worker import Scored, WorkerInfo
 from rewards.workers import WorkerGroup
 from sandbox.result import Outcome
@@ -95,6 +96,7 @@ ANSWERS: Mapping[str, Any] = {
     "load": 3,
     "describe": WorkerInfo(level="L3", configuration=(), pid=PID),
     "score": Scored(result=RESULT, num_sandbox_failures=0),
+    "tell": Scored(result="a hint", num_sandbox_failures=0),
 }
 
 
@@ -156,25 +158,43 @@ def of_the_trainer(
     return do
 
 
-async def of_the_rewards(end: Callable[[], Liar]) -> list[Any]:
+def of_the_rewards(
+    ask: Callable[[WorkerGroup], Awaitable[Any]], right: object
+) -> Callable[..., Awaitable[list[Any]]]:
     """One worker that is bad, and whatever is started in its place."""
-    made = [end(), *[Liar(ANSWERS) for _ in range(4)]]
-    workers = WorkerGroup(
-        CONFIG.rewards,
-        CONFIG.execution,
-        1,
-        start_worker=lambda *_: made.pop(0),
-        timeout_s=DEADLINE_S,
-        startup_timeout_s=DEADLINE_S,
-    )
+
+    async def do(end: Callable[[], Liar]) -> list[Any]:
+        made = [end(), *[Liar(ANSWERS) for _ in range(4)]]
+        workers = WorkerGroup(
+            CONFIG.rewards,
+            CONFIG.execution,
+            1,
+            start_worker=lambda *_: made.pop(0),
+            timeout_s=DEADLINE_S,
+            startup_timeout_s=DEADLINE_S,
+        )
+        try:
+            results = [await ask(workers), await ask(workers)]
+        finally:
+            workers.close()
+        lost = results[0]
+        if isinstance(lost, RewardResult) and lost.outcome is Outcome.INFRA_ERROR:
+            assert results[1] == right, "the next one has a worker that is well"
+            raise StageError(lost.detail)
+        return results
+
+    return do
+
+
+async def told(workers: WorkerGroup) -> str | RewardResult:
+    """Feedback, or the infrastructure error that a rollout gets in its place."""
     try:
-        results = [await workers.score(TASK, ""), await workers.score(TASK, "")]
-    finally:
-        workers.close()
-    if (lost := results[0]).outcome is Outcome.INFRA_ERROR:
-        assert results[1] == RESULT, "the next one has a worker that is well"
-        raise StageError(lost.detail)
-    return results
+        return await workers.tell(TASK, "", RESULT, "verdict")
+    except FeedbackError as error:
+        return infra_error(str(error), 0.0)
+
+
+of_scores = of_the_rewards(lambda workers: workers.score(TASK, ""), RESULT)
 
 
 async def nap(generator: VllmGenerator) -> None:
@@ -208,11 +228,18 @@ WAITS = (
     Wait(who="trainer", method="save", do=of_the_trainer(lambda one: one.save(FOLDER, 1))),
     Wait(who="trainer", method="save_beside", do=of_the_trainer(lambda one: one.save_beside(FOLDER, 1))),
     Wait(who="trainer", method="load", do=of_the_trainer(load)),
-    Wait(who="reward worker", method="describe", do=of_the_rewards, names="reward worker"),
+    Wait(who="reward worker", method="describe", do=of_scores, names="reward worker"),
     Wait(
         who="reward worker",
         method="score",
-        do=of_the_rewards,
+        do=of_scores,
+        names="reward worker 0",
+        mended=("dies", "answers nonsense"),
+    ),
+    Wait(
+        who="reward worker",
+        method="tell",
+        do=of_the_rewards(told, "a hint"),
         names="reward worker 0",
         mended=("dies", "answers nonsense"),
     ),
@@ -290,7 +317,7 @@ def _methods(tree: ast.AST) -> set[str]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
-        if node.func.attr in ("call", "call_beside", "stream", "_all") and node.args:
+        if node.func.attr in ("call", "call_beside", "stream", "_all", "_ask") and node.args:
             first = node.args[0]
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 found.add(first.value)
