@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import time
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +48,16 @@ class FileMemory:
     def settle(self) -> None: ...
 
 
+def use_files(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FileMemory, "folder", folder)
+    patch.setattr(groups, "CardMemory", FileMemory)
+    # Several buffers, and a tensor larger than one.
+    patch.setattr(groups, "_BUFFER_BYTES", 300)
+
+
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WeightServer]:
-    monkeypatch.setattr(FileMemory, "folder", tmp_path)
-    monkeypatch.setattr(groups, "CardMemory", FileMemory)
-    # Several buffers, and a tensor larger than one.
-    monkeypatch.setattr(groups, "_BUFFER_BYTES", 300)
+    use_files(tmp_path, monkeypatch)
     server = WeightServer("127.0.0.1", CPU, TIMEOUT_S, is_one_card=True)
     yield server
     server.close()
@@ -74,24 +78,17 @@ def test_what_arrives_is_what_was_offered_version_after_version(server: WeightSe
     assert torch.equal(arrived["norm"], weights(2)["norm"].bfloat16())
 
 
-def test_all_processes_of_a_generator_take_each_buffer(server: WeightServer) -> None:
+def receive_by_files(
+    index: int, num_processes: int, device: str, path: str, pipe: Connection, folder: Path
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        use_files(folder, patch)
+        receive(index, num_processes, device, path, pipe)
+
+
+def test_all_processes_of_a_generator_take_each_buffer(server: WeightServer, tmp_path: Path) -> None:
     update = server.offer(weights(1).items(), 1, torch.float32)
-    context = multiprocessing.get_context("fork")
-    ends = [context.Pipe() for _ in range(2)]
-    processes = [
-        context.Process(target=receive, args=(index, 2, "cpu", update.path, end[1]))
-        for index, end in enumerate(ends)
-    ]
-    for process in processes:
-        process.start()
-    try:
-        for end, _ in ends:
-            assert end.poll(TIMEOUT_S), "a process received nothing"
-            assert end.recv() == {name: weight.tolist() for name, weight in weights(1).items()}
-    finally:
-        for process in processes:
-            process.kill()
-            process.join()
+    assert_arrives(update, num_processes=2, process=receive_by_files, given=(tmp_path,))
 
 
 def test_who_never_takes_a_buffer_is_named_within_the_time_and_another_gets_all(
@@ -161,4 +158,7 @@ def test_a_buffer_that_is_shared_lies_in_no_expandable_segment(
 def test_weights_go_to_another_process_on_the_same_card() -> None:
     server = WeightServer("127.0.0.1", torch.device("cuda", 0), TIMEOUT_S, is_one_card=True)
     update = server.offer(weights(1).items(), 1, torch.float32)
-    assert_arrives(update, "cuda:0", server)
+    try:
+        assert_arrives(update, "cuda:0")
+    finally:
+        server.close()

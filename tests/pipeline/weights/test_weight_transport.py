@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -132,40 +132,39 @@ def receive(index: int, num_processes: int, device: str, path: str, pipe: Connec
     pipe.send({name: weight.float().tolist() for name, weight in process.fetch(path, 1, TIMEOUT_S)})
 
 
-def test_all_processes_of_a_generator_receive_together(server: WeightServer) -> None:
-    update = offered(server, 1, torch.float32)
-    context = multiprocessing.get_context("fork")
-    ends = [context.Pipe() for _ in range(2)]
+def assert_arrives(
+    update: WeightUpdate,
+    device: str = "cpu",
+    num_processes: int = 1,
+    process: Callable[..., None] = receive,
+    given: tuple[object, ...] = (),
+) -> None:
+    """A generator of ``num_processes`` fresh processes receives ``weights(1)``."""
+    # Never a fork: the threads that earlier tests left in this process hold locks, which a child would
+    # find locked for ever.
+    context = multiprocessing.get_context("spawn")
+    ends = [context.Pipe() for _ in range(num_processes)]
     processes = [
-        context.Process(target=receive, args=(index, 2, "cpu", update.path, end[1]))
+        context.Process(target=process, args=(index, num_processes, device, update.path, end[1], *given))
         for index, end in enumerate(ends)
     ]
-    for process in processes:
-        process.start()
+    for one, (_, theirs) in zip(processes, ends, strict=True):
+        one.start()
+        # So that its death is the end of the pipe.
+        theirs.close()
     try:
         expected = {name: weight.tolist() for name, weight in weights(1).items()}
         for end, _ in ends:
-            assert end.poll(TIMEOUT_S), "a process received nothing"
+            assert end.poll(6 * TIMEOUT_S), "a process received nothing"
             assert end.recv() == expected
     finally:
-        for process in processes:
-            process.kill()
-            process.join()
+        for one in processes:
+            one.kill()
+            one.join()
 
 
-def assert_arrives(update: WeightUpdate, device: str, server: WeightServer) -> None:
-    """A fresh process on ``device`` receives ``weights(1)``; ``server`` is closed then."""
-    context = multiprocessing.get_context("spawn")
-    end, other = context.Pipe()
-    process = context.Process(target=receive, args=(0, 1, device, update.path, other))
-    process.start()
-    try:
-        assert end.poll(3 * TIMEOUT_S), "nothing was received"
-        assert end.recv() == {name: weight.tolist() for name, weight in weights(1).items()}
-    finally:
-        process.kill()
-        process.join()
-        server.close()
+def test_all_processes_of_a_generator_receive_together(server: WeightServer) -> None:
+    assert_arrives(offered(server, 1, torch.float32), num_processes=2)
 
 
 @pytest.mark.gpu
@@ -174,7 +173,10 @@ def test_weights_go_from_gpu_to_gpu() -> None:
     server = WeightServer("127.0.0.1", torch.device("cuda", 0), TIMEOUT_S)
     on_gpu = ((name, weight.cuda(0)) for name, weight in weights(1).items())
     update = server.offer(on_gpu, 1, torch.float32)
-    assert_arrives(update, "cuda:1", server)
+    try:
+        assert_arrives(update, "cuda:1")
+    finally:
+        server.close()
 
 
 def test_an_offer_has_no_files_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
