@@ -1,10 +1,11 @@
 """What a model is told of an answer that failed, so that it can correct it: one short text.
 
-    verdict   how the program failed: the outcome, the kind of exception, the place of a syntax error
+    verdict   how the program failed: the outcome, the kind of exception, the line of the program
     public    that, and what the program gives for the examples that the prompt shows
 
 Never what a test expects or is called with, unless the prompt shows it. Of an exception only the names of
-Python's own kinds are told: a program could hide the arguments of a test in a name of its own.
+Python's own kinds are told: a program could hide the arguments of a test in a name of its own. Of a line the
+number is told only where the program has such a line, with the program's own text.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def verdict_feedback(task: Task, program: str, result: RewardResult) -> str:
     except (RecursionError, MemoryError):
         return "Your program is nested too deeply."
     where = "when it is loaded" if result.detail.startswith("load: ") else "in a test"
-    return f"Your program raises {_kind(result.detail)} {where}."
+    reason, _, number = result.detail.rpartition(", line ")
+    return f"Your program raises {_kind(reason or result.detail)} {where}{_place(task, program, number)}."
 
 
 def example_request(task: Task, program: str, config: ExecutionConfig) -> ExecutionRequest | None:
@@ -132,7 +134,22 @@ def _shown(value: object) -> str:
         text = repr(value)
     except ValueError:  # an integer of too many digits
         return "..."
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _MAX_VALUE_CHARS else text[: _MAX_VALUE_CHARS - 3] + "..."
+
+
+def _place(task: Task, program: str, number: str) -> str:
+    """The line of ``program`` that the sandbox gave as ``number``, if it is one."""
+    if not number.isdecimal():
+        return ""
+    # A whole program runs with its prelude before it, see curriculum.judging.execution_request.
+    index = int(number) - 1 - (task.prelude.count("\n") if task.stdio_tests else 0)
+    lines = program.split("\n")
+    line = lines[index].strip() if 0 <= index < len(lines) else ""
+    return f", in line {index + 1}: `{_cut(line)}`" if line else ""
 
 
 def _kind(detail: str) -> str:

@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
-from sandbox.answer import call_answer, error_answer
+from sandbox.answer import FILE_NAME, call_answer, error_answer
 from sandbox.cargo import unpack
 from sandbox.codec import encode
 from sandbox.wire import FrameReader, send_frame
@@ -45,10 +45,10 @@ def serve(channel: socket.socket) -> None:
         return
     send_frame(channel, _READY)
     try:
-        exec(compile(solution, "<solution>", "exec", dont_inherit=True), module.__dict__)
+        exec(compile(solution, FILE_NAME, "exec", dont_inherit=True), module.__dict__)
         function = _find(module.__dict__, entry_point)
     except _Missing:
-        _fail(channel, reader, encode(("error", ((f"{entry_point[:60]} is not defined",), ()))))
+        _fail(channel, reader, encode(("error", ((f"{entry_point[:60]} is not defined",), (), 0))))
         return
     except BaseException as error:
         _fail(channel, reader, error_answer(error))

@@ -4,7 +4,8 @@ Runs inside the jailed child, together with the model's code; knows no expected 
 and stdout are files that the owner made; what it printed is judged there, after its death.
 
 One frame in: the source. One frame out, only where the program did not end well: the exception's
-type, for the detail. The exit code is the program's own (1 after an exception), as under python.
+type and the line of the program, for the detail. The exit code is the program's own (1 after an
+exception), as under python.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import traceback
 import types
 from typing import NoReturn, cast
 
+from sandbox.answer import FILE_NAME, line_of
 from sandbox.cargo import unpack
 from sandbox.codec import encode
 from sandbox.wire import receive_frame, send_frame
@@ -37,13 +39,13 @@ def serve(channel: socket.socket) -> NoReturn:
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     try:
         code = 0
-        exec(compile(source, "solution.py", "exec", dont_inherit=True), module.__dict__)
+        exec(compile(source, FILE_NAME, "exec", dont_inherit=True), module.__dict__)
     except SystemExit as error:
         code = _exit_code(error)
     except BaseException as error:
         code = 1
         with contextlib.suppress(BaseException):
-            send_frame(channel, encode(type(error).__name__[:80]))
+            send_frame(channel, encode((type(error).__name__[:80], line_of(error))))
             traceback.print_exc()
     _finish(code)
 

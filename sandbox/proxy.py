@@ -121,7 +121,7 @@ def _stand_in(answer: Answer) -> Exception | None:
     else:
         return None
     if issubclass(kind, ExceptionGroup):
-        return ExceptionGroup(answer.text, [Exception(answer.text)])
+        return ExceptionGroup(answer.names[0], [Exception(answer.names[0])])
     try:
         # No more than one argument: the numbers in some exceptions are indices that nobody checks.
         error = kind(*answer.args[:1])

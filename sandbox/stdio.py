@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
+from sandbox.answer import is_line, with_line
 from sandbox.cargo import pack
 from sandbox.codec import CodecError, decode
 from sandbox.control import ChildReport
@@ -87,18 +88,21 @@ class StdioRun(Run):
             return None
         if report.exit_code < 0:
             return self.own_death(report.exit_code)
-        name = self._exception()
-        if name == "SyntaxError":
+        name, line = self._exception()
+        if name == "SyntaxError" and not line:
             return Outcome.EXCEPTION, name
         outcome = Outcome.OOM if name == "MemoryError" else Outcome.EXCEPTION
-        return outcome, self.place + (name or f"exit code {report.exit_code}")
+        return outcome, self.place + (with_line(name, line) or f"exit code {report.exit_code}")
 
-    def _exception(self) -> str:
-        """The type that the program's end left on the channel; its word, good for the detail only."""
+    def _exception(self) -> tuple[str, int]:
+        """Type and line that the program's end left on the channel; its word, good for the detail only."""
         try:
-            return printable(decode(receive_frame(self.candidate, deadline=time.monotonic())))
+            left = decode(receive_frame(self.candidate, deadline=time.monotonic()))
         except (EOFError, TimeoutError, FrameError, CodecError):
-            return ""
+            return "", 0
+        if isinstance(left, tuple) and len(left) == 2 and is_line(left[1]):
+            return printable(left[0]), left[1]
+        return printable(left), 0
 
     def _compare(self, stdout: int, test: StdioTest) -> Failure | None:
         os.lseek(stdout, 0, os.SEEK_SET)

@@ -47,4 +47,4 @@ def test_programs_may_import_the_modules_that_are_named_and_no_others() -> None:
         assert sandbox.run(_NUMPY).outcome is Outcome.PASS
     with start_sandbox(ExecutionConfig()) as sandbox:
         result = sandbox.run(_NUMPY)
-    assert (result.outcome, result.detail) == (Outcome.EXCEPTION, "load: ModuleNotFoundError")
+    assert (result.outcome, result.detail) == (Outcome.EXCEPTION, "load: ModuleNotFoundError, line 1")

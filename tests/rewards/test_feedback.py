@@ -48,9 +48,14 @@ def verdict_on(sandbox: SandboxPool, program: str, task: Task = TASK) -> RewardR
     )
 
 
-WRITES_ITS_ARGUMENTS = """
+RAISES = 'raise type(f"E{a}_{b}", (ValueError,), {})(f"{a} {b}")'
+WRITES_ITS_ARGUMENTS = f"""
 def add(a, b):
-    raise type(f"E{a}_{b}", (ValueError,), {})(f"{a} {b}")
+    {RAISES}
+"""
+GIVES_A_FALSE_LINE = """
+def add(a, b):
+    exec(compile("\\n" * (70_122 if a == 1 else abs(a) - 1) + "raise KeyError", "<solution>", "exec"))
 """
 
 
@@ -59,13 +64,20 @@ def add(a, b):
     [
         ("", "Your answer holds no program."),
         ("def add(a, b):\n    return a - b\n", "Your program gives a wrong result in a test."),
-        ("def add(a, b):\n    return a / 0\n", "Your program raises ZeroDivisionError in a test."),
-        ("import nowhere\n", "Your program raises ModuleNotFoundError when it is loaded."),
+        (
+            "def add(a, b):\n    return a / 0\n",
+            "Your program raises ZeroDivisionError in a test, in line 2: `return a / 0`.",
+        ),
+        (
+            "import nowhere\n",
+            "Your program raises ModuleNotFoundError when it is loaded, in line 1: `import nowhere`.",
+        ),
         ("def add(a, b):\n    return a +\n", "Your program is not valid Python: invalid syntax (line 2)."),
         ("def sum(a, b):\n    return a\n", "Your program does not define add."),
         ("def add(a, b):\n    while True: pass\n", "Your program takes too long."),
         ("import os\ndef add(a, b):\n    os._exit(3)\n", "Your program ends the interpreter."),
-        (WRITES_ITS_ARGUMENTS, "Your program raises an exception in a test."),
+        (WRITES_ITS_ARGUMENTS, f"Your program raises an exception in a test, in line 3: `{RAISES}`."),
+        (GIVES_A_FALSE_LINE, "Your program raises KeyError in a test."),
     ],
 )
 def test_the_verdict_is_told_in_a_sentence(sandbox: SandboxPool, program: str, said: str) -> None:
@@ -101,6 +113,7 @@ def test_where_only_hidden_tests_fail_that_is_said(sandbox: SandboxPool) -> None
     [
         "def add(a, b):\n    return 0\n",
         WRITES_ITS_ARGUMENTS,
+        GIVES_A_FALSE_LINE,
         "def add(a, b):\n    print(a, b)\n    return (a, b)\n",
         "seen = []\ndef add(a, b):\n    seen.append((a, b))\n    return seen\n",
         "def add(a, b):\n    raise KeyError(a, b)\n",

@@ -78,7 +78,7 @@ def test_unittest_methods_are_counted_one_by_one(pool: SandboxPool) -> None:
     assert result.detail == "TestF.test_subtests: AssertionError"
     result = _judge(pool, "def f(x): return 1 // x and x + 1\n", _UNITTEST)
     assert _counts(result) == (Outcome.EXCEPTION, 2, 3)
-    assert result.detail == "TestF.test_subtests: ZeroDivisionError"
+    assert result.detail == "TestF.test_subtests: ZeroDivisionError, line 1"
 
 
 def test_a_candidates_death_keeps_the_tests_passed_before_and_cannot_be_caught(pool: SandboxPool) -> None:
@@ -103,7 +103,7 @@ class T(unittest.TestCase):
     assert _counts(_judge(pool, _GOOD, check)) == (Outcome.PASS, 2, 2)
     result = _judge(pool, "def f(x): raise KeyError(x)\n", check)
     assert _counts(result) == (Outcome.EXCEPTION, 0, 2)
-    assert result.detail == "setUpClass (check.T): KeyError"
+    assert result.detail == "setUpClass (check.T): KeyError, line 1"
     assert _counts(_judge(pool, "def f(x): raise SystemExit\n", check)) == (Outcome.EXCEPTION, 0, 2)
 
 
@@ -217,7 +217,7 @@ def test_neither_solution_nor_check_inherits_the_sandboxs_future_imports(pool: S
     check = "def g(x: int): pass\nassert g.__annotations__ == {'x': int}\nassert f(1) == 2\n"
     assert _judge(pool, _GOOD, check).outcome is Outcome.PASS
     result = _judge(pool, "def f(x: List[int]): return x + 1\n", check)
-    assert (result.outcome, result.detail) == (Outcome.EXCEPTION, "load: NameError")
+    assert (result.outcome, result.detail) == (Outcome.EXCEPTION, "load: NameError, line 1")
 
 
 def test_types_and_ranges_may_be_arguments_and_results(pool: SandboxPool) -> None:
@@ -433,7 +433,7 @@ def test_nan_equals_nothing_in_either_mode(pool: SandboxPool) -> None:
 
 def test_memory_errors_in_a_check_program_are_the_candidates_oom(pool: SandboxPool) -> None:
     result = _judge(pool, "def f(x): return [0] * 10**12\n", "assert f(1) == 2\n")
-    assert (result.outcome, result.detail) == (Outcome.OOM, "call 0: MemoryError")
+    assert (result.outcome, result.detail) == (Outcome.OOM, "call 0: MemoryError, line 1")
 
 
 def test_a_check_program_that_never_ends_is_a_timeout(pool: SandboxPool) -> None:

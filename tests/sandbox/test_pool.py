@@ -42,7 +42,11 @@ def test_partial_credit_goes_on_after_wrong_values_and_exceptions(pool: SandboxP
     assert (result.outcome, result.num_passed, result.num_tests) == (Outcome.WRONG, 2, 4)
     assert result.detail == "test 1: wrong value"
     result = _calls(pool, solution, (2, 2), (1, 1), (3, 3))
-    assert (result.outcome, result.num_passed, result.detail) == (Outcome.EXCEPTION, 1, "test 0: KeyError")
+    assert (result.outcome, result.num_passed, result.detail) == (
+        Outcome.EXCEPTION,
+        1,
+        "test 0: KeyError, line 3",
+    )
 
 
 def test_a_death_ends_the_run_and_keeps_the_tests_passed_before(pool: SandboxPool) -> None:
@@ -81,7 +85,7 @@ def test_each_call_gets_fresh_arguments(pool: SandboxPool) -> None:
     ("solution", "detail"),
     [
         ("def f(x:\n", "SyntaxError"),
-        ("import nothing_of_this_name\n", "load: ModuleNotFoundError"),
+        ("import nothing_of_this_name\n", "load: ModuleNotFoundError, line 1"),
         ("def g(x): pass\n", "load: f is not defined"),
     ],
 )
@@ -109,7 +113,7 @@ def test_a_check_may_expect_a_built_in_exception(pool: SandboxPool) -> None:
     )
     assert _check(pool, "def f(x): raise ValueError('no')\n", check).outcome is Outcome.PASS
     result = _check(pool, "def f(x): raise KeyError(x)\n", check)
-    assert (result.outcome, result.detail) == (Outcome.EXCEPTION, "call 0: KeyError")
+    assert (result.outcome, result.detail) == (Outcome.EXCEPTION, "call 0: KeyError, line 1")
 
 
 def test_a_check_that_swallows_everything_cannot_hide_the_candidates_death(pool: SandboxPool) -> None:

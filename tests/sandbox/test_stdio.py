@@ -82,7 +82,7 @@ def test_the_first_failing_test_is_named_and_the_others_still_count(pool: Sandbo
 
 def test_an_exception_is_named(pool: SandboxPool) -> None:
     result = _run(pool, "print(1 / 0)")
-    assert result.detail == "test 0: ZeroDivisionError"
+    assert result.detail == "test 0: ZeroDivisionError, line 1"
     assert not result.clean
 
 
