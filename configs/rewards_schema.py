@@ -100,7 +100,7 @@ class RewardsConfig(Section):
         default_factory=list, description="one weight for each custom reward; default: 1.0 each"
     )
     custom_timeout_s: PositiveFloat = Field(
-        default=30.0, description="for one call of a custom reward, in seconds"
+        default=30.0, description="for one call of a custom reward, or of custom feedback, in seconds"
     )
 
     @property

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from configs.section import PositiveFraction, PositiveInt, Section
 
-FeedbackKind = Literal["public", "verdict"]
+FeedbackKind = Literal["public", "verdict", "full"]
 # Of the tokens between two answers, the chat template's own words included.
 MAX_FEEDBACK_LENGTH: Final = 256
 
@@ -23,7 +23,11 @@ class RolloutsConfig(Section):
     feedback: FeedbackKind = Field(
         default="public",
         description="verdict: how the program failed; public: and what it gives for the examples that the "
-        "prompt shows (docs/turns.md)",
+        "prompt shows; full: and the first test that failed, which no longer counts (docs/turns.md)",
+    )
+    custom_feedback: str | None = Field(
+        default=None,
+        description="your own function of the feedback, package.module:function (docs/turns.md)",
     )
     turn_discount: PositiveFraction = Field(
         default=1.0, description="the reward of a pass is multiplied by this for each turn before it"

@@ -1,4 +1,6 @@
-"""Rewards that users write: functions in TRL's signature, named in the configuration.
+"""Rewards and feedback that users write: functions that the configuration names.
+
+A reward has TRL's signature:
 
     def short_code(prompts, completions, code, **columns):      # or async def
         return [1.0 if len(program) < 500 else 0.0 for program in code]
@@ -8,215 +10,88 @@
 Functions are called with keywords whose values are lists of length one, because completions are scored
 one by one: ``prompts``, ``completions`` and the columns ``task_id``, ``entry_point``, ``code`` (the
 extracted program), ``source``, ``family``, ``difficulty`` and ``reference``. They return a list with one
-number, or None for no opinion. What a function does wrong is reported by its name. Isolates nothing: the
-functions are the user's own and run in the process of their caller.
+number, or None for no opinion.
+
+Feedback is on one answer, so its keywords are single values:
+
+    def hint(feedback, outcome, **columns):
+        return f"{feedback} Read the task once more." if outcome == "wrong" else None
+
+    rollouts: {max_turns: 2, custom_feedback: "my_feedback:hint"}
+
+``feedback`` is what ``rollouts.feedback`` says of the answer, ``outcome`` and ``detail`` its verdict; the
+others are those of a reward. It returns the text, or None for ``feedback`` as it is.
 """
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import importlib
-import inspect
 import math
-import os
-import sys
-import threading
-import traceback
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
-from types import ModuleType
+from collections.abc import Sequence
 
-from configs.errors import ConfigError, Problem, wrong_value
 from curriculum.task import Task
+from rewards.result import RewardResult, infra_error
+from rewards.user_function import DEFAULT_TIMEOUT_S, UserFunction, load_functions, shown
 
-DEFAULT_TIMEOUT_S = 30.0
 _FIELD = "rewards.custom"
-# How long an event loop may take to answer after a call on it was cancelled.
-_GRACE_S = 1.0
-# Threads that may hang in calls that came too late; a thread cannot be ended from outside.
-_MAX_LOST_THREADS = 4
-
-RewardFunction = Callable[..., object]
-
-
-class CustomRewardError(RuntimeError):
-    """A custom reward gave no verdict; the message names the function and says why."""
+_EXAMPLE = Task(task_id="example", prompt="", entry_point="f", check_source="")
 
 
 class CustomReward:
-    """One function of the user's with the deadline of a call, ``timeout_s``.
+    """One function of the user's that gives a reward."""
 
-    Calls run one at a time on a thread with an event loop, the same one for all calls, so that an async
-    function may keep a client open between calls. Not for several threads at once.
-    """
-
-    def __init__(self, spec: str, function: RewardFunction, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-        self.spec = spec
-        self.name = spec.rpartition(":")[2]
+    def __init__(self, function: UserFunction) -> None:
         self._function = function
-        self._timeout_s = timeout_s
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._lost_threads: list[threading.Thread] = []
-
-    @property
-    def fingerprint(self) -> str:
-        """The function's name with a digest of its module's source, where it has one."""
-        return f"{self.spec}@{_source_digest(self._function)}"
+        self.name = function.spec.rpartition(":")[2]
+        self.fingerprint = function.fingerprint
+        self.close = function.close
 
     def score(self, task: Task, text: str, code: str) -> float | None:
         """What the function gives for ``text`` (prefill and completion), whose program is ``code``.
 
-        None is no opinion: it leaves this reward out. Raises CustomRewardError when the function raises,
+        None is no opinion: it leaves this reward out. Raises UserFunctionError when the function raises,
         returns anything but one finite number or None, or takes longer than the deadline.
         """
-        loop = self._running_loop()
-        future = asyncio.run_coroutine_threadsafe(self._call(_columns(task, text, code)), loop)
-        try:
-            returned = future.result(self._timeout_s)
-        except TimeoutError:
-            self._give_up(future)
-            fault = f"no answer in {self._timeout_s:g} s (rewards.custom_timeout_s)"
-            raise self._error(fault, task) from None
-        except CancelledError:
-            raise self._error("its call was cancelled from within", task) from None
-        return self._read(returned, task)
-
-    def close(self) -> None:
-        """End the thread; one that hangs in a call stays until the process ends. Safe to call twice."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._loop = None
-
-    async def _call(self, columns: Mapping[str, list[object]]) -> object:
-        """What the function returns; an exception is returned too, so that none ends the loop's thread."""
-        try:
-            returned = self._function(**columns)
-            return await returned if inspect.isawaitable(returned) else returned
-        except (Exception, SystemExit, KeyboardInterrupt) as error:
-            return _Raised(error)
-
-    def _read(self, returned: object, task: Task) -> float | None:
-        if isinstance(returned, _Raised):
-            raise self._error(f"raised {returned}", task) from returned.error
+        returned = self._function(task.task_id, _columns(task, text, code))
         try:
             values = list(returned)  # type: ignore[call-overload]
         except TypeError:
-            raise self._error(f"returned {_shown(returned)}, not a list", task) from None
+            raise self._function.error(f"returned {shown(returned)}, not a list", task.task_id) from None
         if len(values) != 1:
-            raise self._error(f"returned {len(values)} rewards for 1 completion", task)
+            raise self._function.error(f"returned {len(values)} rewards for 1 completion", task.task_id)
         (value,) = values
         if value is None:
             return None
         number = _as_number(value)
         if number is None:
-            raise self._error(f"returned [{_shown(value)}], not a number or None", task)
+            fault = f"returned [{shown(value)}], not a number or None"
+            raise self._function.error(fault, task.task_id)
         if not math.isfinite(number):
-            raise self._error(f"returned [{number}], not a finite number", task)
+            raise self._function.error(f"returned [{number}], not a finite number", task.task_id)
         return number
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._lost_threads = [thread for thread in self._lost_threads if thread.is_alive()]
-            if len(self._lost_threads) >= _MAX_LOST_THREADS:
-                fault = f"{len(self._lost_threads)} calls of it hang; it is not called until one returns"
-                raise CustomRewardError(f"{_FIELD}: {self.spec}: {fault}")
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=_run_loop, args=(self._loop,), name=self.spec, daemon=True)
-            self._thread.start()
-        return self._loop
 
-    def _give_up(self, future: Future[object]) -> None:
-        """Cancel a call; a thread that does not come back from it is left to itself."""
-        future.cancel()
-        assert self._loop is not None and self._thread is not None
-        has_answered = threading.Event()
-        self._loop.call_soon_threadsafe(has_answered.set)
-        if not has_answered.wait(_GRACE_S):
-            self._lost_threads.append(self._thread)
-            self.close()
+class CustomFeedback:
+    """The function ``spec`` of the user's that makes feedback; raises ConfigError as ``load_functions``."""
 
-    def _error(self, fault: str, task: Task) -> CustomRewardError:
-        return CustomRewardError(f"{_FIELD}: {self.spec}: {fault} (task {task.task_id})")
+    def __init__(self, spec: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        keywords = _verdict_columns(_EXAMPLE, "", "", infra_error("", 0.0), "")
+        (self._function,) = load_functions("rollouts.custom_feedback", [spec], timeout_s, keywords)
 
+    def tell(self, task: Task, text: str, code: str, result: RewardResult, feedback: str) -> str:
+        """What the function makes of ``feedback`` on the answer ``text``, which was scored ``result``.
 
-class _Raised:
-    """An exception that a function raised, on its way between two threads."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-    def __str__(self) -> str:
-        last = traceback.extract_tb(self.error.__traceback__)[-1]
-        return f"{type(self.error).__name__}: {self.error} at {os.path.basename(last.filename)}:{last.lineno}"
+        Raises UserFunctionError when it raises, returns anything but text or None, or takes too long.
+        """
+        said = self._function(task.task_id, _verdict_columns(task, text, code, result, feedback))
+        if said is not None and not isinstance(said, str):
+            raise self._function.error(f"returned {shown(said)}, not a text or None", task.task_id)
+        return feedback if said is None else said
 
 
 def load_custom(specs: Sequence[str], timeout_s: float = DEFAULT_TIMEOUT_S) -> tuple[CustomReward, ...]:
-    """The custom rewards that ``specs`` name, each as ``package.module:function``.
-
-    Modules are imported from the installed packages and then from the working directory, which is put at
-    the end of the import path. Raises ConfigError that lists every one that cannot be loaded or called.
-    """
-    if specs and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    found = [(spec, _load(spec)) for spec in specs]
-    problems = [function for _, function in found if isinstance(function, Problem)]
-    if problems:
-        raise ConfigError(problems)
-    return tuple(
-        CustomReward(spec, function, timeout_s)
-        for spec, function in found
-        if not isinstance(function, Problem)
-    )
-
-
-def _load(spec: str) -> RewardFunction | Problem:
-    module_name, colon, name = spec.partition(":")
-    if not (module_name and colon and name):
-        return wrong_value(_FIELD, spec, "package.module:function, such as my_rewards:short_code")
-    module = _import(spec, module_name)
-    if isinstance(module, Problem):
-        return module
-    function = vars(module).get(name)
-    if function is None:
-        return _problem(
-            spec, f"{module_name} ({module.__file__}) defines no {name}", "a function of that module"
-        )
-    if not callable(function):
-        return _problem(spec, f"{name} is no function but {_shown(function)}", "a function")
-    return _signature_problem(spec, function) or function
-
-
-def _import(spec: str, module_name: str) -> ModuleType | Problem:
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            allowed = "a module that is installed or lies in the working directory"
-            return _problem(spec, f"there is no module {error.name}", allowed)
-        return _problem(spec, f"{module_name} cannot be imported: {_Raised(error)}", "a module that imports")
-    # The user's module can raise anything while it loads.
-    except (Exception, SystemExit) as error:
-        return _problem(spec, f"{module_name} cannot be imported: {_Raised(error)}", "a module that imports")
-
-
-def _signature_problem(spec: str, function: RewardFunction) -> Problem | None:
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return None  # Compiled functions need not have one; a call will show.
-    columns = _columns(_EXAMPLE, "", "")
-    try:
-        signature.bind(**columns)
-    except TypeError as error:
-        allowed = f"the keywords {', '.join(columns)}, or those it needs and **columns"
-        return _problem(spec, f"it cannot be called: {error}", allowed)
-    return None
-
-
-def _problem(spec: str, fault: str, allowed: str) -> Problem:
-    return Problem(field=_FIELD, fault=f"{spec}: {fault}", allowed=allowed)
+    """The custom rewards that ``specs`` name; raises ConfigError as ``load_functions``."""
+    functions = load_functions(_FIELD, specs, timeout_s, _columns(_EXAMPLE, "", ""))
+    return tuple(CustomReward(function) for function in functions)
 
 
 def _columns(task: Task, text: str, code: str) -> dict[str, list[object]]:
@@ -234,12 +109,13 @@ def _columns(task: Task, text: str, code: str) -> dict[str, list[object]]:
     }
 
 
-_EXAMPLE = Task(task_id="example", prompt="", entry_point="f", check_source="")
-
-
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    loop.run_forever()
-    loop.close()
+def _verdict_columns(
+    task: Task, text: str, code: str, result: RewardResult, feedback: str
+) -> dict[str, object]:
+    """The keywords of one call for feedback."""
+    columns: dict[str, object] = {name: value for name, (value,) in _columns(task, text, code).items()}
+    columns["prompt"], columns["completion"] = columns.pop("prompts"), columns.pop("completions")
+    return {**columns, "feedback": feedback, "outcome": str(result.outcome), "detail": result.detail}
 
 
 def _as_number(value: object) -> float | None:
@@ -250,19 +126,3 @@ def _as_number(value: object) -> float | None:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _source_digest(function: RewardFunction) -> str:
-    try:
-        file = inspect.getsourcefile(inspect.unwrap(function))
-    except TypeError:
-        return "no source"
-    if file is None or not os.path.isfile(file):
-        return "no source"
-    with open(file, "rb") as source:
-        return hashlib.blake2b(source.read(), digest_size=8).hexdigest()
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:76] + " ..."

@@ -2,17 +2,20 @@
 
     verdict   how the program failed: the outcome, the kind of exception, the line of the program
     public    that, and what the program gives for the examples that the prompt shows
+    full      that, and the first test that failed, which no longer counts from then on
 
-Never what a test expects or is called with, unless the prompt shows it. Of an exception only the names of
-Python's own kinds are told: a program could hide the arguments of a test in a name of its own. Of a line the
-number is told only where the program has such a line, with the program's own text.
+Never what another test expects or is called with. Of an exception only the names of Python's own kinds are
+told: a program could hide the arguments of a test in a name of its own. Of a line the number is told only
+where the program has such a line, with the program's own text.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from configs.schema import ExecutionConfig
@@ -20,10 +23,11 @@ from curriculum.audit.cheats import shown_examples
 from curriculum.judging import Executor, execution_limits
 from curriculum.task import Task
 from rewards.result import RewardResult
-from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
+from sandbox.result import CallTest, ExecutionRequest, Outcome, StdioTest
 
 _MAX_EXAMPLES: Final = 3
 _MAX_VALUE_CHARS: Final = 160
+_TEST: Final = re.compile(r"test (\d+): ")
 _WORDS: Final = {
     Outcome.WRONG: "Your program gives a wrong result in a test.",
     Outcome.TIMEOUT_CPU: "Your program takes too long.",
@@ -39,27 +43,70 @@ class FeedbackError(RuntimeError):
 
 
 def refuse_feedback(kind: str, tasks: Sequence[Task], setting: str) -> None:
-    """Raise ValueError, by the name of ``setting``, for "public" where no prompt shows an example."""
+    """Raise ValueError, by the name of ``setting``, where ``kind`` tells of no task more than another kind.
+
+    That is "public" where no prompt shows an example, and "full" where no task has a test to tell and one
+    more to judge by.
+    """
     if kind == "public" and not any(map(shows_examples, tasks)):
         raise ValueError(
             f'{setting}: value "public": no prompt of these tasks shows an example; set it to verdict'
+        )
+    if kind == "full" and all(len(_tests(task)) < 2 for task in tasks):
+        raise ValueError(
+            f'{setting}: value "full": none of these tasks has several tests that could be told one by one; '
+            "set it to public or verdict"
         )
 
 
 def make_feedback(
     kind: str, task: Task, program: str, result: RewardResult, sandbox: Executor, config: ExecutionConfig
 ) -> str:
-    """Feedback of ``kind``, one of configs.rollouts_schema.FeedbackKind; "public" runs the examples.
+    """Feedback of ``kind``, one of configs.rollouts_schema.FeedbackKind; examples and told tests are run.
 
     Raises FeedbackError where the sandbox fails.
     """
-    request = example_request(task, program, config) if kind == "public" else None
-    if request is None:
-        return verdict_feedback(task, program, result)
+    said = verdict_feedback(task, program, result)
+    if kind == "verdict" or not program.strip():
+        return said
+    told = _told(kind, task, result)
+    if task.stdio_tests:
+        return said if told is None else f"{said}\n{_input_line(task.stdio_tests[told])}"
+    examples = _examples(task)
+    tests = examples if told is None else (*examples, task.call_tests[told])
+    if not tests:
+        return said
+    request = ExecutionRequest(
+        solution=program,
+        entry_point=task.entry_point,
+        call_tests=tests,
+        prelude=task.prelude,
+        keep_values=True,
+        limits=execution_limits(config),
+    )
     run = sandbox.run(request)
     if run.outcome is Outcome.INFRA_ERROR:
         raise FeedbackError(f"no feedback on {task.task_id}: {run.detail}")
-    return public_feedback(task, program, result, run)
+    # Those behind one that ended the run were not tried.
+    tried = list(zip(examples, run.values, strict=False))
+    lines = [_example_line(task, *one) for one in tried if one[1] is None or one[1][0] != one[0].expected]
+    if not lines and len(tried) == len(examples) > 0:
+        said += " The examples of the task give the right values."
+    if told is not None:
+        lines.append(_told_line(task, tests[-1], run.values[len(examples) :]))
+    return "\n".join([said, *lines])
+
+
+def without_told_test(kind: str, task: Task, result: RewardResult) -> Task:
+    """``task`` without the test that feedback on ``result`` tells: what the next answer is judged by."""
+    told = _told(kind, task, result)
+    if told is None:
+        return task
+    return replace(
+        task,
+        call_tests=task.call_tests[:told] + task.call_tests[told + 1 :],
+        stdio_tests=task.stdio_tests[:told] + task.stdio_tests[told + 1 :],
+    )
 
 
 def verdict_feedback(task: Task, program: str, result: RewardResult) -> str:
@@ -83,33 +130,6 @@ def verdict_feedback(task: Task, program: str, result: RewardResult) -> str:
     return f"Your program raises {_kind(reason or result.detail)} {where}{_place(task, program, number)}."
 
 
-def example_request(task: Task, program: str, config: ExecutionConfig) -> ExecutionRequest | None:
-    """The run of ``program`` on the examples that the prompt shows; None where there are none to run."""
-    examples = _examples(task)
-    if not examples or not program.strip() or task.stdio_tests:
-        return None
-    return ExecutionRequest(
-        solution=program,
-        entry_point=task.entry_point,
-        call_tests=examples,
-        prelude=task.prelude,
-        keep_values=True,
-        limits=execution_limits(config),
-    )
-
-
-def public_feedback(task: Task, program: str, result: RewardResult, run: ExecutionResult) -> str:
-    """``verdict_feedback``, and a line an example that fails, from ``run`` of ``example_request``."""
-    examples = _examples(task)
-    # Those behind one that ended the run were not tried.
-    tried = list(zip(examples, run.values, strict=False))
-    lines = [_line(task, test, value) for test, value in tried if value is None or value[0] != test.expected]
-    said = verdict_feedback(task, program, result)
-    if not lines and len(tried) == len(examples):
-        return f"{said} The examples of the task give the right values."
-    return "\n".join([said, *lines])
-
-
 def shows_examples(task: Task) -> bool:
     """Whether there is an example in the prompt that can be run."""
     return not task.stdio_tests and bool(_examples(task))
@@ -123,10 +143,44 @@ def _examples(task: Task) -> tuple[CallTest, ...]:
     )
 
 
-def _line(task: Task, test: CallTest, value: tuple[object] | None) -> str:
-    call = f"{task.entry_point}({', '.join(map(_shown, test.args))})"
-    given = "raises an exception" if value is None else f"returns {_shown(value[0])}"
-    return f"{call} {given}; the task says {_shown(test.expected)}."
+def _tests(task: Task) -> tuple[CallTest, ...] | tuple[StdioTest, ...]:
+    return task.call_tests or task.stdio_tests
+
+
+def _told(kind: str, task: Task, result: RewardResult) -> int | None:
+    """The index of the test that "full" tells: the first that failed.
+
+    None where the prompt shows it, where it is the only one left to judge by, and where the program failed
+    before any test.
+    """
+    place = _TEST.match(result.detail)
+    tests = _tests(task)
+    if kind != "full" or place is None or len(tests) < 2 or (index := int(place[1])) >= len(tests):
+        return None
+    is_shown = task.call_tests and any(one.args == task.call_tests[index].args for one in _examples(task))
+    return None if is_shown else index
+
+
+def _example_line(task: Task, test: CallTest, value: tuple[object] | None) -> str:
+    return f"{_call(task, test)} {_given(value)}; the task says {_shown(test.expected)}."
+
+
+def _told_line(task: Task, test: CallTest, values: Sequence[tuple[object] | None]) -> str:
+    after = "" if test.expected_args is None else f", and the arguments to be {_shown(test.expected_args)}"
+    given = f"; your program {_given(values[0])}" if values else ""
+    return f"For {_call(task, test)} a test expects {_shown(test.expected)}{after}{given}."
+
+
+def _call(task: Task, test: CallTest) -> str:
+    return f"{task.entry_point}({', '.join(map(_shown, test.args))})"
+
+
+def _given(value: tuple[object] | None) -> str:
+    return "raises an exception" if value is None else f"returns {_shown(value[0])}"
+
+
+def _input_line(test: StdioTest) -> str:
+    return f"For the input {_shown(test.stdin)} a test expects {_shown(test.expected_stdout)}."
 
 
 def _shown(value: object) -> str:

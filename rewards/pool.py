@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from configs.rollouts_schema import RolloutsConfig
 from configs.schema import ExecutionConfig, RewardCacheConfig, RewardsConfig
 from curriculum.task import Task
 from rewards.breaker import CircuitBreaker
@@ -127,13 +128,13 @@ class RewardPool:
         return result
 
     async def tell(
-        self, task: Task, text: str, result: RewardResult, kind: str, *, priority: float = 0
+        self, task: Task, text: str, result: RewardResult, rollouts: RolloutsConfig, *, priority: float = 0
     ) -> str:
-        """Feedback of ``kind`` (rewards.feedback) on ``text``, an answer that was scored ``result``.
+        """Feedback as ``rollouts`` says (rewards.feedback) on ``text``, an answer that was scored ``result``.
 
         Raises FeedbackError where no worker could give it, RewardsBrokenError as ``score``.
         """
-        return await self._workers.tell(task, text, result, kind, priority=priority)
+        return await self._workers.tell(task, text, result, rollouts, priority=priority)
 
     def metrics(self) -> dict[str, float]:
         """Counts since the start, and what is in flight now; asks no worker."""

@@ -20,7 +20,7 @@ from configs.schema import ExecutionConfig, RewardsConfig
 from curriculum.judging import Executor, execution_request, has_passed
 from curriculum.task import Task
 from rewards.cache import KeyMaker, RewardCache
-from rewards.custom import CustomRewardError, load_custom
+from rewards.custom import load_custom
 from rewards.digest import judge_digest
 from rewards.execution import score_execution, score_tests
 from rewards.extract import extract_code
@@ -30,6 +30,7 @@ from rewards.performance import ReferenceTimes, performance_score
 from rewards.result import RewardResult, infra_error
 from rewards.rubric import Rubric
 from rewards.type_check import TypeChecker, TypeCheckError, type_configuration, type_score
+from rewards.user_function import UserFunctionError
 from sandbox.result import ExecutionResult, Outcome
 
 _NOT_RUN = "tests not run (execution.enabled: false)"
@@ -135,7 +136,7 @@ class Scorer:
             if fast.syntax == 0.0:
                 return self._syntax_failure(item, fast)
             return self._judge_program(item, fast)
-        except (LintError, TypeCheckError, CustomRewardError) as error:
+        except (LintError, TypeCheckError, UserFunctionError) as error:
             return infra_error(str(error), 0.0)
         except ValueError as error:
             # The task's own check cannot run: no answer's fault.

@@ -12,9 +12,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from configs.rollouts_schema import RolloutsConfig
 from configs.schema import ExecutionConfig, RewardsConfig
 from curriculum.judging import start_sandbox
 from curriculum.task import Task
+from rewards.custom import CustomFeedback
 from rewards.extract import extract_code
 from rewards.feedback import make_feedback
 from rewards.result import RewardResult
@@ -79,6 +81,8 @@ class RewardWorker:
         self._sandbox = start_sandbox(execution) if execution.enabled else None
         self._execution = execution
         self._scorer = Scorer(rewards, execution, None, self._sandbox)
+        self._custom_timeout_s = rewards.custom_timeout_s
+        self._custom_feedback: dict[str, CustomFeedback] = {}
 
     def describe(self) -> WorkerInfo:
         """The isolation in force, and all else that verdicts of this worker depend on."""
@@ -92,11 +96,19 @@ class RewardWorker:
         """Score one answer."""
         return self._scored(self._scorer.score(task, text))
 
-    def tell(self, task: Task, text: str, result: RewardResult, kind: str) -> Scored:
-        """Feedback on an answer that was scored ``result``; raises as rewards.feedback.make_feedback."""
+    def tell(self, task: Task, text: str, result: RewardResult, rollouts: RolloutsConfig) -> Scored:
+        """Feedback on an answer that was scored ``result``.
+
+        Raises FeedbackError where the sandbox fails, UserFunctionError where custom feedback does.
+        """
         assert self._sandbox is not None, "without execution no answer fails, and there is nothing to tell"
         program = extract_code(text, task.entry_point, task.prompt)
-        return self._scored(make_feedback(kind, task, program, result, self._sandbox, self._execution))
+        said = make_feedback(rollouts.feedback, task, program, result, self._sandbox, self._execution)
+        if (spec := rollouts.custom_feedback) is not None:
+            if spec not in self._custom_feedback:
+                self._custom_feedback[spec] = CustomFeedback(spec, self._custom_timeout_s)
+            said = self._custom_feedback[spec].tell(task, text, program, result, said)
+        return self._scored(said)
 
     def _scored(self, result: RewardResult | str) -> Scored:
         num_failures = 0 if self._sandbox is None else self._sandbox.num_failures

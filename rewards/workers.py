@@ -18,6 +18,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
 from typing import Any
 
+from configs.rollouts_schema import RolloutsConfig
 from configs.schema import ExecutionConfig, RewardsConfig
 from curriculum.judging import longest_run_s
 from curriculum.task import Task
@@ -46,10 +47,10 @@ _MAX_DETAIL = 300
 def scoring_deadline_s(timeout_s: float | None, rewards: RewardsConfig, execution: ExecutionConfig) -> float:
     """``timeout_s``, or for None the longest that scoring one item can honestly take, from its dispatch on.
 
-    That is the longest run with all retries and the longest calls of custom rewards, once for the item
-    and once for the one before it in its worker.
+    That is the longest run with all retries and the longest calls of custom rewards, or the one of custom
+    feedback, once for the item and once for the one before it in its worker.
     """
-    longest_s = longest_run_s(execution) + len(rewards.custom) * rewards.custom_timeout_s
+    longest_s = longest_run_s(execution) + max(1, len(rewards.custom)) * rewards.custom_timeout_s
     return IN_FLIGHT_PER_WORKER * longest_s if timeout_s is None else timeout_s
 
 
@@ -142,13 +143,13 @@ class WorkerGroup:
         return result
 
     async def tell(
-        self, task: Task, text: str, result: RewardResult, kind: str, *, priority: float = 0
+        self, task: Task, text: str, result: RewardResult, rollouts: RolloutsConfig, *, priority: float = 0
     ) -> str:
-        """Feedback of ``kind`` on an answer that was scored ``result``, on the terms of ``score``.
+        """Feedback as ``rollouts`` says on an answer that was scored ``result``, on the terms of ``score``.
 
         Raises FeedbackError where ``score`` gives an infrastructure error.
         """
-        told = await self._ask("tell", task, text, result, kind, priority=priority)
+        told = await self._ask("tell", task, text, result, rollouts, priority=priority)
         if isinstance(told, RewardResult):
             raise FeedbackError(told.detail)
         return told

@@ -27,7 +27,7 @@ from random import Random
 from typing import Any
 
 from benchmarks.chaos.run import ENGINE_KINDS, KINDS, Case, Kill, Report, run_case
-from benchmarks.report import command_line, hardware, make_parser, publish, table_text
+from benchmarks.report import command_line, hardware, make_parser, positive, publish, table_text
 from benchmarks.whole_runs.contest import ResultStore
 
 # One group of two short completions a step: what is killed counts, not what is learnt.
@@ -46,9 +46,9 @@ _MAX_TRIES = 3
 _QUIET = "quiet"  # the undisturbed run
 
 
-def arguments_for(engine: str, model: str | None) -> tuple[str, ...]:
-    """The command's arguments for a small run."""
-    settings = (*_SETTINGS, f"generation.engine={engine}")
+def arguments_for(engine: str, model: str | None, turns: int = 1) -> tuple[str, ...]:
+    """The command's arguments for a small run; with more ``turns`` nearly every answer has another one."""
+    settings = (*_SETTINGS, f"generation.engine={engine}", f"rollouts.max_turns={turns}")
     return (
         *(() if model is None else ("--model", model)),
         *(part for setting in settings for part in ("--set", setting)),
@@ -66,12 +66,14 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
             folder=folder,
             name=name,
             num_steps=given.steps,
-            arguments=arguments_for(given.engine, given.model),
+            arguments=arguments_for(given.engine, given.model, given.turns),
             deadline_s=given.deadline,
             orphan_deadline_s=given.orphan_deadline,
         )
 
-    terms = {name: getattr(given, name) for name in ("seed", "runs", "engine", "steps", "model", "victim")}
+    terms = {
+        name: getattr(given, name) for name in ("seed", "runs", "engine", "steps", "model", "victim", "turns")
+    }
     store = ResultStore(folder / "done.json", terms, command_line("chaos"))
     if _QUIET not in store:
         quiet = _tried(case(_QUIET), [], Random(given.seed))
@@ -92,6 +94,7 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "model": given.model or "built-in",
         "seed": given.seed,
         "num_steps": given.steps,
+        "turns": given.turns,
         "undisturbed_s": round(undisturbed["seconds"], 1),
         "num_faulty": sum(bool(row["faults"]) for row in rows),
         "runs": rows,
@@ -172,6 +175,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--engine", choices=("vllm", "transformers"), default="vllm")
     parser.add_argument("--steps", type=int, default=4, help="optimiser steps of a run")
+    parser.add_argument("--turns", type=positive, default=1, help="answers a rollout may have (%(default)s)")
     parser.add_argument("--victim", action="append", choices=KINDS, help="kill only this kind; repeatable")
     parser.add_argument("--model", help="another model than the built-in one")
     parser.add_argument("--deadline", type=float, default=600.0, help="seconds for one start of the command")

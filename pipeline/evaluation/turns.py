@@ -43,7 +43,7 @@ class SecondTries:
     """Goes on after failed answers of an evaluation, up to ``max_turns`` answers each.
 
     ``kind`` is one of configs.evaluation_options.FEEDBACK. Raises ValueError for a template that cannot go
-    on, and for "public" on tasks of which none shows an example.
+    on, and as ``refuse_feedback``.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class SecondTries:
         self._execution = execution
         self._kind = kind
         tokens = TurnTokens(tokenizer, form.prefill, MAX_FEEDBACK_LENGTH, tasks[0])
-        self._terms = TurnTerms(tokens=tokens, feedback=self._feedback, max_turns=max_turns)
+        self._terms = TurnTerms(tokens=tokens, feedback=self._feedback, kind=kind, max_turns=max_turns)
 
     async def go_on(
         self,

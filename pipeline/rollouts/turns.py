@@ -17,6 +17,7 @@ from curriculum.task import Task
 from pipeline.generation.generator import GeneratorError
 from pipeline.messages import Completion, EarlierTurn, GenerationRequest, VersionRun
 from pipeline.models.turns import TurnTokens
+from rewards.feedback import without_told_test
 from rewards.result import RewardResult
 
 Generate = Callable[[GenerationRequest], AsyncIterator[Completion]]
@@ -41,10 +42,14 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnTerms:
-    """Conversations of at most ``max_turns`` answers; ``tokens`` encodes the ``feedback`` in between."""
+    """Conversations of at most ``max_turns`` answers; ``tokens`` encodes the ``feedback`` in between.
+
+    ``kind`` of feedback says which tests still count after it.
+    """
 
     tokens: TurnTokens
     feedback: Feedback
+    kind: str
     max_turns: int
 
 
@@ -72,6 +77,7 @@ class TurnLoop:
             prompt_ids = (*prompt_ids, *completion.token_ids, *feedback_ids)
             name = f"{request.request_id}/{first.index}/turn {len(turns) + 2}"
             completion = await write_one(self._generate, request, name, prompt_ids=prompt_ids)
+            task = without_told_test(self._terms.kind, task, result)
             result = await self._score(task, completion)
             turns.append(
                 Turn(feedback=feedback, feedback_ids=feedback_ids, completion=completion, result=result)

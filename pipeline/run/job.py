@@ -36,7 +36,8 @@ from pipeline.record.run_folder import refuse_unusable_output
 from pipeline.record.tracking import tracker_names
 from pipeline.run.resume import refuse_resume
 from pipeline.training.packages import refuse_unusable_packages
-from rewards.custom import load_custom
+from rewards.custom import CustomFeedback, load_custom
+from rewards.feedback import refuse_feedback
 
 _SLOW_IMPORT_S = 2.0
 
@@ -96,6 +97,8 @@ def _refuse_models(config: Config, _: str) -> None:
 def _tasks(config: Config) -> tuple[Task, ...]:
     tasks = load_tasks(config.dataset)
     refuse_empty_stages(tasks, config.acceleration.curriculum)
+    if config.rollouts.max_turns > 1:
+        refuse_feedback(config.rollouts.feedback, tasks, "rollouts.feedback")
     return tasks
 
 
@@ -121,13 +124,16 @@ def _refuse_adapters(config: Config, _: str) -> None:
 
 
 def _refuse_custom(config: Config, _: str) -> None:
-    if not config.rewards.custom:
+    feedback = config.rollouts.custom_feedback
+    if not config.rewards.custom and feedback is None:
         return
-    said = f"importing {', '.join(config.rewards.custom)} (rewards.custom)"
+    said = f"importing {', '.join([*config.rewards.custom, *([feedback] if feedback else [])])}"
     notice = threading.Timer(_SLOW_IMPORT_S, print, [f"  ... {said}"], {"file": sys.stderr})
     notice.start()
     try:
         load_custom(config.rewards.custom)
+        if feedback is not None:
+            CustomFeedback(feedback)
     finally:
         notice.cancel()
 

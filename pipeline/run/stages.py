@@ -49,7 +49,6 @@ from pipeline.rollouts.turns import TurnTerms
 from pipeline.run.early_start import Launched
 from pipeline.run.job import Job
 from pipeline.training.handle import TrainerHandle
-from rewards.feedback import refuse_feedback
 from rewards.pool import RewardPool
 from rewards.result import RewardResult
 
@@ -148,21 +147,20 @@ async def running_stages(
 def _turn_tokens(config: Config, tokenizer: PromptTokenizer, tasks: Sequence[Task]) -> TurnTokens | None:
     """What encodes feedback, None for one turn.
 
-    Raises ValueError for a chat template that cannot go on after an answer, and for ``public`` feedback where
-    no prompt shows an example.
+    Raises ValueError for a chat template that cannot go on after an answer.
     """
     if config.rollouts.max_turns == 1:
         return None
-    refuse_feedback(config.rollouts.feedback, tasks, "rollouts.feedback")
     return TurnTokens(tokenizer.real(), config.generation.assistant_prefill, MAX_FEEDBACK_LENGTH, tasks[0])
 
 
 def _turn_terms(config: Config, tokens: TurnTokens, scorer: RewardPool) -> TurnTerms:
     async def feedback(task: Task, completion: Completion, result: RewardResult) -> str:
         text = config.generation.assistant_prefill + completion.text
-        return await scorer.tell(task, text, result, config.rollouts.feedback)
+        return await scorer.tell(task, text, result, config.rollouts)
 
-    return TurnTerms(tokens=tokens, feedback=feedback, max_turns=config.rollouts.max_turns)
+    rollouts = config.rollouts
+    return TurnTerms(tokens=tokens, feedback=feedback, kind=rollouts.feedback, max_turns=rollouts.max_turns)
 
 
 async def _sound(tasks: Sequence[Task], config: Config, note: Callable[[str, str], None]) -> tuple[Task, ...]:

@@ -83,6 +83,7 @@ FILES: dict[str, tuple[bytes, tuple[str, ...]]] = {
 
 EVALUATE = ("--model", "smollm2-135m-instruct", "--tasks", "tasks.jsonl")
 TRAIN = ("--dataset", "tasks.jsonl", "--set", "generation.engine=transformers")
+SILENT = ("--set", "rollouts.feedback=verdict")
 
 CASES = {
     f"line: {name}": Case(
@@ -128,6 +129,41 @@ CASES |= {
         },
         says=("'tasks.jsonl'", "humaneval is an evaluation set", "dataset.allow_evaluation_sets"),
     ),
+    **{
+        f"a second turn: {settings[-1]}": Case(
+            command=train_accelerated,
+            arguments=(*TRAIN, "--set", "rollouts.max_turns=2", *settings),
+            files={"tasks.jsonl": changed(), "my_feedback.py": b"def needs(hint): ...\n"},
+            says=says,
+        )
+        for settings, says in {
+            ("--set", "rollouts.feedback=public"): (
+                "rollouts.feedback",
+                '"public"',
+                "shows an example",
+                "verdict",
+            ),
+            ("--set", "rollouts.feedback=full"): (
+                "rollouts.feedback",
+                '"full"',
+                "several tests",
+                "public or verdict",
+            ),
+            (*SILENT, "--set", "rollouts.custom_feedback=my_feedback"): (
+                "rollouts.custom_feedback",
+                "package.module:function",
+            ),
+            (*SILENT, "--set", "rollouts.custom_feedback=my_feedback:hint"): (
+                "rollouts.custom_feedback",
+                "defines no hint",
+            ),
+            (*SILENT, "--set", "rollouts.custom_feedback=my_feedback:needs"): (
+                "rollouts.custom_feedback",
+                "cannot be called",
+                "outcome",
+            ),
+        }.items()
+    },
 }
 
 

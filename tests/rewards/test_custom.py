@@ -16,7 +16,8 @@ import torch
 from configs.errors import ConfigError
 from curriculum.task import Task
 from pipeline.cli import train_accelerated, train_code_grpo
-from rewards.custom import CustomReward, CustomRewardError, RewardFunction, load_custom
+from rewards.custom import CustomReward, load_custom
+from rewards.user_function import Function, UserFunction, UserFunctionError
 from sandbox.result import CallTest
 
 TASK = Task(
@@ -66,8 +67,12 @@ def _lies_in(module: object, folder: Path) -> bool:
     return str(getattr(module, "__file__", "")).startswith(str(folder))
 
 
-def score(function: RewardFunction, timeout_s: float = 20.0) -> float | None:
-    reward = CustomReward("mine:judge", function, timeout_s)
+def reward_of(function: Function, timeout_s: float = 20.0) -> CustomReward:
+    return CustomReward(UserFunction("rewards.custom", "mine:judge", function, timeout_s))
+
+
+def score(function: Function, timeout_s: float = 20.0) -> float | None:
+    reward = reward_of(function, timeout_s)
     try:
         return reward.score(TASK, TEXT, CODE)
     finally:
@@ -191,7 +196,7 @@ def test_truth_is_a_number_and_none_is_no_opinion() -> None:
     ],
 )
 def test_a_wrong_answer_is_reported_by_name(returned: object, expected: str) -> None:
-    with pytest.raises(CustomRewardError) as caught:
+    with pytest.raises(UserFunctionError) as caught:
         score(lambda **columns: returned)
     for part in ("rewards.custom: mine:judge: returned", expected, "t/add"):
         assert part in str(caught.value)
@@ -228,10 +233,10 @@ async def cancel_itself(**columns: object) -> list[float]:
         (cancel_itself, "cancelled"),
     ],
 )
-def test_an_exception_is_reported_by_name_and_place(function: RewardFunction, expected: str) -> None:
-    reward = CustomReward("mine:judge", function, 20.0)
+def test_an_exception_is_reported_by_name_and_place(function: Function, expected: str) -> None:
+    reward = reward_of(function, 20.0)
     for _ in range(2):  # The thread of the calls outlives each of them.
-        with pytest.raises(CustomRewardError) as caught:
+        with pytest.raises(UserFunctionError) as caught:
             reward.score(TASK, TEXT, CODE)
         for part in ("rewards.custom: mine:judge: ", expected, "t/add"):
             assert part in str(caught.value)
@@ -250,8 +255,8 @@ def test_an_async_reward_that_comes_too_late_is_cancelled_and_the_next_call_work
                 raise
         return [1.0]
 
-    reward = CustomReward("mine:judge", first_hangs, 0.3)
-    with pytest.raises(CustomRewardError, match=r"mine:judge: no answer in 0\.3 s"):
+    reward = reward_of(first_hangs, 0.3)
+    with pytest.raises(UserFunctionError, match=r"mine:judge: no answer in 0\.3 s"):
         reward.score(TASK, TEXT, CODE)
     assert cancelled.wait(20)
     assert reward.score(TASK, "other", CODE) == 1.0
@@ -266,8 +271,8 @@ def test_a_blocking_reward_that_comes_too_late_is_left_behind_and_the_next_call_
             release.wait(60)
         return [1.0]
 
-    reward = CustomReward("mine:judge", first_hangs, 0.3)
-    with pytest.raises(CustomRewardError, match=r"mine:judge: no answer in 0\.3 s"):
+    reward = reward_of(first_hangs, 0.3)
+    with pytest.raises(UserFunctionError, match=r"mine:judge: no answer in 0\.3 s"):
         reward.score(TASK, TEXT, CODE)
     assert reward.score(TASK, "other", CODE) == 1.0
     release.set()
@@ -281,12 +286,12 @@ def test_hanging_calls_do_not_pile_up_without_bound() -> None:
         release.wait(120)
         return [1.0]
 
-    reward = CustomReward("mine:judge", hangs, 0.05)
+    reward = reward_of(hangs, 0.05)
     for _ in range(4):
-        with pytest.raises(CustomRewardError, match="no answer"):
+        with pytest.raises(UserFunctionError, match="no answer"):
             reward.score(TASK, TEXT, CODE)
     for _ in range(3):
-        with pytest.raises(CustomRewardError, match="mine:judge: 4 calls of it hang"):
+        with pytest.raises(UserFunctionError, match="mine:judge: 4 calls of it hang"):
             reward.score(TASK, TEXT, CODE)
     assert sum(thread.name == "mine:judge" for thread in threading.enumerate()) == 4
     release.set()
@@ -294,7 +299,7 @@ def test_hanging_calls_do_not_pile_up_without_bound() -> None:
     while any(thread.name == "mine:judge" for thread in threading.enumerate()):
         assert time.monotonic() < deadline, "a thread whose call has returned must end"
         time.sleep(0.01)
-    assert CustomReward("mine:judge", hangs, 20.0).score(TASK, TEXT, CODE) == 1.0
+    assert reward_of(hangs, 20.0).score(TASK, TEXT, CODE) == 1.0
 
 
 def test_all_calls_of_an_async_reward_share_one_event_loop() -> None:
@@ -304,7 +309,7 @@ def test_all_calls_of_an_async_reward_share_one_event_loop() -> None:
         loops.append(asyncio.get_running_loop())
         return [1.0]
 
-    reward = CustomReward("mine:judge", remember)
+    reward = reward_of(remember)
     assert [reward.score(TASK, TEXT, CODE) for _ in range(3)] == [1.0] * 3
     reward.close()
     assert len(loops) == 3 and len(set(loops)) == 1

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from configs.schema import ExecutionConfig
 from curriculum.judging import execution_request
 from curriculum.task import Task
-from rewards.feedback import example_request, public_feedback, shows_examples, verdict_feedback
+from rewards.feedback import (
+    FeedbackError,
+    make_feedback,
+    refuse_feedback,
+    shows_examples,
+    verdict_feedback,
+    without_told_test,
+)
 from rewards.result import RewardResult
 from sandbox.pool import SandboxPool
-from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
+from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome, StdioTest
 
 CONFIG = ExecutionConfig()
 # Hidden values are like nothing that a program or a prompt says.
@@ -84,10 +92,12 @@ def test_the_verdict_is_told_in_a_sentence(sandbox: SandboxPool, program: str, s
     assert verdict_feedback(TASK, program, verdict_on(sandbox, program)) == said
 
 
+def told(kind: str, sandbox: SandboxPool, program: str, task: Task = TASK) -> str:
+    return make_feedback(kind, task, program, verdict_on(sandbox, program, task), sandbox, CONFIG)
+
+
 def public(sandbox: SandboxPool, program: str, task: Task = TASK) -> str:
-    request = example_request(task, program, CONFIG)
-    assert request is not None
-    return public_feedback(task, program, verdict_on(sandbox, program, task), sandbox.run(request))
+    return told("public", sandbox, program, task)
 
 
 def test_examples_that_fail_are_told_with_what_the_task_says(sandbox: SandboxPool) -> None:
@@ -121,14 +131,43 @@ def test_where_only_hidden_tests_fail_that_is_said(sandbox: SandboxPool) -> None
     ],
 )
 def test_no_feedback_holds_a_hidden_value(sandbox: SandboxPool, program: str) -> None:
-    told = verdict_feedback(TASK, program, verdict_on(sandbox, program)) + public(sandbox, program)
-    assert not [value for value in HIDDEN if value in told]
+    said = told("verdict", sandbox, program) + told("public", sandbox, program)
+    assert not [value for value in HIDDEN if value in said]
 
 
 def test_values_are_cut_and_what_cannot_be_shown_is_left_out(sandbox: SandboxPool) -> None:
     said = public(sandbox, "def add(a, b):\n    return 'x' * 10_000\n")
     assert len(said) < 600 and "xxx..." in said
     assert "returns ...;" in public(sandbox, "def add(a, b):\n    return 10 ** 20_000\n")
+
+
+class Recorded:
+    """A sandbox that runs nothing: it keeps the requests, and every run ends as ``outcome``."""
+
+    level = "L3"
+
+    def __init__(self, outcome: Outcome = Outcome.WRONG) -> None:
+        self.requests: list[ExecutionRequest] = []
+        self._outcome = outcome
+
+    def run(self, request: ExecutionRequest) -> ExecutionResult:
+        self.requests.append(request)
+        return ExecutionResult(
+            outcome=self._outcome,
+            num_passed=0,
+            num_tests=len(request.call_tests),
+            detail="no sandbox",
+            clean=True,
+            cpu_s=0.0,
+            wall_s=0.0,
+            level=self.level,
+        )
+
+
+def failed(outcome: Outcome = Outcome.WRONG, detail: str = "") -> RewardResult:
+    return RewardResult(
+        reward=0.0, breakdown={}, outcome=outcome, passed=False, detail=detail, cached=False, seconds=0.0
+    )
 
 
 def test_a_task_without_examples_has_no_run_of_them() -> None:
@@ -138,28 +177,84 @@ def test_a_task_without_examples_has_no_run_of_them() -> None:
         entry_point="add",
         call_tests=(CallTest(args=(1, 2), expected=3),),
     )
-    assert not shows_examples(plain) and example_request(plain, "def add(): ...\n", CONFIG) is None
-    assert shows_examples(TASK) and example_request(TASK, " ", CONFIG) is None
+    sandbox = Recorded()
+    assert not shows_examples(plain) and shows_examples(TASK)
+    make_feedback("public", plain, "def add(): ...\n", failed(), sandbox, CONFIG)
+    make_feedback("public", TASK, " ", failed(), sandbox, CONFIG)
+    make_feedback("verdict", TASK, "def add(): ...\n", failed(), sandbox, CONFIG)
+    assert sandbox.requests == []
 
 
-def test_examples_behind_one_that_ended_the_run_are_not_called_right() -> None:
-    run = ExecutionResult(
-        outcome=Outcome.TIMEOUT_CPU,
-        num_passed=0,
-        num_tests=2,
-        detail="",
-        clean=True,
-        cpu_s=2.0,
-        wall_s=2.0,
-        level="L3",
-    )
-    result = RewardResult(
-        reward=0.0, breakdown={}, outcome=run.outcome, passed=False, detail="", cached=False, seconds=0.0
-    )
-    assert public_feedback(TASK, "def add(a, b): ...", result, run) == "Your program takes too long."
+def test_the_examples_are_what_is_run_and_those_behind_one_that_ended_the_run_are_not_called_right() -> None:
+    sandbox = Recorded(Outcome.TIMEOUT_CPU)
+    said = make_feedback("public", TASK, "def add(a, b): ...", failed(Outcome.TIMEOUT_CPU), sandbox, CONFIG)
+    assert said == "Your program takes too long."
+    (request,) = sandbox.requests
+    assert request.keep_values and [test.args for test in request.call_tests] == [(1, 2), (2, 2)]
 
 
-def test_the_examples_are_what_is_run() -> None:
-    request = example_request(TASK, "def add(a, b): ...", CONFIG)
-    assert isinstance(request, ExecutionRequest) and request.keep_values
-    assert [test.args for test in request.call_tests] == [(1, 2), (2, 2)]
+def test_a_sandbox_that_fails_gives_no_feedback() -> None:
+    with pytest.raises(FeedbackError, match="no feedback on t/add: no sandbox"):
+        make_feedback("public", TASK, "def add(): ...", failed(), Recorded(Outcome.INFRA_ERROR), CONFIG)
+
+
+def test_full_tells_the_first_test_that_failed_and_judges_the_next_answer_without_it(
+    sandbox: SandboxPool,
+) -> None:
+    program = "def add(a, b):\n    return {1: 3, 2: 4, 70123: 5}[a]\n"
+    assert told("full", sandbox, program).splitlines() == [
+        "Your program gives a wrong result in a test. The examples of the task give the right values.",
+        "For add(70123, 11) a test expects 70134; your program returns 5.",
+    ]
+    left = without_told_test("full", TASK, verdict_on(sandbox, program))
+    assert left.call_tests == (TASK.call_tests[0], TASK.call_tests[2])
+    assert replace(left, call_tests=TASK.call_tests) == TASK
+    # The test that was told does not count, the one that was not does.
+    assert verdict_on(sandbox, "def add(a, b):\n    return 3 if a == 1 else 90789\n", left).passed
+    assert not verdict_on(sandbox, "def add(a, b):\n    return 3 if a == 1 else 70134\n", left).passed
+    assert not [hidden for hidden in HIDDEN[2:] if hidden in told("full", sandbox, program)]
+
+
+def test_a_told_test_that_raises_or_was_not_reached_is_told_without_a_value(sandbox: SandboxPool) -> None:
+    raising = "def add(a, b):\n    return {1: 3, 2: 4}[a]\n"
+    assert told("full", sandbox, raising).endswith("a test expects 70134; your program raises an exception.")
+    ending = "import os\ndef add(a, b):\n    return {1: 3, 2: 4}.get(a) or os._exit(1)\n"
+    assert told("full", sandbox, ending).endswith("\nFor add(70123, 11) a test expects 70134.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "detail"),
+    [
+        ("public", "test 1: wrong value"),
+        ("verdict", "test 1: wrong value"),
+        ("full", "load: NameError"),
+        ("full", "syntax: invalid syntax"),
+        ("full", "test 0: wrong value"),  # the prompt shows it
+        ("full", "test 9: wrong value"),
+    ],
+)
+def test_all_tests_count_where_none_was_told(kind: str, detail: str) -> None:
+    assert without_told_test(kind, TASK, failed(detail=detail)) is TASK
+
+
+def test_the_last_test_is_never_told() -> None:
+    last = replace(TASK, call_tests=TASK.call_tests[1:2])
+    assert without_told_test("full", last, failed(detail="test 0: wrong value")) is last
+
+
+def test_a_whole_program_is_told_input_and_output() -> None:
+    tests = tuple(StdioTest(stdin=f"{number}\n", expected_stdout=f"{number + 1}\n") for number in (1, 2))
+    task = Task(task_id="t/next", prompt="Print the next number.", entry_point="", stdio_tests=tests)
+    result = failed(detail="test 1: wrong output")
+    said = make_feedback("full", task, "print(2)", result, Recorded(), CONFIG).splitlines()
+    assert said[1:] == ["For the input '2\\n' a test expects '3\\n'."]
+    assert without_told_test("full", task, result).stdio_tests == tests[:1]
+
+
+def test_kinds_that_tell_nothing_of_any_task_are_refused() -> None:
+    plain = Task(task_id="t", prompt="Write f.", entry_point="f", check_source="assert f(1) == 2")
+    for kind in ("public", "full"):
+        refuse_feedback(kind, [plain, TASK], "here")
+        with pytest.raises(ValueError, match=f'here: value "{kind}"'):
+            refuse_feedback(kind, [plain], "here")
+    refuse_feedback("verdict", [plain], "here")

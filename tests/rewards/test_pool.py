@@ -8,9 +8,11 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from configs.rollouts_schema import RolloutsConfig
 from configs.schema import ExecutionConfig, RewardCacheConfig, RewardsConfig
 from curriculum.judging import start_sandbox
 from curriculum.task import Task
@@ -331,28 +333,82 @@ SHOWN = Task(
 )
 
 
+def hint(task_id: str, code: str, feedback: str, outcome: str, **columns: object) -> str:
+    assert columns["prompt"] == SHOWN.prompt and code in str(columns["completion"])
+    return f"{task_id}, {outcome}: {feedback} Your program was:\n{code}"
+
+
+def silent(**columns: object) -> None: ...
+
+
+def raises(**columns: object) -> str:
+    raise ValueError("no idea")
+
+
+def counts(**columns: object) -> int:
+    return 3
+
+
+async def hangs(**columns: object) -> str:
+    await asyncio.sleep(60)
+    return ""
+
+
+async def told_by(pool: RewardPool, terms: RolloutsConfig) -> str:
+    text = answer("a - b")
+    return await pool.tell(SHOWN, text, await pool.score(SHOWN, text), terms)
+
+
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("terms", "told"),
     [
-        ("verdict", "Your program gives a wrong result in a test."),
+        ({"feedback": "verdict"}, "Your program gives a wrong result in a test."),
+        ({}, "Your program gives a wrong result in a test.\nadd(1, 2) returns -1; the task says 3."),
         (
-            "public",
-            "Your program gives a wrong result in a test.\nadd(1, 2) returns -1; the task says 3.",
+            {"feedback": "verdict", "custom_feedback": f"{__name__}:hint"},
+            "t/shown, wrong: Your program gives a wrong result in a test. Your program was:\n"
+            "def add(a, b):\n    return a - b\n",
+        ),
+        (
+            {"feedback": "verdict", "custom_feedback": f"{__name__}:silent"},
+            "Your program gives a wrong result in a test.",
         ),
     ],
 )
-def test_a_worker_tells_how_an_answer_failed(shared_pool: RewardPool, kind: str, told: str) -> None:
-    async def tell() -> str:
-        text = answer("a - b")
-        return await shared_pool.tell(SHOWN, text, await shared_pool.score(SHOWN, text), kind)
+def test_a_worker_tells_how_an_answer_failed(
+    shared_pool: RewardPool, terms: dict[str, Any], told: str
+) -> None:
+    assert asyncio.run(told_by(shared_pool, RolloutsConfig(**terms))) == told
 
-    assert asyncio.run(tell()) == told
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("raises", "raised ValueError: no idea at"),
+        ("counts", "returned 3, not a text or None"),
+        ("hangs", r"no answer in 1 s \(rewards.custom_timeout_s\)"),
+    ],
+)
+def test_custom_feedback_that_fails_is_an_error_by_name_and_the_worker_is_well(
+    name: str, reason: str
+) -> None:
+    pool = make_pool(rewards=RewardsConfig(custom_timeout_s=1.0))
+    try:
+        terms = RolloutsConfig(custom_feedback=f"{__name__}:{name}")
+        with pytest.raises(FeedbackError, match=rf"rollouts.custom_feedback: {__name__}:{name}: {reason}"):
+            asyncio.run(told_by(pool, terms))
+        assert asyncio.run(told_by(pool, RolloutsConfig(feedback="verdict"))) == (
+            "Your program gives a wrong result in a test."
+        )
+        assert pool.metrics()["rewards/worker_restarts"] == 0
+    finally:
+        pool.close()
 
 
 def test_feedback_that_no_worker_can_give_is_an_error_by_name(shared_pool: RewardPool) -> None:
     async def tell() -> str:
         # A worker that raises: examples are run, and here nothing can be looked at.
-        return await shared_pool.tell(SHOWN, None, await shared_pool.score(SHOWN, ""), "public")  # type: ignore[arg-type]
+        return await shared_pool.tell(SHOWN, None, await shared_pool.score(SHOWN, ""), RolloutsConfig())  # type: ignore[arg-type]
 
     with pytest.raises(FeedbackError, match="reward worker 0 failed on t/shown"):
         asyncio.run(tell())
@@ -364,7 +420,7 @@ def test_feedback_survives_the_death_of_a_worker() -> None:
     async def tell() -> str:
         result = await pool.score(SHOWN, answer("a - b"))
         os.kill(pool.worker_pids[0], signal.SIGKILL)
-        return await pool.tell(SHOWN, answer("a - b"), result, "verdict")
+        return await pool.tell(SHOWN, answer("a - b"), result, RolloutsConfig(feedback="verdict"))
 
     try:
         assert asyncio.run(tell()) == "Your program gives a wrong result in a test."

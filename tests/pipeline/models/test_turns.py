@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -25,7 +26,7 @@ from pipeline.models.prompts import encode_prompt, prompt_messages, what_to_writ
 from pipeline.models.turns import TurnTokens
 from pipeline.rollouts.turns import Turn, TurnLoop, TurnTerms
 from rewards.result import RewardResult
-from sandbox.result import Outcome
+from sandbox.result import CallTest, Outcome
 from tests.pipeline.tiny_model import make_byte_tokenizer
 
 PREFILL = "```python\n"
@@ -176,7 +177,9 @@ def conversation(
         sampling=SamplingSettings(temperature=0.7, stop=("\n```",)),
         seed=7,
     )
-    terms = TurnTerms(tokens=turn_tokens(tokenizer_of(DEFAULT)), feedback=feedback, max_turns=max_turns)
+    terms = TurnTerms(
+        tokens=turn_tokens(tokenizer_of(DEFAULT)), feedback=feedback, kind="verdict", max_turns=max_turns
+    )
     loop = TurnLoop(generator.generate, score, terms)
     result = verdict(verdicts.pop(0))
     turns = asyncio.run(loop.go_on(TASK, request, completion_of(first, index=2), result))
@@ -226,3 +229,29 @@ def test_later_turns_are_sampled_as_the_first_and_have_names_and_seeds_of_their_
 def test_an_answer_that_is_missing_is_an_error_by_name() -> None:
     with pytest.raises(GeneratorError, match=r"q/2/turn 3: the generator gave 0 of 1 completions"):
         conversation([(1,), (2,)], [Outcome.WRONG] * 3, 3)
+
+
+@pytest.mark.parametrize(("kind", "num_left"), [("full", [3, 2, 1, 1]), ("public", [4, 4, 4, 4])])
+def test_a_test_that_was_told_counts_for_no_later_answer(kind: str, num_left: list[int]) -> None:
+    tests = tuple(CallTest(args=(number,), expected=number) for number in range(4))
+    task = Task(task_id="t", prompt="Write f.", entry_point="f", call_tests=tests)
+    judged: list[Task] = []
+
+    async def feedback(task: Task, completion: Completion, result: RewardResult) -> str:
+        return "Wrong."
+
+    async def score(task: Task, completion: Completion) -> RewardResult:
+        judged.append(task)
+        return replace(verdict(Outcome.WRONG), detail="test 0: wrong value")
+
+    terms = TurnTerms(
+        tokens=turn_tokens(tokenizer_of(DEFAULT)), feedback=feedback, kind=kind, max_turns=len(num_left) + 1
+    )
+    loop = TurnLoop(Scripted([(2,)] * len(num_left)).generate, score, terms)
+    request = GenerationRequest(
+        request_id="q", prompt_ids=(1,), num_generations=1, sampling=SamplingSettings(temperature=1.0)
+    )
+    first = replace(verdict(Outcome.WRONG), detail="test 0: wrong value")
+    asyncio.run(loop.go_on(task, request, completion_of((1,), index=0), first))
+    # The first of those that are left is told each time, never the last one.
+    assert [task.call_tests for task in judged] == [tests[-num:] for num in num_left]

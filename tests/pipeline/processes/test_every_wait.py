@@ -17,6 +17,7 @@ from typing import Any, cast, get_args
 
 import pytest
 
+from configs.rollouts_schema import RolloutsConfig
 from configs.schema import Config
 from curriculum.task import Task
 from pipeline.errors import StageError
@@ -189,7 +190,7 @@ def of_the_rewards(
 async def told(workers: WorkerGroup) -> str | RewardResult:
     """Feedback, or the infrastructure error that a rollout gets in its place."""
     try:
-        return await workers.tell(TASK, "", RESULT, "verdict")
+        return await workers.tell(TASK, "", RESULT, RolloutsConfig(feedback="verdict"))
     except FeedbackError as error:
         return infra_error(str(error), 0.0)
 

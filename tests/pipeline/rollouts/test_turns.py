@@ -37,7 +37,9 @@ def terms() -> TurnTerms:
     async def feedback(task: Task, completion: Completion, result: RewardResult) -> str:
         return f"It was {result.outcome}."
 
-    return TurnTerms(tokens=TurnTokens(tokenizer, "", 400, TASKS[0]), feedback=feedback, max_turns=3)
+    return TurnTerms(
+        tokens=TurnTokens(tokenizer, "", 400, TASKS[0]), feedback=feedback, kind="verdict", max_turns=3
+    )
 
 
 def config_of(**rollouts: object) -> Config:

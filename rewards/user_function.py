@@ -1,0 +1,221 @@
+"""Functions that users write, named in the configuration as ``package.module:function``.
+
+Loaded from the installed packages and then from the working directory, tried on the keywords that they will
+be called with, and called with a deadline. What a function does wrong is reported by its name. Isolates
+nothing: the functions are the user's own and run in the process of their caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import inspect
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from types import ModuleType
+
+from configs.errors import ConfigError, Problem, wrong_value
+
+DEFAULT_TIMEOUT_S = 30.0
+# How long an event loop may take to answer after a call on it was cancelled.
+_GRACE_S = 1.0
+# Threads that may hang in calls that came too late; a thread cannot be ended from outside.
+_MAX_LOST_THREADS = 4
+
+Function = Callable[..., object]
+
+
+class UserFunctionError(RuntimeError):
+    """A user's function gave nothing that can be used; the message names the setting and the function."""
+
+
+class UserFunction:
+    """One function of the user's, named ``spec`` in the setting ``field``; ``timeout_s`` is for one call.
+
+    Calls run one at a time on a thread with an event loop, the same one for all calls, so that an async
+    function may keep a client open between calls. Not for several threads at once.
+    """
+
+    def __init__(self, field: str, spec: str, function: Function, timeout_s: float) -> None:
+        self.spec = spec
+        self._field = field
+        self._function = function
+        self._timeout_s = timeout_s
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._lost_threads: list[threading.Thread] = []
+
+    @property
+    def fingerprint(self) -> str:
+        """The function's name with a digest of its module's source, where it has one."""
+        return f"{self.spec}@{_source_digest(self._function)}"
+
+    def __call__(self, task_id: str, columns: Mapping[str, object]) -> object:
+        """What the function returns for ``columns``, keywords about the task ``task_id``.
+
+        Raises UserFunctionError when it raises, or takes longer than the deadline.
+        """
+        loop = self._running_loop()
+        future = asyncio.run_coroutine_threadsafe(self._call(columns), loop)
+        try:
+            returned = future.result(self._timeout_s)
+        except TimeoutError:
+            self._give_up(future)
+            fault = f"no answer in {self._timeout_s:g} s (rewards.custom_timeout_s)"
+            raise self.error(fault, task_id) from None
+        except CancelledError:
+            raise self.error("its call was cancelled from within", task_id) from None
+        if isinstance(returned, _Raised):
+            raise self.error(f"raised {returned}", task_id) from returned.error
+        return returned
+
+    def error(self, fault: str, task_id: str) -> UserFunctionError:
+        """The error that says what the function did wrong with that task."""
+        return UserFunctionError(f"{self._field}: {self.spec}: {fault} (task {task_id})")
+
+    def close(self) -> None:
+        """End the thread; one that hangs in a call stays until the process ends. Safe to call twice."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop = None
+
+    async def _call(self, columns: Mapping[str, object]) -> object:
+        """What the function returns; an exception is returned too, so that none ends the loop's thread."""
+        try:
+            returned = self._function(**columns)
+            return await returned if inspect.isawaitable(returned) else returned
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            return _Raised(error)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._lost_threads = [thread for thread in self._lost_threads if thread.is_alive()]
+            if len(self._lost_threads) >= _MAX_LOST_THREADS:
+                fault = f"{len(self._lost_threads)} calls of it hang; it is not called until one returns"
+                raise UserFunctionError(f"{self._field}: {self.spec}: {fault}")
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=_run_loop, args=(self._loop,), name=self.spec, daemon=True)
+            self._thread.start()
+        return self._loop
+
+    def _give_up(self, future: Future[object]) -> None:
+        """Cancel a call; a thread that does not come back from it is left to itself."""
+        future.cancel()
+        assert self._loop is not None and self._thread is not None
+        has_answered = threading.Event()
+        self._loop.call_soon_threadsafe(has_answered.set)
+        if not has_answered.wait(_GRACE_S):
+            self._lost_threads.append(self._thread)
+            self.close()
+
+
+class _Raised:
+    """An exception that a function raised, on its way between two threads."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __str__(self) -> str:
+        last = traceback.extract_tb(self.error.__traceback__)[-1]
+        return f"{type(self.error).__name__}: {self.error} at {os.path.basename(last.filename)}:{last.lineno}"
+
+
+def load_functions(
+    field: str, specs: Sequence[str], timeout_s: float, keywords: Mapping[str, object]
+) -> tuple[UserFunction, ...]:
+    """The functions that ``specs`` name, given in the setting ``field``; called with ``keywords``.
+
+    Modules are imported from the installed packages and then from the working directory, which is put at
+    the end of the import path. Raises ConfigError that lists every one that cannot be loaded or called.
+    """
+    if specs and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    found = [(spec, _load(field, spec, keywords)) for spec in specs]
+    problems = [function for _, function in found if isinstance(function, Problem)]
+    if problems:
+        raise ConfigError(problems)
+    return tuple(
+        UserFunction(field, spec, function, timeout_s)
+        for spec, function in found
+        if not isinstance(function, Problem)
+    )
+
+
+def shown(value: object) -> str:
+    """``value`` for a message, cut."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:76] + " ..."
+
+
+def _load(field: str, spec: str, keywords: Mapping[str, object]) -> Function | Problem:
+    module_name, colon, name = spec.partition(":")
+    if not (module_name and colon and name):
+        return wrong_value(field, spec, "package.module:function, such as my_rewards:short_code")
+    module = _import(field, spec, module_name)
+    if isinstance(module, Problem):
+        return module
+    function = vars(module).get(name)
+    if function is None:
+        return _problem(
+            field, spec, f"{module_name} ({module.__file__}) defines no {name}", "a function of that module"
+        )
+    if not callable(function):
+        return _problem(field, spec, f"{name} is no function but {shown(function)}", "a function")
+    return _signature_problem(field, spec, function, keywords) or function
+
+
+def _import(field: str, spec: str, module_name: str) -> ModuleType | Problem:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            allowed = "a module that is installed or lies in the working directory"
+            return _problem(field, spec, f"there is no module {error.name}", allowed)
+        return _problem(
+            field, spec, f"{module_name} cannot be imported: {_Raised(error)}", "a module that imports"
+        )
+    # The user's module can raise anything while it loads.
+    except (Exception, SystemExit) as error:
+        return _problem(
+            field, spec, f"{module_name} cannot be imported: {_Raised(error)}", "a module that imports"
+        )
+
+
+def _signature_problem(
+    field: str, spec: str, function: Function, keywords: Mapping[str, object]
+) -> Problem | None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None  # Compiled functions need not have one; a call will show.
+    try:
+        signature.bind(**keywords)
+    except TypeError as error:
+        allowed = f"the keywords {', '.join(keywords)}, or those it needs and **columns"
+        return _problem(field, spec, f"it cannot be called: {error}", allowed)
+    return None
+
+
+def _problem(field: str, spec: str, fault: str, allowed: str) -> Problem:
+    return Problem(field=field, fault=f"{spec}: {fault}", allowed=allowed)
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
+def _source_digest(function: Function) -> str:
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(function))
+    except TypeError:
+        return "no source"
+    if file is None or not os.path.isfile(file):
+        return "no source"
+    with open(file, "rb") as source:
+        return hashlib.blake2b(source.read(), digest_size=8).hexdigest()
