@@ -12,6 +12,7 @@ import pytest
 from configs.errors import ConfigError
 from configs.evaluation_options import EvaluationOptions
 from configs.schema import ExecutionConfig
+from curriculum.judging import Executor
 from curriculum.ladder.index import ladder_tasks
 from curriculum.task import Task
 from pipeline.cli import evaluate_humaneval
@@ -31,7 +32,7 @@ from pipeline.evaluation.turns import SecondTries, turn_report
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings
 from rewards.result import RewardResult, infra_error
 from sandbox.pool import SandboxPool
-from sandbox.result import CallTest, Outcome
+from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
 from tests.pipeline.tiny_model import make_byte_tokenizer, save_byte_model
 
 PREFILL = "```python\n"
@@ -80,10 +81,13 @@ def evaluated(
     kind: str = "public",
     temperature: float = 1.0,
     max_turns: int = 2,
+    examples: Executor | None = None,
 ) -> tuple[EvaluationReport, Scripted]:
     tokenizer = make_byte_tokenizer()
     form = ChatForm(tokenizer=tokenizer, prefill=PREFILL, stops=())
-    tries = SecondTries(form, tokenizer, [TASK], sandbox, ExecutionConfig(), max_turns=max_turns, kind=kind)
+    tries = SecondTries(
+        form, tokenizer, [TASK], examples or sandbox, ExecutionConfig(), max_turns=max_turns, kind=kind
+    )
     generator = Scripted(answer)
     report = asyncio.run(
         evaluate_tasks(
@@ -226,7 +230,7 @@ def test_a_share_weighs_samples_alike_and_its_interval_draws_tasks() -> None:
     [
         ({"turns": 0}, "--turns: 0 is not allowed"),
         ({"turns": 2, "prompt_form": "completion"}, "1 with --prompt-form completion"),
-        ({"turns": 2, "feedback": "full"}, "--feedback"),
+        ({"turns": 2, "feedback": "hints"}, "--feedback"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, object], said: str) -> None:
@@ -263,3 +267,38 @@ def test_the_command_shows_the_turns(tmp_path: Path, capsys: pytest.CaptureFixtu
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl_results.jsonl").read_text().splitlines()]
     assert [len(line["turns"]) for line in lines] == [1, 1]
     assert set(lines[0]["turns"][0]) == {"feedback", "answer", "result", "passed"}
+
+
+class Broken:
+    """A sandbox that runs nothing."""
+
+    level = "L3"
+
+    def run(self, request: ExecutionRequest) -> ExecutionResult:
+        return ExecutionResult(
+            outcome=Outcome.INFRA_ERROR,
+            num_passed=0,
+            num_tests=0,
+            detail="the sandbox is gone",
+            clean=True,
+            cpu_s=0.0,
+            wall_s=0.0,
+            level=self.level,
+        )
+
+
+def test_an_answer_without_feedback_is_not_judged_and_counts_in_no_rate(sandbox: SandboxPool) -> None:
+    def answer(name: str, index: int) -> str:
+        return (RIGHT, WRONG)[index]
+
+    report, generator = evaluated(sandbox, answer, num_samples=2, examples=Broken())
+    passed, unjudged = report.samples
+    assert [one.is_judged for one in report.samples] == [True, False]
+    (turn,) = unjudged.turns
+    assert turn.result.detail == "no feedback on t/double: the sandbox is gone" and unjudged.resampled is None
+    assert len(generator.requests) == 1, "nothing was asked for after it"
+    found = turn_report(report.samples, 2)
+    assert [one.mean for one in found.pass_after] == [1.0, 1.0] and found.repaired is None
+    with pytest.raises(StageError, match="none of 1 conversations could be judged"):
+        turn_report([unjudged], 2)
+    assert passed.turns == ()
