@@ -13,13 +13,16 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.processes import run_command
 from benchmarks.report import RESULTS, command_line, percent, positive, table_text
 from benchmarks.whole_runs import contest
+from benchmarks.whole_runs.training_run import task_counts
 from configs.evaluation_options import FEEDBACK
+from pipeline.evaluation.passk import share_difference
 
 RESULT = RESULTS / "turns_cpu.json"
 CODER = "qwen2.5-coder-0.5b-instruct"
@@ -31,7 +34,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     store = contest.ResultStore(given.output, settings, command_line("turns"))
     num_left = given.limit
     for model in given.models:
-        for kind in FEEDBACK:
+        for kind in given.feedback:
             key = f"{Path(model).name}/{kind}"
             if key in store or num_left == 0:
                 continue
@@ -57,32 +60,60 @@ def measured(model: str, kind: str, given: argparse.Namespace) -> dict[str, Any]
         log = folder / f"{output.stem}.log"
         run_command("evaluate_humaneval", arguments, cores=terms.cores, log=log, deadline_s=terms.deadline_s)
     (turns,) = json.loads(report.read_text(encoding="utf-8"))["turns"].values()
-    return dict(turns)
+    return {**turns, "repairs": repairs_in(Path(f"{output}_results.jsonl"))}
+
+
+def repairs_in(results: Path) -> dict[str, list[int]]:
+    """[repaired, failed] answers of every task in a file of verdicts; what was not judged is left out."""
+    found: dict[str, list[int]] = {}
+    for line in results.read_text(encoding="utf-8").splitlines():
+        one = json.loads(line)
+        passed = [turn["passed"] for turn in one["turns"]]
+        if one["passed"] is not False or None in passed:
+            continue
+        counts = found.setdefault(one["task_id"], [0, 0])
+        counts[0] += any(passed)
+        counts[1] += 1
+    return found
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Each model and kind of feedback, in Markdown."""
+    """Each model and kind of feedback, in Markdown; the first model of a kind is what others are above."""
     settings = result["settings"]
+    first: dict[str, Mapping[str, Any]] = {}
     rows = []
     for key, found in result["runs"].items():
         model, _, kind = key.rpartition("/")
-        values = [found[name] for name in ("repaired", "resampled", "above_resampled")]
-        signs = ("", "", "+")
+        base = first.setdefault(kind, found)
         rows.append(
             [
                 model,
                 f"`{kind}`",
                 *(percent(estimate) for estimate in found["pass_after"]),
-                *("" if one is None else percent(one, sign) for one, sign in zip(values, signs, strict=True)),
+                _cell(found["repaired"]),
+                "" if base is found else _cell(_repaired_more(base, found), "+"),
+                _cell(found["resampled"]),
+                _cell(found["above_resampled"], "+"),
             ]
         )
     turns = [f"passed after turn {number}" for number in range(1, settings["turns"] + 1)]
-    head = ["", "feedback", *turns, "repaired", "fresh answers, as many tokens", "last turn above them"]
+    fresh = ["fresh answers, as many tokens", "last turn above them"]
+    head = ["", "feedback", *turns, "repaired", "above the first model", *fresh]
     above = (
         f"{settings['tasks']}: {settings['samples']} answers a task at temperature 0.8; 95 % intervals over "
-        "tasks, the difference paired by task."
+        "tasks, differences paired by task."
     )
     return table_text(head, rows, above=above)
+
+
+def _repaired_more(base: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, float] | None:
+    """How much more of its failed answers ``found`` repairs than ``base``; None where none failed."""
+    before, after = (task_counts(one["repairs"]) for one in (base, found))
+    return asdict(share_difference(before, after)) if before and after else None
+
+
+def _cell(estimate: Mapping[str, float] | None, sign: str = "") -> str:
+    return "" if estimate is None else percent(estimate, sign)
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -90,6 +121,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = contest.options(__doc__, RESULT)
     parser.add_argument("--tasks", default="mbpp", help="what is measured on (%(default)s)")
     parser.add_argument("--models", nargs="+", default=[CODER], help="names or folders (%(default)s)")
+    parser.add_argument(
+        "--feedback", nargs="+", choices=FEEDBACK, default=["public", "verdict"], help="kinds (%(default)s)"
+    )
     parser.add_argument("--turns", type=positive, default=2, help="answers at most (%(default)s)")
     parser.add_argument("--samples", type=positive, default=1, help="first answers of a task (%(default)s)")
     return parser.parse_args(arguments)

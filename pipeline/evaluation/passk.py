@@ -127,6 +127,25 @@ def share(counts: Sequence[TaskCount]) -> Estimate:
     return Estimate(mean=mean, low=float(low), high=float(high), num_tasks=len(counts))
 
 
+def share_difference(before: Sequence[TaskCount], after: Sequence[TaskCount]) -> Estimate:
+    """The ``share`` of ``after`` less that of ``before``; a task that one of them lacks has no samples there.
+
+    The bootstrap draws the same tasks for both. Raises ValueError where one of them has no tasks.
+    """
+    mean = share(after).mean - share(before).mean
+    names = sorted({count.task_id for count in (*before, *after)})
+    place = {name: index for index, name in enumerate(names)}
+    sums = np.zeros((2, 2, len(names)))
+    for who, counts in enumerate((before, after)):
+        for count in counts:
+            sums[who, :, place[count.task_id]] += count.num_correct, count.num_samples
+    drawn = np.random.default_rng(_SEED).integers(0, len(names), size=(_NUM_RESAMPLES, len(names)))
+    correct, total = (sums[:, part, :][:, drawn].sum(axis=2) for part in (0, 1))
+    shares = correct / np.maximum(total, 1)
+    low, high = np.quantile(shares[1] - shares[0], [_TAIL, 1 - _TAIL])
+    return Estimate(mean=mean, low=float(low), high=float(high), num_tasks=len(names))
+
+
 def _spread(num_tasks: int) -> float:
     """How frequent what was never seen in ``num_tasks`` tasks may be (Clopper and Pearson 1934)."""
     return 1 - math.pow(_TAIL, 1 / num_tasks)

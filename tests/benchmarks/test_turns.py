@@ -22,7 +22,15 @@ FOUND: dict[str, Any] = {
     "resampled": estimate(0.45),
     "above_resampled": estimate(0.05),
     "num_feedback_turns": 3,
+    "repairs": {"a": [0, 1], "b": [1, 1]},
 }
+VERDICTS = [
+    {"task_id": "a", "passed": True, "turns": []},
+    {"task_id": "a", "passed": False, "turns": [{"passed": True}]},
+    {"task_id": "a", "passed": False, "turns": [{"passed": False}]},
+    {"task_id": "b", "passed": False, "turns": [{"passed": None}]},
+    {"task_id": "b", "passed": None, "turns": []},
+]
 
 
 def test_each_model_and_kind_is_measured_once_as_the_command_line_says(
@@ -35,6 +43,7 @@ def test_each_model_and_kind_is_measured_once_as_the_command_line_says(
         asked.append([*arguments])
         output = arguments[arguments.index("--output") + 1]
         Path(f"{output}_report.json").write_text(json.dumps({"turns": {"m": FOUND}}))
+        Path(f"{output}_results.jsonl").write_text("\n".join(map(json.dumps, VERDICTS)))
 
     monkeypatch.setattr(turns, "run_command", run)
     words = ["--tasks", "t.jsonl", "--models", "runs/a/step-1", "b", "--work", str(tmp_path / "work")]
@@ -43,6 +52,7 @@ def test_each_model_and_kind_is_measured_once_as_the_command_line_says(
     result = turns.measure(turns.parse(words))
     assert list(result["runs"]) == ["step-1/public", "step-1/verdict", "b/public", "b/verdict"]
     assert len(asked) == 4
+    assert result["runs"]["b/public"]["repairs"] == {"a": [1, 2]}
     first = " ".join(asked[0])
     assert "--model runs/a/step-1 --tasks t.jsonl" in first and "--turns 2 --feedback public" in first
     assert len({arguments[arguments.index("--output") + 1] for arguments in asked}) == 4
@@ -51,8 +61,12 @@ def test_each_model_and_kind_is_measured_once_as_the_command_line_says(
 def test_the_table_has_every_turn_and_leaves_out_what_greedy_answers_lack() -> None:
     settings = {"tasks": "t.jsonl", "samples": 1, "turns": 2}
     greedy = {**FOUND, "resampled": None, "above_resampled": None}
-    text = turns.table({"settings": settings, "runs": {"m/public": FOUND, "m/verdict": greedy}})
-    _, _, head, _, public, verdict = text.splitlines()
+    better = {**FOUND, "repairs": {"a": [1, 1], "b": [1, 1]}}
+    runs = {"m/public": FOUND, "m/verdict": greedy, "n/public": better}
+    _, _, head, _, public, verdict, other = turns.table({"settings": settings, "runs": runs}).splitlines()
     assert "passed after turn 2" in head
     assert public.startswith("| m | `public` | 40.0 % (30.0 to 50.0) | 50.0 %") and "+5.0 % (" in public
     assert verdict.endswith("|  |  |")
+    cells = [cell.strip() for cell in other.split("|")]
+    assert cells[6].startswith("+50.0 % (")
+    assert public.split("|")[6].strip() == ""

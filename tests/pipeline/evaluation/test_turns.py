@@ -26,7 +26,7 @@ from pipeline.evaluation.evaluate import (
 )
 from pipeline.evaluation.forms import ChatForm
 from pipeline.evaluation.journal import EvaluationJournal
-from pipeline.evaluation.passk import TaskCount, share
+from pipeline.evaluation.passk import TaskCount, share, share_difference
 from pipeline.evaluation.scorers import SandboxScorer
 from pipeline.evaluation.turns import SecondTries, turn_report
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings
@@ -223,6 +223,25 @@ def test_a_share_weighs_samples_alike_and_its_interval_draws_tasks() -> None:
     assert share(counts[:1]).low == 0 and 0.9 < share(counts[:1]).high < 1
     with pytest.raises(ValueError, match="at least one judged task"):
         share([])
+
+
+def test_a_difference_of_shares_draws_the_same_tasks_for_both() -> None:
+    def counts(correct: list[int], number: int) -> list[TaskCount]:
+        return [
+            TaskCount(task_id=f"t{index}", num_samples=number, num_correct=one)
+            for index, one in enumerate(correct)
+        ]
+
+    before, after = counts([0, 1, 0, 2] * 20, 2), counts([1, 2, 1, 3] * 20, 3)
+    found = share_difference(before, after)
+    assert found.mean == pytest.approx(7 / 12 - 3 / 8) and found.low < found.mean < found.high
+    # Tasks differ among each other far more than the two do in any of them.
+    assert found.high - found.low < 0.5 * (share(before).high - share(before).low)
+    assert share_difference(before, before).low == share_difference(before, before).high == 0
+    # A task in which nothing failed has no share, and is in both draws all the same.
+    assert share_difference(before[:-1], after).mean != share_difference(before, after).mean
+    with pytest.raises(ValueError, match="at least one judged task"):
+        share_difference([], after)
 
 
 @pytest.mark.parametrize(
