@@ -26,6 +26,7 @@ from benchmarks import (
     quality,
     speculation_exactness,
     startup,
+    turn_speed,
     turns,
 )
 from benchmarks.async_overlap import __main__ as async_overlap
@@ -54,6 +55,7 @@ MEASURED: Final[Mapping[str, tuple[Callable[[dict[str, Any]], str], str]]] = {
     "quality": (quality.table, "quality"),
     "coder": (coder.table, "coder"),
     "turns": (turns.table, "turns"),
+    "turn_speed": (turn_speed.table, "turn_speed"),
     "ablation": (ablation.table, "ablation"),
     "dropped": (ablation.dropped_table, "ablation"),
     "curriculum": (curriculum.table, "curriculum"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import ablation, modes, quality
+from benchmarks import ablation, modes, quality, turn_speed
 from benchmarks.modes import CONTENDERS
 from benchmarks.processes import Watched, descendants, proportional_mb, run_command
 from benchmarks.whole_runs.contest import ResultStore, reached, speed_ratios
@@ -254,6 +254,22 @@ def test_an_ablation_compares_rows_within_a_repeat(tmp_path: Path, calls: list[l
     (row,) = (line for line in ablation.table(result).splitlines() if line.startswith("| token packing "))
     assert row.startswith("| token packing (`acceleration.token_packing.enabled`) | exact | ")
     assert " | 1.00 | 1.00 | " in row
+
+
+def test_a_second_answer_is_weighed_by_its_tokens(tmp_path: Path, calls: list[list[str]]) -> None:
+    asked = ("--repeats", "2", "--warmup", "1", "--steps", "1")
+    result = turn_speed.measure(options(turn_speed, tmp_path, *asked))
+    given = [" ".join(call) for call in calls]
+    assert [f"rollouts.max_turns={turns}" in one for turns, one in zip((1, 2, 2, 1), given, strict=True)] == [
+        True
+    ] * 4
+    for name, length, rate in (("one answer", 100.0, 2.0), ("two answers", 250.0, 1.0)):
+        for number in range(2):
+            speed = result["runs"][f"{name}/{number}"]["speed"]
+            speed["samples_per_s"], speed["means"]["rollout/completion_length"] = rate, length
+    one, two = turn_speed.table(result).splitlines()[-2:]
+    assert one == "| one answer | 2.000 | 100 | 200 | 1.00 (1.00, 1.00) |"
+    assert two == "| two answers | 1.000 | 250 | 250 | 1.25 (1.25, 1.25) |"
 
 
 def test_what_was_measured_of_a_technique_that_is_gone_has_a_table_of_its_own() -> None:
