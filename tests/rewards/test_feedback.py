@@ -20,7 +20,8 @@ from rewards.feedback import (
 )
 from rewards.result import RewardResult
 from sandbox.pool import SandboxPool
-from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome, StdioTest
+from sandbox.result import CallTest, Outcome, StdioTest
+from tests.fake_sandbox import FakeSandbox
 
 CONFIG = ExecutionConfig()
 # Hidden values are like nothing that a program or a prompt says.
@@ -141,29 +142,6 @@ def test_values_are_cut_and_what_cannot_be_shown_is_left_out(sandbox: SandboxPoo
     assert "returns ...;" in public(sandbox, "def add(a, b):\n    return 10 ** 20_000\n")
 
 
-class Recorded:
-    """A sandbox that runs nothing: it keeps the requests, and every run ends as ``outcome``."""
-
-    level = "L3"
-
-    def __init__(self, outcome: Outcome = Outcome.WRONG) -> None:
-        self.requests: list[ExecutionRequest] = []
-        self._outcome = outcome
-
-    def run(self, request: ExecutionRequest) -> ExecutionResult:
-        self.requests.append(request)
-        return ExecutionResult(
-            outcome=self._outcome,
-            num_passed=0,
-            num_tests=len(request.call_tests),
-            detail="no sandbox",
-            clean=True,
-            cpu_s=0.0,
-            wall_s=0.0,
-            level=self.level,
-        )
-
-
 def failed(outcome: Outcome = Outcome.WRONG, detail: str = "") -> RewardResult:
     return RewardResult(
         reward=0.0, breakdown={}, outcome=outcome, passed=False, detail=detail, cached=False, seconds=0.0
@@ -177,7 +155,7 @@ def test_a_task_without_examples_has_no_run_of_them() -> None:
         entry_point="add",
         call_tests=(CallTest(args=(1, 2), expected=3),),
     )
-    sandbox = Recorded()
+    sandbox = FakeSandbox(Outcome.WRONG)
     assert not shows_examples(plain) and shows_examples(TASK)
     make_feedback("public", plain, "def add(): ...\n", failed(), sandbox, CONFIG)
     make_feedback("public", TASK, " ", failed(), sandbox, CONFIG)
@@ -186,7 +164,7 @@ def test_a_task_without_examples_has_no_run_of_them() -> None:
 
 
 def test_the_examples_are_what_is_run_and_those_behind_one_that_ended_the_run_are_not_called_right() -> None:
-    sandbox = Recorded(Outcome.TIMEOUT_CPU)
+    sandbox = FakeSandbox(Outcome.TIMEOUT_CPU)
     said = make_feedback("public", TASK, "def add(a, b): ...", failed(Outcome.TIMEOUT_CPU), sandbox, CONFIG)
     assert said == "Your program takes too long."
     (request,) = sandbox.requests
@@ -194,8 +172,8 @@ def test_the_examples_are_what_is_run_and_those_behind_one_that_ended_the_run_ar
 
 
 def test_a_sandbox_that_fails_gives_no_feedback() -> None:
-    with pytest.raises(FeedbackError, match="no feedback on t/add: no sandbox"):
-        make_feedback("public", TASK, "def add(): ...", failed(), Recorded(Outcome.INFRA_ERROR), CONFIG)
+    with pytest.raises(FeedbackError, match="no feedback on t/add: because"):
+        make_feedback("public", TASK, "def add(): ...", failed(), FakeSandbox(Outcome.INFRA_ERROR), CONFIG)
 
 
 def test_full_tells_the_first_test_that_failed_and_judges_the_next_answer_without_it(
@@ -246,7 +224,7 @@ def test_a_whole_program_is_told_input_and_output() -> None:
     tests = tuple(StdioTest(stdin=f"{number}\n", expected_stdout=f"{number + 1}\n") for number in (1, 2))
     task = Task(task_id="t/next", prompt="Print the next number.", entry_point="", stdio_tests=tests)
     result = failed(detail="test 1: wrong output")
-    said = make_feedback("full", task, "print(2)", result, Recorded(), CONFIG).splitlines()
+    said = make_feedback("full", task, "print(2)", result, FakeSandbox(Outcome.WRONG), CONFIG).splitlines()
     assert said[1:] == ["For the input '2\\n' a test expects '3\\n'."]
     assert without_told_test("full", task, result).stdio_tests == tests[:1]
 

@@ -9,6 +9,7 @@ from curriculum.judging import execution_request, start_sandbox
 from curriculum.task import Task
 from rewards.performance import RESOLUTION_S, ReferenceTimes, performance_score
 from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
+from tests.fake_sandbox import make_run
 
 REFERENCE = "def f(n):\n    return n * (n + 1) // 2\n"
 SLOW = "def f(n):\n    total = 0\n    for i in range(n + 1):\n        total += i\n    return total\n"
@@ -19,17 +20,8 @@ def make_task(task_id: str = "sum", reference: str = REFERENCE) -> Task:
     return Task(task_id=task_id, prompt="", entry_point="f", call_tests=tests, reference=reference)
 
 
-def make_run(cpu_s: float, outcome: Outcome = Outcome.PASS) -> ExecutionResult:
-    return ExecutionResult(
-        outcome=outcome,
-        num_passed=int(outcome is Outcome.PASS),
-        num_tests=1,
-        detail="",
-        clean=True,
-        cpu_s=cpu_s,
-        wall_s=cpu_s,
-        level="L3",
-    )
+def timed_run(cpu_s: float, outcome: Outcome = Outcome.PASS) -> ExecutionResult:
+    return make_run(outcome, int(outcome is Outcome.PASS), 1, cpu_s=cpu_s)
 
 
 class ScriptedSandbox:
@@ -58,28 +50,28 @@ class ScriptedSandbox:
     ],
 )
 def test_scores_by_example(cpu_s: float, reference_cpu_s: float | None, expected: float) -> None:
-    assert performance_score(make_run(cpu_s), reference_cpu_s) == pytest.approx(expected)
+    assert performance_score(timed_run(cpu_s), reference_cpu_s) == pytest.approx(expected)
 
 
 def test_below_the_resolution_noise_decides_nothing() -> None:
-    scores = {performance_score(make_run(RESOLUTION_S * part / 10), 0.003) for part in range(1, 11)}
+    scores = {performance_score(timed_run(RESOLUTION_S * part / 10), 0.003) for part in range(1, 11)}
     assert scores == {1.0}
 
 
 @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.PASS])
 def test_a_quick_failure_earns_nothing(outcome: Outcome) -> None:
-    assert performance_score(make_run(0.001, outcome), 0.4) == 0.0
+    assert performance_score(timed_run(0.001, outcome), 0.4) == 0.0
 
 
 def test_the_reference_is_the_median_and_is_measured_once() -> None:
-    sandbox = ScriptedSandbox(make_run(0.9), make_run(0.2), make_run(0.3))
+    sandbox = ScriptedSandbox(timed_run(0.9), timed_run(0.2), timed_run(0.3))
     times = ReferenceTimes(sandbox, ExecutionConfig())
     assert [times.cpu_s(make_task()) for _ in range(2)] == [0.3, 0.3]
     assert sandbox.runs == []
 
 
 def test_without_a_reference_that_passes_there_is_no_time() -> None:
-    failing = ScriptedSandbox(*[make_run(0.1, Outcome.WRONG)] * 3)
+    failing = ScriptedSandbox(*[timed_run(0.1, Outcome.WRONG)] * 3)
     times = ReferenceTimes(failing, ExecutionConfig())
     assert times.cpu_s(make_task(reference="")) is None
     assert len(failing.runs) == 3
@@ -88,7 +80,7 @@ def test_without_a_reference_that_passes_there_is_no_time() -> None:
 
 
 def test_a_fault_of_the_sandbox_is_not_kept_as_a_verdict_on_the_reference() -> None:
-    sandbox = ScriptedSandbox(make_run(0.2), make_run(0.0, Outcome.INFRA_ERROR), *[make_run(0.2)] * 4)
+    sandbox = ScriptedSandbox(timed_run(0.2), timed_run(0.0, Outcome.INFRA_ERROR), *[timed_run(0.2)] * 4)
     times = ReferenceTimes(sandbox, ExecutionConfig())
     assert times.cpu_s(make_task()) is None
     assert times.cpu_s(make_task()) == 0.2

@@ -15,7 +15,8 @@ from rewards.execution import score_execution, score_tests
 from rewards.result import RewardResult
 from rewards.scorer import Scorer
 from sandbox.pool import SandboxPool
-from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
+from sandbox.result import CallTest, ExecutionRequest, Outcome
+from tests.fake_sandbox import FakeSandbox
 
 TASK = Task(
     task_id="t/add",
@@ -59,34 +60,6 @@ async def has_no_opinion(completions: Sequence[object], **columns: object) -> li
 def breaks(completions: Sequence[object], **columns: object) -> list[float]:
     """A custom reward with a fault."""
     raise KeyError("no such column")
-
-
-class FakeSandbox:
-    """Gives one prepared verdict: for faults that a real sandbox does not show on demand."""
-
-    def __init__(
-        self, outcome: Outcome, num_passed: int = 0, num_tests: int = 4, level: str = "fake"
-    ) -> None:
-        self.level = level
-        self.num_runs = 0
-        self._outcome = outcome
-        self._num_passed = num_passed
-        self._num_tests = num_tests
-
-    def run(self, request: ExecutionRequest) -> ExecutionResult:
-        self.num_runs += 1
-        if request.check_source == "broken":
-            raise ValueError("check program cannot run")
-        return ExecutionResult(
-            outcome=self._outcome,
-            num_passed=self._num_passed,
-            num_tests=self._num_tests,
-            detail="because",
-            clean=True,
-            cpu_s=0.0,
-            wall_s=0.0,
-            level=self.level,
-        )
 
 
 def fenced(code: str) -> str:
@@ -150,7 +123,7 @@ def test_what_does_not_compile_gets_the_constant_and_nothing_else_runs(text: str
     assert result.reward == RewardsConfig().syntax_failure_reward
     assert result.detail.startswith("syntax: ") and not result.passed
     assert set(result.breakdown.values()) == {0.0} and len(result.breakdown) == 6
-    assert sandbox.num_runs == 0 and CALLS == []
+    assert sandbox.requests == [] and CALLS == []
 
 
 ALWAYS_EQUAL = """
@@ -305,7 +278,7 @@ def test_custom_rewards_see_the_text_so_nothing_is_taken_from_the_cache_or_kept(
         RewardsConfig(custom=[f"{__name__}:has_no_opinion"]), ExecutionConfig(), cache, sandbox
     ) as scorer:
         assert not any(scorer.score(TASK, fenced(HONEST)).cached for _ in range(2))
-    assert sandbox.num_runs == 2 and len(cache) == 0 and cache.counts.num_misses == 0
+    assert len(sandbox.requests) == 2 and len(cache) == 0 and cache.counts.num_misses == 0
 
 
 @pytest.mark.parametrize("outcome", [Outcome.INFRA_ERROR, Outcome.TIMEOUT_WALL, Outcome.OOM])
@@ -314,7 +287,7 @@ def test_a_verdict_that_the_machine_had_a_part_in_is_made_again(outcome: Outcome
     with Scorer(RewardsConfig(), ExecutionConfig(), cache, sandbox) as scorer:
         for _ in range(2):
             assert not scorer.score(TASK, fenced(HONEST)).cached
-    assert sandbox.num_runs == 2 and len(cache) == 0
+    assert len(sandbox.requests) == 2 and len(cache) == 0
 
 
 def configuration(

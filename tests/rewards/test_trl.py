@@ -20,7 +20,8 @@ from rewards.result import RewardResult, infra_error
 from rewards.scorer import Scorer
 from rewards.trl import make_async_reward_function, make_reward_function, reward_metrics
 from sandbox.pool import SandboxPool
-from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
+from sandbox.result import CallTest, Outcome
+from tests.fake_sandbox import FakeSandbox
 from tests.pipeline.tiny_model import make_byte_tokenizer, save_byte_model
 
 TASKS = tuple(
@@ -34,24 +35,6 @@ TASKS = tuple(
 )
 BY_ID = {task.task_id: task for task in TASKS}
 ADD = "def add(a, b):\n    return a + b\n```"
-
-
-class BrokenSandbox:
-    """A sandbox whose machinery fails: a fault that the real one does not show on demand."""
-
-    level = "fake"
-
-    def run(self, request: ExecutionRequest) -> ExecutionResult:
-        return ExecutionResult(
-            outcome=Outcome.INFRA_ERROR,
-            num_passed=0,
-            num_tests=2,
-            detail="broken",
-            clean=False,
-            cpu_s=0.0,
-            wall_s=0.0,
-            level=self.level,
-        )
 
 
 class ScorerOnThreads:
@@ -121,7 +104,7 @@ def test_plain_and_conversational_completions_score_alike(scorer: Scorer) -> Non
 
 def test_an_infrastructure_error_is_none_for_trl() -> None:
     logged: dict[str, float] = {}
-    with Scorer(RewardsConfig(), ExecutionConfig(), None, BrokenSandbox()) as scorer:
+    with Scorer(RewardsConfig(), ExecutionConfig(), None, FakeSandbox(Outcome.INFRA_ERROR)) as scorer:
         reward = make_reward_function(BY_ID, scorer, prefill="```python\n")
         rewards = reward(["p"] * 2, [ADD, "oops ("], task_id=["t/add"] * 2, log_metric=logged.__setitem__)
     assert rewards == [None, 0.1]

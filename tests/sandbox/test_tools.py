@@ -21,6 +21,7 @@ from sandbox.job import Suite, find_entry_point, make_request, read_tests
 from sandbox.progress import Progress
 from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome
 from sandbox.score import earlier_results, part_of, read_keys, score_file
+from tests.fake_sandbox import make_run
 
 ROOT = Path(__file__).parents[2]
 PROMPT = 'from math import floor\n\n\ndef up(x):\n    """One more than the floor of x."""\n'
@@ -71,17 +72,7 @@ class FixedRunner:
 
     def run(self, request: ExecutionRequest) -> ExecutionResult:
         self.num_runs += 1
-        outcome = Outcome(request.solution.rpartition("# ")[2])
-        return ExecutionResult(
-            outcome=outcome,
-            num_passed=0,
-            num_tests=1,
-            detail="",
-            clean=True,
-            cpu_s=0.0,
-            wall_s=0.0,
-            level="L3",
-        )
+        return make_run(Outcome(request.solution.rpartition("# ")[2]), 0, 1, detail="", level=self.level)
 
 
 def test_selftest_says_level_walls_and_live_runs_and_its_status_is_the_verdict() -> None:
@@ -137,7 +128,7 @@ def test_advice_covers_every_wall_and_a_refusal_names_the_missing_ones() -> None
         ("from math import floor\n\ndef up(x):\n    return floor(x) + 1\n", 0, "pass\n"),
         ("def up(x):\n    return floor(x) + 1\n", 0, "pass\n"),
         ("    return x\n", 1, "wrong"),
-        ("    return missing\n", 1, "exception (call 0: NameError)"),
+        ("    return missing\n", 1, "exception (call 0: NameError, line "),
         ("```python\ndef up(x): return 2\n```\n", 1, "exception (SyntaxError)"),
     ],
     ids=["completion", "alone", "alone with the prelude", "wrong", "raises", "chat answer"],

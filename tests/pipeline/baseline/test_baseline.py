@@ -34,6 +34,7 @@ from pipeline.record.metrics import MetricsWriter, read_metrics
 from pipeline.record.progress import make_progress
 from rewards.scorer import Scorer
 from sandbox.result import ExecutionRequest, ExecutionResult, Outcome
+from tests.fake_sandbox import make_run
 from tests.pipeline.fake_stages import is_documented
 from tests.pipeline.tiny_model import make_byte_model, make_byte_tokenizer, make_config, save_byte_model
 from tests.rewards.test_trl import TASKS
@@ -98,20 +99,10 @@ class FixedSandbox:
     level = "fake"
 
     def run(self, request: ExecutionRequest) -> ExecutionResult:
-        outcome = Outcome.PASS if "return" in request.solution else Outcome.WRONG
         if "broken" in request.solution:
-            outcome = Outcome.INFRA_ERROR
-        num_passed = 2 if outcome is Outcome.PASS else 0
-        return ExecutionResult(
-            outcome=outcome,
-            num_passed=num_passed,
-            num_tests=2,
-            detail="said so",
-            clean=True,
-            cpu_s=0.0,
-            wall_s=0.0,
-            level=self.level,
-        )
+            return make_run(Outcome.INFRA_ERROR, detail="said so")
+        is_right = "return" in request.solution
+        return make_run(Outcome.PASS if is_right else Outcome.WRONG, 2 * is_right, 2, detail="said so")
 
 
 def account_for(

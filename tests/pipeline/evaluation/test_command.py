@@ -189,7 +189,7 @@ def test_failures_are_counted_by_kind_and_reason() -> None:
     samples = [
         sample(Outcome.PASS, ""),
         sample(Outcome.EXCEPTION, "call 0: NameError"),
-        sample(Outcome.EXCEPTION, "call 3: NameError"),
+        sample(Outcome.EXCEPTION, "call 3: NameError, line 7"),
         sample(Outcome.EXCEPTION, "SyntaxError"),
         sample(Outcome.WRONG, "test 1: wrong value"),
     ]

@@ -32,7 +32,8 @@ from pipeline.evaluation.turns import SecondTries, turn_report
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings
 from rewards.result import RewardResult, infra_error
 from sandbox.pool import SandboxPool
-from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
+from sandbox.result import CallTest, Outcome
+from tests.fake_sandbox import FakeSandbox
 from tests.pipeline.tiny_model import make_byte_tokenizer, save_byte_model
 
 PREFILL = "```python\n"
@@ -288,33 +289,15 @@ def test_the_command_shows_the_turns(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert set(lines[0]["turns"][0]) == {"feedback", "answer", "result", "passed"}
 
 
-class Broken:
-    """A sandbox that runs nothing."""
-
-    level = "L3"
-
-    def run(self, request: ExecutionRequest) -> ExecutionResult:
-        return ExecutionResult(
-            outcome=Outcome.INFRA_ERROR,
-            num_passed=0,
-            num_tests=0,
-            detail="the sandbox is gone",
-            clean=True,
-            cpu_s=0.0,
-            wall_s=0.0,
-            level=self.level,
-        )
-
-
 def test_an_answer_without_feedback_is_not_judged_and_counts_in_no_rate(sandbox: SandboxPool) -> None:
     def answer(name: str, index: int) -> str:
         return (RIGHT, WRONG)[index]
 
-    report, generator = evaluated(sandbox, answer, num_samples=2, examples=Broken())
+    report, generator = evaluated(sandbox, answer, num_samples=2, examples=FakeSandbox(Outcome.INFRA_ERROR))
     passed, unjudged = report.samples
     assert [one.is_judged for one in report.samples] == [True, False]
     (turn,) = unjudged.turns
-    assert turn.result.detail == "no feedback on t/double: the sandbox is gone" and unjudged.resampled is None
+    assert turn.result.detail == "no feedback on t/double: because" and unjudged.resampled is None
     assert len(generator.requests) == 1, "nothing was asked for after it"
     found = turn_report(report.samples, 2)
     assert [one.mean for one in found.pass_after] == [1.0, 1.0] and found.repaired is None
