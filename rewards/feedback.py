@@ -67,14 +67,14 @@ def make_feedback(
     Raises FeedbackError where the sandbox fails.
     """
     said = verdict_feedback(task, program, result)
-    if kind == "verdict" or not program.strip():
+    if kind == "verdict":
         return said
     told = _told(kind, task, result)
     if task.stdio_tests:
         return said if told is None else f"{said}\n{_input_line(task.stdio_tests[told])}"
     examples = _examples(task)
     tests = examples if told is None else (*examples, task.call_tests[told])
-    if not tests:
+    if not tests or not program.strip():
         return said
     request = ExecutionRequest(
         solution=program,
@@ -93,7 +93,8 @@ def make_feedback(
     if not lines and len(tried) == len(examples) > 0:
         said += " The examples of the task give the right values."
     if told is not None:
-        lines.append(_told_line(task, tests[-1], run.values[len(examples) :]))
+        # First: what is too long is cut at its end.
+        lines.insert(0, _told_line(task, tests[-1], run.values[len(examples) :]))
     return "\n".join([said, *lines])
 
 

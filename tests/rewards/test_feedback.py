@@ -225,6 +225,7 @@ def test_a_whole_program_is_told_input_and_output() -> None:
     task = Task(task_id="t/next", prompt="Print the next number.", entry_point="", stdio_tests=tests)
     result = failed(detail="test 1: wrong output")
     said = make_feedback("full", task, "print(2)", result, FakeSandbox(Outcome.WRONG), CONFIG).splitlines()
+    assert make_feedback("full", task, "", result, FakeSandbox(Outcome.WRONG), CONFIG).endswith(said[1])
     assert said[1:] == ["For the input '2\\n' a test expects '3\\n'."]
     assert without_told_test("full", task, result).stdio_tests == tests[:1]
 
