@@ -42,13 +42,15 @@ _SETTINGS = (
     "output.save_total_limit=1",
     "runtime.progress=plain",
 )
+# The built-in prompts show no examples.
+_FEEDBACK = "rollouts.feedback=verdict"
 _MAX_TRIES = 3
 _QUIET = "quiet"  # the undisturbed run
 
 
 def arguments_for(engine: str, model: str | None, turns: int = 1) -> tuple[str, ...]:
     """The command's arguments for a small run; with more ``turns`` nearly every answer has another one."""
-    settings = (*_SETTINGS, f"generation.engine={engine}", f"rollouts.max_turns={turns}")
+    settings = (*_SETTINGS, f"generation.engine={engine}", f"rollouts.max_turns={turns}", _FEEDBACK)
     return (
         *(() if model is None else ("--model", model)),
         *(part for setting in settings for part in ("--set", setting)),

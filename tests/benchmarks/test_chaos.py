@@ -16,15 +16,16 @@ from tests.pipeline.tiny_model import save_byte_model
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
+@pytest.mark.parametrize("turns", [1, 2])
 def test_a_run_goes_on_after_losing_its_parts_and_is_resumed_after_losing_its_driver(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    turns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     case = Case(
         folder=tmp_path,
         name="run",
         num_steps=60,
-        arguments=arguments_for("transformers", str(save_byte_model(tmp_path / "model"))),
+        arguments=arguments_for("transformers", str(save_byte_model(tmp_path / "model")), turns),
         deadline_s=240.0,
         orphan_deadline_s=30.0,
     )
