@@ -314,10 +314,14 @@ class Config(Section):
         return [wrong_value("generation.weight_update_mode", mode, allowed, "evaluation.every_steps")]
 
     def _turn_problems(self) -> list[Problem]:
-        if self.rollouts.max_turns == 1 or self.execution.enabled:
+        max_turns, custom = self.rollouts.max_turns, self.rollouts.custom_feedback
+        if max_turns == 1 and custom is not None:
+            allowed = "null with one turn, after which nothing is told"
+            return [wrong_value("rollouts.custom_feedback", custom, allowed, "rollouts.max_turns")]
+        if max_turns == 1 or self.execution.enabled:
             return []
         allowed = "1 without execution, where no answer is known to fail"
-        return [wrong_value("rollouts.max_turns", self.rollouts.max_turns, allowed, "execution.enabled")]
+        return [wrong_value("rollouts.max_turns", max_turns, allowed, "execution.enabled")]
 
     def _batch_problems(self) -> list[Problem]:
         if self.completions_per_step % self.grpo.num_generations == 0:
