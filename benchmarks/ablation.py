@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import RESULTS, positive, table_text
+from benchmarks.report import RESULTS, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import Contender
 from configs.load import MODES, load_config, resolve
@@ -88,14 +88,12 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         for name, settings in chosen.items()
     }
     entries = [
-        contest.Entry(
-            contender=_contender(name, chosen[name], given.mode),
-            number=repeat,
-            run_name=f"ablation-{given.mode}-{name}-{repeat}",
-            num_steps=given.warmup + given.steps + num_tails[name],
-            seed=given.seed + repeat,
-            num_warmup=given.warmup,
-            num_tail=num_tails[name],
+        contest.counted(
+            _contender(name, chosen[name], given.mode),
+            repeat,
+            given,
+            f"ablation-{given.mode}-{name}-{repeat}",
+            num_tails[name],
         )
         for name, repeat in contest.in_turns(list(chosen), given.repeats)
     ]
@@ -178,9 +176,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = contest.options(__doc__, RESULT)
     parser.add_argument("--mode", choices=MODES, default="aggressive", help="(%(default)s)")
     parser.add_argument("--only", nargs="+", choices=tuple(BY_KEY), help="these techniques; default: all")
-    parser.add_argument("--repeats", type=positive, default=1, help="runs of each row (%(default)s)")
-    parser.add_argument("--warmup", type=positive, default=3, help="steps that are not counted (%(default)s)")
-    parser.add_argument("--steps", type=positive, default=6, help="steps that are counted (%(default)s)")
+    contest.add_counted_options(parser, repeats=1, warmup=3)
     return parser.parse_args(arguments)
 
 

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.report import RESULTS, positive, table_text
+from benchmarks.report import RESULTS, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import Contender
 from configs.load import MODES, load_config
@@ -32,18 +32,16 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet."""
     num_tail = contest.steps_ahead(load_config(contest.config_file(given), given.mode, given.set))
     entries = [
-        contest.Entry(
-            contender=Contender(
+        contest.counted(
+            Contender(
                 name=name,
                 command="train_accelerated",
                 arguments=("--speedup-mode", given.mode, "--set", f"rollouts.max_turns={CONTENDERS[name]}"),
             ),
-            number=repeat,
-            run_name=f"turn-speed-{CONTENDERS[name]}-{repeat}",
-            num_steps=given.warmup + given.steps + num_tail,
-            seed=given.seed + repeat,
-            num_warmup=given.warmup,
-            num_tail=num_tail,
+            repeat,
+            given,
+            f"turn-speed-{CONTENDERS[name]}-{repeat}",
+            num_tail,
         )
         for name, repeat in contest.in_turns(list(CONTENDERS), given.repeats)
     ]
@@ -87,9 +85,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
     parser = contest.options(__doc__, RESULT)
     parser.add_argument("--mode", choices=MODES, default="balanced", help="(%(default)s)")
-    parser.add_argument("--repeats", type=positive, default=3, help="runs of each (%(default)s)")
-    parser.add_argument("--warmup", type=positive, default=2, help="steps that are not counted (%(default)s)")
-    parser.add_argument("--steps", type=positive, default=6, help="steps that are counted (%(default)s)")
+    contest.add_counted_options(parser, repeats=3, warmup=2)
     return parser.parse_args(arguments)
 
 

@@ -41,16 +41,16 @@ _SETTINGS = (
     "output.save_steps=2",
     "output.save_total_limit=1",
     "runtime.progress=plain",
+    # The built-in prompts show no examples.
+    "rollouts.feedback=verdict",
 )
-# The built-in prompts show no examples.
-_FEEDBACK = "rollouts.feedback=verdict"
 _MAX_TRIES = 3
 _QUIET = "quiet"  # the undisturbed run
 
 
 def arguments_for(engine: str, model: str | None, turns: int = 1) -> tuple[str, ...]:
     """The command's arguments for a small run; with more ``turns`` nearly every answer has another one."""
-    settings = (*_SETTINGS, f"generation.engine={engine}", f"rollouts.max_turns={turns}", _FEEDBACK)
+    settings = (*_SETTINGS, f"generation.engine={engine}", f"rollouts.max_turns={turns}")
     return (
         *(() if model is None else ("--model", model)),
         *(part for setting in settings for part in ("--set", setting)),

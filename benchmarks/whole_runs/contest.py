@@ -131,6 +131,19 @@ def open_store(given: argparse.Namespace, benchmark: str) -> ResultStore:
     return ResultStore(given.output, {"model": model, **options}, command_line(benchmark))
 
 
+def counted(contender: Contender, repeat: int, given: argparse.Namespace, name: str, num_tail: int) -> Entry:
+    """The run ``name``, whose --steps are counted after --warmup and before its tail."""
+    return Entry(
+        contender=contender,
+        number=repeat,
+        run_name=name,
+        num_steps=given.warmup + given.steps + num_tail,
+        seed=given.seed + repeat,
+        num_warmup=given.warmup,
+        num_tail=num_tail,
+    )
+
+
 def in_turns(names: Sequence[str], num_repeats: int) -> list[tuple[str, int]]:
     """(name, repeat): every other repeat runs backwards, so that nobody is always behind the same one."""
     return [(name, repeat) for repeat in range(num_repeats) for name in names[:: -1 if repeat % 2 else 1]]
@@ -287,6 +300,16 @@ def options(description: str | None, result: Path) -> argparse.ArgumentParser:
     parser.add_argument("--limit", type=int, help="stop after so many runs; the next start goes on")
     parser.add_argument("--output", type=Path, default=result, help="result file, gone on with (%(default)s)")
     return parser
+
+
+def add_counted_options(parser: argparse.ArgumentParser, *, repeats: int, warmup: int) -> None:
+    """How often each contender runs, and which of its steps are counted, for ``counted``."""
+    for option, default, said in (
+        ("--repeats", repeats, "runs of each"),
+        ("--warmup", warmup, "steps that are not counted"),
+        ("--steps", 6, "steps that are counted"),
+    ):
+        parser.add_argument(option, type=positive, default=default, help=f"{said} (%(default)s)")
 
 
 def add_only_option(
