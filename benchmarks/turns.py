@@ -68,8 +68,10 @@ def repairs_in(results: Path) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for line in results.read_text(encoding="utf-8").splitlines():
         one = json.loads(line)
+        if one["passed"] is not False:
+            continue
         passed = [turn["passed"] for turn in one["turns"]]
-        if one["passed"] is not False or None in passed:
+        if None in passed:
             continue
         counts = found.setdefault(one["task_id"], [0, 0])
         counts[0] += any(passed)

@@ -25,11 +25,11 @@ FOUND: dict[str, Any] = {
     "repairs": {"a": [0, 1], "b": [1, 1]},
 }
 VERDICTS = [
-    {"task_id": "a", "passed": True, "turns": []},
+    {"task_id": "a", "passed": True},
     {"task_id": "a", "passed": False, "turns": [{"passed": True}]},
     {"task_id": "a", "passed": False, "turns": [{"passed": False}]},
     {"task_id": "b", "passed": False, "turns": [{"passed": None}]},
-    {"task_id": "b", "passed": None, "turns": []},
+    {"task_id": "b", "passed": None},
 ]
 
 
