@@ -274,7 +274,7 @@ def _environment(device: str, num_threads: int) -> dict[str, str]:
     if device == "cuda":
         environment |= NCCL_ERRORS
         if not any(name in os.environ for name in ALLOCATOR):
-            # Rows differ in length: blocks of one size would leave gaps.
+            # What the user has set stays. Rows differ in length: blocks of one size would leave gaps.
             environment[ALLOCATOR[0]] = "expandable_segments:True"
     if device == "cpu":
         # The generator shares the cores: threads that spin at a barrier would take them from it.
