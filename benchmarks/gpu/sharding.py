@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 from benchmarks.gpu.stage import Figures, Stage
 from benchmarks.train_step.inputs import random_base, random_batch
 from benchmarks.train_step.job import BatchSpec
 from configs.schema import Config
-from pipeline.training.ranks import Ranks, join, leave
+from pipeline.training.ranks import Ranks, join
 from pipeline.training.trainer import Trainer
 from pipeline.weights.exchange import open_store
 
@@ -37,7 +37,7 @@ class Sharding(Stage):
         try:
             ours, our_norm = self._after(ranks, num_steps=1)
         finally:
-            leave()
+            distributed.destroy_process_group()
         change = _distance(expected, start)
         return {
             "difference of the step": _distance(ours, expected) / change,

@@ -16,6 +16,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from configs.finished import load_finished
 from configs.load import render
 from configs.schema import Config
+from configs.techniques import value_at
 from pipeline.host.files import read_object, write_text_atomically
 from pipeline.models.packaged import BUILT_IN
 from pipeline.record.run_folder import BASELINE_MARK
@@ -112,7 +113,7 @@ def _lines(model: TrainedModel, base: str) -> Iterator[str]:
     yield from _section("Evaluation")
     yield from _evaluation_lines(model)
     yield from _section("Settings")
-    yield from _table(("setting", "value"), ((name, _setting(config, name)) for name in _SHOWN_SETTINGS))
+    yield from _table(("setting", "value"), ((name, str(value_at(config, name))) for name in _SHOWN_SETTINGS))
     yield ""
     yield from ("<details><summary>all settings</summary>", "", "```yaml", render(config).rstrip(), "```", "")
     yield "</details>"
@@ -201,13 +202,6 @@ def _eval_results(model: TrainedModel) -> list[EvalResult]:
             metric_value=round(evaluation["after"]["pass_at_1"]["mean"], 4),
         )
     ]
-
-
-def _setting(config: Config, path: str) -> str:
-    value: Any = config
-    for name in path.split("."):
-        value = getattr(value, name)
-    return str(value)
 
 
 def _table(heads: tuple[str, ...], rows: Any) -> Iterator[str]:

@@ -17,7 +17,7 @@ import torch
 from configs.schema import Config
 from pipeline.messages import TrainingSample
 from pipeline.training.attention import RowKernel
-from pipeline.training.loss import LossType, step_scale, token_weights
+from pipeline.training.loss import LossType, token_weights
 from pipeline.training.memory import MicroBatchLimit, limits
 from pipeline.training.micro_batch import MicroBatch, WeightedSample, build_micro_batch
 from pipeline.training.rows import SharedPrefix, pack, share_prefix, share_prompt
@@ -160,15 +160,6 @@ class StepPlanner:
         packed = pack(sizes, max_tokens=max_tokens, min_rows=self._num_ranks)
         ratio = sum(sizes) / (len(packed) * max_tokens)
         return [] if ratio < self._min_pack_ratio else [[units[index] for index in row] for row in packed]
-
-    def scale(self, *, num_sequences: int, num_tokens: int) -> float:
-        """See ``loss.step_scale``."""
-        return step_scale(
-            num_sequences=num_sequences,
-            num_tokens=num_tokens,
-            loss_type=self.loss_type,
-            batch_size=self.batch_size,
-        )
 
 
 def _groups(samples: Sequence[WeightedSample], sharing: Sharing) -> list[list[WeightedSample]]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from pipeline.training.rows import Tree, segments
+from pipeline.training.rows import Tree, segments, to_device
 
 # Rows are of any length: without it each kind of length is compiled anew, with and without a gradient, until
 # dynamo gives up.
@@ -37,14 +37,8 @@ def tree_mask(trees: Sequence[Tree], device: torch.device | str) -> BlockMask:
     Which blocks are looked at follows from the segments at their ends: FlexAttention's own way to find them
     looks at each pair of tokens, in 7.5 T^2 bytes.
     """
-    is_cuda = torch.device(device).type == "cuda"
-
-    def moved(host: Tensor) -> Tensor:
-        # Pinned: a copy from other memory would wait until the device has done all its work.
-        return (host.pin_memory() if is_cuda else host).to(device, non_blocking=True)
-
     host_own, host_prompts = (torch.tensor(ids) for ids in segments(trees))
-    own, prompts = moved(host_own), moved(host_prompts)
+    own, prompts = to_device(host_own, device), to_device(host_prompts, device)
 
     def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         is_visible = (own[key] == own[query]) | (own[key] == prompts[query])
@@ -53,10 +47,10 @@ def tree_mask(trees: Sequence[Tree], device: torch.device | str) -> BlockMask:
     some, whole = _visible_blocks(host_own, host_prompts)
     (num_some, some_keys), (num_whole, whole_keys) = _as_lists(some & ~whole), _as_lists(whole)
     return BlockMask.from_kv_blocks(
-        moved(num_some),
-        moved(some_keys),
-        moved(num_whole),
-        moved(whole_keys),
+        to_device(num_some, device),
+        to_device(some_keys, device),
+        to_device(num_whole, device),
+        to_device(whole_keys, device),
         BLOCK_SIZE=_BLOCK,
         mask_mod=sees,
         seq_lengths=(len(own), len(own)),

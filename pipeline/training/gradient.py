@@ -24,7 +24,7 @@ from pipeline.training.attention import RowKernel
 from pipeline.training.backward import LossBackward
 from pipeline.training.batching import MicroBatchPlan, StepPlanner, StepTotals
 from pipeline.training.compilation import uncompile_layers
-from pipeline.training.loss import LossSums
+from pipeline.training.loss import LossSums, step_scale
 from pipeline.training.micro_batch import WeightedSample
 from pipeline.training.precision import MasterWeights
 from pipeline.training.ranks import Ranks, empty_micro_batch, sums_of_all
@@ -111,7 +111,12 @@ class StepGradient:
         assert step is not None, "a step begins with its part 0"
         self._weights.complete_gradients()
         totals = step.totals
-        scale = self._planner.scale(num_sequences=totals.num_samples, num_tokens=totals.num_tokens)
+        scale = step_scale(
+            num_sequences=totals.num_samples,
+            num_tokens=totals.num_tokens,
+            loss_type=self._planner.loss_type,
+            batch_size=self._planner.batch_size,
+        )
         sums = sums_of_all(self._ranks, step.sums, totals.num_trained_tokens)
         return FinishedGradient(totals=totals, sums=replace(sums, loss=sums.loss * scale), scale=scale)
 

@@ -46,7 +46,6 @@ _FIT_LIMIT = (60.0, "fixed")
 # than its own death is known.
 _GRACE_S = 5.0
 _PROBE_TIMEOUT_S = 3.0
-# By either name torch reads how it is to allocate; what the user has set stays.
 
 
 class TrainerHandle:
@@ -86,14 +85,34 @@ class TrainerHandle:
         num_cards = num_gpus(self._device)
         self._sends = sends_weights(self._config, self._device, num_cards)
         self._is_one_card = self._device == "cuda" and is_shared(self._config, self._device, num_cards)
-        self._ranks = _make_ranks(
-            self._config, self._model_path, self._device, self._places, self._num_threads
-        )
+        self._ranks = self._make_ranks()
         try:
             await self._meet_and_load()
         except BaseException:
             self.close()
             raise
+
+    def _make_ranks(self) -> list[Remote]:
+        config, device = self._config, self._device
+        num_ranks = self._runtime.trainer_ranks
+        num_threads = max(self._num_threads // num_ranks, 1)
+        environment = _environment(device, num_threads)
+        ranks: list[Remote] = []
+        for rank in range(num_ranks):
+            arguments = (config, self._model_path, device, num_threads, rank, num_ranks)
+            if not uses_ray(config, device):
+                ranks.append(LocalProcess(_RANK, *arguments, environment=environment))
+                continue
+            # Imported here: most runs do without Ray.
+            from pipeline.processes.ray_remote import RayProcess
+
+            options: dict[str, Any] = {}
+            if self._places is not None:
+                options = self._places.rank_options(rank)
+            elif device == "cuda":
+                options = {"num_gpus": gpu_shares(config, num_gpus(device)).rank}
+            ranks.append(RayProcess(_RANK, *arguments, environment=environment, options=options))
+        return ranks
 
     async def _meet_and_load(self) -> None:
         limit = (self._runtime.startup_timeout_s, "runtime.startup_timeout_s")
@@ -249,33 +268,13 @@ class TrainerHandle:
         return f"the trainer ({of}process {self.pids[rank]})" if self.pids else f"the trainer ({of}starting)"
 
 
-def _make_ranks(
-    config: Config, model_path: str, device: str, places: ClusterPlaces | None, num_threads: int
-) -> list[Remote]:
-    num_ranks = config.runtime.trainer_ranks
-    # OpenMP reads it before any code of ours, and Ray sets it to 1 for actors without CPUs.
-    num_threads = max(num_threads // num_ranks, 1)
-    environment = _environment(device, num_threads)
-    ranks: list[Remote] = []
-    for rank in range(num_ranks):
-        arguments = (config, model_path, device, num_threads, rank, num_ranks)
-        if uses_ray(config, device):
-            # Imported here: most runs do without Ray.
-            from pipeline.processes.ray_remote import RayProcess
-
-            options = _ray_options(config, device) if places is None else places.rank_options(rank)
-            ranks.append(RayProcess(_RANK, *arguments, environment=environment, options=options))
-        else:
-            ranks.append(LocalProcess(_RANK, *arguments, environment=environment))
-    return ranks
-
-
 def _environment(device: str, num_threads: int) -> dict[str, str]:
+    # OpenMP reads it before any code of ours, and Ray sets it to 1 for actors without CPUs.
     environment = {"OMP_NUM_THREADS": str(num_threads), "TOKENIZERS_PARALLELISM": "false"}
     if device == "cuda":
         environment |= NCCL_ERRORS
         if not any(name in os.environ for name in ALLOCATOR):
-            # Rows differ in length: blocks of one size would leave gaps.
+            # What the user has set stays. Rows differ in length: blocks of one size would leave gaps.
             environment[ALLOCATOR[0]] = "expandable_segments:True"
     if device == "cpu":
         # The generator shares the cores: threads that spin at a barrier would take them from it.
@@ -283,11 +282,6 @@ def _environment(device: str, num_threads: int) -> dict[str, str]:
         # PyTorch asks for huge pages: the step's large tensors are new at every micro-batch.
         environment["THP_MEM_ALLOC_ENABLE"] = "1"
     return environment
-
-
-def _ray_options(config: Config, device: str) -> dict[str, Any]:
-    """What a rank takes of a GPU of this machine."""
-    return {"num_gpus": gpu_shares(config, num_gpus(device)).rank} if device == "cuda" else {}
 
 
 def _path(folder: Path) -> str:

@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from pipeline.messages import TrainingSample
 from pipeline.models.loading import decoder_of
 from pipeline.training.attention import RowKernel, RowLayout, make_layout
-from pipeline.training.rows import SharedPrefix, position_ids
+from pipeline.training.rows import SharedPrefix, position_ids, to_device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +87,10 @@ def build_micro_batch(
     One row, for ``kernel``; or with ``width`` sequences by themselves, padded to so many tokens. Raises
     ValueError when a sample is malformed.
     """
+
+    def moved(values: Sequence[object], dtype: torch.dtype = torch.int64) -> Tensor:
+        return to_device(torch.tensor(values, dtype=dtype), device)
+
     builder = _Builder()
     for group, common in zip(groups, shared, strict=True):
         num_padding = 0 if width is None else width - len(common.token_ids)
@@ -94,28 +98,26 @@ def build_micro_batch(
     positions, layout = None, None
     if width is None:
         trees = [common.tree for common in shared]
-        positions = _to_device(torch.tensor([position_ids(trees)]), device)
+        positions = moved([position_ids(trees)])
         layout = make_layout(trees, device, kernel)
     num_rows = 1 if width is None else len(groups)
     # In the order of the predictions, so that the tokens of a few of these are neighbours.
     tokens = sorted(builder.tokens, key=lambda token: token.prediction)
     counts = Counter(token.prediction for token in tokens)
     predictions, old, advantages, weights, on_policy, sequences = zip(*tokens, strict=True)
-    floats = [torch.tensor(values, dtype=torch.float32) for values in (old, advantages, weights, on_policy)]
-    old_logprobs, *others = (_to_device(values, device) for values in floats)
     return MicroBatch(
-        input_ids=_to_device(torch.tensor(builder.ids).view(num_rows, -1), device),
+        input_ids=moved(builder.ids).view(num_rows, -1),
         position_ids=positions,
         layout=layout,
-        source_rows=_to_device(torch.tensor([row for row, _ in builder.predictions]), device),
-        target_ids=_to_device(torch.tensor([target for _, target in builder.predictions]), device),
-        prediction_ids=_to_device(torch.tensor(predictions), device),
+        source_rows=moved([row for row, _ in builder.predictions]),
+        target_ids=moved([target for _, target in builder.predictions]),
+        prediction_ids=moved(predictions),
         token_starts=(0, *accumulate(counts[number] for number in range(len(counts)))),
-        old_logprobs=old_logprobs,
-        advantages=others[0],
-        weights=others[1],
-        on_policy=others[2],
-        sequence_ids=_to_device(torch.tensor(sequences), device),
+        old_logprobs=moved(old, torch.float32),
+        advantages=moved(advantages, torch.float32),
+        weights=moved(weights, torch.float32),
+        on_policy=moved(on_policy, torch.float32),
+        sequence_ids=moved(sequences),
         num_sequences=builder.num_sequences,
     )
 
@@ -195,10 +197,3 @@ class _Builder:
                 )
                 self.tokens.append(token)
         self.num_sequences += 1
-
-
-def _to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """``tensor`` on ``device`` without waiting for it: only pinned memory is copied in the background."""
-    if torch.device(device).type == "cpu":
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)

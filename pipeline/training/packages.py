@@ -6,99 +6,66 @@ Called before any model is loaded, and by a dry run. Imports none of the package
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 
 from configs.errors import ConfigError, Problem, wrong_value
 from configs.schema import Config
 
-_BITSANDBYTES = "bitsandbytes", "pip install bitsandbytes"
+_INSTALL = {
+    "bitsandbytes": "pip install bitsandbytes",
+    "liger_kernel": "pip install liger-kernel",
+    "unsloth": "pip install -e '.[unsloth]'",
+}
 
 
 def refuse_unusable_packages(config: Config, device: str) -> None:
     """Raise ConfigError for settings of the trainer that ``device``, or what is installed, cannot serve."""
-    problems = [
-        *_four_bit_problems(config, device),
-        *_unsloth_problems(config, device),
-        *_optimizer_problems(config, device),
-        *_liger_problems(config, device),
-        *_attention_problems(config, device),
-        *_offloading_problems(config, device),
-    ]
+    problems = [*_gpu_problems(config, device), *_conflicts(config)]
     if problems:
         raise ConfigError(problems)
 
 
-def _four_bit_problems(config: Config, device: str) -> list[Problem]:
-    field = "lora.load_in_4bit"
-    if not config.lora.load_in_4bit:
-        return []
-    problems = _gpu_problems(field, True, device, *_BITSANDBYTES)
-    if not config.lora.enabled:
-        problems.append(wrong_value(field, True, "false, or true with lora.enabled: true", "lora.enabled"))
-    return problems
-
-
-def _unsloth_problems(config: Config, device: str) -> list[Problem]:
-    field, value = "model.loader", config.model.loader
-    if value != "unsloth":
-        return []
-    problems = _gpu_problems(field, value, device, "unsloth", "pip install -e '.[unsloth]'")
-    if not config.lora.enabled:
-        allowed = "transformers, or unsloth with lora.enabled: true"
-        problems.append(wrong_value(field, value, allowed, "lora.enabled"))
-    acceleration = config.acceleration
-    for other, is_on in (
-        ("acceleration.token_packing.enabled", acceleration.token_packing.enabled),
-        ("acceleration.shared_prompt", acceleration.shared_prompt),
+def _gpu_problems(config: Config, device: str) -> Iterator[Problem]:
+    """Values that need a GPU, and some an installed package."""
+    training = config.training
+    for field, value, default, package in (
+        ("lora.load_in_4bit", config.lora.load_in_4bit, False, "bitsandbytes"),
+        ("model.loader", config.model.loader, "transformers", "unsloth"),
+        ("training.optim", training.optim, "adamw_torch", "bitsandbytes"),
+        ("training.use_liger_kernel", training.use_liger_kernel, False, "liger_kernel"),
+        ("training.attn_implementation", training.attn_implementation, "auto", None),
+        ("training.activation_offloading", training.activation_offloading, False, None),
     ):
-        if is_on:
-            allowed = (
-                f"transformers, or unsloth with {other}: false (its attention knows no rows of sequences)"
-            )
-            problems.append(wrong_value(field, value, allowed, other))
-    return problems
+        if value == default:
+            continue
+        if device == "cpu":
+            allowed = "another value on a CPU; this one needs a CUDA GPU (the run's device is cpu)"
+            yield wrong_value(field, value, allowed, "runtime.device")
+        elif package is not None and importlib.util.find_spec(package) is None:
+            allowed = f"with the package {package}, which is not installed: {_INSTALL[package]}"
+            yield wrong_value(field, value, allowed)
 
 
-def _optimizer_problems(config: Config, device: str) -> list[Problem]:
-    field, value = "training.optim", config.training.optim
-    if value == "adamw_torch":
-        return []
-    problems = _gpu_problems(field, value, device, *_BITSANDBYTES)
-    if config.runtime.trainer_ranks > 1:
+def _conflicts(config: Config) -> Iterator[Problem]:
+    """Values that do not go with the value of another field."""
+    loader, lora, training = config.model.loader, config.lora, config.training
+    if lora.load_in_4bit and not lora.enabled:
+        allowed = "false, or true with lora.enabled: true"
+        yield wrong_value("lora.load_in_4bit", True, allowed, "lora.enabled")
+    if loader == "unsloth" and not lora.enabled:
+        allowed = "transformers, or unsloth with lora.enabled: true"
+        yield wrong_value("model.loader", loader, allowed, "lora.enabled")
+    for other, is_on in (
+        ("acceleration.token_packing.enabled", config.acceleration.token_packing.enabled),
+        ("acceleration.shared_prompt", config.acceleration.shared_prompt),
+    ):
+        if loader == "unsloth" and is_on:
+            why = "(its attention knows no rows of sequences)"
+            allowed = f"transformers, or unsloth with {other}: false {why}"
+            yield wrong_value("model.loader", loader, allowed, other)
+    if training.optim == "adamw_8bit" and config.runtime.trainer_ranks > 1:
         allowed = "adamw_torch, or adamw_8bit with runtime.trainer_ranks: 1 (it knows no sharded weights)"
-        problems.append(wrong_value(field, value, allowed, "runtime.trainer_ranks"))
-    return problems
-
-
-def _liger_problems(config: Config, device: str) -> list[Problem]:
-    field = "training.use_liger_kernel"
-    if not config.training.use_liger_kernel:
-        return []
-    problems = _gpu_problems(field, True, device, "liger_kernel", "pip install liger-kernel")
-    if config.model.loader == "unsloth":
+        yield wrong_value("training.optim", training.optim, allowed, "runtime.trainer_ranks")
+    if training.use_liger_kernel and loader == "unsloth":
         allowed = "false, or true with model.loader: transformers (Unsloth has kernels of its own)"
-        problems.append(wrong_value(field, True, allowed, "model.loader"))
-    return problems
-
-
-def _attention_problems(config: Config, device: str) -> list[Problem]:
-    value = config.training.attn_implementation
-    return [] if value == "auto" else _gpu_problems("training.attn_implementation", value, device)
-
-
-def _offloading_problems(config: Config, device: str) -> list[Problem]:
-    if not config.training.activation_offloading:
-        return []
-    return _gpu_problems("training.activation_offloading", True, device)
-
-
-def _gpu_problems(
-    field: str, value: object, device: str, package: str | None = None, install: str = ""
-) -> list[Problem]:
-    """``value`` needs a GPU and an installed ``package``, if any."""
-    if device == "cpu":
-        allowed = "another value on a CPU; this one needs a CUDA GPU (the run's device is cpu)"
-        return [wrong_value(field, value, allowed, "runtime.device")]
-    if package is not None and importlib.util.find_spec(package) is None:
-        allowed = f"with the package {package}, which is not installed: {install}"
-        return [wrong_value(field, value, allowed)]
-    return []
+        yield wrong_value("training.use_liger_kernel", True, allowed, "model.loader")

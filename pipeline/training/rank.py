@@ -46,6 +46,7 @@ class TrainerRank:
         self._trainer: Trainer | None = None
         self._server: WeightServer | None = None
         self._samples: dict[str, Tensor] = {}  # of the weights that were published last, by name
+        self._num_changed = self._num_compared = 0
 
     def open(self) -> tuple[str, int]:
         """Open the meeting point of the ranks; returns its host and port."""
@@ -108,13 +109,11 @@ class TrainerRank:
             return None
         name = str(Path(directory) / f"policy-{version:06d}")
         adapter = self._loaded.published_adapter
-        counts = [0, 0]
-        weights = self._counted(weights, counts)
         if adapter is not None:
             update = write_adapter(weights, adapter, name, version, self._dtype)
         else:
             update = write_weights(weights, f"{name}.safetensors", version, self._dtype)
-        return replace(update, changed_share=_share(counts))
+        return replace(update, changed_share=self._changed_share())
 
     def offer(self, is_one_card: bool) -> WeightUpdate | None:
         """As ``publish``, for generators to fetch; ``is_one_card``: they are on this rank's own card."""
@@ -126,10 +125,8 @@ class TrainerRank:
         if self._server is None:
             timeout_s = self._config.runtime.weight_update_timeout_s
             self._server = WeightServer(self._host(), self._device, timeout_s, is_one_card=is_one_card)
-        counts = [0, 0]
-        weights = self._counted(weights, counts)
         update = self._server.offer(weights, self._loaded.policy_version, self._dtype)
-        return replace(update, changed_share=_share(counts))
+        return replace(update, changed_share=self._changed_share())
 
     def save(self, folder: str, step: int) -> str:
         """See Trainer.save."""
@@ -156,23 +153,27 @@ class TrainerRank:
         """
         weights = self._loaded.named_weights()
         if self._rank == 0:
-            return ((name, weight.detach().to(self._dtype).cpu()) for name, weight in weights)
+            on_host = ((name, weight.detach().to(self._dtype).cpu()) for name, weight in weights)
+            return self._compared(on_host)
         for _ in weights:
             pass
         return None
 
-    def _counted(
-        self, weights: Iterator[tuple[str, Tensor]], counts: list[int]
-    ) -> Iterator[tuple[str, Tensor]]:
-        """``weights`` as they are; ``counts``: how many of a sample are others than last time, and of all."""
+    def _compared(self, weights: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        """``weights`` as they are; counts how many of a sample are others than last time."""
+        self._num_changed = self._num_compared = 0
         for name, weight in weights:
             flat = weight.flatten()
             sample = flat[:: max(1, len(flat) // _SAMPLE)].clone()
             if (last := self._samples.get(name)) is not None:
-                counts[0] += int((sample != last).sum())
-                counts[1] += len(sample)
+                self._num_changed += int((sample != last).sum())
+                self._num_compared += len(sample)
             self._samples[name] = sample
             yield name, weight
+
+    def _changed_share(self) -> float | None:
+        """None where there was nothing to compare with."""
+        return self._num_changed / self._num_compared if self._num_compared else None
 
     def _host(self) -> str:
         """Where the other ranks and the generators find this process."""
@@ -193,8 +194,3 @@ class TrainerRank:
         # The driver's own deadlines come first, and name who is late.
         timeout_s = 2 * max(runtime.startup_timeout_s, runtime.train_step_timeout_s)
         return join(self._store, self._rank, self._num_ranks, self._device, timeout_s)
-
-
-def _share(counts: list[int]) -> float | None:
-    """Changed of all; None where there was nothing to compare with."""
-    return counts[0] / counts[1] if counts[1] else None

@@ -7,8 +7,6 @@ Starts no processes; knows no optimiser and no loss.
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -21,6 +19,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.utils._pytree import tree_map_only
 from transformers import PreTrainedModel
 
 from pipeline.models.loading import fill_model
@@ -212,11 +211,6 @@ def join(store: Store, rank: int, num_ranks: int, device: torch.device, timeout_
     return ShardedRanks(init_device_mesh(device.type, (num_ranks,)))
 
 
-def leave() -> None:
-    """Part from the other ranks."""
-    distributed.destroy_process_group()
-
-
 def assign_micro_batches(costs: Sequence[float], num_ranks: int) -> list[list[int]]:
     """The indices of the micro-batches that each rank runs, in order: one list a rank.
 
@@ -256,7 +250,7 @@ def sums_of_all(ranks: Ranks, sums: LossSums, num_tokens: int) -> LossSums:
     log_ratios = torch.cat(ranks.gather(padded)).sort().values[:num_tokens]
     none = log_ratios[:0]
     first, *others = [LossSums.from_stacked(values, none) for values in ranks.gather(sums.stacked())]
-    return replace(functools.reduce(operator.add, others, first), log_ratios=log_ratios)
+    return replace(sum(others, first), log_ratios=log_ratios)
 
 
 def gathered_state(ranks: Ranks, state: object) -> object:
@@ -264,14 +258,12 @@ def gathered_state(ranks: Ranks, state: object) -> object:
 
     One tensor at a time, so that no rank but the first ever holds the whole.
     """
-    if isinstance(state, Tensor):
-        full = ranks.full(state)
+
+    def gathered(tensor: Tensor) -> Tensor | None:
+        full = ranks.full(tensor)
         return full.cpu() if ranks.rank == 0 else None
-    if isinstance(state, dict):
-        return {key: gathered_state(ranks, value) for key, value in state.items()}
-    if isinstance(state, list | tuple):
-        return type(state)(gathered_state(ranks, value) for value in state)
-    return state
+
+    return tree_map_only(Tensor, gathered, state)
 
 
 def own_optimizer_state(

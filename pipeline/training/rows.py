@@ -3,8 +3,8 @@
 A row is a list of trees: the prefix that the sequences of a group share, then the suffix of each, which sees
 the prefix and itself. Answers to one task begin alike and are often the same, and under a causal model equal
 prefixes have equal states. The loss still has each token of each sequence (pipeline.training.micro_batch), so
-the gradient is the same. Pure planning on token ids and lengths; the attention over a row is in
-pipeline.training.attention.
+the gradient is the same. Plans by token ids and lengths, and brings what was planned to the device; the
+attention over a row is in pipeline.training.attention.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+
+import torch
+from torch import Tensor
 
 Tokens = tuple[int, ...]
 
@@ -75,6 +78,12 @@ def segments(trees: Sequence[Tree]) -> tuple[list[int], list[int]]:
             prompts += [prompt] * length
             num += 1
     return own, prompts
+
+
+def to_device(host: Tensor, device: torch.device | str) -> Tensor:
+    """``host`` on ``device`` without waiting for it: only pinned memory is copied in the background."""
+    is_cuda = torch.device(device).type == "cuda"
+    return (host.pin_memory() if is_cuda else host).to(device, non_blocking=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,10 +49,10 @@ from pipeline.training.ranks import OptimizerState, Ranks, gathered_state, own_o
 
 
 class Trainer:
-    """The policy, its optimiser, and for ``grpo.beta`` > 0 the reference model.
+    """The policy, its optimiser, and for ``grpo.beta`` > 0 the reference model: the policy as loaded.
 
-    ``policy_version`` counts optimiser steps; the weights as loaded are version 0. The reference model is
-    the policy as loaded, unless ``reference_path`` names another folder.
+    ``policy_version`` counts optimiser steps; the weights as loaded are version 0. ``published_adapter`` is
+    what adapter_config.json says of ``named_weights`` where these are adapters; else None.
     """
 
     def __init__(
@@ -61,7 +61,6 @@ class Trainer:
         model_path: Path | str,
         device: torch.device | str = "cpu",
         *,
-        reference_path: Path | str | None = None,
         ranks: Ranks | None = None,
     ) -> None:
         training = config.training
@@ -76,11 +75,13 @@ class Trainer:
         self.model = load_policy(config, model_path, self._ranks.load_device(self.device))
         use_row_attention(self.model)
         refuse_logit_transforms(self.model)
-        self._adapter = adapter_config(self.model, config.model, model_path) if config.lora.enabled else None
+        self.published_adapter: Mapping[str, object] | None = None
+        if config.lora.enabled:
+            self.published_adapter = adapter_config(self.model, config.model, model_path)
         forward = self._ranks.shard(self.model, model_path, bf16=bool(training.bf16))
         self._weights = MasterWeights(self.model, bf16=bool(training.bf16) and not self._ranks.casts_weights)
         _disable_dropout(self._weights.compute_model)
-        self._reference, reference_forward = self._load_reference(model_path, reference_path, forward)
+        self._reference, reference_forward = self._load_reference(model_path, forward)
         self._planner = StepPlanner(
             config,
             supports_rows=supports_packing(config, self.model),
@@ -104,25 +105,24 @@ class Trainer:
         self._earlier_s = 0.0  # spent on the earlier parts of the step that is open
 
     def _load_reference(
-        self, model_path: Path | str, reference_path: Path | str | None, policy_forward: ForwardFn
+        self, model_path: Path | str, policy_forward: ForwardFn
     ) -> tuple[PreTrainedModel | None, ForwardFn]:
         """The reference model and its forward pass; no model where ``grpo.beta`` is 0."""
         config = self.config
         if config.grpo.beta == 0:
             return None, completion_hidden_states
-        if config.lora.enabled and reference_path is None:
+        if config.lora.enabled:
             # The policy without its adapters; see pipeline.training.backward.
             return self._weights.compute_model, policy_forward
-        folder = reference_path or model_path
         reference = load_model(
-            folder,
+            model_path,
             dtype=torch.bfloat16 if config.training.bf16 else torch.float32,
             device=self._ranks.load_device(self.device),
             trust_remote_code=config.model.trust_remote_code,
         )
         use_row_attention(reference)
         reference.requires_grad_(False)
-        return reference, self._ranks.shard(reference, folder, bf16=bool(config.training.bf16))
+        return reference, self._ranks.shard(reference, model_path, bf16=bool(config.training.bf16))
 
     def _make_backward(self, forward: ForwardFn, reference_forward: ForwardFn) -> LossBackward:
         return LossBackward(
@@ -246,11 +246,6 @@ class Trainer:
         """
         return ((name, self._ranks.full(weight)) for name, weight in published_weights(self.model))
 
-    @property
-    def published_adapter(self) -> Mapping[str, object] | None:
-        """What adapter_config.json says of ``named_weights`` where these are adapters; else None."""
-        return self._adapter
-
     def save(self, folder: Path | str, step: int) -> Path:
         """Write a checkpoint that ``load`` and ``from_pretrained`` take; ``step`` is the last one done."""
         state: dict[str, object] = {
@@ -263,7 +258,7 @@ class Trainer:
         if self._ranks.rank > 0:
             return Path(folder)
         return save_checkpoint(
-            folder, self.model, self.tokenizer, state, extra, weights=weights, adapter=self._adapter
+            folder, self.model, self.tokenizer, state, extra, weights=weights, adapter=self.published_adapter
         )
 
     def save_beside(self, folder: Path | str, step: int) -> Path:
@@ -294,15 +289,15 @@ class Trainer:
         return int(cast(int, extra["step"]))
 
     def _saved_weights(self) -> dict[str, Tensor] | None:
-        if self._adapter is None:
+        if self.published_adapter is None:
             return self._ranks.full_weights(self.model)
         named = published_weights(self.model)
         return {name: self._ranks.full(weight.detach()).cpu().contiguous() for name, weight in named}
 
     @torch.no_grad()
     def _load_weights(self, folder: Path | str) -> None:
-        if self._adapter is not None:
-            adapter = saved_adapter(folder, self._adapter)
+        if self.published_adapter is not None:
+            adapter = saved_adapter(folder, self.published_adapter)
             for name, weight in published_weights(self.model):
                 weight.copy_(self._ranks.own(adapter[name], weight))
             return

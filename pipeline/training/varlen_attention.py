@@ -13,13 +13,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.backends.cuda import SDPAParams, can_use_flash_attention
 
-from pipeline.training.rows import Tree
+from pipeline.training.rows import Tree, to_device
+
+# Queries, keys and values.
+Operands = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,59 +54,6 @@ class RowLengths:
     shared: SharedPrompts | None
 
 
-class VarlenKernel(Protocol):
-    """Attention of segments of queries (Q, H, D) to as many of keys and values (N, K, D), one by one.
-
-    ``is_causal``: within segments of one length, a token sees what is before it. ``scale`` is on the scores.
-    """
-
-    def forward(
-        self, operands: tuple[Tensor, Tensor, Tensor], queries: Segments, keys: Segments, *,
-        is_causal: bool, scale: float,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Output (Q, H, D), and the logarithms of the sums of the exponentials (H, Q) in fp32."""
-        ...
-
-    def backward(
-        self, gradient: Tensor, operands: tuple[Tensor, Tensor, Tensor], results: tuple[Tensor, Tensor],
-        queries: Segments, keys: Segments, *, is_causal: bool, scale: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """What these keys add to the gradients to the operands.
-
-        ``results`` are of all keys that the queries see, these and others.
-        """
-        ...
-
-
-class FlashKernel:
-    """PyTorch's, for bf16 and fp16 on a GPU."""
-
-    def forward(
-        self, operands: tuple[Tensor, Tensor, Tensor], queries: Segments, keys: Segments, *,
-        is_causal: bool, scale: float,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """See VarlenKernel."""
-        output, lse, *_ = torch.ops.aten._flash_attention_forward(
-            *operands, queries.ends, keys.ends, queries.longest, keys.longest, 0.0, is_causal, False,
-            scale=scale,
-        )  # fmt: skip
-        return output, lse
-
-    def backward(
-        self, gradient: Tensor, operands: tuple[Tensor, Tensor, Tensor], results: tuple[Tensor, Tensor],
-        queries: Segments, keys: Segments, *, is_causal: bool, scale: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """See VarlenKernel."""
-        # Of dropout, of which there is none.
-        rng_state = torch.zeros(2, dtype=torch.uint64, device=gradient.device)
-        unused = torch.empty(0, device=gradient.device)
-        gradients: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._flash_attention_backward(
-            gradient, *operands, *results, queries.ends, keys.ends, queries.longest, keys.longest, 0.0,
-            is_causal, rng_state, unused, scale=scale,
-        )  # fmt: skip
-        return gradients
-
-
 def has_flash_kernel(dtype: torch.dtype, head_size: int, device: torch.device) -> bool:
     """Whether PyTorch's flash kernel takes heads of this type and size there, forward and backward."""
     heads = torch.empty(1, 1, 8, head_size, dtype=dtype, device=device, requires_grad=True)
@@ -112,15 +62,10 @@ def has_flash_kernel(dtype: torch.dtype, head_size: int, device: torch.device) -
 
 def row_lengths(trees: Sequence[Tree], device: torch.device | str) -> RowLengths:
     """The lengths of a row that holds ``trees`` one behind the other; empty completions are left out."""
-    is_cuda = torch.device(device).type == "cuda"
-
-    def moved(host: Tensor) -> Tensor:
-        # Pinned: a copy from other memory would wait until the device has done all its work.
-        return (host.pin_memory() if is_cuda else host).to(device, non_blocking=True)
 
     def segments(lengths: Sequence[int]) -> Segments:
         ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
-        return Segments(ends=moved(ends), longest=max(lengths))
+        return Segments(ends=to_device(ends, device), longest=max(lengths))
 
     every = [length for tree in trees for length in (tree.num_prompt, *tree.completions) if length]
     starts = list(accumulate((tree.num_tokens for tree in trees), initial=0))
@@ -136,26 +81,15 @@ def row_lengths(trees: Sequence[Tree], device: torch.device | str) -> RowLengths
     shared = SharedPrompts(
         completions=segments([len(places) for places in completions]),
         prompts=segments([len(places) for places in prompts]),
-        completion_places=moved(torch.cat(completions)),
-        prompt_places=moved(torch.cat(prompts)),
+        completion_places=to_device(torch.cat(completions), device),
+        prompt_places=to_device(torch.cat(prompts), device),
     )
     return RowLengths(segments=segments(every), shared=shared)
 
 
-def attend_by_lengths(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    lengths: RowLengths,
-    scale: float,
-    kernel: VarlenKernel | None = None,
-) -> Tensor:
-    """Attention of ``query`` (1, H, T, D) to ``key`` and ``value`` (1, K, T, D): (1, T, H, D).
-
-    By ``kernel``, or PyTorch's.
-    """
-    kernel = kernel or FlashKernel()
-    return cast(Tensor, _VarlenAttention.apply(query, key, value, lengths, scale, kernel))  # type: ignore[no-untyped-call]
+def attend_by_lengths(query: Tensor, key: Tensor, value: Tensor, lengths: RowLengths, scale: float) -> Tensor:
+    """Attention of ``query`` (1, H, T, D) to ``key`` and ``value`` (1, K, T, D): (1, T, H, D)."""
+    return cast(Tensor, _VarlenAttention.apply(query, key, value, lengths, scale))  # type: ignore[no-untyped-call]
 
 
 class _VarlenAttention(torch.autograd.Function):
@@ -163,35 +97,33 @@ class _VarlenAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, lengths: RowLengths, scale: float,
-        kernel: VarlenKernel,
-    ) -> Tensor:  # fmt: skip
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, lengths: RowLengths, scale: float
+    ) -> Tensor:
         operands, every, shared = _tokens_first(query, key, value), lengths.segments, lengths.shared
-        output, lse = kernel.forward(operands, every, every, is_causal=True, scale=scale)
+        output, lse = _flash(operands, every, every, is_causal=True, scale=scale)
         if shared is not None:
             places = shared.completion_places
-            other = kernel.forward(
+            other = _flash(
                 _of_shared(operands, shared), shared.completions, shared.prompts, is_causal=False, scale=scale
             )
             joint = _joined((output[places], lse[:, places]), other)
             output.index_copy_(0, places, joint[0].to(output.dtype))
             lse.index_copy_(1, places, joint[1])
         ctx.save_for_backward(query, key, value, output, lse)
-        ctx.lengths, ctx.scale, ctx.kernel = lengths, scale, kernel
+        ctx.lengths, ctx.scale = lengths, scale
         return output[None]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, output, lse = ctx.saved_tensors
-        kernel: VarlenKernel = ctx.kernel
         operands, every, shared = _tokens_first(query, key, value), ctx.lengths.segments, ctx.lengths.shared
         gradient = grads[0][0]
-        d_query, d_key, d_value = kernel.backward(
+        d_query, d_key, d_value = _flash_backward(
             gradient, operands, (output, lse), every, every, is_causal=True, scale=ctx.scale
         )
         if shared is not None:
             places = shared.completion_places
-            parts = kernel.backward(
+            parts = _flash_backward(
                 gradient[places], _of_shared(operands, shared), (output[places], lse[:, places].contiguous()),
                 shared.completions, shared.prompts, is_causal=False, scale=ctx.scale,
             )  # fmt: skip
@@ -199,17 +131,48 @@ class _VarlenAttention(torch.autograd.Function):
             d_key.index_add_(0, shared.prompt_places, parts[1])
             d_value.index_add_(0, shared.prompt_places, parts[2])
         d_operands = (tensor.transpose(0, 1)[None] for tensor in (d_query, d_key, d_value))
-        return (*d_operands, None, None, None)
+        return (*d_operands, None, None)
 
 
-def _tokens_first(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _flash(
+    operands: Operands, queries: Segments, keys: Segments, *, is_causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Attention of segments of queries (Q, H, D) to as many of keys and values (N, K, D), one by one.
+
+    Output (Q, H, D), and the logarithms of the sums of the exponentials (H, Q) in fp32. ``is_causal``: within
+    segments of one length, a token sees what is before it. ``scale`` is on the scores.
+    """
+    output, lse, *_ = torch.ops.aten._flash_attention_forward(
+        *operands, queries.ends, keys.ends, queries.longest, keys.longest, 0.0, is_causal, False,
+        scale=scale,
+    )  # fmt: skip
+    return output, lse
+
+
+def _flash_backward(
+    gradient: Tensor, operands: Operands, results: tuple[Tensor, Tensor],
+    queries: Segments, keys: Segments, *, is_causal: bool, scale: float,
+) -> Operands:  # fmt: skip
+    """What these keys add to the gradients to the operands.
+
+    ``results`` are of all keys that the queries see, these and others.
+    """
+    # Of dropout, of which there is none.
+    rng_state = torch.zeros(2, dtype=torch.uint64, device=gradient.device)
+    unused = torch.empty(0, device=gradient.device)
+    gradients: Operands = torch.ops.aten._flash_attention_backward(
+        gradient, *operands, *results, queries.ends, keys.ends, queries.longest, keys.longest, 0.0,
+        is_causal, rng_state, unused, scale=scale,
+    )  # fmt: skip
+    return gradients
+
+
+def _tokens_first(query: Tensor, key: Tensor, value: Tensor) -> Operands:
     """(T, H, D), and (T, K, D) twice, from (1, H, T, D) and (1, K, T, D)."""
     return query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)
 
 
-def _of_shared(
-    operands: tuple[Tensor, Tensor, Tensor], shared: SharedPrompts
-) -> tuple[Tensor, Tensor, Tensor]:
+def _of_shared(operands: Operands, shared: SharedPrompts) -> Operands:
     """The queries of the completions, the keys and the values of the prompts."""
     query, key, value = operands
     return query[shared.completion_places], key[shared.prompt_places], value[shared.prompt_places]

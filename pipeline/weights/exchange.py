@@ -116,11 +116,13 @@ class WeightServer:
         self, named_tensors: Iterable[tuple[str, Tensor]], policy_version: int, dtype: torch.dtype
     ) -> WeightUpdate:
         """Copy the tensors to the host in ``dtype``, for all who ask from here on; see write_weights."""
+        is_gpu = self._device.type == "cuda"
         weights: dict[Spec, Tensor] = {}
         for name, tensor in untied(named_tensors):
             spec = Spec(name, tuple(tensor.shape), str(dtype).removeprefix("torch."))
-            weights[spec] = self._copy(tensor, dtype)
-        if self._device.type == "cuda":
+            weights[spec] = torch.empty(tensor.shape, dtype=dtype, pin_memory=is_gpu)
+            weights[spec].copy_(tensor.detach(), non_blocking=is_gpu)
+        if is_gpu:
             torch.cuda.synchronize(self._device)
         # In this order: who finds the version finds its weights.
         self._weights, self._version = weights, policy_version
@@ -137,12 +139,6 @@ class WeightServer:
         self._is_closing.set()
         self._listener.join()
         self._senders.shutdown(wait=False, cancel_futures=True)
-
-    def _copy(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-        is_gpu = self._device.type == "cuda"
-        copy = torch.empty(tensor.shape, dtype=dtype, pin_memory=is_gpu)
-        copy.copy_(tensor.detach(), non_blocking=is_gpu)
-        return copy
 
     def _listen(self) -> None:
         num_calls = 0

@@ -15,7 +15,7 @@ import json
 import os
 import time
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,30 +26,10 @@ from pipeline.host.shares import ALLOCATOR
 _EXPANDABLE = "expandable_segments:True"
 
 
-class SharedMemory(Protocol):
-    """Memory that processes can share."""
-
-    def new(self, num_bytes: int) -> Tensor:
-        """A buffer [num_bytes] of bytes that can be shared."""
-        ...
-
-    def handle(self, buffer: Tensor) -> list[Any]:
-        """What another process opens ``buffer`` with, in values that JSON knows."""
-        ...
-
-    def opened(self, handle: list[Any]) -> Tensor:
-        """The buffer of another process; it is that process's memory."""
-        ...
-
-    def settle(self) -> None:
-        """Wait until what was copied is there."""
-        ...
-
-
 class OneCard:
     """The processes of a group on one card; rank 0 sends."""
 
-    def __init__(self, store: Store, *, rank: int, size: int, memory: SharedMemory) -> None:
+    def __init__(self, store: Store, *, rank: int, size: int, memory: CardMemory) -> None:
         self._store = store
         self._rank = rank
         self._size = size
@@ -102,13 +82,13 @@ class OneCard:
 
 
 class CardMemory:
-    """Memory of the card ``device``, a SharedMemory by CUDA IPC."""
+    """Memory of the card ``device`` that processes share, by CUDA IPC."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     def new(self, num_bytes: int) -> Tensor:
-        """See SharedMemory."""
+        """A buffer [num_bytes] of bytes that can be shared."""
         # A handle of an expandable segment opens only where a process may trace the other.
         is_expandable = any(_EXPANDABLE in os.environ.get(name, "") for name in ALLOCATOR)
         if is_expandable:
@@ -120,15 +100,16 @@ class CardMemory:
                 torch._C._accelerator_setAllocatorSettings(_EXPANDABLE)
 
     def handle(self, buffer: Tensor) -> list[Any]:
-        """See SharedMemory."""
+        """What another process opens ``buffer`` with, in values that JSON knows."""
         storage: Any = buffer.untyped_storage()
         fields: tuple[Any, ...] = storage._share_cuda_()
-        return [_text(field) if isinstance(field, bytes) else field for field in fields]
+        # A list tells bytes from texts.
+        return [[base64.b64encode(field).decode()] if isinstance(field, bytes) else field for field in fields]
 
     def opened(self, handle: list[Any]) -> Tensor:
-        """See SharedMemory."""
+        """The buffer of another process; it is that process's memory."""
         torch.cuda.set_device(self._device)
-        fields = [_bytes(field) if isinstance(field, list) else field for field in handle]
+        fields = [base64.b64decode(field[0]) if isinstance(field, list) else field for field in handle]
         # The sender's number of the card is not ours: each process counts those that it sees.
         fields[0] = self._device.index or 0
         make: Any = torch.UntypedStorage._new_shared_cuda
@@ -136,15 +117,5 @@ class CardMemory:
         return torch.empty(0, dtype=torch.uint8, device=self._device).set_(storage)
 
     def settle(self) -> None:
-        """See SharedMemory."""
+        """Wait until what was copied is there."""
         torch.cuda.current_stream(self._device).synchronize()
-
-
-def _text(value: bytes) -> list[str]:
-    # A list tells bytes from texts.
-    return [base64.b64encode(value).decode()]
-
-
-def _bytes(value: list[str]) -> bytes:
-    (text,) = value
-    return base64.b64decode(text)

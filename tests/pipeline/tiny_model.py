@@ -48,8 +48,8 @@ def make_model(seed: int = 0, *, is_tied: bool = True) -> LlamaForCausalLM:
     return model
 
 
-def save_model(folder: Path, seed: int = 0) -> Path:
-    make_model(seed).save_pretrained(str(folder))
+def save_model(folder: Path, seed: int = 0, *, is_tied: bool = True) -> Path:
+    make_model(seed, is_tied=is_tied).save_pretrained(str(folder))
     make_tokenizer().save_pretrained(str(folder))
     return folder
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import distributed
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 
-from pipeline.training.ranks import Ranks, join, leave
+from pipeline.training.ranks import Ranks, join
 
 _TIMEOUT_S = 90.0
 
@@ -64,7 +65,7 @@ def _serve(rank: int, meeting_point: str, connection: Connection) -> None:
         try:
             function, arguments = pickle.loads(connection.recv_bytes())
         except EOFError:
-            leave()
+            distributed.destroy_process_group()
             return
         failure, answer = None, None
         try:

@@ -1,4 +1,4 @@
-"""What the tests of training share: batches, layouts, a full memory, and how near two gradients are."""
+"""What the tests of training share: batches, layouts, attention, a full memory, how near gradients are."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
 from configs.schema import Config
 from pipeline.messages import TrainBatch, TrainingSample
+from pipeline.record.checkpoints import find_fault
 from pipeline.training.batching import MicroBatchPlan, StepPlanner
 from pipeline.training.ranks import Ranks
+from pipeline.training.rows import Tree, segments
 from pipeline.training.trainer import Trainer
-from tests.pipeline.tiny_model import make_config
+from tests.pipeline.tiny_model import make_config, make_samples
 
 # (prompt, completion) lengths of eight samples; two of the advantages are zero.
 LENGTHS = [(5, 9), (3, 16), (7, 1), (5, 4), (2, 12), (6, 6), (4, 3), (3, 8)]
@@ -31,6 +35,14 @@ def gradients(
 ) -> tuple[float, dict[str, Tensor]]:
     """The loss and gradient of a step in these parts."""
     return Trainer(config, folder, ranks=ranks).gradients(*parts)
+
+
+def with_reference(config: Config, policy: Path, reference: Path) -> Trainer:
+    """A trainer of ``policy`` whose reference is another model, as after steps."""
+    trainer = Trainer(config, reference)
+    trainer._load_weights(policy)
+    trainer._weights.refresh()
+    return trainer
 
 
 def weights(trainer: Trainer) -> dict[str, Tensor]:
@@ -52,6 +64,25 @@ def micro_plans(
     return planner.plan(planner.weighted(samples), planner.limit)
 
 
+def assert_goes_on(first: Trainer, resumed: Trainer, place: Path) -> Path:
+    """``resumed`` goes on from a checkpoint of ``first`` in ``place`` as if it had made all steps itself."""
+    batches = [make_samples(LENGTHS, ADVANTAGES, seed=seed) for seed in range(4)]
+    before = weights(first)
+    for batch in batches[:2]:
+        first.step(batch)
+    assert any(bool((value != before[name]).any()) for name, value in weights(first).items())
+    saved = first.save(place, 2)
+    assert find_fault(saved) is None
+    assert resumed.load(saved) == resumed.policy_version == 2
+    for batch in batches[2:]:
+        expected, ours = first.step(batch), resumed.step(batch)
+        assert ours.metrics == pytest.approx(dict(expected.metrics))
+    expected_weights = weights(first)
+    for name, value in weights(resumed).items():
+        assert torch.equal(value, expected_weights[name]), name
+    return saved
+
+
 def relative_error(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
     assert ours.keys() == expected.keys()
     a, b = (torch.cat([grads[name].flatten() for name in expected]) for grads in (ours, expected))
@@ -71,6 +102,46 @@ def assert_each_near(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor],
     assert ours.keys() == expected.keys()
     for name, value in expected.items():
         assert float((ours[name] - value).norm()) <= error * float(value.norm()), name
+
+
+Operands = tuple[Tensor, Tensor, Tensor]
+# On the scores of attention.
+SCALE = 0.3
+
+
+def make_operands(
+    num_tokens: int, num_heads: int, num_kv: int, *, size: int = 8, dtype: torch.dtype = torch.float32
+) -> Operands:
+    """Query (1, num_heads, num_tokens, size), key and value (1, num_kv, num_tokens, size), as leaves."""
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (
+        torch.randn(1, num, num_tokens, size, generator=generator, dtype=dtype).requires_grad_()
+        for num in (num_heads, num_kv, num_kv)
+    )
+    return query, key, value
+
+
+def visible(trees: Sequence[Tree]) -> Tensor:
+    """Which tokens of a row each of its tokens sees: (T, T) bool."""
+    own, prompts = (torch.tensor(ids) for ids in segments(trees))
+    index = torch.arange(len(own))
+    return (index[None] <= index[:, None]) & ((own[None] == own[:, None]) | (own[None] == prompts[:, None]))
+
+
+def masked_attention(operands: Operands, trees: Sequence[Tree]) -> Tensor:
+    output = scaled_dot_product_attention(*operands, attn_mask=visible(trees), scale=SCALE, enable_gqa=True)
+    return output.transpose(1, 2)
+
+
+def assert_is_masked_attention(output: Tensor, operands: Operands, trees: Sequence[Tree]) -> None:
+    """In value and gradient."""
+    expected = masked_attention(operands, trees)
+    torch.testing.assert_close(output, expected, atol=1e-6, rtol=1e-5)
+    random = torch.Generator().manual_seed(1)
+    weight = torch.randn(expected.shape, generator=random, dtype=expected.dtype)
+    ours = torch.autograd.grad(output, operands, weight)
+    for gradient, reference in zip(ours, torch.autograd.grad(expected, operands, weight), strict=True):
+        torch.testing.assert_close(gradient, reference, atol=1e-5, rtol=1e-5)
 
 
 def gpu_fault() -> Exception:

@@ -14,7 +14,6 @@ from transformers import AutoModelForCausalLM
 from configs.errors import ConfigError
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.models.merging import merge_adapter, read_adapter
-from pipeline.run.job import prepare
 from pipeline.training.adapters import (
     add_adapters,
     disabled_adapters,
@@ -24,7 +23,14 @@ from pipeline.training.adapters import (
 from pipeline.training.packages import refuse_unusable_packages
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_groups, make_model, make_samples, save_model
-from tests.pipeline.training.builders import ADVANTAGES, LENGTHS, LORA, PADDED, assert_each_near
+from tests.pipeline.training.builders import (
+    ADVANTAGES,
+    LENGTHS,
+    LORA,
+    PADDED,
+    assert_each_near,
+    with_reference,
+)
 
 Sections = dict[str, Mapping[str, object]]
 PACKED: Mapping[str, object] = {"enabled": True, "min_pack_ratio": 0.0}
@@ -61,7 +67,7 @@ def test_gradients_are_those_of_the_merged_weights_by_the_chain_rule(
     _, ours = trainer.gradients(batch)
     saved = trainer.save(tmp_path / "step-000001", 1)
     merged = merge_adapter(saved, folder, tmp_path / "merged")
-    _, full = Trainer(make_config(**sections), merged, reference_path=folder).gradients(batch)
+    _, full = with_reference(make_config(**sections), merged, folder).gradients(batch)
     adapter, expected = read_adapter(saved), {}
     for name, (low, high) in adapter.factors.items():
         layer = name.removesuffix(".weight")
@@ -175,16 +181,6 @@ def test_a_checkpoint_on_another_base_is_refused(folder: Path, tmp_path: Path) -
         other.load(saved)
 
 
-def test_with_4_bit_weights_the_adapters_travel_alone_as_without(folder: Path) -> None:
-    """The frozen weights are in 16 bits here, for want of a GPU: what is published does not look at them."""
-    trainer = make_trainer(folder)
-    lora = trainer.config.lora.model_copy(update={"load_in_4bit": True})
-    trainer.config = trainer.config.model_copy(update={"lora": lora})
-    names = {name for name, _ in trainer.named_weights()}
-    assert names and all(".lora_" in name for name in names)
-    assert trainer.published_adapter is not None and trainer.published_adapter["r"] == lora.r
-
-
 @pytest.mark.parametrize(
     "targets", [["q_proj", "quantum_proj"], "q_proj", [], ["lm_head"], ["embed_tokens"], ["proj"]], ids=str
 )
@@ -215,60 +211,3 @@ def test_only_the_named_layers_get_adapters(folder: Path) -> None:
 def test_without_adapters_nothing_is_looked_up(tmp_path: Path) -> None:
     refuse_unknown_layers(make_config(), tmp_path / "not there")
     refuse_unusable_packages(make_config(), "cpu")
-
-
-@pytest.mark.parametrize(
-    ("sections", "device", "complaints"),
-    [
-        (
-            {"lora": {"enabled": True, "load_in_4bit": True}},
-            "cpu",
-            ["lora.load_in_4bit: true is not allowed", "needs a CUDA GPU"],
-        ),
-        (
-            {"lora": {"enabled": True, "load_in_4bit": True}},
-            "cuda",
-            [
-                "lora.load_in_4bit: true is not allowed",
-                "bitsandbytes, which is not installed: pip install bitsandbytes",
-            ],
-        ),
-        ({"lora": {"load_in_4bit": True}}, "cpu", ["false, or true with lora.enabled: true"]),
-        (
-            {"lora": {"enabled": True}, "model": {"loader": "unsloth"}},
-            "cpu",
-            [
-                'model.loader: "unsloth" is not allowed',
-                "needs a CUDA GPU",
-                "acceleration.shared_prompt: false",
-            ],
-        ),
-        (
-            {
-                "lora": {"enabled": True},
-                "model": {"loader": "unsloth"},
-                "acceleration": {"shared_prompt": False},
-            },
-            "cuda",
-            ['model.loader: "unsloth" is not allowed', "pip install -e '.[unsloth]'"],
-        ),
-        ({"model": {"loader": "unsloth"}}, "cpu", ["unsloth with lora.enabled: true"]),
-    ],
-)
-def test_loaders_that_cannot_work_here_are_refused_by_name(
-    sections: Sections,
-    device: str,
-    complaints: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError) as caught:
-        refuse_unusable_packages(make_config(**sections), device)
-    for complaint in complaints:
-        assert complaint in str(caught.value)
-
-
-def test_a_run_with_a_loader_that_cannot_work_here_is_refused_before_anything_starts() -> None:
-    lora = {"enabled": True, "load_in_4bit": True}
-    with pytest.raises(ConfigError, match=r"lora\.load_in_4bit: true is not allowed"):
-        prepare(make_config(lora=lora, runtime={"device": "cpu"}))

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 from torch.nn.attention.flex_attention import flex_attention
-from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, MistralConfig, Qwen3Config
 
@@ -18,28 +17,23 @@ from configs.training_schema import TrainingConfig
 from pipeline.training import attention
 from pipeline.training.attention import make_layout, row_attention, row_kernel, why_not_packed
 from pipeline.training.flex_attention import tree_mask
-from pipeline.training.rows import Tree, segments
+from pipeline.training.rows import Tree
 from tests.pipeline.tiny_model import make_model
+from tests.pipeline.training.builders import (
+    SCALE,
+    Operands,
+    assert_is_masked_attention,
+    make_operands,
+    masked_attention,
+    visible,
+)
 
 TREES = (
     Tree(num_prompt=7, completions=(3, 0, 9, 5, 1)),
     Tree(num_prompt=11, completions=()),
     Tree(num_prompt=1, completions=(2, 2)),
 )
-SCALE = 0.3
 NUM_TOKENS = sum(tree.num_tokens for tree in TREES)
-
-
-Operands = tuple[Tensor, Tensor, Tensor]
-
-
-def operands(num_heads: int, num_kv: int) -> Operands:
-    generator = torch.Generator().manual_seed(0)
-    query, key, value = (
-        torch.randn(1, num, NUM_TOKENS, 8, generator=generator).requires_grad_()
-        for num in (num_heads, num_kv, num_kv)
-    )
-    return query, key, value
 
 
 def moved(inputs: Operands, like: Tensor) -> Operands:
@@ -48,34 +42,20 @@ def moved(inputs: Operands, like: Tensor) -> Operands:
     return query, key, value
 
 
-def masked(inputs: Operands) -> Tensor:
-    query, key, value = inputs
-    own, prompts = (torch.tensor(ids) for ids in segments(TREES))
-    index = torch.arange(NUM_TOKENS)
-    mask = (index[None] <= index[:, None]) & ((own[None] == own[:, None]) | (own[None] == prompts[:, None]))
-    output = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=SCALE, enable_gqa=True)
-    return output.transpose(1, 2)
-
-
 @pytest.mark.parametrize(("num_heads", "num_kv"), [(6, 2), (3, 3), (4, 1)])
 def test_rows_give_the_output_and_gradient_of_masked_attention(num_heads: int, num_kv: int) -> None:
-    inputs = operands(num_heads, num_kv)
-    expected = masked(inputs)
+    inputs = make_operands(NUM_TOKENS, num_heads, num_kv)
     output, _ = row_attention(nn.Module(), *inputs, None, layout=make_layout(TREES), scaling=SCALE)
-    torch.testing.assert_close(output, expected, atol=1e-6, rtol=1e-5)
-    weight = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1))
-    ours = torch.autograd.grad(output, inputs, weight)
-    for gradient, reference in zip(ours, torch.autograd.grad(expected, inputs, weight), strict=True):
-        torch.testing.assert_close(gradient, reference, atol=1e-5, rtol=1e-5)
+    assert_is_masked_attention(output, inputs, TREES)
 
 
 def test_bf16_rows_are_as_near_to_fp32_as_bf16_masked_attention() -> None:
-    exact = operands(6, 2)
+    exact = make_operands(NUM_TOKENS, 6, 2)
     rounded = moved(exact, torch.empty(0, dtype=torch.bfloat16))
     query, key, value = rounded
-    truth = masked((query.float(), key.float(), value.float()))
+    truth = masked_attention((query.float(), key.float(), value.float()), TREES)
     output, _ = row_attention(nn.Module(), *rounded, None, layout=make_layout(TREES), scaling=SCALE)
-    plain = masked(rounded)
+    plain = masked_attention(rounded, TREES)
     assert float((output - truth).detach().abs().max()) <= 2 * float((plain - truth).detach().abs().max())
     weight = torch.randn(truth.shape, generator=torch.Generator().manual_seed(1))
     expected = torch.autograd.grad(truth, rounded, weight)
@@ -88,10 +68,10 @@ def test_bf16_rows_are_as_near_to_fp32_as_bf16_masked_attention() -> None:
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_the_mask_for_flex_attention_means_the_same() -> None:
     """FlexAttention has no backward on a CPU; its gradient is tested where there is a GPU."""
-    query, key, value = (tensor.detach() for tensor in operands(6, 2))
+    query, key, value = (tensor.detach() for tensor in make_operands(NUM_TOKENS, 6, 2))
     layout = make_layout(TREES, "cpu", "flex")
     output, _ = row_attention(nn.Module(), query, key, value, None, layout=layout, scaling=SCALE)
-    torch.testing.assert_close(output, masked((query, key, value)), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(output, masked_attention((query, key, value), TREES), atol=1e-6, rtol=1e-5)
 
 
 class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -129,14 +109,9 @@ def test_the_blocks_of_the_mask_hold_all_that_is_seen_and_whole_ones_nothing_els
     for num_tokens in (1, 127, 128, 129, 640, 1000, 1537):
         trees = random_trees(rng, num_tokens)
         mask = tree_mask(trees, "cpu")
-        own, prompts = (torch.tensor(ids) for ids in segments(trees))
-        places = torch.arange(num_tokens)
-        seen = (places[None] <= places[:, None]) & (
-            (own[None] == own[:, None]) | (own[None] == prompts[:, None])
-        )
         size = -(-num_tokens // 128)
         padded = torch.zeros(128 * size, 128 * size, dtype=torch.bool)
-        padded[:num_tokens, :num_tokens] = seen
+        padded[:num_tokens, :num_tokens] = visible(trees)
         tiles = padded.view(size, 128, size, 128).transpose(1, 2).flatten(2)
         looked_at = mask.to_dense()[0, 0].bool()
         assert bool((looked_at | ~tiles.any(-1)).all())
@@ -170,12 +145,12 @@ def test_rows_of_any_length_are_compiled_at_most_twice() -> None:
 
 @pytest.mark.gpu
 def test_flex_attention_gives_the_gradient_of_masked_attention_on_a_gpu() -> None:
-    inputs = moved(operands(6, 2), torch.empty(0, device="cuda"))
+    inputs = moved(make_operands(NUM_TOKENS, 6, 2), torch.empty(0, device="cuda"))
     output, _ = row_attention(
         nn.Module(), *inputs, None, layout=make_layout(TREES, "cuda", "flex"), scaling=SCALE
     )
     cpu = moved(inputs, torch.empty(0))
-    expected = masked(cpu)
+    expected = masked_attention(cpu, TREES)
     weight = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1))
     ours = torch.autograd.grad(output, inputs, weight.cuda())
     for gradient, reference in zip(ours, torch.autograd.grad(expected, cpu, weight), strict=True):

@@ -23,9 +23,8 @@ from pipeline.training.loss import LossSums, loss_metrics
 from pipeline.training.micro_batch import MicroBatch
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_model, make_samples
-from tests.pipeline.training.builders import LENGTHS, assert_same, micro_plans
+from tests.pipeline.training.builders import ADVANTAGES, LENGTHS, assert_same, micro_plans
 
-ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.9, 0.3, -0.2]
 LOSSES: dict[str, dict[str, object]] = {
     "gspo": {"importance_sampling_level": "sequence", "loss_type": "grpo"},
     "gspo with KL": {"importance_sampling_level": "sequence", "beta": 0.1},

@@ -1,4 +1,4 @@
-"""4-bit weights and Unsloth on a GPU; the refusals on a CPU are in test_adapters.py."""
+"""4-bit weights and Unsloth on a GPU; the refusals on a CPU are in test_packages.py."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def address(request: pytest.FixtureRequest) -> Iterator[str | None]:
 
 def two_ranks(address: str | None, **runtime: object) -> Config:
     settings = {"trainer_ranks": 2, "trainer_threads": 2, **runtime}
-    return make_config(runtime=settings, generation={"dtype": "float32"}, cluster={"address": address})
+    return make_config(runtime=settings, cluster={"address": address})
 
 
 @asynccontextmanager
@@ -111,7 +111,7 @@ def test_two_ranks_do_as_one_does_until_one_dies_which_ends_the_step_at_once(
 
 def test_an_update_says_which_share_of_the_weights_it_changed(folder: Path, tmp_path: Path) -> None:
     async def run() -> None:
-        async with started(make_config(generation={"dtype": "float32"}), folder) as trainer:
+        async with started(make_config(), folder) as trainer:
             shares = [(await trainer.publish(str(tmp_path))).changed_share for _ in range(2)]
             await trainer.step(BATCH)
             assert [*shares, (await trainer.publish(str(tmp_path))).changed_share] == [None, 0.0, 1.0]

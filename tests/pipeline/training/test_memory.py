@@ -30,15 +30,22 @@ from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_groups, make_model, make_tokenizer, save_model
 from tests.pipeline.training.builders import assert_each_near
 
-LONG = {"max_prompt_length": 24, "max_completion_length": 40}
 
-
-def config_of(*, packs: bool = True, max_tokens: int = 512, **training: object) -> Config:
+def config_of(
+    *,
+    packs: bool = True,
+    min_pack_ratio: float = 0.0,
+    kv_cache_gb: float = 1,
+    lora: bool = False,
+    **training: object,
+) -> Config:
+    packing = {"enabled": packs, "max_tokens": 512, "min_pack_ratio": min_pack_ratio}
     return make_config(
         training={"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, **training},
         grpo={"num_generations": 8},
-        generation=LONG,
-        acceleration={"token_packing": {"enabled": packs, "max_tokens": max_tokens}},
+        generation={"max_prompt_length": 24, "max_completion_length": 40, "kv_cache_gb": kv_cache_gb},
+        acceleration={"token_packing": packing},
+        lora={"enabled": lora},
     )
 
 
@@ -59,8 +66,7 @@ def test_padded_batches_have_half_the_sequences_each_time() -> None:
 def test_each_limit_takes_less_than_the_one_before_it_and_the_first_that_fits_is_taken(
     packs: bool, lora: bool
 ) -> None:
-    config = config_of(packs=packs)
-    config = config.model_copy(update={"lora": config.lora.model_copy(update={"enabled": lora})})
+    config = config_of(packs=packs, lora=lora)
     shape = shape_of(make_model(), "here")
     every = limits(config)
     for checkpoints in (False, True):
@@ -167,10 +173,8 @@ def test_every_limit_has_the_gradient_of_the_first(folder: Path) -> None:
 def test_micro_batches_keep_to_what_was_adopted_also_where_rows_would_be_too_empty(
     packs: bool, folder: Path
 ) -> None:
-    config = config_of(packs=packs, bf16=False)
-    packing = config.acceleration.token_packing.model_copy(update={"min_pack_ratio": 0.99})
-    acceleration = config.acceleration.model_copy(update={"token_packing": packing})
-    trainer = Trainer(config.model_copy(update={"acceleration": acceleration}), folder)
+    config = config_of(packs=packs, min_pack_ratio=0.99, bf16=False)
+    trainer = Trainer(config, folder)
     trainer.adopt_limit(2)
     limit = limits(config)[2]
     batch = make_groups((4, 6), [[5, 30, 9, 30], [20, 7, 8, 26]])
@@ -180,12 +184,9 @@ def test_micro_batches_keep_to_what_was_adopted_also_where_rows_would_be_too_emp
     assert max(plan.num_sequences for plan in plans) <= limit.max_sequences or packs
 
 
-def test_what_other_processes_will_take_is_not_free(folder: Path) -> None:
+def test_what_other_processes_will_take_is_not_free() -> None:
     shape = shape_of(make_model(), "here")
-    free = free_bytes(config_of(), shape, torch.device("cpu"))
-    larger = config_of()
-    generation = larger.generation.model_copy(update={"kv_cache_gb": larger.generation.kv_cache_gb + 1})
-    less = free_bytes(larger.model_copy(update={"generation": generation}), shape, torch.device("cpu"))
+    free, less = (free_bytes(config_of(kv_cache_gb=size), shape, torch.device("cpu")) for size in (1, 2))
     # Other processes of this machine come and go meanwhile.
     assert free - less == pytest.approx(2**30, rel=0.5)
 

@@ -13,6 +13,7 @@ import pytest
 from configs.errors import ConfigError
 from configs.load import load_config
 from pipeline.cli import train_accelerated
+from pipeline.run.job import prepare
 from pipeline.training.packages import refuse_unusable_packages
 from tests.pipeline.tiny_model import make_config
 
@@ -22,6 +23,10 @@ EIGHT_BIT: Sections = {"training": {"optim": "adamw_8bit"}}
 LIGER: Sections = {"training": {"use_liger_kernel": True}}
 OFFLOADED: Sections = {"training": {"gradient_checkpointing": True, "activation_offloading": True}}
 FLEX: Sections = {"training": {"attn_implementation": "flex_attention"}}
+LORA: Sections = {"lora": {"enabled": True}}
+FOUR_BIT: Sections = {"lora": {"enabled": True, "load_in_4bit": True}}
+UNSLOTH: Sections = {"model": {"loader": "unsloth"}}
+NO_ROWS: Sections = {"acceleration": {"shared_prompt": False}}
 
 
 @pytest.mark.parametrize(
@@ -37,12 +42,22 @@ FLEX: Sections = {"training": {"attn_implementation": "flex_attention"}}
         (LIGER, "cpu", ["training.use_liger_kernel: true is not allowed", "needs a CUDA GPU"]),
         (LIGER, "cuda", ["liger_kernel, which is not installed: pip install liger-kernel"]),
         (
-            {**LIGER, "model": {"loader": "unsloth"}, "lora": {"enabled": True}},
+            {**LIGER, **UNSLOTH, **LORA},
             "cuda",
             ["true with model.loader: transformers"],
         ),
         (OFFLOADED, "cpu", ["training.activation_offloading: true is not allowed", "needs a CUDA GPU"]),
         (FLEX, "cpu", ['training.attn_implementation: "flex_attention" is not allowed', "needs a CUDA GPU"]),
+        (FOUR_BIT, "cpu", ["lora.load_in_4bit: true is not allowed", "needs a CUDA GPU"]),
+        (FOUR_BIT, "cuda", ["bitsandbytes, which is not installed: pip install bitsandbytes"]),
+        ({"lora": {"load_in_4bit": True}}, "cpu", ["false, or true with lora.enabled: true"]),
+        (
+            {**UNSLOTH, **LORA},
+            "cpu",
+            ['model.loader: "unsloth"', "needs a CUDA GPU", "acceleration.shared_prompt: false"],
+        ),
+        ({**UNSLOTH, **LORA, **NO_ROWS}, "cuda", ["pip install -e '.[unsloth]'"]),
+        (UNSLOTH, "cpu", ["unsloth with lora.enabled: true"]),
     ],
 )
 def test_what_cannot_work_here_is_refused_by_name(
@@ -55,7 +70,7 @@ def test_what_cannot_work_here_is_refused_by_name(
         assert complaint in str(caught.value)
 
 
-@pytest.mark.parametrize("sections", [EIGHT_BIT, LIGER, OFFLOADED, FLEX])
+@pytest.mark.parametrize("sections", [EIGHT_BIT, LIGER, OFFLOADED, FLEX, FOUR_BIT])
 def test_on_a_gpu_with_the_packages_all_of_it_may_be_asked_for(
     sections: Sections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +89,11 @@ def test_a_dry_run_on_a_cpu_says_the_same(setting: str, capsys: pytest.CaptureFi
     assert status == 2
     error = capsys.readouterr().err
     assert f"training.{setting.partition('=')[0]}: " in error and "needs a CUDA GPU" in error
+
+
+def test_a_run_with_a_loader_that_cannot_work_here_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ConfigError, match=r"lora\.load_in_4bit: true is not allowed"):
+        prepare(make_config(**FOUR_BIT, runtime={"device": "cpu"}))
 
 
 def test_unsloth_comes_before_what_it_changes(tmp_path: Path) -> None:

@@ -22,14 +22,16 @@ from pipeline.messages import TrainBatch
 from pipeline.models.loading import load_model
 from pipeline.training.ranks import Ranks, assign_micro_batches
 from pipeline.training.trainer import Trainer
-from tests.pipeline.tiny_model import (
-    make_config,
-    make_model,
-    make_samples,
-    make_tokenizer,
-    parts_of,
+from tests.pipeline.tiny_model import make_config, make_model, make_samples, parts_of, save_model
+from tests.pipeline.training.builders import (
+    ADVANTAGES,
+    GROUP_ADVANTAGES,
+    LENGTHS,
+    PADDED,
+    gradients,
+    relative_error,
+    weights,
 )
-from tests.pipeline.training.builders import ADVANTAGES, LENGTHS, PADDED, gradients, relative_error, weights
 from tests.pipeline.two_ranks import TwoRanks
 
 
@@ -50,6 +52,24 @@ def three_steps(
     trainer = Trainer(config, folder, ranks=ranks)
     metrics = [dict(trainer.step(batch).metrics) for batch in batches]
     return metrics, weights(trainer)
+
+
+def assert_equals_one(
+    pair: TwoRanks,
+    folder: Path,
+    batch: TrainBatch,
+    sizes: Sequence[int] | None = None,
+    **settings: Mapping[str, object],
+) -> set[str]:
+    """Two ranks, given ``batch`` in parts of ``sizes``, have the loss and gradient of one; its names."""
+    config = make_config(**settings)
+    loss, expected = gradients(Ranks(), config, folder, batch)
+    assert max(float(value.abs().max()) for value in expected.values()) > 1e-3
+    parts = parts_of(batch, sizes or [len(batch.samples)])
+    for ours_loss, ours in pair.run(gradients, config, folder, *parts):
+        assert ours_loss == pytest.approx(loss, abs=1e-5)
+        assert relative_error(ours, expected) <= 1e-5
+    return set(expected)
 
 
 def assert_close(
@@ -93,12 +113,7 @@ def assert_close(
 def test_two_ranks_have_the_gradient_of_one(
     pair: TwoRanks, folder: Path, settings: Mapping[str, Mapping[str, object]], batch: TrainBatch
 ) -> None:
-    config = make_config(**settings)
-    loss, expected = gradients(Ranks(), config, folder, batch)
-    assert max(float(value.abs().max()) for value in expected.values()) > 1e-3
-    for ours_loss, ours in pair.run(gradients, config, folder, batch):
-        assert ours_loss == pytest.approx(loss, abs=1e-5)
-        assert relative_error(ours, expected) <= 1e-5
+    assert_equals_one(pair, folder, batch, **settings)
 
 
 @pytest.mark.parametrize(
@@ -113,11 +128,7 @@ def test_two_ranks_have_the_gradient_of_one(
 def test_two_ranks_have_the_gradient_of_one_part_by_part(
     pair: TwoRanks, folder: Path, settings: Mapping[str, Mapping[str, object]]
 ) -> None:
-    config, batch = make_config(**settings), groups()
-    loss, expected = gradients(Ranks(), config, folder, batch)
-    for ours_loss, ours in pair.run(gradients, config, folder, *parts_of(batch, (4, 1, 3))):
-        assert ours_loss == pytest.approx(loss, abs=1e-5)
-        assert relative_error(ours, expected) <= 1e-5
+    assert_equals_one(pair, folder, groups(), (4, 1, 3), **settings)
 
 
 def step_part_by_part(ranks: Ranks, config: Config, folder: Path) -> dict[str, float]:
@@ -138,28 +149,17 @@ def test_two_ranks_report_of_a_step_in_parts_what_one_does(pair: TwoRanks, folde
         )
 
 
-@pytest.mark.parametrize("num_samples", [1, 2, 3, 5])
-def test_any_number_of_samples_is_shared_out(pair: TwoRanks, folder: Path, num_samples: int) -> None:
+@pytest.mark.parametrize(
+    ("num_samples", "is_tied"), [(1, True), (2, True), (3, True), (5, True), (3, False), (8, False)]
+)
+def test_any_number_of_samples_is_shared_out_and_an_output_head_of_its_own_too(
+    pair: TwoRanks, tmp_path: Path, num_samples: int, is_tied: bool
+) -> None:
     training = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}
-    config = make_config(training=training, acceleration=PADDED)
-    batch = make_samples(LENGTHS[:num_samples], [1.0, -0.5, 0.7, 0.4, -1.2][:num_samples])
-    _, expected = gradients(Ranks(), config, folder, batch)
-    for _, ours in pair.run(gradients, config, folder, batch):
-        assert relative_error(ours, expected) <= 1e-5
-
-
-@pytest.mark.parametrize("num_samples", [3, 8])
-def test_an_output_head_of_its_own_is_sharded_too(pair: TwoRanks, tmp_path: Path, num_samples: int) -> None:
-    make_model(is_tied=False).save_pretrained(str(tmp_path))
-    make_tokenizer().save_pretrained(str(tmp_path))
-    config = make_config(
-        training={"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}, acceleration=PADDED
-    )
-    batch = make_samples(LENGTHS[:num_samples], [1.0] * num_samples)
-    _, expected = gradients(Ranks(), config, tmp_path, batch)
-    assert "lm_head.weight" in expected
-    for _, ours in pair.run(gradients, config, tmp_path, batch):
-        assert relative_error(ours, expected) <= 1e-5
+    batch = make_samples(LENGTHS[:num_samples], GROUP_ADVANTAGES[:num_samples])
+    folder = save_model(tmp_path, is_tied=is_tied)
+    names = assert_equals_one(pair, folder, batch, training=training, acceleration=PADDED)
+    assert ("lm_head.weight" in names) is not is_tied
 
 
 def test_bf16_ranks_are_as_near_to_fp32_as_one_bf16_trainer(pair: TwoRanks, folder: Path) -> None:
@@ -257,8 +257,7 @@ def load_without_a_whole_model(ranks: Ranks, config: Config, folder: Path) -> di
 @pytest.mark.parametrize("is_tied", [True, False])
 def test_each_rank_reads_its_part_of_the_files_alone(pair: TwoRanks, tmp_path: Path, is_tied: bool) -> None:
     model = make_model(3, is_tied=is_tied)
-    model.save_pretrained(str(tmp_path))
-    make_tokenizer().save_pretrained(str(tmp_path))
+    save_model(tmp_path, 3, is_tied=is_tied)
     expected = dict(model.named_parameters()) | dict(model.named_buffers())
     for loaded in pair.run(load_without_a_whole_model, make_config(), tmp_path):
         assert loaded.keys() == expected.keys()
@@ -268,17 +267,14 @@ def test_each_rank_reads_its_part_of_the_files_alone(pair: TwoRanks, tmp_path: P
 def test_files_that_name_weights_otherwise_are_loaded_as_one_rank_loads_them(
     pair: TwoRanks, tmp_path: Path
 ) -> None:
-    model = make_model(3)
-    model.save_pretrained(str(tmp_path))
-    make_tokenizer().save_pretrained(str(tmp_path))
-    path = tmp_path / "model.safetensors"
+    path = save_model(tmp_path, 3) / "model.safetensors"
     # As older files of a model without its head have them.
     renamed = {name.removeprefix("model."): value for name, value in load_file(path).items()}
     save_file(renamed, path, metadata={"format": "pt"})
     one = weights(Trainer(make_config(), tmp_path))
     for loaded in pair.run(weights_as_loaded, make_config(), tmp_path):
         assert all(torch.equal(loaded[name], one[name]) for name in one)
-    assert all(torch.equal(one[name], value) for name, value in model.named_parameters())
+    assert all(torch.equal(one[name], value) for name, value in make_model(3).named_parameters())
 
 
 def weights_as_loaded(ranks: Ranks, config: Config, folder: Path) -> dict[str, Tensor]:

@@ -81,11 +81,7 @@ def test_the_check_sees_every_way_to_wait(read: Callable[[Tensor], object]) -> N
 
 
 @pytest.mark.parametrize("bf16", [False, True])
-@pytest.mark.parametrize(
-    "acceleration",
-    [{}, PADDED],
-    ids=["packed", "padded"],
-)
+@pytest.mark.parametrize("acceleration", [{}, PADDED], ids=["packed", "padded"])
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 def test_a_step_reads_one_value_from_the_device_at_its_end(
     folder: Path, bf16: bool, acceleration: dict[str, object], beta: float
@@ -103,11 +99,7 @@ def test_a_step_reads_one_value_from_the_device_at_its_end(
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    "acceleration",
-    [{}, PADDED],
-    ids=["packed", "padded"],
-)
+@pytest.mark.parametrize("acceleration", [{}, PADDED], ids=["packed", "padded"])
 def test_a_step_on_a_gpu_never_waits_for_it(folder: Path, acceleration: dict[str, object]) -> None:
     trainer = Trainer(make_config(training={"bf16": True}, acceleration=acceleration), folder, "cuda")
     batch = make_samples(LENGTHS, ADVANTAGES)

@@ -20,16 +20,14 @@ from pipeline.baseline.trl_setup import CpuGRPOTrainer
 from pipeline.messages import TrainBatch, TrainingSample
 from pipeline.models.loading import load_model
 from pipeline.rollouts.batch import group_advantages
-from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_model, make_samples, make_tokenizer, save_model
-from tests.pipeline.training.builders import LENGTHS
+from tests.pipeline.training.builders import ADVANTAGES, LENGTHS, with_reference
 
 BATCH = 4
 ACCUMULATION = 2
 MAX_COMPLETION = 16
 TEMPERATURE = 0.7
 CAP = 1.5
-ADVANTAGES = [1.2, -0.7, 0.0, 0.4, -1.5, 0.9, 0.3, -0.2]
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +160,7 @@ def assert_equals_trl(
         grpo={"epsilon_high": epsilon_high, "importance_sampling_cap": CAP, **settings},
         generation={"temperature": TEMPERATURE},
     )
-    loss, gradients = Trainer(config, policy, reference_path=reference).gradients(batch)
+    loss, gradients = with_reference(config, policy, reference).gradients(batch)
     assert loss == pytest.approx(expected_loss, abs=1e-5)
     assert gradients.keys() == expected_gradients.keys()
     assert max(float(value.abs().max()) for value in expected_gradients.values()) > 1e-3

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 
 from pipeline.training import trainer, varlen_attention
 from pipeline.training.attention import make_layout, row_attention
-from pipeline.training.rows import Tree, segments
+from pipeline.training.rows import Tree
 from pipeline.training.trainer import Trainer
 from pipeline.training.varlen_attention import Segments, attend_by_lengths, has_flash_kernel, row_lengths
 from tests.pipeline.tiny_model import make_config, make_groups
-from tests.pipeline.training.builders import assert_each_near
+from tests.pipeline.training.builders import (
+    SCALE,
+    Operands,
+    assert_each_near,
+    assert_is_masked_attention,
+    make_operands,
+)
 
-SCALE = 0.3
 ROWS = {
     "shared prompts": (
         Tree(num_prompt=7, completions=(3, 0, 9, 5, 1)),
@@ -30,51 +35,57 @@ ROWS = {
     "no completion that is not empty": (Tree(num_prompt=4, completions=(0, 0)),),
     "one token each": (Tree(num_prompt=1, completions=(1,)), Tree(num_prompt=1, completions=(1, 1))),
 }
-Operands = tuple[Tensor, Tensor, Tensor]
 
 
-class PlainKernel:
+def plain_flash(
+    operands: Operands, queries: Segments, keys: Segments, *, is_causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:
     """What the flash kernel computes, segment by segment and in plain operations."""
+    outputs, sums = [], []
+    for query, key, value in _each(operands, queries, keys):
+        scores = _scores(query, key, is_causal=is_causal, scale=scale)
+        outputs.append(torch.einsum("hqk,khd->qhd", scores.softmax(-1), _repeated(value, query)))
+        sums.append(scores.logsumexp(-1))
+    return torch.cat(outputs), torch.cat(sums, dim=1)
 
-    def forward(
-        self, operands: Operands, queries: Segments, keys: Segments, *, is_causal: bool, scale: float
-    ) -> tuple[Tensor, Tensor]:
-        outputs, sums = [], []
-        for query, key, value in _each(operands, queries, keys):
-            scores = _scores(query, key, is_causal=is_causal, scale=scale)
-            outputs.append(torch.einsum("hqk,khd->qhd", scores.softmax(-1), _repeated(value, query)))
-            sums.append(scores.logsumexp(-1))
-        return torch.cat(outputs), torch.cat(sums, dim=1)
 
-    def backward(
-        self,
-        gradient: Tensor,
-        operands: Operands,
-        results: tuple[Tensor, Tensor],
-        queries: Segments,
-        keys: Segments,
-        *,
-        is_causal: bool,
-        scale: float,
-    ) -> Operands:
-        """With the probabilities that the given sums make, as the kernel has them."""
-        output, lse = results
-        parts: list[Operands] = []
-        places = zip(queries.ends[:-1].tolist(), queries.ends[1:].tolist(), strict=True)
-        for (query, key, value), (start, end) in zip(_each(operands, queries, keys), places, strict=True):
-            scores = _scores(query, key, is_causal=is_causal, scale=scale)
-            shares = (scores - lse[:, start:end, None]).exp()
-            d_output, repeated = gradient[start:end], _repeated(value, query)
-            d_shares = torch.einsum("qhd,khd->hqk", d_output, repeated)
-            row = (d_output * output[start:end]).sum(-1).t()[..., None]
-            d_scores = shares * (d_shares - row) * scale
-            d_query = torch.einsum("hqk,khd->qhd", d_scores, _repeated(key, query))
-            d_key = torch.einsum("hqk,qhd->khd", d_scores, query)
-            d_value = torch.einsum("hqk,qhd->khd", shares, d_output)
-            num = key.shape[1]
-            parts.append((d_query, _summed(d_key, num), _summed(d_value, num)))
-        d_query, d_key, d_value = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-        return d_query, d_key, d_value
+def plain_flash_backward(
+    gradient: Tensor,
+    operands: Operands,
+    results: tuple[Tensor, Tensor],
+    queries: Segments,
+    keys: Segments,
+    *,
+    is_causal: bool,
+    scale: float,
+) -> Operands:
+    """With the probabilities that the given sums make, as the kernel has them."""
+    output, lse = results
+    parts: list[Operands] = []
+    places = zip(queries.ends[:-1].tolist(), queries.ends[1:].tolist(), strict=True)
+    for (query, key, value), (start, end) in zip(_each(operands, queries, keys), places, strict=True):
+        scores = _scores(query, key, is_causal=is_causal, scale=scale)
+        shares = (scores - lse[:, start:end, None]).exp()
+        d_output, repeated = gradient[start:end], _repeated(value, query)
+        d_shares = torch.einsum("qhd,khd->hqk", d_output, repeated)
+        row = (d_output * output[start:end]).sum(-1).t()[..., None]
+        d_scores = shares * (d_shares - row) * scale
+        d_query = torch.einsum("hqk,khd->qhd", d_scores, _repeated(key, query))
+        d_key = torch.einsum("hqk,qhd->khd", d_scores, query)
+        d_value = torch.einsum("hqk,qhd->khd", shares, d_output)
+        num = key.shape[1]
+        parts.append((d_query, _summed(d_key, num), _summed(d_value, num)))
+    d_query, d_key, d_value = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    return d_query, d_key, d_value
+
+
+@pytest.fixture
+def plain_kernel(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Stands for the kernel; remembers its forward calls."""
+    forward = Mock(side_effect=plain_flash)
+    monkeypatch.setattr(varlen_attention, "_flash", forward)
+    monkeypatch.setattr(varlen_attention, "_flash_backward", plain_flash_backward)
+    return forward
 
 
 def _each(operands: Operands, queries: Segments, keys: Segments) -> list[Operands]:
@@ -105,56 +116,28 @@ def _summed(tensor: Tensor, num: int) -> Tensor:
     return tensor.view(tensor.shape[0], num, -1, tensor.shape[2]).sum(2)
 
 
-def make_operands(num_tokens: int, num_heads: int, num_kv: int, *, size: int = 8) -> Operands:
-    generator = torch.Generator().manual_seed(0)
-    query, key, value = (
-        torch.randn(1, num, num_tokens, size, generator=generator, dtype=torch.float64).requires_grad_()
-        for num in (num_heads, num_kv, num_kv)
-    )
-    return query, key, value
-
-
-def masked(operands: Operands, trees: Sequence[Tree]) -> Tensor:
-    query, key, value = operands
-    own, prompts = (torch.tensor(ids) for ids in segments(trees))
-    index = torch.arange(len(own))
-    mask = (index[None] <= index[:, None]) & ((own[None] == own[:, None]) | (own[None] == prompts[:, None]))
-    output = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=SCALE, enable_gqa=True)
-    return output.transpose(1, 2)
-
-
 @pytest.mark.parametrize("trees", ROWS.values(), ids=ROWS)
 @pytest.mark.parametrize(("num_heads", "num_kv"), [(6, 2), (3, 3), (4, 1)])
+@pytest.mark.usefixtures("plain_kernel")
 def test_two_calls_a_row_give_the_output_and_gradient_of_masked_attention(
     trees: Sequence[Tree], num_heads: int, num_kv: int
 ) -> None:
-    operands = make_operands(sum(tree.num_tokens for tree in trees), num_heads, num_kv)
-    expected = masked(operands, trees)
-    output = attend_by_lengths(*operands, row_lengths(trees, "cpu"), SCALE, PlainKernel())
-    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
-    weight = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    ours = torch.autograd.grad(output, operands, weight)
-    for gradient, reference in zip(ours, torch.autograd.grad(expected, operands, weight), strict=True):
-        torch.testing.assert_close(gradient, reference, atol=1e-5, rtol=1e-5)
+    num_tokens = sum(tree.num_tokens for tree in trees)
+    operands = make_operands(num_tokens, num_heads, num_kv, dtype=torch.float64)
+    output = attend_by_lengths(*operands, row_lengths(trees, "cpu"), SCALE)
+    assert_is_masked_attention(output, operands, trees)
 
 
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_a_trainer_that_takes_the_kernel_has_the_gradient_of_one_that_does_not(
-    folder: Path, checkpointed: bool, monkeypatch: pytest.MonkeyPatch
+    folder: Path, checkpointed: bool, plain_kernel: Mock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = make_config(training={"gradient_checkpointing": checkpointed})
     batch = make_groups((7, 1, 4), [[3, 9, 1, 6], [5, 2, 8, 4], [1, 1, 12, 7]])
     _, expected = Trainer(config, folder).gradients(batch)
-    calls = []
-
-    class Counted(PlainKernel):
-        def __init__(self) -> None:
-            calls.append(self)
-
     monkeypatch.setattr(trainer, "row_kernel", lambda model, training, device: "varlen")
-    monkeypatch.setattr(varlen_attention, "FlashKernel", Counted)
     _, ours = Trainer(config, folder).gradients(batch)
-    assert calls
+    assert plain_kernel.called
     assert_each_near(ours, expected)
 
 
@@ -178,7 +161,7 @@ def test_on_a_gpu_the_flash_kernel_gives_what_flex_attention_gives(trees: Sequen
     device = torch.device("cuda")
     if not has_flash_kernel(torch.bfloat16, 64, device):
         pytest.skip("this GPU has no flash kernel for bf16")
-    exact = make_operands(sum(tree.num_tokens for tree in trees), 6, 2, size=64)
+    exact = make_operands(sum(tree.num_tokens for tree in trees), 6, 2, size=64, dtype=torch.float64)
     found = {}
     for kernel in ("varlen", "flex"):
         query, key, value = (tensor.detach().to(device, torch.bfloat16).requires_grad_() for tensor in exact)

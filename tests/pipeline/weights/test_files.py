@@ -54,11 +54,6 @@ def test_tensors_made_on_the_way_are_not_taken_for_tied_ones(tmp_path: Path) -> 
     assert update.num_bytes == 8 * 64 * 64 * 2
 
 
-def test_nothing_but_the_file_is_left(tmp_path: Path) -> None:
-    write_weights([("a", torch.ones(2))], str(tmp_path / "w"), 1, torch.bfloat16)
-    assert [path.name for path in tmp_path.iterdir()] == ["w"]
-
-
 def test_a_full_file_system_is_reported_with_folder_and_bytes_and_the_old_file_stays(tmp_path: Path) -> None:
     path = tmp_path / "w"
     write_weights([("a", torch.ones(2))], str(path), 1, torch.bfloat16)

@@ -18,7 +18,14 @@ from pipeline.host.shares import ALLOCATOR
 from pipeline.weights import groups
 from pipeline.weights.exchange import WeightClient, WeightServer
 from pipeline.weights.one_card import CardMemory
-from tests.pipeline.weights.test_weight_transport import CPU, TIMEOUT_S, assert_arrives, receive, weights
+from tests.pipeline.weights.test_weight_transport import (
+    CPU,
+    TIMEOUT_S,
+    assert_arrives,
+    offered,
+    receive,
+    weights,
+)
 
 
 class FileMemory:
@@ -66,7 +73,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WeightSe
 def test_what_arrives_is_what_was_offered_version_after_version(server: WeightServer, tmp_path: Path) -> None:
     receiver = WeightClient("one", index=0, num_processes=1, device=CPU)
     for version in (1, 2):
-        update = server.offer(weights(version).items(), version, torch.bfloat16)
+        update = offered(server, version)
         arrived = dict(receiver.fetch(update.path, version, TIMEOUT_S))
         assert list(arrived) == list(weights(version))
         for name, weight in weights(version).items():
@@ -87,7 +94,7 @@ def receive_by_files(
 
 
 def test_all_processes_of_a_generator_take_each_buffer(server: WeightServer, tmp_path: Path) -> None:
-    update = server.offer(weights(1).items(), 1, torch.float32)
+    update = offered(server, 1, torch.float32)
     assert_arrives(update, num_processes=2, process=receive_by_files, given=(tmp_path,))
 
 
@@ -95,7 +102,7 @@ def test_who_never_takes_a_buffer_is_named_within_the_time_and_another_gets_all(
     server: WeightServer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "_timeout_s", 1.0)
-    update = server.offer(weights(1).items(), 1, torch.float32)
+    update = offered(server, 1, torch.float32)
     # Of two processes only the first comes.
     first = WeightClient("half", index=0, num_processes=2, device=CPU)
     with pytest.raises(RuntimeError, match=r"policy version 1 from the trainer: the trainer sent no buffer"):
@@ -157,7 +164,7 @@ def test_a_buffer_that_is_shared_lies_in_no_expandable_segment(
 @pytest.mark.skipif(torch.cuda.device_count() < 1, reason="needs a GPU")
 def test_weights_go_to_another_process_on_the_same_card() -> None:
     server = WeightServer("127.0.0.1", torch.device("cuda", 0), TIMEOUT_S, is_one_card=True)
-    update = server.offer(weights(1).items(), 1, torch.float32)
+    update = offered(server, 1, torch.float32)
     try:
         assert_arrives(update, "cuda:0")
     finally:
