@@ -108,11 +108,11 @@ def test_groups_go_to_the_least_busy_and_stay_whole() -> None:
             running.append(asyncio.create_task(collect(dispatcher, request(f"r{number}", number))))
             await turn()
         assert [engine.asked for engine in engines] == [["r0", "r3"], ["r1", "r4"], ["r2", "r5"]]
-        assert dispatcher.loads == (8, 8, 8)
+        assert dispatcher._loads == [8, 8, 8]
         for _ in range(3):
             engines[1].permits.release()
         await turn()
-        assert dispatcher.loads == (8, 5, 8), "what has come is no load"
+        assert dispatcher._loads == [8, 5, 8], "what has come is no load"
         running.append(asyncio.create_task(collect(dispatcher, request("r6", 6))))
         await turn()
         assert engines[1].asked[-1] == "r6"
@@ -121,7 +121,7 @@ def test_groups_go_to_the_least_busy_and_stay_whole() -> None:
                 engine.permits.release()
         groups = await asyncio.gather(*running)
         assert [[completion.index for completion in group] for group in groups] == [[0, 1, 2, 3]] * 7
-        assert dispatcher.loads == (0, 0, 0)
+        assert dispatcher._loads == [0, 0, 0]
 
     asyncio.run(asyncio.wait_for(body(), 20))
 
@@ -143,7 +143,7 @@ def test_a_task_goes_back_to_its_generator_while_that_is_not_busier_by_more_than
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        assert dispatcher.loads == (0, 0), "what was given up is no load"
+        assert dispatcher._loads == [0, 0], "what was given up is no load"
         assert [engine.num_abandoned for engine in engines] == [2, 2]
 
     asyncio.run(asyncio.wait_for(body(), 20))
@@ -158,7 +158,7 @@ def test_a_generator_that_fails_is_named() -> None:
         await turn()
         with pytest.raises(GeneratorError, match="generator 1 of 2: it is gone"):
             await collect(dispatcher, request("r1", 1))
-        assert dispatcher.loads == (4, 0)
+        assert dispatcher._loads == [4, 0]
         first.cancel()
 
     asyncio.run(asyncio.wait_for(body(), 20))
