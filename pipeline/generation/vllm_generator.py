@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import suppress
 from typing import Any
 
-from configs.schema import Config
+from configs.schema import Config, SpeculativeConfig
 from pipeline.errors import StageError
 from pipeline.generation import resident
 from pipeline.generation.client import EngineClient, EngineEnd, Start, launch
@@ -23,7 +23,6 @@ from pipeline.generation.settings import (
     IDLE_DEADLINE_S,
     LARGEST_LORA_RANK,
     EngineSettings,
-    SpeculationSettings,
     engine_cores,
     engine_environment,
 )
@@ -322,7 +321,7 @@ def _serves_adapters(config: Config, device: str) -> bool:
     return lora.enabled and device == "cuda" and lora.r <= LARGEST_LORA_RANK
 
 
-def speculation_settings(config: Config) -> SpeculationSettings | None:
+def speculation_settings(config: Config) -> SpeculativeConfig | None:
     """How the engine drafts ahead, with the draft model on disk; None where it does not.
 
     Raises:
@@ -331,16 +330,9 @@ def speculation_settings(config: Config) -> SpeculationSettings | None:
     speculative = config.acceleration.speculative
     if not speculative.enabled:
         return None
-    folder = None
-    if speculative.draft_model is not None:
-        # Imported here: only a draft model needs torch in the driver.
-        from pipeline.models.find import resolve_draft_model
+    if speculative.draft_model is None:
+        return speculative
+    # Imported here: only a draft model needs torch in the driver.
+    from pipeline.models.find import resolve_draft_model
 
-        folder = str(resolve_draft_model(config))
-    return SpeculationSettings(
-        method=speculative.method,
-        num_tokens=speculative.num_tokens,
-        dynamic=speculative.dynamic,
-        draft_model=folder,
-        history_bytes=round(speculative.history_mb * 2**20),
-    )
+    return speculative.model_copy(update={"draft_model": str(resolve_draft_model(config))})

@@ -104,7 +104,7 @@ class VllmEngine:
         if (wanted := self._speculation) is not None:
             answers = await self._engine.collective_rpc(
                 "begin_speculation",
-                args=(wanted.method, wanted.num_tokens, wanted.dynamic, wanted.history_bytes),
+                args=(wanted.method, wanted.num_tokens, wanted.dynamic, round(wanted.history_mb * 2**20)),
             )
             if fault := answers[0]:
                 notes.append(f"speculative decoding is off: {fault}")

@@ -23,7 +23,7 @@ def test_every_setting_reaches_the_engine() -> None:
     settings = speculation_settings(config_with(method="ngram", num_tokens=5, dynamic=False, history_mb=0.5))
     assert settings is not None
     assert (settings.method, settings.num_tokens, settings.dynamic) == ("ngram", 5, False)
-    assert settings.history_bytes == 2**19
+    assert settings.history_mb == 0.5
     assert settings.draft_model is None
 
 
