@@ -30,7 +30,6 @@ from pipeline.models.merging import Adapter, read_adapter
 from pipeline.weights.receipts import code_of, receipt_of
 
 T = TypeVar("T")
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class TransformersEngine:
 
     def __init__(self, config: Config, model_path: str, device: str) -> None:
         trust = config.model.trust_remote_code
-        dtype = _DTYPES[config.generation.dtype]
+        dtype = getattr(torch, config.generation.dtype)
         model = load_model(model_path, dtype=dtype, device=device, trust_remote_code=trust)
         self._model = model
         self._model_path = model_path
