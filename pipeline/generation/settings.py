@@ -123,12 +123,11 @@ class EngineSettings:
     ``kv_cache_memory_bytes`` is for CPU. ``shares_gpu`` says that a trainer is on the same card, ``sleeps``
     that memory can be given back to it, and ``max_num_batched_tokens`` of None is vLLM's own.
     ``quantization`` is vLLM's word for it or None; ``engine_kwargs`` are arguments of its AsyncEngineArgs
-    that nothing else here says. Without ``per_request_seeds`` only ``seed`` rules what is drawn. With
-    ``lora_rank`` adapters of that rank run beside the weights; without, they are merged into them. ``on_cpu``
-    forks the engine's process from the caller's instead of starting an interpreter (its OpenMP variables must
-    be set already) and has the model in it too; its threads are bound to ``cores``, one each, unless there
-    are none. A trainer that sends weights has to answer within ``weight_timeout_s``. ``speculation`` has its
-    draft model as a folder.
+    that nothing else here says. With ``lora_rank`` adapters of that rank run beside the weights; without,
+    they are merged into them. ``on_cpu`` forks the engine's process from the caller's instead of starting an
+    interpreter (its OpenMP variables must be set already) and has the model in it too; its threads are bound
+    to ``cores``, one each, unless there are none, and only ``seed`` rules what is drawn. A trainer that sends
+    weights has to answer within ``weight_timeout_s``. ``speculation`` has its draft model as a folder.
     """
 
     model: str
@@ -140,7 +139,6 @@ class EngineSettings:
     enable_prefix_caching: bool
     kv_cache_memory_bytes: int | None
     seed: int
-    per_request_seeds: bool
     tensor_parallel_size: int = 1
     max_num_batched_tokens: int | None = None
     quantization: str | None = None

