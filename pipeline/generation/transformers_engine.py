@@ -57,19 +57,19 @@ class TransformersEngine:
         model = load_model(model_path, dtype=dtype, device=device, trust_remote_code=trust)
         self._model = model
         self._model_path = model_path
-        self._tokenizer = load_tokenizer(model_path, trust_remote_code=trust)
+        tokenizer = load_tokenizer(model_path, trust_remote_code=trust)
         self._max_num_seqs = config.generation.max_num_seqs
         self._timeout_s = config.runtime.generation_timeout_s
         self._update_timeout_s = config.runtime.weight_update_timeout_s
-        self._policy_version = 0
+        self.policy_version = 0  # of the weights in place
         self._codes: dict[int, str] = {}  # of the receipts, by policy version
         self._pending: _PendingUpdate | None = None
         self._updates = asyncio.Lock()
         self._stop = threading.Event()
         self._writer = Writer(
             model=model,
-            tokenizer=self._tokenizer,
-            end_ids=_end_ids(model, self._tokenizer),
+            tokenizer=tokenizer,
+            end_ids=_end_ids(model, tokenizer),
             interrupt=self._stop,
         )
         # A model's own generation_config.json (a repetition penalty, say) would change the
@@ -79,11 +79,6 @@ class TransformersEngine:
         self._num_queued = 0
         self._closed = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="transformers-engine")
-
-    @property
-    def policy_version(self) -> int:
-        """The version of the weights in place."""
-        return self._policy_version
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Yield the request's ``num_generations`` completions, all at the end of the batch.
@@ -114,9 +109,9 @@ class TransformersEngine:
         async with self._updates:
             if self._closed:
                 raise RuntimeError(f"weight update {update.policy_version}: the engine is closed")
-            if update.policy_version <= self._policy_version:
+            if update.policy_version <= self.policy_version:
                 raise ValueError(
-                    f"weight update {update.policy_version} is not newer than {self._policy_version}"
+                    f"weight update {update.policy_version} is not newer than {self.policy_version}"
                 )
             pending = self._pending = _PendingUpdate(update)
             # The batch that runs may come first, and does in other modes than drain.
@@ -147,7 +142,7 @@ class TransformersEngine:
         await self._acquire("the return to the base weights")
         try:
             await self._in_thread(lambda: load_base(self._model, self._model_path))
-            self._policy_version = 0
+            self.policy_version = 0
         finally:
             self._lock.release()
 
@@ -203,7 +198,7 @@ class TransformersEngine:
                 first=len(completions),
                 num=min(self._max_num_seqs, request.num_generations - len(completions)),
                 random=random,
-                version=self._policy_version,
+                version=self.policy_version,
                 deadline_s=deadline_s,
                 between_tokens=self._stops_here,
             )
@@ -216,9 +211,9 @@ class TransformersEngine:
         batch.write()
         while not batch.is_finished:
             if self._apply() == "abort":
-                batch.restart(self._policy_version)
+                batch.restart(self.policy_version)
             else:
-                batch.resume(self._policy_version)
+                batch.resume(self.policy_version)
             batch.write()
 
     def _stops_here(self, batch: Batch) -> bool:
@@ -228,7 +223,7 @@ class TransformersEngine:
         if self._pending.update.mode == "abort" or self._pending.update.recompute_kv_cache:
             return True
         self._apply()
-        batch.resume(self._policy_version)
+        batch.resume(self.policy_version)
         return False
 
     def _apply(self) -> str:
@@ -245,7 +240,7 @@ class TransformersEngine:
         except Exception as error:
             pending.result.set_exception(error)
             return ""
-        version = self._policy_version = update.policy_version
+        version = self.policy_version = update.policy_version
         self._codes[version] = code_of(update.receipt, receipt)
         pause_s = time.perf_counter() - started_s
         pending.result.set_result(WeightsLoaded(policy_version=version, pause_s=pause_s, receipt=receipt))
