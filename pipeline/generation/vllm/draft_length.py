@@ -55,9 +55,7 @@ class StepCosts:
         assert forward_s
         self._knots = sorted(forward_s)
         # A longer forward is never the cheaper one: what looks so is noise.
-        self._seconds: list[float] = []
-        for tokens in self._knots:
-            self._seconds.append(max(forward_s[tokens], *self._seconds[-1:], 1e-9))
+        self._seconds = list(accumulate((max(forward_s[tokens], 1e-9) for tokens in self._knots), max))
         self._ratio = 1.5
         self._ratios: dict[tuple[int, int], tuple[float, int]] = {}
 

@@ -98,11 +98,10 @@ class VllmEngine:
                 notes.append(f"the engine's threads are not bound to cores: {fault}")
         if fault := (await self._engine.collective_rpc("use_cpu_sampler"))[0]:
             notes.append(f"vLLM's own sampler stays: {fault}")
-        if (wanted := self._speculation) is not None:
-            answers = await self._engine.collective_rpc(
-                "begin_speculation",
-                args=(wanted.method, wanted.num_tokens, wanted.dynamic, round(wanted.history_mb * 2**20)),
-            )
+        if (speculative := self._speculation) is not None:
+            history_bytes = round(speculative.history_mb * 2**20)
+            how = (speculative.method, speculative.num_tokens, speculative.dynamic, history_bytes)
+            answers = await self._engine.collective_rpc("begin_speculation", args=how)
             if fault := answers[0]:
                 notes.append(f"speculative decoding is off: {fault}")
                 self._speculation = None
@@ -320,14 +319,14 @@ def _completion(
 
 def _speculative_config(settings: EngineSettings) -> dict[str, object] | None:
     """vLLM's own words for the settings; drafts of a model are its most likely tokens."""
-    wanted = settings.speculation
-    if wanted is None:
+    speculative = settings.speculation
+    if speculative is None:
         return None
     config: dict[str, object] = {
-        "num_speculative_tokens": wanted.num_tokens,
+        "num_speculative_tokens": speculative.num_tokens,
         # With a schedule vLLM does not pad the first step of a request with drafts of nothing.
-        "num_speculative_tokens_per_batch_size": [(1, settings.max_num_seqs, wanted.num_tokens)],
+        "num_speculative_tokens_per_batch_size": [(1, settings.max_num_seqs, speculative.num_tokens)],
     }
-    if wanted.method == "draft_model":
-        return config | {"method": "draft_model", "model": wanted.draft_model}
+    if speculative.method == "draft_model":
+        return config | {"method": "draft_model", "model": speculative.draft_model}
     return config | {"method": "custom_class", "model": _PROPOSER}
