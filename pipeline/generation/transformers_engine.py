@@ -91,11 +91,7 @@ class TransformersEngine:
         """
         if not request.prompt_ids or request.num_generations < 1:
             raise ValueError(f"request {request.request_id}: needs a prompt and at least one generation")
-        await self._acquire(request.request_id)
-        try:
-            completions = await self._in_thread(lambda: self._generate(request))
-        finally:
-            self._lock.release()
+        completions = await self._in_turn(request.request_id, lambda: self._generate(request))
         for completion in completions:
             yield replace(completion, receipt=self._codes.get(completion.max_policy_version, ""))
 
@@ -139,12 +135,9 @@ class TransformersEngine:
     async def reset(self) -> None:
         """See pipeline.generation.generator.Generator."""
         self._stop.set()
-        await self._acquire("the return to the base weights")
-        try:
-            await self._in_thread(lambda: load_base(self._model, self._model_path))
-            self.policy_version = 0
-        finally:
-            self._lock.release()
+        what = "the return to the base weights"
+        await self._in_turn(what, lambda: load_base(self._model, self._model_path))
+        self.policy_version = 0
 
     async def close(self) -> None:
         """End the running request at its next token and refuse new ones."""
@@ -168,8 +161,9 @@ class TransformersEngine:
             self._lock.release()
             raise RuntimeError(f"{who}: the engine is closed")
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Run ``work`` in the engine's thread; when cancelled, stop it and wait for its end."""
+    async def _in_turn(self, who: str, work: Callable[[], T]) -> T:
+        """Run ``work`` in the engine's thread, after what came before; when cancelled, stop it and wait."""
+        await self._acquire(who)
         self._stop.clear()
         future = asyncio.get_running_loop().run_in_executor(self._thread, work)
         try:
@@ -182,6 +176,8 @@ class TransformersEngine:
                 # That it was interrupted is news to nobody.
                 ended.exception()
             raise
+        finally:
+            self._lock.release()
 
     def _generate(self, request: GenerationRequest) -> list[Completion]:
         random = torch.Generator(device=self._model.device)

@@ -206,8 +206,7 @@ def _judge(metadata: SpecDecodeMetadata, is_accepted: torch.Tensor) -> _Verdict:
     """Find the first rejection of each sequence."""
     device = is_accepted.device
     counts = torch.tensor(metadata.num_draft_tokens)
-    starts_cpu = counts.cumsum(0) - counts
-    starts = starts_cpu.to(device, non_blocking=True)
+    starts = (counts.cumsum(0) - counts).to(device, non_blocking=True)
     num_drafted = counts.to(device, non_blocking=True)
     sequence = _sequences(metadata)
     place = torch.arange(len(is_accepted), device=device) - starts[sequence]
