@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -19,14 +20,14 @@ def ask(
     *,
     prompt_ids: tuple[int, ...] = (3, 4, 5),
     seed: int | None = None,
-    **sampling: object,
+    **sampling: Any,
 ) -> GenerationRequest:
     """A request; ``sampling`` is what SamplingSettings has otherwise."""
     return GenerationRequest(
         request_id=name,
         prompt_ids=prompt_ids,
         num_generations=num_generations,
-        sampling=SamplingSettings(**sampling),  # type: ignore[arg-type]
+        sampling=SamplingSettings(**sampling),
         seed=seed,
     )
 

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def make_engine(folder: Path, *, max_num_seqs: int = 64, timeout_s: float = 60.0
     return TransformersEngine(config, str(folder), "cpu")
 
 
-def request(num_generations: int = 4, seed: int | None = 1, **sampling: object) -> GenerationRequest:
+def request(num_generations: int = 4, seed: int | None = 1, **sampling: Any) -> GenerationRequest:
     return ask("r", num_generations, seed=seed, **{"max_completion_length": 12, **sampling})
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,8 +32,8 @@ NUM_SAMPLES = 2048
 ALPHA = 1e-3
 
 
-def write(engine: RunningEngine, name: str, num: int, length: int, **sampling: object) -> list[Completion]:
-    settings = {"temperature": TEMPERATURE, "max_completion_length": length, **sampling}
+def write(engine: RunningEngine, name: str, num: int, length: int, **sampling: Any) -> list[Completion]:
+    settings: dict[str, Any] = {"temperature": TEMPERATURE, "max_completion_length": length, **sampling}
     request = ask(name, num, prompt_ids=PROMPT, **settings)
     return engine.loop.run_until_complete(collect(engine.generator, request))
 
