@@ -62,20 +62,20 @@ def test_what_is_written_ends_before_the_engine_sleeps_and_what_comes_meanwhile_
 
 
 @pytest.mark.parametrize(
-    ("ask", "method"),
+    ("change", "method"),
     [
         (lambda generator: generator.update_weights(UPDATE), "update_weights"),
         (lambda generator: generator.reset(), "reset"),
     ],
 )
 def test_new_weights_and_a_reset_wake_it_first(
-    ask: Callable[[VllmGenerator], Awaitable[Any]], method: str
+    change: Callable[[VllmGenerator], Awaitable[Any]], method: str
 ) -> None:
     async def body() -> None:
         end = FakeEnd()
         generator = generator_of(end)
         await generator.sleep()
-        await ask(generator)
+        await change(generator)
         assert end.log == ["sleep", "wake", method]
         end.permits.release()
         assert len(await collect(generator, ask("after", 1))) == 1
