@@ -24,7 +24,7 @@ from pipeline.host.orphan_guard import MARK
 from pipeline.processes.connection import Connection
 from pipeline.processes.local import ChildProcess
 from pipeline.processes.remote import ProcessGoneError
-from pipeline.processes.wire import frame, receive, receive_from, send
+from pipeline.processes.wire import frame, receive_from
 
 HOST_MODULE = "pipeline.generation.host"
 _CLOSE_TIMEOUT_S = 15.0
@@ -100,15 +100,11 @@ class EngineClient:
 
         Raises ProcessGoneError where nobody listens there or the host refuses.
         """
-        connection = socket.socket(socket.AF_UNIX)
+        connection = _connected(path)
+        connection.settimeout(None)
         try:
-            connection.settimeout(_CONNECT_TIMEOUT_S)
-            connection.connect(str(path))
-            connection.settimeout(None)
             pid = await _welcomed(connection, Hello(wants="lease", client_pid=os.getpid()))
-        except OSError as error:
-            raise ProcessGoneError(f"nobody listens at {path}") from error
-        except EOFError as error:
+        except (EOFError, OSError) as error:
             raise ProcessGoneError("the resident engine's process ended") from error
         return cls(connection, pid, None, is_kept=True)
 
@@ -150,14 +146,8 @@ class EngineClient:
 
 async def _welcomed(connection: socket.socket, greeting: Start | Hello) -> int:
     """Send ``greeting``; the host's process id. EOFError when it ends, ProcessGoneError when it refuses."""
-
-    def greet() -> Welcome:
-        connection.sendall(frame(greeting))
-        welcome: Welcome = receive_from(connection)
-        return welcome
-
     try:
-        welcome = await asyncio.to_thread(greet)
+        welcome = await asyncio.to_thread(_greet, connection, greeting)
     except asyncio.CancelledError:
         # The thread waits no longer, then.
         connection.shutdown(socket.SHUT_RDWR)
@@ -170,23 +160,29 @@ async def _welcomed(connection: socket.socket, greeting: Start | Hello) -> int:
 
 async def ask(path: Path, wants: str) -> Welcome:
     """Ask the host at ``path`` for its "identity", or to "stop"; ProcessGoneError where none listens."""
-    reader, writer = await _open(path)
-    try:
-        send(writer, Hello(wants=wants, client_pid=os.getpid()))
-        welcome = await asyncio.wait_for(receive(reader), _CONNECT_TIMEOUT_S)
-    except (EOFError, TimeoutError) as error:
-        raise ProcessGoneError(f"nobody answers at {path}") from error
-    finally:
-        writer.close()
-    assert isinstance(welcome, Welcome)
-    return welcome
+    with _connected(path) as connection:
+        try:
+            return await asyncio.to_thread(_greet, connection, Hello(wants=wants, client_pid=os.getpid()))
+        except (EOFError, OSError) as error:
+            raise ProcessGoneError(f"nobody answers at {path}") from error
 
 
-async def _open(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+def _connected(path: Path) -> socket.socket:
+    """A connection to the host at ``path``, which has ``_CONNECT_TIMEOUT_S`` for each answer."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(_CONNECT_TIMEOUT_S)
     try:
-        return await asyncio.wait_for(asyncio.open_unix_connection(path), _CONNECT_TIMEOUT_S)
-    except (OSError, TimeoutError) as error:
+        connection.connect(str(path))
+    except OSError as error:
+        connection.close()
         raise ProcessGoneError(f"nobody listens at {path}") from error
+    return connection
+
+
+def _greet(connection: socket.socket, greeting: Start | Hello) -> Welcome:
+    connection.sendall(frame(greeting))
+    welcome: Welcome = receive_from(connection)
+    return welcome
 
 
 class EngineEnd(Protocol):

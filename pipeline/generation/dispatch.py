@@ -32,11 +32,6 @@ class Dispatcher:
         self._loads = [0] * len(generators)  # completions asked for and not yet received
         self._last_of: OrderedDict[tuple[int, ...], int] = OrderedDict()  # prompt -> generator
 
-    @property
-    def loads(self) -> tuple[int, ...]:
-        """Completions that each generator owes."""
-        return tuple(self._loads)
-
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """See pipeline.generation.generator.Generator; the request's completions all come from one generator.
 
@@ -75,27 +70,17 @@ class Dispatcher:
             GeneratorError: not all of them have it in time, or one holds another version; the message names
                 those and says why. The versions then differ, so nothing more may be generated.
         """
-        tasks = [
-            asyncio.create_task(self._update_one(index, update)) for index in range(len(self._generators))
-        ]
-        _, late = await asyncio.wait(tasks, timeout=self._update_timeout_s)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
-        faults = [
-            f"generator {index} {self._fault(task, is_late=task in late)}"
-            for index, task in enumerate(tasks)
-            if task in late or task.exception() is not None
-        ]
+        indices = range(len(self._generators))
+        answers = await asyncio.gather(*(self._update_one(index, update) for index in indices))
+        loaded = [answer for answer in answers if isinstance(answer, WeightsLoaded)]
+        faults = [answer for answer in answers if isinstance(answer, str)]
         if faults:
-            num_updated = len(tasks) - len(faults)
             raise GeneratorError(
-                f"weights {update.policy_version} are in {num_updated} of {len(tasks)} generators, and their "
-                f"versions must agree: {'; '.join(faults)}"
+                f"weights {update.policy_version} are in {len(loaded)} of {len(answers)} generators, and "
+                f"their versions must agree: {'; '.join(faults)}"
             )
-        pause_s = max(task.result().pause_s for task in tasks)
         # Held against the update one by one, they are the same.
-        return replace(tasks[0].result(), pause_s=pause_s)
+        return replace(loaded[0], pause_s=max(one.pause_s for one in loaded))
 
     async def stats(self) -> dict[str, float]:
         """The sums over all of them."""
@@ -115,14 +100,18 @@ class Dispatcher:
         """See pipeline.generation.generator.Generator; raises what one of them raised."""
         await asyncio.gather(*(generator.reset() for generator in self._generators))
 
-    async def _update_one(self, index: int, update: WeightUpdate) -> WeightsLoaded:
-        return require_version(await self._generators[index].update_weights(update), update, "it")
-
-    def _fault(self, task: asyncio.Task[WeightsLoaded], *, is_late: bool) -> str:
-        if is_late:
-            return f"did not load them within {self._update_timeout_s:g} s (runtime.weight_update_timeout_s)"
-        error = task.exception()
-        return f"failed: {error or type(error).__name__}"
+    async def _update_one(self, index: int, update: WeightUpdate) -> WeightsLoaded | str:
+        """Its answer, or what went wrong."""
+        try:
+            async with asyncio.timeout(self._update_timeout_s) as limit:
+                return require_version(await self._generators[index].update_weights(update), update, "it")
+        except Exception as error:
+            if limit.expired():
+                return (
+                    f"generator {index} did not load them within {self._update_timeout_s:g} s "
+                    "(runtime.weight_update_timeout_s)"
+                )
+            return f"generator {index} failed: {str(error) or type(error).__name__}"
 
     async def close(self) -> None:
         """Close all of them; the first error, if any, is raised when all have been tried."""

@@ -71,81 +71,62 @@ def end_children_with_their_parents() -> None:
     os.register_at_fork(before=remember, after_in_child=follow)
 
 
-async def is_gone(engine: Engine | None) -> bool:
-    """Whether ``engine`` can no longer work, as it may turn out within a moment."""
-    if engine is None:
-        return False
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(engine.failure(), _SETTLING_S)
-        return True
-    return False
-
-
 class EngineHost:
-    """One engine and its present client. ``make_engine`` loads the model; it may block."""
+    """The ``engine`` that was loaded for ``start``, and its present client."""
 
-    def __init__(self, make_engine: Callable[[EngineSettings], Engine]) -> None:
-        self._make_engine = make_engine
-        self._engine: Engine | None = None
-        self._start: Start | None = None
-        self._client_pid: int | None = None
+    def __init__(self, engine: Engine, start: Start) -> None:
+        self._engine = engine
+        self._identity = start.identity
+        self._path = None if start.socket_path is None else Path(start.socket_path)
+        self._idle_s = start.idle_s
+        self._client_pid: int | None = os.getppid()
         self._resetting: asyncio.Task[None] | None = None  # back to how it started, after a client
         self._idle_since_s = time.monotonic()
         self._end = asyncio.Event()
 
-    async def run(self, first: socket.socket) -> None:
-        """Serve the client at the other end of ``first``, then others if Start says so."""
-        reader, writer = await asyncio.open_unix_connection(sock=first)
+    async def run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve the first client, then others if Start says so."""
+        watch = asyncio.create_task(self._end_with_engine())
         try:
-            start = await receive(reader)
-        except EOFError:
-            return
-        assert isinstance(start, Start)
-        self._start = start
-        self._client_pid = os.getppid()
-        with startup.span(PROCESS, "engine: load, KV cache, warm-up"):
-            self._engine = self._make_engine(start.settings)
-        watch = asyncio.create_task(self._end_with_engine(start, self._engine))
-        try:
-            await self._serve_all(start, reader, writer)
+            if self._path is None:
+                await self._serve(reader, writer)
+            else:
+                await self._serve_all(self._path, reader, writer)
         finally:
             watch.cancel()
             if self._resetting is not None:
                 self._resetting.cancel()
             await self._engine.close()
 
-    async def _end_with_engine(self, start: Start, engine: Engine) -> None:
+    async def _end_with_engine(self) -> None:
         """End this process when the engine has: calls to a dead engine may never return, a client that finds
         its connection closed knows at once.
         """
-        reason = await engine.failure()
+        reason = await self._engine.failure()
         print(f"the engine is gone: {reason}", file=sys.stderr, flush=True)
-        if start.socket_path is not None:
-            Path(start.socket_path).unlink(missing_ok=True)
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
         # Not in good order: that would wait for the engine's processes.
         os._exit(1)
 
     async def _serve_all(
-        self, start: Start, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, path: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        server = None
-        if start.socket_path is not None:
-            die_with_parent(0)
-            server = await asyncio.start_unix_server(self._greet, path=start.socket_path)
+        die_with_parent(0)
+        server = await asyncio.start_unix_server(self._greet, path=path)
         try:
-            self._welcome(writer)
             await self._serve(reader, writer)
-            if server is not None:
-                await self._wait_for_the_end(start.idle_s)
+            await self._wait_for_the_end()
         finally:
-            if server is not None and start.socket_path is not None:
-                # Gone before the engine ends: nobody shall find a host that is about to end.
-                Path(start.socket_path).unlink(missing_ok=True)
-                server.close()
+            # Gone before the engine ends: nobody shall find a host that is about to end.
+            path.unlink(missing_ok=True)
+            server.close()
 
-    async def _wait_for_the_end(self, idle_s: float) -> None:
+    async def _wait_for_the_end(self) -> None:
         while not self._end.is_set():
-            left_s = idle_s - (time.monotonic() - self._idle_since_s) if self._client_pid is None else idle_s
+            left_s = self._idle_s
+            if self._client_pid is None:
+                left_s -= time.monotonic() - self._idle_since_s
             if left_s <= 0:
                 return
             with contextlib.suppress(TimeoutError):
@@ -156,26 +137,25 @@ class EngineHost:
         try:
             hello = await receive(reader)
             assert isinstance(hello, Hello)
-            if hello.wants == "identity":
-                self._welcome(writer)
-                await writer.drain()
-            elif self._client_pid is not None or self._end.is_set():
-                self._welcome(writer, f"in use by process {self._client_pid}")
-                await writer.drain()
-            elif hello.wants == "stop":
-                self._end.set()
-                self._welcome(writer)
-                await writer.drain()
+            refusal = None if hello.wants == "identity" else await self._grant(hello)
+            if hello.wants == "lease" and refusal is None:
+                await self._serve(reader, writer)
             else:
-                self._client_pid = hello.client_pid
-                await self._lease(reader, writer)
+                self._welcome(writer, refusal)
+                await writer.drain()
         except (EOFError, ConnectionError):
             pass
         finally:
             writer.close()
 
-    async def _lease(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        assert self._engine is not None
+    async def _grant(self, hello: Hello) -> str | None:
+        """Lease the engine, or begin its end; returns why not, or None."""
+        if self._client_pid is not None or self._end.is_set():
+            return f"in use by process {self._client_pid}"
+        if hello.wants == "stop":
+            self._end.set()
+            return None
+        self._client_pid = hello.client_pid
         try:
             if self._resetting is not None:
                 await self._resetting
@@ -183,31 +163,25 @@ class EngineHost:
             # An engine in an unknown state serves nobody.
             self._end.set()
             self._client_pid = None
-            self._welcome(
-                writer, f"its base weights could not be loaded again: {type(error).__name__}: {error}"
-            )
-            await writer.drain()
-            return
-        self._welcome(writer)
-        await self._serve(reader, writer)
+            return f"its base weights could not be loaded again: {type(error).__name__}: {error}"
+        return None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the client's calls until it leaves; then nothing of it is left running."""
-        assert self._engine is not None
         servant = _EngineServant(self._engine)
         try:
+            self._welcome(writer)
             await serve(servant, reader, writer)
         finally:
             await servant.clear()
             writer.close()
             self._client_pid = None
             self._idle_since_s = time.monotonic()
-            if self._start is not None and self._start.socket_path is not None:
+            if self._path is not None:
                 self._resetting = asyncio.create_task(self._engine.reset())
 
     def _welcome(self, writer: asyncio.StreamWriter, refusal: str | None = None) -> None:
-        assert self._start is not None
-        send(writer, Welcome(pid=os.getpid(), identity=self._start.identity, refusal=refusal))
+        send(writer, Welcome(pid=os.getpid(), identity=self._identity, refusal=refusal))
 
 
 class _EngineServant(Servant):
@@ -227,21 +201,33 @@ class _EngineServant(Servant):
         A call may learn of that before the watch does: the client must not take it for a failure of the call
         alone.
         """
-        if await is_gone(self._engine):
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._engine.failure(), _SETTLING_S)
             await asyncio.Event().wait()
         return await super().failed(call, error)
 
 
 def serve_engine(descriptor: int, make_engine: Callable[[EngineSettings], Engine]) -> None:
-    """Run a host on an inherited, connected socket, until it is done; SIGTERM ends it in good order."""
+    """Run a host on an inherited, connected socket, until it is done; SIGTERM ends it in good order.
+
+    ``make_engine`` loads the model; it may block.
+    """
     end_children_with_their_parents()
 
     async def main() -> None:
         job = asyncio.current_task()
         assert job is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, job.cancel)
+        first = socket.socket(fileno=descriptor)
         with contextlib.suppress(asyncio.CancelledError):
-            await EngineHost(make_engine).run(socket.socket(fileno=descriptor))
+            reader, writer = await asyncio.open_unix_connection(sock=first)
+            try:
+                start: Start = await receive(reader)
+            except EOFError:
+                return
+            with startup.span(PROCESS, "engine: load, KV cache, warm-up"):
+                engine = make_engine(start.settings)
+            await EngineHost(engine, start).run(reader, writer)
 
     asyncio.run(main())
 

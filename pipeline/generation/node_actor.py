@@ -14,7 +14,8 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,16 +71,14 @@ class NodeActor:
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Stream the completions of one request."""
-        try:
+        with _ending_with_generator():
             async for completion in self._generator.generate(request):
                 yield completion
-        except GeneratorLostError as error:
-            _end(error)
 
     async def update_weights(self, update: WeightUpdate, reference: Any) -> WeightsLoaded:
         """Load ``update``: from its path, or on another node from the Files of ``reference``."""
-        try:
-            loaded: WeightsLoaded
+        loaded: WeightsLoaded
+        with _ending_with_generator():
             if reference is None:
                 loaded = await self._generator.update_weights(update)
                 return loaded
@@ -89,47 +88,31 @@ class NodeActor:
                 loaded = await self._generator.update_weights(copy)
             finally:
                 remove_weights(copy)
-            return loaded
-        except GeneratorLostError as error:
-            _end(error)
-            raise
+        return loaded
 
     async def reset(self) -> None:
         """See pipeline.generation.generator.Generator."""
-        try:
+        with _ending_with_generator():
             await self._generator.reset()
-        except GeneratorLostError as error:
-            _end(error)
 
     async def sleep(self) -> None:
         """See pipeline.generation.generator.Generator."""
-        try:
+        with _ending_with_generator():
             await self._generator.sleep()
-        except GeneratorLostError as error:
-            _end(error)
 
     async def wake(self) -> None:
         """See pipeline.generation.generator.Generator."""
-        try:
+        with _ending_with_generator():
             await self._generator.wake()
-        except GeneratorLostError as error:
-            _end(error)
-
-    async def prepare(self) -> str:
-        """``start`` has done it, and says what is to be noted in this process's log."""
-        return ""
 
     async def stats(self) -> dict[str, float]:
-        """See VllmEngine.stats; empty for other engines."""
-        if self._config.generation.engine != "vllm":
-            return {}
+        """See pipeline.generation.generator.Generator."""
         return dict(await self._generator.stats())
 
     async def close(self) -> None:
         """End the generator."""
         shutil.rmtree(self._weights, ignore_errors=True)
-        if self._generator is not None:
-            await self._generator.close()
+        await self._generator.close()
 
 
 class NodeEnd:
@@ -201,7 +184,11 @@ async def start_node_generator(
     return VllmGenerator(NodeEnd(actor, arrival, store), config, name=name)
 
 
-def _end(error: GeneratorLostError) -> None:
-    """The generator is gone: end this process, so that Ray tells everyone who waits for it."""
-    print(str(error), file=sys.stderr, flush=True)
-    os._exit(1)
+@contextmanager
+def _ending_with_generator() -> Iterator[None]:
+    """Where the generator is gone, end this process, so that Ray tells everyone who waits for it."""
+    try:
+        yield
+    except GeneratorLostError as error:
+        print(str(error), file=sys.stderr, flush=True)
+        os._exit(1)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pipeline.generation.client import Welcome, ask
 from pipeline.generation.settings import EngineSettings
-from pipeline.host.files import cache_root
+from pipeline.host.files import cache_root, files_digest
 from pipeline.host.versions import package_version
 from pipeline.processes.remote import ProcessGoneError
 
@@ -58,8 +58,8 @@ def engine_identity(settings: EngineSettings, environment: Mapping[str, str]) ->
     identity |= {f"environment.{name}": value for name, value in environment.items()}
     identity |= {f"version.{name}": package_version(name) or "none" for name in _PACKAGES}
     identity["version.python"] = platform.python_version()
-    identity["version.code"] = _digest(Path(__file__).parents[1], "**/*.py")
-    identity["model files"] = _digest(Path(settings.model), "*")
+    identity["version.code"] = files_digest(Path(__file__).parents[1], "**/*.py")
+    identity["model files"] = files_digest(Path(settings.model))
     identity["architecture"] = _architecture(Path(settings.model))
     identity["tokenizer"] = _content_digest(Path(settings.model) / "tokenizer.json")
     return identity
@@ -149,13 +149,3 @@ def _content_digest(file: Path) -> str:
         return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
     except OSError:
         return "none"
-
-
-def _digest(folder: Path, pattern: str) -> str:
-    """Changes with the name, size or time of any file: to read them all would take longer than a start."""
-    lines = []
-    for path in sorted(folder.glob(pattern)):
-        if path.is_file():
-            status = path.stat()
-            lines.append(f"{path.relative_to(folder)} {status.st_size} {status.st_mtime_ns}")
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from configs.schema import Config
+from configs.schema import Config, SpeculativeConfig
 from pipeline.host.files import cache_root
 from pipeline.host.shares import NCCL_ERRORS, cpu_threads
 
@@ -117,31 +117,17 @@ def compile_cache() -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeculationSettings:
-    """How tokens are drafted ahead; the fields are those of ``acceleration.speculative``.
-
-    ``method`` is "history", "ngram" or "draft_model"; ``draft_model`` is a folder, resolved.
-    """
-
-    method: str
-    num_tokens: int
-    dynamic: bool
-    draft_model: str | None
-    history_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
     """What an engine needs to start. ``max_model_len`` counts prompt and completion tokens.
 
     ``kv_cache_memory_bytes`` is for CPU. ``shares_gpu`` says that a trainer is on the same card, ``sleeps``
     that memory can be given back to it, and ``max_num_batched_tokens`` of None is vLLM's own.
     ``quantization`` is vLLM's word for it or None; ``engine_kwargs`` are arguments of its AsyncEngineArgs
-    that nothing else here says. Without ``per_request_seeds`` only ``seed`` rules what is drawn. With
-    ``lora_rank`` adapters of that rank run beside the weights; without, they are merged into them. ``on_cpu``
-    forks the engine's process from the caller's instead of starting an interpreter (its OpenMP variables must
-    be set already) and has the model in it too; its threads are bound to ``cores``, one each, unless there
-    are none. A trainer that sends weights has to answer within ``weight_timeout_s``.
+    that nothing else here says. With ``lora_rank`` adapters of that rank run beside the weights; without,
+    they are merged into them. ``on_cpu`` forks the engine's process from the caller's instead of starting an
+    interpreter (its OpenMP variables must be set already) and has the model in it too; its threads are bound
+    to ``cores``, one each, unless there are none, and only ``seed`` rules what is drawn. A trainer that sends
+    weights has to answer within ``weight_timeout_s``. ``speculation`` has its draft model as a folder.
     """
 
     model: str
@@ -153,7 +139,6 @@ class EngineSettings:
     enable_prefix_caching: bool
     kv_cache_memory_bytes: int | None
     seed: int
-    per_request_seeds: bool
     tensor_parallel_size: int = 1
     max_num_batched_tokens: int | None = None
     quantization: str | None = None
@@ -166,4 +151,4 @@ class EngineSettings:
     on_cpu: bool = False
     cores: tuple[int, ...] = ()
     weight_timeout_s: float = 120.0
-    speculation: SpeculationSettings | None = None
+    speculation: SpeculativeConfig | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from configs.schema import Config
 from pipeline.generation.dispatch import Dispatcher
 from pipeline.generation.generator import Generator, GeneratorLostError
 from pipeline.generation.supervised import Engine, SupervisedGenerator
-from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
+from pipeline.generation.vllm_generator import start_vllm_generator
 from pipeline.host.restarts import RestartLimit
 from pipeline.host.shares import check_tensor_parallel, gpu_shares, is_shared, num_gpus, uses_ray
 from pipeline.processes.local import ChildProcess
@@ -110,9 +110,9 @@ async def _start_one(
 
     is_resident = config.runtime.keep_alive or config.runtime.attach
 
-    def begin(launched: ChildProcess | None) -> Awaitable[VllmGenerator]:
+    async def start(launched: ChildProcess | None = None) -> Engine:
         if places is None and (is_resident or not uses_ray(config, device)):
-            return start_vllm_generator(config, model_path, device, index=index, launched=launched)
+            return await start_vllm_generator(config, model_path, device, index=index, launched=launched)
         # Imported here: most runs do without Ray.
         from pipeline.cluster import ObjectStoreWeights
         from pipeline.generation.node_actor import start_node_generator
@@ -123,10 +123,9 @@ async def _start_one(
             share = gpu_shares(config, num_gpus(device)).generator if device == "cuda" else 0.0
             options, store = {"num_gpus": share}, ObjectStoreWeights()
         placed = _as_placed(config, device)
-        return start_node_generator(placed, model_path, device, index=index, options=options, store=store)
-
-    async def start(launched: ChildProcess | None = None) -> Engine:
-        return await begin(launched)
+        return await start_node_generator(
+            placed, model_path, device, index=index, options=options, store=store
+        )
 
     if restarts is None:
         return await start(launched)

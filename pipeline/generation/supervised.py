@@ -15,12 +15,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pipeline.errors import StageError
 from pipeline.generation.generator import Generator, GeneratorError, GeneratorLostError
 from pipeline.host.restarts import RestartLimit
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+
+T = TypeVar("T")
 
 
 class Engine(Generator, Protocol):
@@ -83,14 +85,8 @@ class SupervisedGenerator:
         async with self._loading:
             self._wanted = update
             self._may_wake.set()
-            engine = self._engine
-            if engine is not None:
-                try:
-                    return await engine.update_weights(update)
-                except GeneratorLostError as error:
-                    self._lose(engine, str(error))
-            self._raise_if_given_up()
-            return WeightsLoaded(policy_version=update.policy_version, pause_s=0.0)
+            loaded = await self._ask(lambda engine: engine.update_weights(update), GeneratorLostError)
+            return loaded or WeightsLoaded(policy_version=update.policy_version, pause_s=0.0)
 
     async def sleep(self) -> None:
         """See pipeline.generation.generator.Generator; an engine that is being started is waited for."""
@@ -104,14 +100,7 @@ class SupervisedGenerator:
     async def wake(self) -> None:
         """See pipeline.generation.generator.Generator; what died meanwhile is started again from here on."""
         self._may_wake.set()
-        engine = self._engine
-        if engine is None:
-            self._raise_if_given_up()
-            return
-        try:
-            await engine.wake()
-        except GeneratorLostError as error:
-            self._lose(engine, str(error))
+        await self._ask(lambda engine: engine.wake(), GeneratorLostError)
 
     async def stats(self) -> dict[str, float]:
         """See pipeline.generation.generator.Generator; a new engine counts from zero."""
@@ -129,14 +118,7 @@ class SupervisedGenerator:
         async with self._loading:
             self._wanted = None
             self._may_wake.set()
-            engine = self._engine
-            if engine is None:
-                self._raise_if_given_up()
-                return
-            try:
-                await engine.reset()
-            except GeneratorError as error:
-                self._lose(engine, str(error))
+            await self._ask(lambda engine: engine.reset(), GeneratorError)
 
     async def close(self) -> None:
         """End the engine, or its start."""
@@ -147,12 +129,20 @@ class SupervisedGenerator:
         if self._engine is not None:
             await self._engine.close()
 
-    async def kill(self) -> None:
-        """End the engine without its help."""
-        engine, self._engine = self._engine, None
-        await self.close()
+    async def _ask(self, ask: Callable[[Engine], Awaitable[T]], fatal: type[GeneratorError]) -> T | None:
+        """What the engine answers; None where it is being started, or is lost by an error that is ``fatal``.
+
+        Raises what its restart raised, if it was given up.
+        """
+        engine = self._engine
         if engine is not None:
-            await engine.kill()
+            try:
+                return await ask(engine)
+            except fatal as error:
+                self._lose(engine, str(error))
+        if self._restarting is not None and self._restarting.done():
+            self._restarting.result()
+        return None
 
     async def _running(self) -> Engine:
         """The engine; waits for its restart, which has deadlines, and raises what that raised."""
@@ -167,7 +157,7 @@ class SupervisedGenerator:
             self._engine = None
             self._restarting = asyncio.create_task(self._bring_back(engine, reason), name=self._name)
             # Its error is for those who wait; where nobody does, it is not an error of the loop.
-            self._restarting.add_done_callback(_mark_seen)
+            self._restarting.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _bring_back(self, lost: Engine, reason: str) -> None:
         await lost.kill()
@@ -191,12 +181,3 @@ class SupervisedGenerator:
             except BaseException:
                 await fresh.kill()
                 raise
-
-    def _raise_if_given_up(self) -> None:
-        if self._restarting is not None and self._restarting.done():
-            self._restarting.result()
-
-
-def _mark_seen(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():
-        task.exception()

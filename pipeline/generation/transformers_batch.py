@@ -52,9 +52,10 @@ class _Row:
     logprobs: list[float] = field(default_factory=list)
     num_watched: int = 0  # characters that the watch has been fed
     finish_reason: str = ""
+    length: int = 0  # tokens, where it ended before the limit
 
 
-class Batch:
+class Batch(StoppingCriteria):
     """Completions ``first`` to ``first + num`` of ``request``, begun under ``version``.
 
     ``deadline_s`` is a time of the monotonic clock. ``between_tokens`` is asked after every token whether to
@@ -78,6 +79,7 @@ class Batch:
         self._random = random
         self._deadline_s = deadline_s
         self._between_tokens = between_tokens
+        self._fault: Exception | None = None
         self._num_tokens = 0
         self._rows = [self._new_row(index, version) for index in range(first, first + num)]
         self._writing = list(self._rows)
@@ -99,7 +101,6 @@ class Batch:
         )  # [n, P + t]
         limit = self._request.sampling.max_completion_length
         sampler = _Sampler(self._request.sampling, self._random)
-        ends = _Ends(self, rows)
         num_before = self._num_tokens
         output = self._writer.model.generate(  # type: ignore[operator]
             input_ids,
@@ -110,29 +111,35 @@ class Batch:
                 pad_token_id=min(self._writer.end_ids, default=0),
             ),
             logits_processor=LogitsProcessorList([sampler]),
-            stopping_criteria=StoppingCriteriaList([ends]),
+            stopping_criteria=StoppingCriteriaList([self]),
         )
         assert isinstance(output, torch.Tensor)  # [n, P + t]
-        if ends.fault is not None:
-            raise ends.fault
+        if self._fault is not None:
+            raise self._fault
         sampler.score_last(output)
-        token_ids = output[:, self.num_prompt_tokens + num_before :]
-        self._num_tokens = num_before + token_ids.shape[1]
-        self._take(token_ids, torch.stack(sampler.logprobs, dim=1), ends.lengths)
-
-    def _take(self, token_ids: torch.Tensor, logprobs: torch.Tensor, lengths: dict[int, int]) -> None:
-        """Give the rows what was added, [n, added] each; ``lengths`` has the tokens of those that ended."""
-        num_before = self._num_tokens - token_ids.shape[1]
-        ids, scores = token_ids.tolist(), logprobs.tolist()
-        for number, row in enumerate(self._writing):
-            num_added = lengths.get(number, self._num_tokens) - num_before
-            row.token_ids += ids[number][:num_added]
-            row.logprobs += scores[number][:num_added]
-            if number in lengths:
-                row.finish_reason = "abort" if row.watch is not None and row.watch.is_hopeless else "stop"
-            elif self._num_tokens == self._request.sampling.max_completion_length:
+        token_ids = output[:, len(prompt) + num_before :].tolist()
+        logprobs = torch.stack(sampler.logprobs, dim=1).tolist()
+        for row, ids, scores in zip(rows, token_ids, logprobs, strict=True):
+            num_added = (row.length or self._num_tokens) - num_before
+            row.token_ids += ids[:num_added]
+            row.logprobs += scores[:num_added]
+            if not row.finish_reason and self._num_tokens == limit:
                 row.finish_reason = "length"
-        self._writing = [row for row in self._writing if not row.finish_reason]
+        self._writing = [row for row in rows if not row.finish_reason]
+
+    def __call__(self, input_ids: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
+        """Asked by ``generate`` after each token: ``input_ids`` [n, P + t] -> [n], True for rows that end."""
+        token_ids = input_ids[:, len(self._request.prompt_ids) :].tolist()
+        for row, ids in zip(self._writing, token_ids, strict=True):
+            if not row.finish_reason and self._has_ended(row, ids):
+                row.finish_reason = "abort" if row.watch is not None and row.watch.is_hopeless else "stop"
+                row.length = len(ids)
+        self._fault = self._what_ends_all()
+        self._num_tokens = len(token_ids[0])
+        ended = [bool(row.finish_reason) for row in self._writing]
+        if self._fault is not None or (not all(ended) and self._between_tokens(self)):
+            ended = [True] * len(ended)
+        return torch.tensor(ended, device=input_ids.device)
 
     def resume(self, version: int) -> None:
         """What follows is written by ``version``."""
@@ -170,7 +177,7 @@ class Batch:
         watch = None if prefill is None else AnswerWatch(prefill)
         return _Row(index=index, marks=VersionMarks(version), watch=watch)
 
-    def has_ended(self, row: _Row, token_ids: list[int]) -> bool:
+    def _has_ended(self, row: _Row, token_ids: list[int]) -> bool:
         """Whether the row ends with the last of ``token_ids``: at an end token, a stop string, or where its
         watch (pipeline.generation.early_abort) gives it up.
         """
@@ -194,23 +201,12 @@ class Batch:
         row.num_watched += len(piece)
         return watch.feed(piece)
 
-    def shall_stop(self, num_tokens: int) -> bool:
-        """Ask ``between_tokens``, once a token; the rows have ``num_tokens``."""
-        self._num_tokens = num_tokens
-        return self._between_tokens(self)
-
-    def fault(self) -> Exception | None:
-        """What ends all rows, if anything does."""
+    def _what_ends_all(self) -> Exception | None:
         if self._writer.interrupt.is_set():
             return RuntimeError("generation was interrupted")
         if time.monotonic() > self._deadline_s:
             return TimeoutError(f"generation did not end in time; {self._num_tokens} tokens were made")
         return None
-
-    @property
-    def num_prompt_tokens(self) -> int:
-        """P."""
-        return len(self._request.prompt_ids)
 
 
 class _Sampler(LogitsProcessor):
@@ -253,29 +249,6 @@ class _Sampler(LogitsProcessor):
         assert self._last is not None
         self.logprobs.append(self._last.gather(1, input_ids[:, -1:]).squeeze(1))
         self._last = None
-
-
-class _Ends(StoppingCriteria):
-    """Finds where each row of a batch ends, and ends all of them where the batch stops or has a fault."""
-
-    def __init__(self, batch: Batch, rows: list[_Row]) -> None:
-        self.lengths: dict[int, int] = {}  # number of the row -> completion tokens, of the rows that ended
-        self.fault: Exception | None = None
-        self._batch = batch
-        self._rows = rows
-
-    def __call__(self, input_ids: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
-        """``input_ids`` [n, P + t] -> [n], True for rows that have ended."""
-        token_ids = input_ids[:, self._batch.num_prompt_tokens :].tolist()
-        num_tokens = len(token_ids[0])
-        for number, row in enumerate(self._rows):
-            if number not in self.lengths and self._batch.has_ended(row, token_ids[number]):
-                self.lengths[number] = num_tokens
-        self.fault = self._batch.fault()
-        is_over = self.fault is not None or len(self.lengths) == len(self._rows)
-        is_stopped = is_over or self._batch.shall_stop(num_tokens)
-        ended = [is_stopped or number in self.lengths for number in range(len(self._rows))]
-        return torch.tensor(ended, device=input_ids.device)
 
 
 def _decode(tokenizer: PreTrainedTokenizerBase, token_ids: list[int]) -> str:

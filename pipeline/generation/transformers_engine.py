@@ -30,7 +30,6 @@ from pipeline.models.merging import Adapter, read_adapter
 from pipeline.weights.receipts import code_of, receipt_of
 
 T = TypeVar("T")
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +53,23 @@ class TransformersEngine:
 
     def __init__(self, config: Config, model_path: str, device: str) -> None:
         trust = config.model.trust_remote_code
-        dtype = _DTYPES[config.generation.dtype]
+        dtype = getattr(torch, config.generation.dtype)
         model = load_model(model_path, dtype=dtype, device=device, trust_remote_code=trust)
         self._model = model
         self._model_path = model_path
-        self._tokenizer = load_tokenizer(model_path, trust_remote_code=trust)
+        tokenizer = load_tokenizer(model_path, trust_remote_code=trust)
         self._max_num_seqs = config.generation.max_num_seqs
         self._timeout_s = config.runtime.generation_timeout_s
         self._update_timeout_s = config.runtime.weight_update_timeout_s
-        self._policy_version = 0
+        self.policy_version = 0  # of the weights in place
         self._codes: dict[int, str] = {}  # of the receipts, by policy version
         self._pending: _PendingUpdate | None = None
         self._updates = asyncio.Lock()
         self._stop = threading.Event()
         self._writer = Writer(
             model=model,
-            tokenizer=self._tokenizer,
-            end_ids=_end_ids(model, self._tokenizer),
+            tokenizer=tokenizer,
+            end_ids=_end_ids(model, tokenizer),
             interrupt=self._stop,
         )
         # A model's own generation_config.json (a repetition penalty, say) would change the
@@ -80,11 +79,6 @@ class TransformersEngine:
         self._num_queued = 0
         self._closed = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="transformers-engine")
-
-    @property
-    def policy_version(self) -> int:
-        """The version of the weights in place."""
-        return self._policy_version
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Yield the request's ``num_generations`` completions, all at the end of the batch.
@@ -97,11 +91,7 @@ class TransformersEngine:
         """
         if not request.prompt_ids or request.num_generations < 1:
             raise ValueError(f"request {request.request_id}: needs a prompt and at least one generation")
-        await self._acquire(request.request_id)
-        try:
-            completions = await self._in_thread(lambda: self._generate(request))
-        finally:
-            self._lock.release()
+        completions = await self._in_turn(request.request_id, lambda: self._generate(request))
         for completion in completions:
             yield replace(completion, receipt=self._codes.get(completion.max_policy_version, ""))
 
@@ -115,9 +105,9 @@ class TransformersEngine:
         async with self._updates:
             if self._closed:
                 raise RuntimeError(f"weight update {update.policy_version}: the engine is closed")
-            if update.policy_version <= self._policy_version:
+            if update.policy_version <= self.policy_version:
                 raise ValueError(
-                    f"weight update {update.policy_version} is not newer than {self._policy_version}"
+                    f"weight update {update.policy_version} is not newer than {self.policy_version}"
                 )
             pending = self._pending = _PendingUpdate(update)
             # The batch that runs may come first, and does in other modes than drain.
@@ -145,12 +135,9 @@ class TransformersEngine:
     async def reset(self) -> None:
         """See pipeline.generation.generator.Generator."""
         self._stop.set()
-        await self._acquire("the return to the base weights")
-        try:
-            await self._in_thread(lambda: load_base(self._model, self._model_path))
-            self._policy_version = 0
-        finally:
-            self._lock.release()
+        what = "the return to the base weights"
+        await self._in_turn(what, lambda: load_base(self._model, self._model_path))
+        self.policy_version = 0
 
     async def close(self) -> None:
         """End the running request at its next token and refuse new ones."""
@@ -174,8 +161,9 @@ class TransformersEngine:
             self._lock.release()
             raise RuntimeError(f"{who}: the engine is closed")
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Run ``work`` in the engine's thread; when cancelled, stop it and wait for its end."""
+    async def _in_turn(self, who: str, work: Callable[[], T]) -> T:
+        """Run ``work`` in the engine's thread, after what came before; when cancelled, stop it and wait."""
+        await self._acquire(who)
         self._stop.clear()
         future = asyncio.get_running_loop().run_in_executor(self._thread, work)
         try:
@@ -188,6 +176,8 @@ class TransformersEngine:
                 # That it was interrupted is news to nobody.
                 ended.exception()
             raise
+        finally:
+            self._lock.release()
 
     def _generate(self, request: GenerationRequest) -> list[Completion]:
         random = torch.Generator(device=self._model.device)
@@ -204,7 +194,7 @@ class TransformersEngine:
                 first=len(completions),
                 num=min(self._max_num_seqs, request.num_generations - len(completions)),
                 random=random,
-                version=self._policy_version,
+                version=self.policy_version,
                 deadline_s=deadline_s,
                 between_tokens=self._stops_here,
             )
@@ -217,9 +207,9 @@ class TransformersEngine:
         batch.write()
         while not batch.is_finished:
             if self._apply() == "abort":
-                batch.restart(self._policy_version)
+                batch.restart(self.policy_version)
             else:
-                batch.resume(self._policy_version)
+                batch.resume(self.policy_version)
             batch.write()
 
     def _stops_here(self, batch: Batch) -> bool:
@@ -229,7 +219,7 @@ class TransformersEngine:
         if self._pending.update.mode == "abort" or self._pending.update.recompute_kv_cache:
             return True
         self._apply()
-        batch.resume(self._policy_version)
+        batch.resume(self.policy_version)
         return False
 
     def _apply(self) -> str:
@@ -246,7 +236,7 @@ class TransformersEngine:
         except Exception as error:
             pending.result.set_exception(error)
             return ""
-        version = self._policy_version = update.policy_version
+        version = self.policy_version = update.policy_version
         self._codes[version] = code_of(update.receipt, receipt)
         pause_s = time.perf_counter() - started_s
         pending.result.set_result(WeightsLoaded(policy_version=version, pause_s=pause_s, receipt=receipt))

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import suppress
 from typing import Any
 
-from configs.schema import Config
+from configs.schema import Config, SpeculativeConfig
 from pipeline.errors import StageError
 from pipeline.generation import resident
 from pipeline.generation.client import EngineClient, EngineEnd, Start, launch
@@ -23,7 +23,6 @@ from pipeline.generation.settings import (
     IDLE_DEADLINE_S,
     LARGEST_LORA_RANK,
     EngineSettings,
-    SpeculationSettings,
     engine_cores,
     engine_environment,
 )
@@ -281,8 +280,6 @@ def engine_settings(config: Config, model_path: str, device: str, index: int = 0
         kv_cache_memory_bytes=round(generation.kv_cache_gb * 2**30) if device == "cpu" else None,
         # Engines with one seed would draw the same random numbers for different groups.
         seed=config.training.seed + index,
-        # vLLM 0.31.0 on CPU ends the engine on some seeded batches ("CPU Generator does not use offset").
-        per_request_seeds=device != "cpu",
         tensor_parallel_size=generation.tensor_parallel_size,
         max_num_batched_tokens=_batched_tokens(config, device),
         quantization=_QUANTIZATION.get(generation.quantization, generation.quantization),
@@ -322,7 +319,7 @@ def _serves_adapters(config: Config, device: str) -> bool:
     return lora.enabled and device == "cuda" and lora.r <= LARGEST_LORA_RANK
 
 
-def speculation_settings(config: Config) -> SpeculationSettings | None:
+def speculation_settings(config: Config) -> SpeculativeConfig | None:
     """How the engine drafts ahead, with the draft model on disk; None where it does not.
 
     Raises:
@@ -331,16 +328,9 @@ def speculation_settings(config: Config) -> SpeculationSettings | None:
     speculative = config.acceleration.speculative
     if not speculative.enabled:
         return None
-    folder = None
-    if speculative.draft_model is not None:
-        # Imported here: only a draft model needs torch in the driver.
-        from pipeline.models.find import resolve_draft_model
+    if speculative.draft_model is None:
+        return speculative
+    # Imported here: only a draft model needs torch in the driver.
+    from pipeline.models.find import resolve_draft_model
 
-        folder = str(resolve_draft_model(config))
-    return SpeculationSettings(
-        method=speculative.method,
-        num_tokens=speculative.num_tokens,
-        dynamic=speculative.dynamic,
-        draft_model=folder,
-        history_bytes=round(speculative.history_mb * 2**20),
-    )
+    return speculative.model_copy(update={"draft_model": str(resolve_draft_model(config))})

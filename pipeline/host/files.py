@@ -24,13 +24,13 @@ _BEGINNING_S = 60.0
 LOCK_TIMEOUT_S = 1200.0  # longer than a download may take, and what is made of it
 
 
-def files_digest(folder: Path) -> str:
-    """Changes with the name, size or time of any file of a model's folder."""
+def files_digest(folder: Path, pattern: str = "*") -> str:
+    """Changes with the name, size or time of any file: to read them all would take longer than a start."""
     lines = []
-    for path in sorted(folder.iterdir()):
+    for path in sorted(folder.glob(pattern)):
         if path.is_file():
             status = path.stat()
-            lines.append(f"{path.name} {status.st_size} {status.st_mtime_ns}")
+            lines.append(f"{path.relative_to(folder)} {status.st_size} {status.st_mtime_ns}")
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from pipeline.models.find import resolve_model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningEngine:
-    """A started vLLM with fp32 weights, the folder of its model, and the loop that talks to it."""
+    """A started vLLM, the folder of its model, and the loop that talks to it."""
 
     generator: VllmGenerator
     model_path: Path
@@ -25,10 +26,17 @@ class RunningEngine:
 
 @pytest.fixture(scope="package")
 def vllm_engine() -> Iterator[RunningEngine]:
+    """Of the built-in model, in fp32."""
     config = Config.model_validate(
         {"generation": {"dtype": "float32", "max_completion_length": 128, "max_num_seqs": 16}}
     )
-    model_path = resolve_model(config.model)
+    with running_engine(config, resolve_model(config.model)) as engine:
+        yield engine
+
+
+@contextmanager
+def running_engine(config: Config, model_path: Path) -> Iterator[RunningEngine]:
+    """A vLLM for a block."""
     loop = asyncio.new_event_loop()
     generator = loop.run_until_complete(start_vllm_generator(config, str(model_path), "cpu"))
     yield RunningEngine(generator=generator, model_path=model_path, loop=loop)

@@ -1,8 +1,6 @@
 """An engine host without a model: the real host, socket and client, and an engine that counts.
 
-    python -m tests.pipeline.fake_host FD      (as pipeline.generation.host; tests start it by ``launch``)
-
-Used by test_engine_host and test_resident.
+python -m tests.pipeline.fake_host FD      (as pipeline.generation.host; tests start it by ``launch``)
 """
 
 from __future__ import annotations
@@ -33,7 +31,6 @@ def settings(model: str = "m") -> EngineSettings:
         enable_prefix_caching=False,
         kv_cache_memory_bytes=None,
         seed=0,
-        per_request_seeds=False,
     )
 
 

@@ -27,7 +27,7 @@ def kernel_priority() -> IrOpPriorityConfig:
     return IrOpPriorityConfig(rms_norm=[PROVIDER], fused_add_rms_norm=[PROVIDER])
 
 
-def _suits(x: Tensor, weight: Tensor | None, variance_size: int | None) -> bool:
+def _suits_norm(x: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None) -> bool:
     return (
         variance_size is None
         and weight is not None
@@ -37,10 +37,6 @@ def _suits(x: Tensor, weight: Tensor | None, variance_size: int | None) -> bool:
     )
 
 
-def _suits_norm(x: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None) -> bool:
-    return _suits(x, weight, variance_size)
-
-
 def _suits_add_norm(
     x: Tensor,
     x_residual: Tensor,
@@ -48,7 +44,7 @@ def _suits_add_norm(
     epsilon: float,
     variance_size: int | None = None,
 ) -> bool:
-    return _suits(x, weight, variance_size) and x_residual.is_contiguous()
+    return _suits_norm(x, weight, epsilon, variance_size) and x_residual.is_contiguous()
 
 
 @ir.ops.rms_norm.register_impl(PROVIDER, supports_args=_suits_norm)  # type: ignore[untyped-decorator]

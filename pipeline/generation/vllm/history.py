@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,11 +38,7 @@ class Draft:
 
     def cut(self, num_tokens: int) -> Draft:
         """The first ``num_tokens`` of it."""
-        return Draft(
-            token_ids=self.token_ids[:num_tokens],
-            shares=self.shares[:num_tokens],
-            match_length=self.match_length,
-        )
+        return replace(self, token_ids=self.token_ids[:num_tokens], shares=self.shares[:num_tokens])
 
 
 class _Task:
@@ -113,11 +109,6 @@ class HistoryIndex:
         self._max_sequences = max_sequences
         self._tasks: OrderedDict[bytes, _Task] = OrderedDict()
         self.num_bytes = 0
-
-    @property
-    def num_tasks(self) -> int:
-        """Tasks held."""
-        return len(self._tasks)
 
     def open(self, task_key: bytes, context: Sequence[int]) -> HistorySequence:
         """Start a sequence that follows ``context``, the last tokens of the prompt."""

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from vllm.config import VllmConfig
 
-from pipeline.generation.vllm.draft_length import Acceptance, DraftPlanner
+from pipeline.generation.vllm.draft_length import DraftPlanner
 from pipeline.generation.vllm.history import Draft, HistoryIndex, HistorySequence
 
 # Prompt tokens that a completion's row starts with, so that its first tokens can be found.
@@ -28,7 +28,6 @@ _CONTEXT = 12
 class _Running:
     """A request in flight: the sequence that it writes and how many of its tokens are in it."""
 
-    task_key: bytes
     sequence: HistorySequence
     num_indexed: int
     draft: Draft
@@ -46,7 +45,6 @@ class HistoryProposer:
         self._requests: dict[str, _Running] = {}
         self._planner: DraftPlanner | None = None
         self._last_s = 0.0
-        self._acceptance = Acceptance()
 
     def load_model(self, model: torch.nn.Module) -> None:
         """There is none to load."""
@@ -63,7 +61,6 @@ class HistoryProposer:
         """Start drafting for the requests of ``runner``; without ``planner`` always ``num_tokens``."""
         self._runner = runner
         self._planner = planner
-        self._acceptance = planner.acceptance if planner else Acceptance()
         self._num_tokens = num_tokens
         self._shares_tasks = shares_tasks
         self._index = HistoryIndex(history_bytes)
@@ -83,13 +80,14 @@ class HistoryProposer:
         if self._runner is None:
             return [[] for _ in sampled_token_ids]
         names: list[str] = self._runner.input_batch.req_ids
-        self._learn(names, sampled_token_ids)
+        if self._planner is not None:
+            self._learn(self._planner, names, sampled_token_ids)
         self._index_tokens(names, sampled_token_ids, num_tokens_no_spec, token_ids_cpu)
         drafts = self._draft(names, sampled_token_ids, num_tokens_no_spec, token_ids_cpu)
         self._last_s = time.perf_counter()
         return [list(draft.token_ids) for draft in drafts]
 
-    def _learn(self, names: Sequence[str], sampled_token_ids: list[list[int]]) -> None:
+    def _learn(self, planner: DraftPlanner, names: Sequence[str], sampled_token_ids: list[list[int]]) -> None:
         """What the step cost, and which drafted tokens it accepted."""
         num_drafted, is_decoding = 0, True
         for name, sampled in zip(names, sampled_token_ids, strict=True):
@@ -101,10 +99,10 @@ class HistoryProposer:
             if draft.token_ids:
                 num_drafted += len(draft.token_ids)
                 num_accepted = min(len(sampled) - 1, len(draft.token_ids))
-                self._acceptance.record(draft.match_length, draft.shares, num_accepted)
+                planner.acceptance.record(draft.match_length, draft.shares, num_accepted)
                 running.draft = Draft()
-        if self._planner is not None and is_decoding and names:
-            self._planner.costs.record(len(names), num_drafted, time.perf_counter() - self._last_s)
+        if is_decoding and names:
+            planner.costs.record(len(names), num_drafted, time.perf_counter() - self._last_s)
 
     def _index_tokens(
         self,
@@ -117,7 +115,7 @@ class HistoryProposer:
         for name in gone:
             finished = self._requests.pop(name)
             if not self._shares_tasks:
-                self._index.drop(finished.task_key)
+                self._index.drop(finished.sequence.task_key)
         for row, name in enumerate(names):
             if not sampled_token_ids[row]:
                 continue
@@ -138,7 +136,7 @@ class HistoryProposer:
             task_key = name.encode()
             context = prompt.tolist()
         sequence = self._index.open(task_key, context)
-        return _Running(task_key=task_key, sequence=sequence, num_indexed=num_prompt, draft=Draft())
+        return _Running(sequence=sequence, num_indexed=num_prompt, draft=Draft())
 
     def _draft(
         self,
@@ -158,17 +156,17 @@ class HistoryProposer:
             # One token comes of itself, behind whatever is accepted.
             room = min(self._room(name), self._max_model_len - length) - 1
             drafts[row] = self._index.propose(
-                self._requests[name].task_key,
+                self._requests[name].sequence.task_key,
                 token_ids[row, max(0, length - _CONTEXT) : length].tolist(),
                 min(limit, room),
             )
-        if self._planner is not None:
-            chances = [
-                [self._acceptance.chance(draft.match_length, share) for share in draft.shares]
-                for draft in drafts
-            ]
-            chosen = self._planner.choose(chances)
-            drafts = [draft.cut(length) for draft, length in zip(drafts, chosen, strict=True)]
+        if self._planner is None:
+            return drafts
+        acceptance = self._planner.acceptance
+        chosen = self._planner.choose(
+            [[acceptance.chance(draft.match_length, share) for share in draft.shares] for draft in drafts]
+        )
+        drafts = [draft.cut(length) for draft, length in zip(drafts, chosen, strict=True)]
         for name, draft in zip(names, drafts, strict=True):
             if draft.token_ids:
                 self._requests[name].draft = draft

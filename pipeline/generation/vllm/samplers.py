@@ -150,7 +150,6 @@ class DeterministicDraftSampler(RejectionSampler):  # type: ignore[misc]
         if sampling.all_greedy:
             return drafted, last
         sequence = _sequences(metadata)
-        assert sampling.temperature is not None
         temperature = torch.where(sampling.temperature < 1e-5, 1.0, sampling.temperature)
         last.div_(temperature[:, None])
         drafted.div_(temperature[sequence][:, None])
@@ -180,7 +179,6 @@ class DeterministicDraftSampler(RejectionSampler):  # type: ignore[misc]
         is_accepted = torch.lt(uniform, logprobs.double().exp())
         if sampling.all_random:
             return is_accepted
-        assert sampling.temperature is not None
         is_greedy = (sampling.temperature < 1e-5)[_sequences(metadata)]
         return torch.where(is_greedy, logits.argmax(dim=-1) == draft_ids, is_accepted)
 
@@ -193,7 +191,6 @@ class DeterministicDraftSampler(RejectionSampler):  # type: ignore[misc]
         ).long()
         if sampling.all_random:
             return drawn
-        assert sampling.temperature is not None
         return torch.where(sampling.temperature < 1e-5, logits.argmax(dim=-1), drawn)
 
 
@@ -209,8 +206,7 @@ def _judge(metadata: SpecDecodeMetadata, is_accepted: torch.Tensor) -> _Verdict:
     """Find the first rejection of each sequence."""
     device = is_accepted.device
     counts = torch.tensor(metadata.num_draft_tokens)
-    starts_cpu = counts.cumsum(0) - counts
-    starts = starts_cpu.to(device, non_blocking=True)
+    starts = (counts.cumsum(0) - counts).to(device, non_blocking=True)
     num_drafted = counts.to(device, non_blocking=True)
     sequence = _sequences(metadata)
     place = torch.arange(len(is_accepted), device=device) - starts[sequence]

@@ -5,7 +5,7 @@ adapter is merged with the base model's own files, so that generation costs noth
 pipeline.generation.vllm.engine says when vLLM's own LoRA takes it instead.
 
 vLLM loads ``register`` in each of its processes through the ``vllm.general_plugins`` entry point that
-pyproject.toml declares; nothing else calls this module.
+pyproject.toml declares.
 """
 
 from __future__ import annotations

@@ -27,7 +27,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 
 import torch
 from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
@@ -42,12 +41,6 @@ from pipeline.models.files import base_weights
 from pipeline.models.merging import adapter_rank, write_adapter_files
 from pipeline.weights.receipts import code_of, differing
 
-# vLLM's names for them.
-_PAUSE_MODES: dict[str, Literal["keep", "wait", "abort"]] = {
-    "keep": "keep",
-    "drain": "wait",
-    "abort": "abort",
-}
 # Turns of the event loop from vLLM's queue of outputs to the requests, and some more.
 _SETTLING_TURNS = 20
 # The ranks that vLLM 0.31 can be started with.
@@ -122,9 +115,9 @@ class WeightUpdates:
             self.num_begun += 1
             await self._prepare_transfer()
             started_s = time.perf_counter()
-            await self._engine.pause_generation(
-                mode=_PAUSE_MODES[update.mode], clear_cache=update.recompute_kv_cache
-            )
+            # vLLM's word for drain is wait.
+            mode = "wait" if update.mode == "drain" else update.mode
+            await self._engine.pause_generation(mode=mode, clear_cache=update.recompute_kv_cache)
             try:
                 num_written = await self._count_written()
                 if update.mode == "drain":

@@ -7,7 +7,6 @@ bind the OpenMP threads to cores of their own.
 from __future__ import annotations
 
 import time
-from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -76,7 +75,7 @@ class WorkerMethods:
             return ""
         planner = None
         if dynamic:
-            forward_s = measure_forwards(runner, _MAX_MEASURED_TOKENS)
+            forward_s = _measured_forwards(runner)
             planner = DraftPlanner(StepCosts(forward_s), peak_capacity(forward_s), num_tokens)
         # The drafter knows how long a sequence may get; vLLM would draft zeros near the end.
         runner.effective_drafter_max_model_len = runner.max_model_len + num_tokens + 1
@@ -104,7 +103,7 @@ class WorkerMethods:
             parts, unread = held_parts(runner.get_model(), policy_version)
         transfer: Any = self.weight_transfer_engine  # type: ignore[attr-defined]
         return {
-            "parts": [astuple(part) for part in parts],
+            "parts": [tuple(part) for part in parts],
             "unread": unread,
             "merged": transfer.merged,
             "adapter": transfer.adapter,
@@ -117,11 +116,11 @@ class WorkerMethods:
         return counts
 
 
-def measure_forwards(runner: Any, max_tokens: int) -> dict[int, float]:
-    """Seconds of forwards of 1, 2, 4, ... tokens up to ``max_tokens``, the best of a few each."""
+def _measured_forwards(runner: Any) -> dict[int, float]:
+    """Seconds of forwards of 1, 2, 4, ... tokens, the best of a few each."""
     measured: dict[int, float] = {}
     num_tokens = 1
-    while num_tokens <= min(max_tokens, runner.max_num_tokens):
+    while num_tokens <= min(_MAX_MEASURED_TOKENS, runner.max_num_tokens):
         best = float("inf")
         for _ in range(_REPEATS):
             started = time.perf_counter()

@@ -13,8 +13,10 @@ from configs.schema import Config
 from pipeline.generation.dispatch import Dispatcher
 from pipeline.generation.generator import GeneratorError
 from pipeline.generation.start import running_generator
-from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightsLoaded, WeightUpdate
+from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.weights.files import write_weights
+from tests.pipeline.generation.asking import ask, collect
+from tests.pipeline.rollouts.groups import completion
 from tests.pipeline.tiny_model import make_config, make_model, save_model
 
 UPDATE = WeightUpdate(policy_version=3, path="unused", num_bytes=0)
@@ -43,15 +45,7 @@ class FakeEngine:
                 await self.permits.acquire()
                 if self._fault is not None:
                     raise self._fault
-                yield Completion(
-                    index=index,
-                    token_ids=(1,),
-                    logprobs=(-1.0,),
-                    text="",
-                    finish_reason="stop",
-                    min_policy_version=0,
-                    max_policy_version=0,
-                )
+                yield completion(index)
         except (asyncio.CancelledError, GeneratorExit):
             self.num_abandoned += 1
             raise
@@ -81,17 +75,8 @@ class FakeEngine:
             raise self._fault
 
 
-def request(name: str, task: int, num_generations: int = 4) -> GenerationRequest:
-    return GenerationRequest(
-        request_id=name,
-        prompt_ids=(task, task),
-        num_generations=num_generations,
-        sampling=SamplingSettings(max_completion_length=8),
-    )
-
-
-async def collect(dispatcher: Dispatcher, asked: GenerationRequest) -> list[Completion]:
-    return [completion async for completion in dispatcher.generate(asked)]
+def begin(dispatcher: Dispatcher, name: str, task: int) -> asyncio.Task[list[Completion]]:
+    return asyncio.create_task(collect(dispatcher, ask(name, prompt_ids=(task, task))))
 
 
 async def turn() -> None:
@@ -105,23 +90,23 @@ def test_groups_go_to_the_least_busy_and_stay_whole() -> None:
         dispatcher = Dispatcher(engines, update_timeout_s=5)
         running = []
         for number in range(6):
-            running.append(asyncio.create_task(collect(dispatcher, request(f"r{number}", number))))
+            running.append(begin(dispatcher, f"r{number}", number))
             await turn()
         assert [engine.asked for engine in engines] == [["r0", "r3"], ["r1", "r4"], ["r2", "r5"]]
-        assert dispatcher.loads == (8, 8, 8)
+        assert dispatcher._loads == [8, 8, 8]
         for _ in range(3):
             engines[1].permits.release()
         await turn()
-        assert dispatcher.loads == (8, 5, 8), "what has come is no load"
-        running.append(asyncio.create_task(collect(dispatcher, request("r6", 6))))
+        assert dispatcher._loads == [8, 5, 8], "what has come is no load"
+        running.append(begin(dispatcher, "r6", 6))
         await turn()
         assert engines[1].asked[-1] == "r6"
         for engine in engines:
             for _ in range(20):
                 engine.permits.release()
         groups = await asyncio.gather(*running)
-        assert [[completion.index for completion in group] for group in groups] == [[0, 1, 2, 3]] * 7
-        assert dispatcher.loads == (0, 0, 0)
+        assert [[one.index for one in group] for group in groups] == [[0, 1, 2, 3]] * 7
+        assert dispatcher._loads == [0, 0, 0]
 
     asyncio.run(asyncio.wait_for(body(), 20))
 
@@ -133,17 +118,17 @@ def test_a_task_goes_back_to_its_generator_while_that_is_not_busier_by_more_than
         running = []
         # The same task again and again: at 4 and 8 owed it stays, with 8 owed and another idle it moves.
         for number in range(3):
-            running.append(asyncio.create_task(collect(dispatcher, request(f"r{number}", task=7))))
+            running.append(begin(dispatcher, f"r{number}", task=7))
             await turn()
         assert [engine.asked for engine in engines] == [["r0", "r1"], ["r2"]]
         # It belongs to the second from now on.
-        running.append(asyncio.create_task(collect(dispatcher, request("r3", task=7))))
+        running.append(begin(dispatcher, "r3", task=7))
         await turn()
         assert engines[1].asked == ["r2", "r3"]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        assert dispatcher.loads == (0, 0), "what was given up is no load"
+        assert dispatcher._loads == [0, 0], "what was given up is no load"
         assert [engine.num_abandoned for engine in engines] == [2, 2]
 
     asyncio.run(asyncio.wait_for(body(), 20))
@@ -154,11 +139,11 @@ def test_a_generator_that_fails_is_named() -> None:
         engines = [FakeEngine(), FakeEngine(fault=GeneratorError("it is gone"))]
         dispatcher = Dispatcher(engines, update_timeout_s=5)
         engines[1].permits.release()
-        first = asyncio.create_task(collect(dispatcher, request("r0", 0)))
+        first = begin(dispatcher, "r0", 0)
         await turn()
         with pytest.raises(GeneratorError, match="generator 1 of 2: it is gone"):
-            await collect(dispatcher, request("r1", 1))
-        assert dispatcher.loads == (4, 0)
+            await begin(dispatcher, "r1", 1)
+        assert dispatcher._loads == [4, 0]
         first.cancel()
 
     asyncio.run(asyncio.wait_for(body(), 20))
@@ -228,23 +213,14 @@ def test_two_real_engines_answer_together_and_take_the_same_weights(tmp_path: Pa
         async with running_generator(config, str(path), "cpu") as generator:
             assert isinstance(generator, Dispatcher)
 
-            async def ask(number: int) -> list[Completion]:
-                asked = GenerationRequest(
-                    request_id=f"r{number}",
-                    prompt_ids=(3 + number, 4),
-                    num_generations=4,
-                    sampling=SamplingSettings(max_completion_length=8),
-                    seed=5,
-                )
-                return [completion async for completion in generator.generate(asked)]
-
-            before = await asyncio.gather(*map(ask, range(4)))
+            asked = [ask(f"r{n}", prompt_ids=(3 + n, 4), seed=5, max_completion_length=8) for n in range(4)]
+            before = await asyncio.gather(*(collect(generator, one) for one in asked))
             await generator.update_weights(update)
-            return before, await asyncio.gather(*map(ask, range(4)))
+            return before, await asyncio.gather(*(collect(generator, one) for one in asked))
 
     before, after = asyncio.run(asyncio.wait_for(body(), 100))
     for groups, version in ((before, 0), (after, 1)):
-        completions = [completion for group in groups for completion in group]
+        completions = [one for group in groups for one in group]
         assert len(completions) == 16
         assert {(c.min_policy_version, c.max_policy_version) for c in completions} == {(version, version)}
     assert before != after

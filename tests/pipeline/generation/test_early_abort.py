@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from benchmarks.rewards.completions import TRAINED, UNTRAINED, RealCompletion, load_completions
 from configs.schema import GrpoConfig
 from pipeline.generation.early_abort import AnswerWatch, is_hopeless
-from pipeline.messages import Completion, GenerationRequest
+from pipeline.messages import GenerationRequest
 from pipeline.rollouts.batch import make_batch
 from pipeline.rollouts.producer import make_group
 from rewards.extract import extract_code
 from rewards.syntax import check_syntax
 from tests.pipeline.fake_stages import TASKS, FakeRun, make_config, scored
+from tests.pipeline.rollouts.groups import completion
 
 FENCE = "```python\n"
 SOURCES = [
@@ -246,23 +247,14 @@ def test_a_long_answer_is_checked_a_bounded_number_of_times() -> None:
 def test_an_aborted_completion_keeps_its_tokens_and_the_reward_of_a_syntax_failure() -> None:
     """It is no truncated one: ``mask_truncated_completions`` leaves it in the loss."""
     completions = [
-        Completion(
-            index=index,
-            token_ids=(5, 6, 7),
-            logprobs=(-1.0, -2.0, -3.0),
-            text="x",
-            finish_reason=finish_reason,
-            min_policy_version=0,
-            max_policy_version=0,
-        )
-        for index, finish_reason in enumerate(("abort", "length", "stop"))
+        completion(index, length=3, finish=finish) for index, finish in enumerate(("abort", "length", "stop"))
     ]
     group = make_group(1, TASKS[0], (1, 2), completions, [scored(0.1), scored(0.1), scored(1.0)])
     batch, report = make_batch(1, [group], GrpoConfig(mask_truncated_completions=True), policy_version=0)
     masks = [sample.loss_mask for sample in batch.samples]
     assert masks == [(0, 0, 1, 1, 1), (0, 0, 0, 0, 0), (0, 0, 1, 1, 1)]
     assert batch.samples[0].advantage == batch.samples[1].advantage < 0
-    assert batch.samples[0].old_logprobs == (0.0, 0.0, -1.0, -2.0, -3.0)
+    assert batch.samples[0].old_logprobs == (0.0, 0.0, *completions[0].logprobs)
     assert report.metrics["rollout/truncated_share"] == pytest.approx(1 / 3)
 
 

@@ -10,12 +10,13 @@ import pytest
 
 from curriculum.ladder.index import ladder_tasks
 from pipeline.generation.transformers_engine import TransformersEngine
-from pipeline.messages import Completion, GenerationRequest, SamplingSettings
+from pipeline.messages import Completion
 from pipeline.models.loading import load_tokenizer
 from pipeline.models.prompts import encode_prompt
 from rewards.extract import extract_code
 from rewards.syntax import check_syntax
 from tests.pipeline.conftest import RunningEngine
+from tests.pipeline.generation.asking import ask, collect
 from tests.pipeline.tiny_model import make_config, save_byte_model
 
 PREFILL = "```python\n"
@@ -37,21 +38,11 @@ def check_aborted(completions: list[Completion]) -> None:
 
 def test_transformers_ends_hopeless_rows_and_writes_the_others_as_before(tmp_path: Path) -> None:
     engine = TransformersEngine(make_config(), str(save_byte_model(tmp_path)), "cpu")
-    request = GenerationRequest(
-        request_id="r",
-        prompt_ids=tuple(load_tokenizer(tmp_path)(PREFILL)["input_ids"]),
-        num_generations=24,
-        # A random model that writes bytes ends a line now and then.
-        sampling=SamplingSettings(max_completion_length=200),
-        seed=3,
-    )
-
-    async def both() -> tuple[list[Completion], list[Completion]]:
-        plain = [completion async for completion in engine.generate(request)]
-        watched = replace(request, abort_prefill=PREFILL)
-        return plain, [completion async for completion in engine.generate(watched)]
-
-    plain, watched = asyncio.run(both())
+    prompt_ids = tuple(load_tokenizer(tmp_path)(PREFILL)["input_ids"])
+    # A random model that writes bytes ends a line now and then.
+    request = ask("r", 24, prompt_ids=prompt_ids, seed=3, max_completion_length=200)
+    plain = asyncio.run(collect(engine, request))
+    watched = asyncio.run(collect(engine, replace(request, abort_prefill=PREFILL)))
     check_aborted(watched)
     for one, other in zip(plain, watched, strict=True):
         length = len(other.token_ids)
@@ -67,22 +58,14 @@ def test_transformers_ends_hopeless_rows_and_writes_the_others_as_before(tmp_pat
 
 @pytest.mark.slow
 def test_vllm_ends_hopeless_completions_and_goes_on(vllm_engine: RunningEngine) -> None:
-    request = GenerationRequest(
-        request_id="hot",
-        prompt_ids=encode_prompt(load_tokenizer(vllm_engine.model_path), ladder_tasks("train")[0], PREFILL),
-        num_generations=12,
-        # So hot that most of it is no Python.
-        sampling=SamplingSettings(temperature=1.6, max_completion_length=100, stop=("\n```",)),
-        abort_prefill=PREFILL,
-    )
-
-    async def collect(asked: GenerationRequest) -> list[Completion]:
-        return [completion async for completion in vllm_engine.generator.generate(asked)]
-
-    completions = vllm_engine.loop.run_until_complete(collect(request))
+    tokenizer = load_tokenizer(vllm_engine.model_path)
+    prompt_ids = encode_prompt(tokenizer, ladder_tasks("train")[0], PREFILL)
+    # So hot that most of it is no Python.
+    hot = ask("hot", 12, prompt_ids=prompt_ids, temperature=1.6, max_completion_length=100, stop=("\n```",))
+    request = replace(hot, abort_prefill=PREFILL)
+    completions = vllm_engine.loop.run_until_complete(collect(vllm_engine.generator, request))
     assert sorted(completion.index for completion in completions) == list(range(12))
     check_aborted(completions)
-    tokenizer = load_tokenizer(vllm_engine.model_path)
     for completion in completions:
         decoded = str(tokenizer.decode(list(completion.token_ids), skip_special_tokens=True))
         assert decoded.startswith(completion.text)
@@ -91,5 +74,5 @@ def test_vllm_ends_hopeless_completions_and_goes_on(vllm_engine: RunningEngine) 
     cool = replace(request, request_id="cool", sampling=replace(request.sampling, temperature=0.2))
     assert all(
         completion.finish_reason != "abort" or not compiles(completion)
-        for completion in vllm_engine.loop.run_until_complete(collect(cool))
+        for completion in vllm_engine.loop.run_until_complete(collect(vllm_engine.generator, cool))
     )

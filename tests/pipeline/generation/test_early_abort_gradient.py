@@ -161,35 +161,25 @@ def test_the_terms_that_are_lost_have_mean_zero() -> None:
     assert expected(magnitude).max() > 1e-4, "single terms are not zero: their noise is gone"
 
 
-def test_with_a_mean_over_each_answer_kept_tokens_weigh_more() -> None:
-    """grpo: the difference is A (1/k - 1/|y|) of the kept tokens less A / |y| of the lost ones."""
+@pytest.mark.parametrize("loss_type", ["grpo", "dapo"])
+def test_with_a_mean_over_each_answer_or_over_the_step_kept_tokens_weigh_more(loss_type: str) -> None:
+    """The difference is A (1/k - 1/n) of the kept tokens less A / n of the lost ones.
+
+    Of n tokens k are written: in twice an answer with grpo, in the step with dapo.
+    """
 
     def difference(group: Sequence[Answer], advantages: Sequence[float]) -> Gradient:
         total = torch.zeros_like(LOGITS)
         for answer, advantage in zip(group, advantages, strict=True):
-            length, end = len(answer.tokens), answer.num_kept
-            total += advantage / 2 * (1 / end - 1 / length) * scores(answer.tokens, 0, end)
-            total -= advantage / 2 / length * scores(answer.tokens, end, length)
-        return total
-
-    found = expected(gradient("grpo", is_aborting=True)) - expected(gradient("grpo", is_aborting=False))
-    assert found.abs().max() > 1e-4
-    torch.testing.assert_close(found, expected(difference), rtol=0, atol=1e-14)
-
-
-def test_with_a_mean_over_the_step_all_tokens_weigh_more() -> None:
-    """dapo: the denominator of the step is smaller by the tokens that were not written."""
-
-    def difference(group: Sequence[Answer], advantages: Sequence[float]) -> Gradient:
-        num_plain = sum(len(answer.tokens) for answer in group)
-        num_kept = sum(answer.num_kept for answer in group)
-        total = torch.zeros_like(LOGITS)
-        for answer, advantage in zip(group, advantages, strict=True):
-            length, end = len(answer.tokens), answer.num_kept
+            counted = [answer, answer] if loss_type == "grpo" else group
+            num_plain = sum(len(one.tokens) for one in counted)
+            num_kept = sum(one.num_kept for one in counted)
+            end = answer.num_kept
             total += advantage * (1 / num_kept - 1 / num_plain) * scores(answer.tokens, 0, end)
-            total -= advantage / num_plain * scores(answer.tokens, end, length)
+            total -= advantage / num_plain * scores(answer.tokens, end, len(answer.tokens))
         return total
 
-    found = expected(gradient("dapo", is_aborting=True)) - expected(gradient("dapo", is_aborting=False))
+    plain = expected(gradient(loss_type, is_aborting=False))
+    found = expected(gradient(loss_type, is_aborting=True)) - plain
     assert found.abs().max() > 1e-4
     torch.testing.assert_close(found, expected(difference), rtol=0, atol=1e-14)

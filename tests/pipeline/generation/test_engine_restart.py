@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,9 +17,12 @@ from pipeline.generation.generator import GeneratorLostError
 from pipeline.generation.supervised import SupervisedGenerator
 from pipeline.generation.vllm_generator import VllmGenerator
 from pipeline.host.restarts import RestartLimit
-from pipeline.messages import GenerationRequest, SamplingSettings, WeightUpdate
+from pipeline.messages import Completion, WeightUpdate
 from tests.pipeline.fake_host import COMMAND
+from tests.pipeline.generation.asking import ask, collect
+from tests.pipeline.generation.fake_end import FakeEnd
 from tests.pipeline.generation.test_host import ROOT, start_message
+from tests.pipeline.rollouts.groups import completion
 from tests.processes import none_runs
 
 
@@ -28,7 +32,7 @@ def waiting(seconds: float) -> Config:
 
 
 CONFIG = waiting(1.0)
-REQUEST = GenerationRequest(request_id="r", prompt_ids=(1,), num_generations=60, sampling=SamplingSettings())
+REQUEST = ask("r", 60)
 
 
 class Fleet:
@@ -82,9 +86,9 @@ def test_a_generator_that_is_stopped_or_killed_is_replaced_and_the_request_compl
         generator = await fleet.supervised()
         await generator.update_weights(WeightUpdate(policy_version=3, path="/w", num_bytes=1))
         indices = []
-        async for completion in generator.generate(REQUEST):
-            assert completion.token_ids == (3,), "the new engine writes with the weights of the old one"
-            indices.append(completion.index)
+        async for one in generator.generate(REQUEST):
+            assert one.token_ids == (3,), "the new engine writes with the weights of the old one"
+            indices.append(one.index)
             if len(indices) == 5:
                 harm(fleet)
         assert sorted(indices) == list(range(60))
@@ -106,8 +110,8 @@ def test_an_update_that_a_stopped_generator_never_answers_ends_in_a_new_one_with
         generator = await fleet.supervised()
         stop_host(fleet)
         await generator.update_weights(WeightUpdate(policy_version=2, path="/w", num_bytes=1))
-        written = [completion.token_ids async for completion in generator.generate(REQUEST)]
-        assert written == [(2,)] * 60
+        written = await collect(generator, REQUEST)
+        assert [one.token_ids for one in written] == [(2,)] * 60
         assert "did not load weights 2 within 3 s" in fleet.notes[0]
         await generator.close()
 
@@ -115,35 +119,20 @@ def test_an_update_that_a_stopped_generator_never_answers_ends_in_a_new_one_with
     assert none_runs([*fleet.pids, *fleet.children])
 
 
-class OneAtATime:
+class OneAtATime(FakeEnd):
     """The end of an engine that writes one sequence at a time, in order, each in ``seconds``."""
 
-    pid = 0
-
     def __init__(self, seconds: float) -> None:
+        super().__init__()
         self._seconds = seconds
         self._turn = asyncio.Lock()
 
-    async def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
+    async def stream(self, method: str, *arguments: Any) -> AsyncIterator[Completion]:
         (request,) = arguments
-        assert isinstance(request, GenerationRequest)
         for index in range(request.num_generations):
             async with self._turn:
                 await asyncio.sleep(self._seconds)
-            yield f"{request.request_id}{index}"
-
-    async def call(self, method: str, *arguments: object) -> None: ...
-
-    async def close(self) -> None: ...
-
-    async def kill(self) -> None: ...
-
-
-async def written(generator: VllmGenerator, name: str) -> list[object]:
-    request = GenerationRequest(
-        request_id=name, prompt_ids=(1,), num_generations=2, sampling=SamplingSettings()
-    )
-    return [completion async for completion in generator.generate(request)]
+            yield replace(completion(index), text=f"{request.request_id}{index}")
 
 
 def test_a_request_waits_for_those_before_it_and_no_longer() -> None:
@@ -153,15 +142,16 @@ def test_a_request_waits_for_those_before_it_and_no_longer() -> None:
 
     async def scenario() -> None:
         generator = VllmGenerator(OneAtATime(0.4), config)
-        assert await asyncio.gather(*(written(generator, name) for name in "abc")) == [
+        written = await asyncio.gather(*(collect(generator, ask(name, 2)) for name in "abc"))
+        assert [[one.text for one in answers] for answers in written] == [
             [f"{name}{index}" for index in range(2)] for name in "abc"
         ]
         silent = VllmGenerator(OneAtATime(60.0), config)
-        first = asyncio.create_task(written(silent, "a"))
+        first = asyncio.create_task(collect(silent, ask("a", 2)))
         await asyncio.sleep(0)
         said = r"nothing for 4 s \(runtime.generation_timeout_s, 4 times: others were before it\)"
         with pytest.raises(GeneratorLostError, match=said):
-            await written(silent, "b")
+            await collect(silent, ask("b", 2))
         with pytest.raises(GeneratorLostError, match=r"nothing for 2 s"):
             await first
 

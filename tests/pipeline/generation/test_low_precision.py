@@ -144,7 +144,7 @@ def receipt(answers: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def test_processes_that_were_given_different_weights_end_the_update() -> None:
-    part = ("norm.weight", 0, 1, 0, WIDTH, 5)
+    part = ("norm.weight", 0, 0, 5)
     given = {"norm.weight": 4, "proj.weight": 1}
     one: dict[str, Any] = {"parts": [part], "unread": [], "merged": {}, "adapter": {}, "given": given}
     assert receipt([one, one]) == {"norm.weight": 5, "proj.weight": 1}

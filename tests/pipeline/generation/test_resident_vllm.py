@@ -14,21 +14,17 @@ from configs.schema import Config
 from pipeline.evaluation.resident_engine import evaluation_generator
 from pipeline.generation import resident
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
-from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightUpdate
+from pipeline.messages import Completion, WeightUpdate
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.weights.files import write_weights
-from tests.pipeline.generation.test_vllm_engine import forward_logprobs, shaken
+from tests.pipeline.generation.asking import ask, collect, worst_error
+from tests.pipeline.generation.test_vllm_engine import shaken
 from tests.processes import none_runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-REQUEST = GenerationRequest(
-    request_id="r",
-    prompt_ids=tuple(range(300, 340)),
-    num_generations=4,
-    sampling=SamplingSettings(max_completion_length=12),
-)
+REQUEST = ask("r", 4, prompt_ids=tuple(range(300, 340)), max_completion_length=12)
 
 
 def config_of(**runtime: bool) -> Config:
@@ -52,12 +48,10 @@ def test_the_next_run_draws_from_the_base_weights(
     async def run(config: Config, update: WeightUpdate | None) -> tuple[int, list[Completion]]:
         generator = await start_vllm_generator(config, str(model_path), "cpu")
         alone = replace(REQUEST, request_id="alone", num_generations=1)
-        completions = [completion async for completion in generator.generate(alone)]
-        completions += [completion async for completion in generator.generate(REQUEST)]
+        completions = await collect(generator, alone) + await collect(generator, REQUEST)
         if update is not None:
             await generator.update_weights(update)
-            async for completion in generator.generate(REQUEST):
-                assert completion.min_policy_version == 3
+            assert {one.min_policy_version for one in await collect(generator, REQUEST)} == {3}
         await generator.close()
         return generator.pid, completions
 
@@ -69,12 +63,12 @@ def test_the_next_run_draws_from_the_base_weights(
     assert {completion.min_policy_version for completion in second} == {0}
     base, trained = load_model(model_path), shaken(load_model(model_path), seed=1)
     for completions in (first, second):
-        assert worst_error(base, completions) < 1e-3
-        assert worst_error(trained, completions) > 0.01
+        assert worst_error(base, REQUEST.prompt_ids, completions) < 1e-3
+        assert worst_error(trained, REQUEST.prompt_ids, completions) > 0.01
     third_pid, third = asyncio.run(evaluate(saved(trained, model_path, tmp_path / "trained")))
     assert third_pid == first_pid
-    assert worst_error(trained, third) < 1e-3
-    assert worst_error(base, third) > 0.01
+    assert worst_error(trained, REQUEST.prompt_ids, third) < 1e-3
+    assert worst_error(base, REQUEST.prompt_ids, third) > 0.01
     assert asyncio.run(resident.stop(0)) is None
     assert none_runs([first_pid])
     left = [path for path in Path("/proc").glob("[0-9]*/environ") if _holds(path, str(tmp_path))]
@@ -95,15 +89,7 @@ async def evaluate(model: Path) -> tuple[int, list[Completion]]:
     config = config.model_copy(update={"generation": generation})
     async with evaluation_generator(config, str(model)) as generator:
         assert isinstance(generator, VllmGenerator)
-        return generator.pid, [completion async for completion in generator.generate(REQUEST)]
-
-
-def worst_error(model: PreTrainedModel, completions: list[Completion]) -> float:
-    errors = [
-        forward_logprobs(model, REQUEST.prompt_ids, completion) - torch.tensor(completion.logprobs)
-        for completion in completions
-    ]
-    return max(float(error.abs().max()) for error in errors)
+        return generator.pid, await collect(generator, REQUEST)
 
 
 def _holds(environ: Path, text: str) -> bool:

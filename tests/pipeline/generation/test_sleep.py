@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,118 +18,77 @@ from pipeline.generation import start, vllm_generator
 from pipeline.generation.generator import GeneratorError
 from pipeline.generation.settings import engine_environment
 from pipeline.generation.vllm_generator import VllmGenerator
-from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightsLoaded, WeightUpdate
-from tests.pipeline.tiny_model import make_byte_model, make_byte_tokenizer
+from pipeline.messages import Completion, WeightUpdate
+from tests.pipeline.generation.asking import ask, collect, save_endless_model
+from tests.pipeline.generation.fake_end import FakeEnd
 
 _ROOT = Path(__file__).parents[3]
 UPDATE = WeightUpdate(policy_version=1, path="unused", num_bytes=0)
 
 
-def request(name: str, num_generations: int = 2) -> GenerationRequest:
-    sampling = SamplingSettings(max_completion_length=4)
-    return GenerationRequest(
-        request_id=name, prompt_ids=(1,), num_generations=num_generations, sampling=sampling
-    )
-
-
-class End:
-    """An engine that notes what it is asked for; a completion needs a permit."""
-
-    pid = 7
-
-    def __init__(self) -> None:
-        self.log: list[str] = []
-        self.permits = asyncio.Semaphore(0)
-
-    async def call(self, method: str, *arguments: object) -> Any:
-        self.log.append(method)
-        return WeightsLoaded(policy_version=1, pause_s=0.0) if method == "update_weights" else None
-
-    async def stream(self, method: str, *arguments: Any) -> AsyncIterator[Completion]:
-        (asked,) = arguments
-        self.log.append(f"{method} {asked.request_id}")
-        for index in range(asked.num_generations):
-            await self.permits.acquire()
-            yield Completion(
-                index=index,
-                token_ids=(1,),
-                logprobs=(-1.0,),
-                text="",
-                finish_reason="stop",
-                min_policy_version=0,
-                max_policy_version=0,
-            )
-
-    async def close(self) -> None:
-        pass
-
-    async def kill(self) -> None:
-        pass
-
-
-def generator_of(end: End, timeout_s: float = 5.0) -> VllmGenerator:
+def generator_of(end: FakeEnd, timeout_s: float = 5.0) -> VllmGenerator:
     return VllmGenerator(end, Config.model_validate({"runtime": {"generation_timeout_s": timeout_s}}))
 
 
-async def collect(generator: VllmGenerator, asked: GenerationRequest) -> int:
-    return len([completion async for completion in generator.generate(asked)])
+def begin(generator: VllmGenerator, name: str) -> asyncio.Task[list[Completion]]:
+    return asyncio.create_task(collect(generator, ask(name, 2)))
 
 
 def test_what_is_written_ends_before_the_engine_sleeps_and_what_comes_meanwhile_waits() -> None:
     async def body() -> None:
-        end = End()
+        end = FakeEnd()
         generator = generator_of(end)
-        running = asyncio.create_task(collect(generator, request("first")))
+        running = begin(generator, "first")
         await asyncio.sleep(0.01)
         sleeping = asyncio.create_task(generator.sleep())
         await asyncio.sleep(0.01)
-        later = asyncio.create_task(collect(generator, request("second")))
+        later = begin(generator, "second")
         for _ in range(2):
             assert "sleep" not in end.log
             end.permits.release()
             await asyncio.sleep(0.01)
         await sleeping
         await asyncio.sleep(0.05)
-        assert await running == 2 and not later.done()
+        assert len(await running) == 2 and not later.done()
         assert end.log == ["generate first", "sleep"]
         await generator.wake()
         await generator.wake()
         for _ in range(2):
             end.permits.release()
-        assert await later == 2
+        assert len(await later) == 2
         assert end.log.count("wake") == 1 and end.log.index("wake") < end.log.index("generate second")
 
     asyncio.run(asyncio.wait_for(body(), 20))
 
 
 @pytest.mark.parametrize(
-    ("ask", "method"),
+    ("change", "method"),
     [
         (lambda generator: generator.update_weights(UPDATE), "update_weights"),
         (lambda generator: generator.reset(), "reset"),
     ],
 )
 def test_new_weights_and_a_reset_wake_it_first(
-    ask: Callable[[VllmGenerator], Awaitable[Any]], method: str
+    change: Callable[[VllmGenerator], Awaitable[Any]], method: str
 ) -> None:
     async def body() -> None:
-        end = End()
+        end = FakeEnd()
         generator = generator_of(end)
         await generator.sleep()
-        await ask(generator)
+        await change(generator)
         assert end.log == ["sleep", "wake", method]
         end.permits.release()
-        assert await collect(generator, request("after", 1)) == 1
+        assert len(await collect(generator, ask("after", 1))) == 1
 
     asyncio.run(asyncio.wait_for(body(), 20))
 
 
 def test_it_does_not_wait_for_ever_for_answers_that_nobody_takes() -> None:
     async def body() -> None:
-        end = End()
+        end = FakeEnd()
         generator = generator_of(end, timeout_s=0.1)
         end.permits.release()
-        stream = generator.generate(request("forgotten"))
+        stream = generator.generate(ask("forgotten", 2))
         await anext(stream)
         with pytest.raises(
             GeneratorError,
@@ -155,43 +114,38 @@ def test_an_engine_that_sees_its_own_card_alone_knows_whether_a_trainer_is_there
 
 # A CPU has nothing to give back; the rest of what vLLM does is the same there.
 _PROGRAM = """
-import asyncio, json, sys
-from pipeline.generation.settings import EngineSettings
+import asyncio, dataclasses, json, sys
 from pipeline.generation.vllm.engine import VllmEngine
-from pipeline.messages import GenerationRequest, SamplingSettings
+from tests.pipeline.fake_host import settings
+from tests.pipeline.generation.asking import ask, collect
 
-def request(name, length):
-    sampling = SamplingSettings(max_completion_length=length)
-    prompt = tuple(range(40, 120))
-    return GenerationRequest(request_id=name, prompt_ids=prompt, num_generations=1, sampling=sampling)
-
-async def collect(engine, asked):
-    return [one async for one in engine.generate(asked)][0]
+async def write(engine, name, length):
+    asked = ask(name, 1, prompt_ids=tuple(range(40, 120)), max_completion_length=length)
+    return (await collect(engine, asked))[0]
 
 async def main():
-    engine = VllmEngine(EngineSettings(
-        model=sys.argv[1], dtype="float32", max_model_len=512, max_num_seqs=4, enforce_eager=True,
-        gpu_memory_utilization=0.1, enable_prefix_caching=True, kv_cache_memory_bytes=2**26, seed=0,
-        per_request_seeds=False, on_cpu=True,
+    engine = VllmEngine(dataclasses.replace(
+        settings(sys.argv[1]), max_model_len=512, max_num_seqs=4, enable_prefix_caching=True,
+        kv_cache_memory_bytes=2**26, on_cpu=True,
     ))
     await engine.prepare()
     await engine.sleep()
-    free = await collect(engine, request("not started for it", 4))
+    free = await write(engine, "not started for it", 4)
     engine._sleeps = True
-    running = asyncio.create_task(collect(engine, request("running", 300)))
+    running = asyncio.create_task(write(engine, "running", 300))
     while not engine._updates._num_written():
         await asyncio.sleep(0.001)
     was_writing = not running.done()
     await engine.sleep()
     ended = await running
-    waiting = asyncio.create_task(collect(engine, request("waiting", 4)))
+    waiting = asyncio.create_task(write(engine, "waiting", 4))
     done, _ = await asyncio.wait({waiting}, timeout=1.0)
     await engine.wake()
     after = await waiting
-    again = await collect(engine, request("again", 4))
+    again = await write(engine, "again", 4)
     await engine.sleep()
     await engine.reset()
-    last = await collect(engine, request("after a reset", 4))
+    last = await write(engine, "after a reset", 4)
     print(json.dumps({
         "free": len(free.token_ids),
         "ended": [was_writing, ended.finish_reason != "abort"],
@@ -209,10 +163,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_vllm_ends_what_it_writes_keeps_what_comes_and_forgets_its_cache(tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    model = make_byte_model(0, num_key_value_heads=1, initializer_range=0.2, has_end=False)
-    model.save_pretrained(str(folder))
-    make_byte_tokenizer().save_pretrained(str(folder))
+    folder = save_endless_model(tmp_path / "model")
     program = tmp_path / "program.py"
     program.write_text(_PROGRAM, encoding="utf-8")
     environment = {**os.environ, **engine_environment(Config(), "cpu"), "PYTHONPATH": str(_ROOT)}

@@ -45,6 +45,14 @@ def brute_force(rows: Rows, recent: Sequence[int], max_tokens: int, min_chance: 
     return Draft()
 
 
+def index_of(*rows: Sequence[int], max_bytes: int = 1 << 20) -> HistoryIndex:
+    """The history of one task, "a"."""
+    index = HistoryIndex(max_bytes)
+    for row in rows:
+        index.extend(index.open(b"a", ()), row)
+    return index
+
+
 tokens_of_a_row = st.lists(st.integers(0, 3), max_size=90)
 
 
@@ -69,15 +77,13 @@ def test_a_draft_is_what_a_loop_over_all_places_finds(
 
 @given(rows=st.lists(tokens_of_a_row, min_size=1, max_size=7), step=st.integers(1, 5))
 def test_sequences_written_side_by_side_and_in_pieces_are_the_same_history(rows: Rows, step: int) -> None:
-    whole, pieces = HistoryIndex(1 << 20), HistoryIndex(1 << 20)
-    for row in rows:
-        whole.extend(whole.open(b"task", ()), row)
-    handles = [pieces.open(b"task", ()) for _ in rows]
+    whole, pieces = index_of(*rows), HistoryIndex(1 << 20)
+    handles = [pieces.open(b"a", ()) for _ in rows]
     for start in range(0, 90, step):
         for handle, row in zip(handles, rows, strict=True):
             pieces.extend(handle, row[start : start + step])
     for row in rows:
-        assert pieces.propose(b"task", row[:5], 8) == whole.propose(b"task", row[:5], 8)
+        assert pieces.propose(b"a", row[:5], 8) == whole.propose(b"a", row[:5], 8)
 
 
 def test_siblings_in_flight_are_found_and_other_tasks_are_not() -> None:
@@ -89,9 +95,7 @@ def test_siblings_in_flight_are_found_and_other_tasks_are_not() -> None:
 
 
 def test_the_most_frequent_continuation_wins_and_the_latest_among_equals() -> None:
-    index = HistoryIndex(1 << 20)
-    for row in ((7, 1), (7, 1), (7, 2)):
-        index.extend(index.open(b"a", ()), row)
+    index = index_of((7, 1), (7, 1), (7, 2))
     draft = index.propose(b"a", (7,), 1)
     assert draft.token_ids == (1,)
     assert draft.shares == (2 / 4,)
@@ -100,16 +104,12 @@ def test_the_most_frequent_continuation_wins_and_the_latest_among_equals() -> No
 
 
 def test_a_draft_ends_where_its_chance_gets_low() -> None:
-    index = HistoryIndex(1 << 20)
-    index.extend(index.open(b"a", ()), range(20))
     # One place: each token has the share 1/2.
-    assert index.propose(b"a", (0,), 8, 0.1).token_ids == (1, 2, 3)
+    assert index_of(range(20)).propose(b"a", (0,), 8, 0.1).token_ids == (1, 2, 3)
 
 
 def test_a_match_does_not_run_from_one_sequence_into_the_next() -> None:
-    index = HistoryIndex(1 << 20)
-    index.extend(index.open(b"a", ()), (1, 2))
-    index.extend(index.open(b"a", ()), (3, 4))
+    index = index_of((1, 2), (3, 4))
     assert index.propose(b"a", (1, 2), 8) == Draft()
     assert index.propose(b"a", (2, 3), 8).match_length == 1
 
@@ -123,7 +123,7 @@ def test_memory_stays_in_its_bound_and_the_task_unused_for_longest_goes() -> Non
             index.extend(handles[-1], range(100))
         assert index.propose(b"\x00", (5,), 1).token_ids == (6,), "used all the time"
         assert index.num_bytes <= 40_000
-    assert 1 < index.num_tasks < 60
+    assert 1 < len(index._tasks) < 60
     assert index.propose(bytes([59]), (5,), 1).token_ids == (6,)
     assert index.propose(bytes([1]), (5,), 1) == Draft()
     # A sequence whose task is gone can still be written to, for nothing.
@@ -132,8 +132,7 @@ def test_memory_stays_in_its_bound_and_the_task_unused_for_longest_goes() -> Non
 
 
 def test_one_sequence_larger_than_the_bound_is_forgotten_not_kept() -> None:
-    index = HistoryIndex(2_000)
-    index.extend(index.open(b"a", ()), range(1000))
+    index = index_of(range(1000), max_bytes=2_000)
     assert index.num_bytes == 0
     assert index.propose(b"a", (5,), 1) == Draft()
 
@@ -151,8 +150,7 @@ def test_of_a_task_the_last_sequences_are_kept() -> None:
 
 
 def test_a_dropped_task_is_gone() -> None:
-    index = HistoryIndex(1 << 20)
-    index.extend(index.open(b"a", ()), (1, 2))
+    index = index_of((1, 2))
     index.drop(b"a")
     index.drop(b"never there")
     assert index.num_bytes == 0

@@ -4,60 +4,34 @@ import asyncio
 import math
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedModel
 
 from configs.schema import Config, GenerationConfig, RuntimeConfig
 from pipeline.generation.transformers_engine import TransformersEngine
-from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightsLoaded, WeightUpdate
+from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from tests.pipeline.adapter_files import publish_random_adapter
-from tests.pipeline.tiny_model import save_model
+from tests.pipeline.generation.asking import ask, collect, forward_logprobs
+from tests.pipeline.tiny_model import VOCABULARY, make_model, make_tokenizer, save_byte_model
 
 T = TypeVar("T")
 PROMPT = (3, 4, 5)
-
-
-def make_model(seed: int, *, tied: bool = True, scale: float = 1.0) -> LlamaForCausalLM:
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=40,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-        tie_word_embeddings=tied,
-        bos_token_id=None,
-        eos_token_id=0,
-        initializer_range=0.3 * scale,
-    )
-    return LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
+END = 1
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A tiny random Llama, its tokenizer of 40 single characters, and a misleading generation config."""
-    characters = "abcdefghijklmnopqrstuvwxyz0123456789`\n"
-    vocabulary = {"<eos>": 0, "<unk>": 1, **{c: i + 2 for i, c in enumerate(characters)}}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    path = tmp_path / "model"
-    fast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=tokenizer, eos_token="<eos>", unk_token="<unk>"
-    )
-    fast.save_pretrained(path)
+    """The tiny model with a misleading generation config."""
     model = make_model(0)
     model.generation_config.repetition_penalty = 5.0
-    model.save_pretrained(path)
-    return path
+    model.save_pretrained(str(tmp_path / "model"))
+    make_tokenizer().save_pretrained(str(tmp_path / "model"))
+    return tmp_path / "model"
 
 
 def make_engine(folder: Path, *, max_num_seqs: int = 64, timeout_s: float = 60.0) -> TransformersEngine:
@@ -68,27 +42,20 @@ def make_engine(folder: Path, *, max_num_seqs: int = 64, timeout_s: float = 60.0
     return TransformersEngine(config, str(folder), "cpu")
 
 
-def request(num_generations: int = 4, seed: int | None = 1, **sampling: object) -> GenerationRequest:
-    settings = SamplingSettings(**{"max_completion_length": 12, **sampling})  # type: ignore[arg-type]
-    return GenerationRequest(
-        request_id="r", prompt_ids=PROMPT, num_generations=num_generations, sampling=settings, seed=seed
-    )
-
-
-async def collect(engine: TransformersEngine, asked: GenerationRequest) -> list[Completion]:
-    return [completion async for completion in engine.generate(asked)]
+def request(num_generations: int = 4, seed: int | None = 1, **sampling: Any) -> GenerationRequest:
+    return ask("r", num_generations, seed=seed, **{"max_completion_length": 12, **sampling})
 
 
 def run(coroutine: Coroutine[object, object, T]) -> T:
     return asyncio.run(coroutine)
 
 
-@torch.no_grad()
-def forward_logprobs(model: PreTrainedModel, completion: Completion, temperature: float) -> list[float]:
-    tokens = torch.tensor([PROMPT + completion.token_ids])
-    logprobs = torch.log_softmax(model(tokens).logits[0] / temperature, -1)
-    start = len(PROMPT) - 1
-    return [logprobs[start + i, token].item() for i, token in enumerate(completion.token_ids)]
+def assert_written_by(
+    model: PreTrainedModel, completions: list[Completion], temperature: float = 1.0
+) -> None:
+    for completion in completions:
+        expected = forward_logprobs(model, PROMPT, completion, temperature)
+        assert completion.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
 
 
 def save(path: Path, model: LlamaForCausalLM, *, head: bool = False) -> None:
@@ -107,9 +74,7 @@ def test_logprobs_equal_a_forward_pass_whatever_the_models_own_generation_config
     assert [completion.index for completion in completions] == [0, 1, 2, 3]
     for completion in completions:
         assert len(completion.logprobs) == len(completion.token_ids) > 0
-        assert completion.logprobs == pytest.approx(
-            forward_logprobs(model, completion, temperature), abs=1e-4
-        )
+    assert_written_by(model, completions, temperature)
 
 
 def test_samples_follow_the_distribution_and_top_k_renormalises_it(folder: Path) -> None:
@@ -117,7 +82,7 @@ def test_samples_follow_the_distribution_and_top_k_renormalises_it(folder: Path)
     with torch.no_grad():
         probabilities = torch.softmax(model(torch.tensor([PROMPT])).logits[0, -1] / 2.0, -1)
     asked = request(num_generations=3000, max_completion_length=1, temperature=2.0)
-    counts = torch.zeros(40)
+    counts = torch.zeros(VOCABULARY)
     for completion in run(collect(make_engine(folder, max_num_seqs=1000), asked)):
         counts[completion.token_ids[0]] += 1
     expected = probabilities * 3000
@@ -149,14 +114,15 @@ def test_a_seed_repeats_a_request_and_leaves_the_global_generator_alone(folder: 
 def test_a_stop_string_ends_the_completion_and_stays_in_its_text(folder: Path) -> None:
     engine = make_engine(folder)
     free = run(collect(engine, request(num_generations=8)))
-    stop = next(completion.text[3:5] for completion in free if len(completion.text) == 12)
+    texts = [completion.text.split() for completion in free]
+    stop = next(" ".join(words[3:5]) for words in texts if len(words) == 12)
     stopped = run(collect(engine, request(num_generations=8, stop=(stop,))))
     assert any(stop in completion.text for completion in stopped)
     for whole, cut in zip(free, stopped, strict=True):
         if stop in whole.text:
             assert cut.text == whole.text[: whole.text.index(stop) + len(stop)]
             assert cut.finish_reason == "stop"
-            assert len(cut.token_ids) == len(cut.logprobs) == len(cut.text)
+            assert len(cut.token_ids) == len(cut.logprobs) == len(cut.text.split())
         else:
             assert cut == whole
 
@@ -167,10 +133,10 @@ def test_the_end_token_is_in_the_ids_and_not_in_the_text_and_no_end_is_length(fo
     cut = [completion for completion in completions if completion.finish_reason == "length"]
     assert ended and cut
     for completion in ended:
-        assert completion.token_ids.index(0) == len(completion.token_ids) - 1
+        assert completion.token_ids.index(END) == len(completion.token_ids) - 1
         assert "<eos>" not in completion.text
     for completion in cut:
-        assert len(completion.token_ids) == 20 and 0 not in completion.token_ids
+        assert len(completion.token_ids) == 20 and END not in completion.token_ids
 
 
 @pytest.mark.parametrize("head", [False, True])
@@ -189,10 +155,7 @@ def test_after_an_update_the_new_weights_write_and_are_stamped(
     assert {(c.min_policy_version, c.max_policy_version) for c in before} == {(0, 0)}
     assert {(c.min_policy_version, c.max_policy_version) for c in after} == {(7, 7)}
     assert loaded.policy_version == 7 and loaded.pause_s > 0
-    for completion in after:
-        assert completion.logprobs == pytest.approx(
-            forward_logprobs(make_model(1), completion, 1.0), abs=1e-4
-        )
+    assert_written_by(make_model(1), after)
 
 
 def test_after_an_adapter_update_the_adapted_model_writes(folder: Path, tmp_path: Path) -> None:
@@ -208,17 +171,18 @@ def test_after_an_adapter_update_the_adapted_model_writes(folder: Path, tmp_path
         return await collect(engine, request()), adapted
 
     after, (first, second) = run(body())
+    assert_written_by(second, after)
     for completion in after:
         assert (completion.min_policy_version, completion.max_policy_version) == (2, 2)
-        assert completion.logprobs == pytest.approx(forward_logprobs(second, completion, 1.0), abs=1e-4)
-        assert completion.logprobs != pytest.approx(forward_logprobs(first, completion, 1.0), abs=1e-2)
+        by_first = forward_logprobs(first, PROMPT, completion).tolist()
+        assert completion.logprobs != pytest.approx(by_first, abs=1e-2)
 
 
 def test_an_adapter_of_another_model_is_refused_and_changes_nothing(folder: Path, tmp_path: Path) -> None:
     async def body() -> None:
         engine = make_engine(folder)
         before = await collect(engine, request())
-        _, update = publish_random_adapter(save_model(tmp_path / "other"), tmp_path / "adapter", 1)
+        _, update = publish_random_adapter(save_byte_model(tmp_path / "other"), tmp_path / "adapter", 1)
         with pytest.raises(ValueError, match="adapter"):
             await engine.update_weights(update)
         assert await collect(engine, request()) == before
@@ -277,8 +241,5 @@ def test_a_request_that_takes_too_long_is_ended_and_says_so(folder: Path) -> Non
 
 
 def test_an_empty_prompt_is_refused(folder: Path) -> None:
-    asked = GenerationRequest(
-        request_id="r", prompt_ids=(), num_generations=1, sampling=SamplingSettings(), seed=None
-    )
     with pytest.raises(ValueError, match="needs a prompt"):
-        run(collect(make_engine(folder), asked))
+        run(collect(make_engine(folder), ask(prompt_ids=())))

@@ -4,49 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from configs.schema import Config
 from pipeline.generation.dispatch import Dispatcher
-from pipeline.generation.generator import GeneratorError, GeneratorLostError, require_version
+from pipeline.generation.generator import GeneratorError, GeneratorLostError
 from pipeline.generation.vllm_generator import VllmGenerator
 from pipeline.messages import WeightsLoaded, WeightUpdate
+from tests.pipeline.generation.fake_end import FakeEnd
 
 CONFIG = Config.model_validate({"runtime": {"weight_update_timeout_s": 0.3}})
 UPDATE = WeightUpdate(policy_version=3, path="unused", num_bytes=0)
-
-
-class FakeEnd:
-    """An engine that answers an update with ``holds``, or, where that is None, never."""
-
-    def __init__(self, pid: int, holds: int | None) -> None:
-        self.pid = pid
-        self._holds = holds
-        self.num_given_up = 0
-
-    async def call(self, method: str, *arguments: object) -> Any:
-        assert (method, arguments) == ("update_weights", (UPDATE,))
-        if self._holds is None:
-            try:
-                await asyncio.sleep(3600)
-            except asyncio.CancelledError:
-                self.num_given_up += 1
-                raise
-        assert self._holds is not None
-        return WeightsLoaded(policy_version=self._holds, pause_s=0.01)
-
-    async def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
-        raise NotImplementedError
-        yield
-
-    async def close(self) -> None:
-        raise NotImplementedError
-
-    async def kill(self) -> None:
-        raise NotImplementedError
 
 
 def generator_of(end: FakeEnd) -> VllmGenerator:
@@ -85,8 +54,3 @@ def test_all_engines_agree_or_the_ones_that_do_not_are_named() -> None:
     assert "weights 3 are in 1 of 3 generators" in message
     assert "generator 1 failed" in message and "process 81) holds weights 2" in message
     assert "generator 2 failed" in message and "process 82) did not load weights 3" in message
-
-
-def test_an_answer_of_the_right_version_is_handed_on() -> None:
-    loaded = WeightsLoaded(policy_version=3, pause_s=0.5)
-    assert require_version(loaded, UPDATE, "it") is loaded

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from curriculum.ladder.index import ladder_tasks
 from pipeline.generation.generator import GeneratorError
-from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightUpdate
+from pipeline.messages import Completion, GenerationRequest, WeightUpdate
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.models.prompts import encode_prompt
 from pipeline.weights.exchange import WeightServer
@@ -21,6 +21,8 @@ from pipeline.weights.files import write_weights
 from pipeline.weights.receipts import code_of
 from tests.pipeline.adapter_files import publish_random_adapter
 from tests.pipeline.conftest import RunningEngine
+from tests.pipeline.generation import asking
+from tests.pipeline.generation.asking import forward_logprobs, logprobs_over_an_old_cache, worst_error
 
 pytestmark = pytest.mark.slow
 
@@ -29,25 +31,19 @@ TASK = ladder_tasks("train")[0]
 GAUGE = 8
 
 
-def ask(engine: RunningEngine, name: str, num_generations: int, length: int = 64) -> GenerationRequest:
-    tokenizer = load_tokenizer(engine.model_path)
-    return GenerationRequest(
-        request_id=name,
-        prompt_ids=encode_prompt(tokenizer, TASK, PREFILL),
-        num_generations=num_generations,
-        sampling=SamplingSettings(max_completion_length=length, stop=("\n```",)),
-    )
+def ask(
+    engine: RunningEngine, name: str, num: int, length: int = 64, stop: tuple[str, ...] = ("\n```",)
+) -> GenerationRequest:
+    prompt = encode_prompt(load_tokenizer(engine.model_path), TASK, PREFILL)
+    return asking.ask(name, num, prompt_ids=prompt, max_completion_length=length, stop=stop)
 
 
 async def collect(engine: RunningEngine, request: GenerationRequest) -> list[Completion]:
-    return [completion async for completion in engine.generator.generate(request)]
+    return await asking.collect(engine.generator, request)
 
 
-def forward_logprobs(model: PreTrainedModel, prompt: tuple[int, ...], completion: Completion) -> torch.Tensor:
-    with torch.no_grad():
-        logits = model(torch.tensor([prompt + completion.token_ids])).logits[0, len(prompt) - 1 : -1]
-    picked = torch.tensor(completion.token_ids)[:, None]
-    return torch.log_softmax(logits.float(), dim=-1).gather(1, picked)[:, 0]
+def write(engine: RunningEngine, request: GenerationRequest) -> list[Completion]:
+    return engine.loop.run_until_complete(collect(engine, request))
 
 
 def shaken(model: PreTrainedModel, seed: int) -> PreTrainedModel:
@@ -59,16 +55,12 @@ def shaken(model: PreTrainedModel, seed: int) -> PreTrainedModel:
 
 
 def worst_difference(engine: RunningEngine, model: PreTrainedModel, completions: list[Completion]) -> float:
-    prompt = ask(engine, "prompt", 1).prompt_ids
-    return max(
-        float((forward_logprobs(model, prompt, c) - torch.tensor(c.logprobs)).abs().max())
-        for c in completions
-    )
+    return worst_error(model, ask(engine, "prompt", 1).prompt_ids, completions)
 
 
 def test_completions_end_at_the_closing_fence_and_carry_their_text(vllm_engine: RunningEngine) -> None:
     tokenizer = load_tokenizer(vllm_engine.model_path)
-    completions = vllm_engine.loop.run_until_complete(collect(vllm_engine, ask(vllm_engine, "fence", 8)))
+    completions = write(vllm_engine, ask(vllm_engine, "fence", 8))
     assert sorted(completion.index for completion in completions) == list(range(8))
     stopped = [c for c in completions if c.finish_reason == "stop"]
     assert stopped
@@ -84,7 +76,7 @@ def test_a_group_reads_its_prompt_once_but_for_the_end(vllm_engine: RunningEngin
     # A task that no other test asks: nothing of it is there before.
     prompt = encode_prompt(load_tokenizer(vllm_engine.model_path), ladder_tasks("train")[7], PREFILL)
     request = replace(ask(vllm_engine, "cached", 8, length=8), prompt_ids=prompt)
-    completions = vllm_engine.loop.run_until_complete(collect(vllm_engine, request))
+    completions = write(vllm_engine, request)
     cached = sorted(completion.num_cached_tokens for completion in completions)
     # Blocks of 32 tokens are shared; what is left of the prompt is less than one.
     assert cached[0] == 0 and len(prompt) - 32 <= cached[1] == cached[-1] < len(prompt)
@@ -97,7 +89,7 @@ def test_new_weights_reach_the_running_engine_exactly(
     loop, generator = vllm_engine.loop, vllm_engine.generator
     model = load_model(vllm_engine.model_path)
     loop.run_until_complete(generator.reset())
-    before = loop.run_until_complete(collect(vllm_engine, ask(vllm_engine, "before", 4)))
+    before = write(vllm_engine, ask(vllm_engine, "before", 4))
     assert worst_difference(vllm_engine, model, before) < 1e-3
     version = before[0].max_policy_version
     shaken(model, seed=version + 1)
@@ -110,26 +102,13 @@ def test_new_weights_reach_the_running_engine_exactly(
     loaded = loop.run_until_complete(generator.update_weights(update))
     server.close()
     assert loaded.policy_version == version + 1 and loaded.pause_s > 0
-    after = loop.run_until_complete(collect(vllm_engine, ask(vllm_engine, "after", 4)))
+    after = write(vllm_engine, ask(vllm_engine, "after", 4))
     assert worst_difference(vllm_engine, model, after) < 1e-3
     # The test can fail: the old weights give other probabilities.
     assert worst_difference(vllm_engine, load_model(vllm_engine.model_path), after) > 0.01
     assert {(c.min_policy_version, c.max_policy_version) for c in before} == {(version, version)}
     assert {(c.min_policy_version, c.max_policy_version) for c in after} == {(version + 1, version + 1)}
     assert len(loaded.receipt) == 273 and {c.receipt for c in after} == {code_of(update.receipt)}
-
-
-def logprobs_over_an_old_cache(
-    old: PreTrainedModel, new: PreTrainedModel, prompt: tuple[int, ...], completion: Completion, start: int
-) -> torch.Tensor:
-    """Those of the tokens from ``start`` on: ``new`` over what ``old`` has computed."""
-    ids = torch.tensor([prompt + completion.token_ids])
-    cached = len(prompt) + start - 1
-    with torch.no_grad():
-        cache = old(ids[:, :cached], use_cache=True).past_key_values
-        logits = new(ids[:, cached:], past_key_values=cache).logits[0, :-1]
-    picked = torch.tensor(completion.token_ids[start:])[:, None]
-    return torch.log_softmax(logits.float(), dim=-1).gather(1, picked)[:, 0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,14 +138,12 @@ async def generate_across_an_update(
     engine: RunningEngine, update: WeightUpdate
 ) -> tuple[list[Completion], list[Completion]]:
     """Completions that the update found half written, and one of a request that came while it went on."""
-    sampling = SamplingSettings(max_completion_length=80)
-    long = replace(ask(engine, f"{update.policy_version} running", 3), sampling=sampling)
+    long = ask(engine, f"{update.policy_version} running", 3, length=80, stop=())
     # Made before: it reads the tokenizer, and the update could have ended by then.
     late = ask(engine, f"{update.policy_version} waiting", 1, length=16)
     running = asyncio.create_task(collect(engine, long))
     # Written beside them token by token: when it has ended, they have as many.
-    gauge = replace(long, request_id=f"{update.policy_version} gauge", num_generations=1)
-    await collect(engine, replace(gauge, sampling=SamplingSettings(max_completion_length=GAUGE)))
+    await collect(engine, ask(engine, f"{update.policy_version} gauge", 1, length=GAUGE, stop=()))
     updating = asyncio.create_task(engine.generator.update_weights(update))
     await asyncio.sleep(0.01)
     waiting = asyncio.create_task(collect(engine, late))
@@ -241,7 +218,7 @@ def test_what_an_update_finds_unbegun_reads_its_prompt_under_the_new_weights(
         version = (await collect(vllm_engine, ask(vllm_engine, "now", 1, length=1)))[0].max_policy_version + 1
         await vllm_engine.generator.update_weights(replace(policies.to_base, policy_version=version))
         # As many as the engine runs at once, so that the others wait in vLLM's own queue.
-        long = replace(ask(vllm_engine, "full", 16), sampling=SamplingSettings(max_completion_length=80))
+        long = ask(vllm_engine, "full", 16, length=80, stop=())
         queued = ask(vllm_engine, "queued", 2, length=16)
         # Of these weights, and left in the cache.
         await collect(vllm_engine, ask(vllm_engine, "cached", 1, length=1))
@@ -288,7 +265,7 @@ def test_an_adapter_is_merged_into_the_running_engine_exactly(
             completion.logprobs[-1], abs=1e-3
         )
     # An adapter of zeros is the base again: nothing of the first one is left.
-    again = loop.run_until_complete(collect(vllm_engine, ask(vllm_engine, "base again", 4)))
+    again = write(vllm_engine, ask(vllm_engine, "base again", 4))
     assert worst_difference(vllm_engine, load_model(base), again) < 1e-3
 
 

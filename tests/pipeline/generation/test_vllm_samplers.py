@@ -6,6 +6,7 @@ The checks can fail: rules with a known bias, and vLLM's own sampler on CPU, are
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -49,6 +50,14 @@ def sampler() -> DeterministicDraftSampler:
     return DeterministicDraftSampler(CpuSampler("processed_logprobs"), None, CPU)
 
 
+def verify(
+    sampler: DeterministicDraftSampler, drafts: Sequence[tuple[int, ...]], sampling: SamplingMetadata
+) -> SamplerOutput:
+    """What is written where each sequence has the logits of PLACES and one of the ``drafts``."""
+    rows = [row for draft in drafts for row in range(len(draft) + 1)]
+    return sampler(draft_metadata(drafts, CPU), None, PLACES[rows], sampling)
+
+
 def shaped(logits: torch.Tensor, temperature: float, top_k: int, top_p: float) -> torch.Tensor:
     """What sampling makes of logits (N, V): log-probabilities."""
     k = torch.full((len(logits),), top_k, dtype=torch.int32) if top_k else None
@@ -67,13 +76,8 @@ def test_all_tokens_of_a_draft_jointly_follow_the_distribution(
     top_k: int,
     top_p: float,
 ) -> None:
-    output = sampler(
-        draft_metadata([draft] * NUM_SEQUENCES, CPU),
-        None,
-        PLACES.repeat(NUM_SEQUENCES, 1),
-        sampling_metadata(NUM_SEQUENCES, CPU, temperature, top_k, top_p),
-    )
-    tokens = output.sampled_token_ids
+    sampling = sampling_metadata(NUM_SEQUENCES, CPU, temperature, top_k, top_p)
+    tokens = verify(sampler, [draft] * NUM_SEQUENCES, sampling).sampled_token_ids
     logprobs = shaped(PLACES, temperature, top_k, top_p)
     # Where a draft was refused the later places were not written: -1.
     outcomes: dict[tuple[int, ...], float] = {}
@@ -99,10 +103,7 @@ def test_log_probabilities_and_ranks_are_those_of_the_shaped_distribution(
     sampler: DeterministicDraftSampler,
 ) -> None:
     drafts = [(4, 2), (), (1,), (4, 2)] * 50
-    rows = [row for draft in drafts for row in range(len(draft) + 1)]
-    output = sampler(
-        draft_metadata(drafts, CPU), None, PLACES[rows], sampling_metadata(len(drafts), CPU, 0.7, 4)
-    )
+    output = verify(sampler, drafts, sampling_metadata(len(drafts), CPU, 0.7, 4))
     assert output.logprobs_tensors is not None
     expected = shaped(PLACES, 0.7, 4, 1.0)
     tokens = output.sampled_token_ids
@@ -120,29 +121,25 @@ def test_greedy_sequences_take_the_most_likely_token_beside_sampled_ones(
     sampler: DeterministicDraftSampler,
 ) -> None:
     drafts = [(4, 2), (4, 0), (0, 2), ()]
-    rows = [row for draft in drafts for row in range(len(draft) + 1)]
     expected = [[4, 2, 0], [4, 2, -1], [4, -1, -1], [4, -1, -1]]
     greedy = sampling_metadata(4, CPU, temperature=0.0)
-    output = sampler(draft_metadata(drafts, CPU), None, PLACES[rows], greedy)
-    assert output.sampled_token_ids.tolist() == expected
+    assert verify(sampler, drafts, greedy).sampled_token_ids.tolist() == expected
     mixed = replace(
         greedy, all_greedy=False, all_random=False, temperature=torch.tensor([0.0, 1.0, 0.0, 0.0])
     )
-    output = sampler(draft_metadata(drafts, CPU), None, PLACES[rows], mixed)
+    tokens = verify(sampler, drafts, mixed).sampled_token_ids
     for sequence in (0, 2, 3):
-        assert output.sampled_token_ids[sequence].tolist() == expected[sequence]
+        assert tokens[sequence].tolist() == expected[sequence]
 
 
 def test_a_sequence_with_a_seed_repeats_itself(sampler: DeterministicDraftSampler) -> None:
-    drafts = [(4, 2), (1,), (0,)]
-    rows = [row for draft in drafts for row in range(len(draft) + 1)]
     seen = set()
     for _ in range(20):
         seeded = replace(
             sampling_metadata(3, CPU),
             generators={0: torch.Generator().manual_seed(5), 1: torch.Generator().manual_seed(6)},
         )
-        output = sampler(draft_metadata(drafts, CPU), None, PLACES[rows], seeded)
+        output = verify(sampler, [(4, 2), (1,), (0,)], seeded)
         seen.add(tuple(map(tuple, output.sampled_token_ids[:2].tolist())))
     assert len(seen) == 1
 

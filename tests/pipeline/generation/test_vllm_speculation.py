@@ -8,48 +8,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import LlamaForCausalLM
 
 from configs.schema import Config
-from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
-from pipeline.messages import Completion, GenerationRequest, SamplingSettings
+from pipeline.messages import Completion
 from pipeline.weights.files import write_weights
+from tests.pipeline.conftest import RunningEngine, running_engine
+from tests.pipeline.generation.asking import ask, collect
 from tests.pipeline.tiny_model import make_byte_model, make_byte_tokenizer
 from tests.references.exactness import conditional_probabilities, smallest_p_value
 
 pytestmark = pytest.mark.slow
 
 PROMPT = tuple(range(40, 60))
-LENGTH = 8
+TEMPERATURE = 0.8
 NUM_SAMPLES = 2048
 # Of the whole comparison, after Holm's correction: one false alarm in a thousand runs.
 ALPHA = 1e-3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Speculating:
-    """A running engine that drafts from the history, and the folder of its model."""
-
-    generator: VllmGenerator
-    folder: Path
-    loop: asyncio.AbstractEventLoop
-
-    def ask(self, name: str, num: int, sampling: SamplingSettings) -> list[Completion]:
-        async def collect() -> list[Completion]:
-            request = GenerationRequest(
-                request_id=name, prompt_ids=PROMPT, num_generations=num, sampling=sampling
-            )
-            return [completion async for completion in self.generator.generate(request)]
-
-        return self.loop.run_until_complete(collect())
-
-    def stats(self) -> dict[str, float]:
-        return self.loop.run_until_complete(self.generator.stats())
+def write(engine: RunningEngine, name: str, num: int, length: int, **sampling: Any) -> list[Completion]:
+    settings: dict[str, Any] = {"temperature": TEMPERATURE, "max_completion_length": length, **sampling}
+    request = ask(name, num, prompt_ids=PROMPT, **settings)
+    return engine.loop.run_until_complete(collect(engine.generator, request))
 
 
 def pointed_model(seed: int) -> LlamaForCausalLM:
@@ -57,7 +43,7 @@ def pointed_model(seed: int) -> LlamaForCausalLM:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Speculating]:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEngine]:
     folder = tmp_path_factory.mktemp("pointed")
     pointed_model(0).save_pretrained(str(folder))
     make_byte_tokenizer().save_pretrained(str(folder))
@@ -73,18 +59,12 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Speculating]:
             "acceleration": {"speculative": {"enabled": True, "method": "history", "dynamic": False}},
         }
     )
-    loop = asyncio.new_event_loop()
-    generator = loop.run_until_complete(start_vllm_generator(config, str(folder), "cpu"))
-    yield Speculating(generator=generator, folder=folder, loop=loop)
-    loop.run_until_complete(generator.close())
-    loop.close()
-
-
-SAMPLING = SamplingSettings(temperature=0.8, max_completion_length=LENGTH)
+    with running_engine(config, folder) as engine:
+        yield engine
 
 
 def test_samples_follow_the_model_before_and_right_after_a_weight_update(
-    engine: Speculating, tmp_path: Path
+    engine: RunningEngine, tmp_path: Path
 ) -> None:
     for version, seed in enumerate((0, 1)):
         model = pointed_model(seed)
@@ -93,16 +73,16 @@ def test_samples_follow_the_model_before_and_right_after_a_weight_update(
                 model.named_parameters(), str(tmp_path / "new.safetensors"), version, torch.float32
             )
             engine.loop.run_until_complete(engine.generator.update_weights(update))
-        before = engine.stats()
-        completions = engine.ask(f"samples-{version}", NUM_SAMPLES, SAMPLING)
-        after = engine.stats()
+        before = engine.loop.run_until_complete(engine.generator.stats())
+        completions = write(engine, f"samples-{version}", NUM_SAMPLES, 8)
+        after = engine.loop.run_until_complete(engine.generator.stats())
         assert after["accepted"] - before["accepted"] > NUM_SAMPLES / 2, "drafts must matter here"
         assert after["drafted"] - before["drafted"] > after["accepted"] - before["accepted"]
         tokens = [completion.token_ids for completion in completions]
-        expected = conditional_probabilities(model, PROMPT, tokens, SAMPLING.temperature)
+        expected = conditional_probabilities(model, PROMPT, tokens, TEMPERATURE)
         assert smallest_p_value(tokens, expected) > ALPHA
         # The test can fail: the other weights' probabilities are not the samples'.
-        other = conditional_probabilities(pointed_model(1 - seed), PROMPT, tokens, SAMPLING.temperature)
+        other = conditional_probabilities(pointed_model(1 - seed), PROMPT, tokens, TEMPERATURE)
         assert smallest_p_value(tokens, other) < 1e-9
         assert {completion.min_policy_version for completion in completions} == {version}
         for completion, rows in zip(completions, expected, strict=True):
@@ -110,45 +90,32 @@ def test_samples_follow_the_model_before_and_right_after_a_weight_update(
             assert torch.allclose(picked, torch.tensor(completion.logprobs), atol=1e-3)
 
 
-def test_greedy_top_k_top_p_stops_and_lengths_hold_under_speculation(engine: Speculating) -> None:
-    greedy = replace(SAMPLING, temperature=0.0, max_completion_length=48)
-    first = engine.ask("greedy", 8, greedy)
+def test_greedy_top_k_top_p_stops_and_lengths_hold_under_speculation(engine: RunningEngine) -> None:
+    first = write(engine, "greedy", 8, 48, temperature=0.0)
     assert len({completion.token_ids for completion in first}) == 1
     for length in (1, 2, 7, 96):
-        sampling = replace(SAMPLING, max_completion_length=length)
-        for completion in engine.ask(f"length-{length}", 16, sampling):
+        for completion in write(engine, f"length-{length}", 16, length):
             assert len(completion.token_ids) == len(completion.logprobs) <= length
             assert completion.finish_reason == "stop" or len(completion.token_ids) == length
-    narrow = engine.ask("narrow", 64, replace(SAMPLING, top_k=2, top_p=0.9, max_completion_length=32))
     # With two candidates at most, the likelier has at least half of the mass.
-    for completion in narrow:
+    for completion in write(engine, "narrow", 64, 32, top_k=2, top_p=0.9):
         assert all(-20 < logprob <= 1e-6 for logprob in completion.logprobs)
     likely = first[0].text[4:6]
-    stopped = engine.ask("stopped", 8, replace(greedy, stop=(likely,)))
-    for completion in stopped:
+    for completion in write(engine, "stopped", 8, 48, temperature=0.0, stop=(likely,)):
         assert completion.text.endswith(likely)
         assert completion.finish_reason == "stop"
         assert len(completion.logprobs) == len(completion.token_ids)
 
 
 def test_weights_that_change_under_running_drafts_leave_both_versions(
-    engine: Speculating, tmp_path: Path
+    engine: RunningEngine, tmp_path: Path
 ) -> None:
     model = pointed_model(2)
+    # More than run at once, and each of them is short.
+    request = ask("in-flight", 400, prompt_ids=PROMPT, temperature=TEMPERATURE, max_completion_length=96)
 
     async def scenario() -> list[Completion]:
-        request = GenerationRequest(
-            request_id="in-flight",
-            prompt_ids=PROMPT,
-            # More than run at once, and each of them is short.
-            num_generations=400,
-            sampling=replace(SAMPLING, max_completion_length=96),
-        )
-
-        async def collect() -> list[Completion]:
-            return [completion async for completion in engine.generator.generate(request)]
-
-        running = asyncio.create_task(collect())
+        running = asyncio.create_task(collect(engine.generator, request))
         update = write_weights(model.named_parameters(), str(tmp_path / "next.safetensors"), 7, torch.float32)
         await asyncio.sleep(0.05)
         await engine.generator.update_weights(update)

@@ -17,15 +17,9 @@ from configs.schema import Config
 from pipeline.generation.generator import GeneratorError, VersionMarks
 from pipeline.generation.transformers_batch import Batch
 from pipeline.generation.transformers_engine import TransformersEngine
-from pipeline.messages import (
-    Completion,
-    GenerationRequest,
-    SamplingSettings,
-    VersionRun,
-    WeightsLoaded,
-    WeightUpdate,
-)
+from pipeline.messages import Completion, GenerationRequest, VersionRun, WeightsLoaded, WeightUpdate
 from pipeline.weights.files import write_weights
+from tests.pipeline.generation.asking import ask, collect, forward_logprobs, logprobs_over_an_old_cache
 from tests.pipeline.tiny_model import make_model, save_model
 
 T = TypeVar("T")
@@ -63,18 +57,8 @@ def make_engine(folder: Path, **runtime: float) -> HeldEngine:
     return HeldEngine(Config.model_validate({"generation": generation, "runtime": runtime}), str(folder))
 
 
-def ask(name: str, num_generations: int = 6) -> GenerationRequest:
-    return GenerationRequest(
-        request_id=name,
-        prompt_ids=PROMPT,
-        num_generations=num_generations,
-        sampling=SamplingSettings(max_completion_length=LENGTH),
-        seed=3,
-    )
-
-
-async def collect(engine: TransformersEngine, request: GenerationRequest) -> list[Completion]:
-    return [completion async for completion in engine.generate(request)]
+def request(name: str) -> GenerationRequest:
+    return ask(name, 6, prompt_ids=PROMPT, seed=3, max_completion_length=LENGTH)
 
 
 def update_to(
@@ -89,41 +73,24 @@ def run(coroutine: Coroutine[object, object, T]) -> T:
     return asyncio.run(asyncio.wait_for(coroutine, 60))
 
 
+async def begin(engine: HeldEngine) -> asyncio.Task[list[Completion]]:
+    """A request that is held after its first tokens."""
+    running = asyncio.create_task(collect(engine, request("running")))
+    await asyncio.to_thread(engine.is_there.wait, 20)
+    return running
+
+
 async def generate_across_an_update(
     engine: HeldEngine, update: WeightUpdate
 ) -> tuple[list[Completion], list[Completion], WeightsLoaded]:
     """The completions that the update found, and those of a request that waited meanwhile."""
-    running = asyncio.create_task(collect(engine, ask("running")))
-    await asyncio.to_thread(engine.is_there.wait, 20)
-    waiting = asyncio.create_task(collect(engine, ask("waiting")))
+    running = await begin(engine)
+    waiting = asyncio.create_task(collect(engine, request("waiting")))
     updating = asyncio.create_task(engine.update_weights(update))
     await asyncio.sleep(0.01)
     engine.may_go.set()
     loaded = await updating
     return await running, await waiting, loaded
-
-
-@torch.no_grad()
-def forward_logprobs(model: LlamaForCausalLM, completion: Completion) -> list[float]:
-    ids = torch.tensor([PROMPT + completion.token_ids])
-    return picked(model(ids).logits[0, len(PROMPT) - 1 : -1], completion.token_ids)
-
-
-@torch.no_grad()
-def logprobs_over_an_old_cache(
-    old: LlamaForCausalLM, new: LlamaForCausalLM, completion: Completion
-) -> list[float]:
-    """Those of the tokens behind the first STOP_AT: ``new`` over what ``old`` has computed."""
-    ids = torch.tensor([PROMPT + completion.token_ids])
-    cached = len(PROMPT) + STOP_AT - 1
-    cache = old(ids[:, :cached], use_cache=True).past_key_values
-    logits = new(ids[:, cached:], past_key_values=cache).logits[0, :-1]
-    return picked(logits, completion.token_ids[STOP_AT:])
-
-
-def picked(logits: torch.Tensor, token_ids: tuple[int, ...]) -> list[float]:
-    logprobs = torch.log_softmax(logits, dim=-1)
-    return [float(row[token]) for row, token in zip(logprobs, token_ids, strict=True)]
 
 
 @pytest.mark.parametrize(("mode", "recomputes"), MODES)
@@ -143,21 +110,18 @@ def test_each_token_has_the_version_and_the_probability_of_the_weights_that_wrot
     assert late
     for completion in late:
         length = len(completion.token_ids)
-        by_old, by_new = forward_logprobs(old, completion), forward_logprobs(new, completion)
+        by_old, by_new = (forward_logprobs(model, PROMPT, completion) for model in (old, new))
         if mode == "keep":
             expected = (VersionRun(policy_version=0, num_tokens=STOP_AT),) + (
                 (VersionRun(policy_version=4, num_tokens=length - STOP_AT),) if length > STOP_AT else ()
             )
             assert completion.version_runs == expected
             assert (completion.min_policy_version, completion.max_policy_version) == (0, 4)
-            by_new = (
-                by_new if recomputes else [0.0] * STOP_AT + logprobs_over_an_old_cache(old, new, completion)
-            )
+            if not recomputes:
+                by_new[STOP_AT:] = logprobs_over_an_old_cache(old, new, PROMPT, completion, STOP_AT)
         assert len(completion.version_runs) == (2 if mode == "keep" else 1)
-        of_version = {0: by_old, 4: by_new}
-        expected_logprobs = [
-            of_version[version][position] for position, version in enumerate(completion.token_versions)
-        ]
+        is_new = torch.tensor(completion.token_versions) == 4
+        expected_logprobs = torch.where(is_new, by_new, by_old).tolist()
         assert completion.logprobs == pytest.approx(expected_logprobs, abs=3e-4)
     versions = {version for completion in running for version in completion.token_versions}
     assert versions == {"keep": {0, 4}, "drain": {0}}.get(mode, versions)
@@ -172,7 +136,7 @@ def test_the_old_cache_gives_other_probabilities_than_a_new_one(folder: Path, tm
     update = update_to(new, tmp_path, 1, "keep", recomputes=False)
     running, _, _ = run(generate_across_an_update(engine, update))
     longest = max(running, key=lambda completion: len(completion.token_ids))
-    behind = forward_logprobs(new, longest)[STOP_AT:]
+    behind = forward_logprobs(new, PROMPT, longest)[STOP_AT:].tolist()
     assert len(behind) > 5
     assert list(longest.logprobs[STOP_AT:]) != pytest.approx(behind, abs=1e-2)
 
@@ -196,8 +160,7 @@ def test_a_bad_update_leaves_running_completions_as_they_were(
 
     async def body() -> tuple[int, list[Completion]]:
         engine = make_engine(folder)
-        running = asyncio.create_task(collect(engine, ask("running")))
-        await asyncio.to_thread(engine.is_there.wait, 20)
+        running = await begin(engine)
         updating = asyncio.create_task(engine.update_weights(bad))
         await asyncio.sleep(0.01)
         engine.may_go.set()
@@ -209,7 +172,8 @@ def test_a_bad_update_leaves_running_completions_as_they_were(
     assert version == 0
     for completion in completions:
         assert set(completion.token_versions) == {0}
-        assert completion.logprobs == pytest.approx(forward_logprobs(make_model(0), completion), abs=3e-4)
+        expected = forward_logprobs(make_model(0), PROMPT, completion).tolist()
+        assert completion.logprobs == pytest.approx(expected, abs=3e-4)
 
 
 def test_an_update_that_gets_no_answer_ends_by_name_and_is_not_loaded_later(
@@ -217,15 +181,14 @@ def test_an_update_that_gets_no_answer_ends_by_name_and_is_not_loaded_later(
 ) -> None:
     async def body() -> None:
         engine = make_engine(folder, weight_update_timeout_s=0.1)
-        running = asyncio.create_task(collect(engine, ask("running")))
-        await asyncio.to_thread(engine.is_there.wait, 20)
+        running = await begin(engine)
         with pytest.raises(
             GeneratorError, match=r"weights 3 within 0\.1 s \(runtime.weight_update_timeout_s"
         ):
             await engine.update_weights(update_to(make_model(1), tmp_path, 3, "drain"))
         engine.may_go.set()
         await running
-        assert {c.max_policy_version for c in await collect(engine, ask("after"))} == {0}
+        assert {c.max_policy_version for c in await collect(engine, request("after"))} == {0}
 
     run(body())
 

@@ -1,4 +1,4 @@
-"""What acceleration.speculative tells the engine, and what it refuses."""
+"""What an engine is told of speculation, and where it keeps compiled kernels."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from configs.schema import Config
+from pipeline.generation.settings import compile_cache
 from pipeline.generation.vllm_generator import speculation_settings
 from tests.pipeline.tiny_model import save_model
 
@@ -23,7 +24,7 @@ def test_every_setting_reaches_the_engine() -> None:
     settings = speculation_settings(config_with(method="ngram", num_tokens=5, dynamic=False, history_mb=0.5))
     assert settings is not None
     assert (settings.method, settings.num_tokens, settings.dynamic) == ("ngram", 5, False)
-    assert settings.history_bytes == 2**19
+    assert settings.history_mb == 0.5
     assert settings.draft_model is None
 
 
@@ -51,3 +52,15 @@ def test_a_draft_model_that_is_not_there_is_named_by_its_setting() -> None:
 def test_what_does_not_go_together_is_refused(speculative: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValueError, match=rf"speculative\s+Value error, {complaint}: "):
         config_with(**speculative)
+
+
+def test_compiled_kernels_are_kept_with_the_projects_cache_unless_the_user_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    monkeypatch.setenv("VLLM_CACHE_ROOT", "/elsewhere")
+    assert compile_cache() == {
+        "VLLM_CACHE_ROOT": "/elsewhere",
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "code-grpo" / "compiled" / "inductor"),
+    }

@@ -1,0 +1,77 @@
+"""What generators are asked, and what a model's own forward says of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from pipeline.generation.generator import Generator
+from pipeline.messages import Completion, GenerationRequest, SamplingSettings
+from tests.pipeline.tiny_model import make_byte_model, make_byte_tokenizer
+
+
+def ask(
+    name: str = "r",
+    num_generations: int = 4,
+    *,
+    prompt_ids: tuple[int, ...] = (3, 4, 5),
+    seed: int | None = None,
+    **sampling: Any,
+) -> GenerationRequest:
+    """A request; ``sampling`` is what SamplingSettings has otherwise."""
+    return GenerationRequest(
+        request_id=name,
+        prompt_ids=prompt_ids,
+        num_generations=num_generations,
+        sampling=SamplingSettings(**sampling),
+        seed=seed,
+    )
+
+
+async def collect(generator: Generator, request: GenerationRequest) -> list[Completion]:
+    """All that it answers, in the order in which it comes."""
+    return [completion async for completion in generator.generate(request)]
+
+
+@torch.no_grad()
+def forward_logprobs(
+    model: PreTrainedModel, prompt: tuple[int, ...], completion: Completion, temperature: float = 1.0
+) -> torch.Tensor:
+    """Of each token of ``completion`` (C,), in one forward."""
+    logits = model(torch.tensor([prompt + completion.token_ids])).logits[0, len(prompt) - 1 : -1]
+    return _picked(logits / temperature, completion.token_ids)
+
+
+@torch.no_grad()
+def logprobs_over_an_old_cache(
+    old: PreTrainedModel, new: PreTrainedModel, prompt: tuple[int, ...], completion: Completion, start: int
+) -> torch.Tensor:
+    """Those of the tokens from ``start`` on: ``new`` over what ``old`` has computed."""
+    ids = torch.tensor([prompt + completion.token_ids])
+    cached = len(prompt) + start - 1
+    cache = old(ids[:, :cached], use_cache=True).past_key_values
+    return _picked(new(ids[:, cached:], past_key_values=cache).logits[0, :-1], completion.token_ids[start:])
+
+
+def worst_error(
+    model: PreTrainedModel, prompt: tuple[int, ...], completions: Sequence[Completion], first: int = 0
+) -> float:
+    """The largest difference of a log-probability, from each completion's token ``first`` on."""
+    errors = [forward_logprobs(model, prompt, one) - torch.tensor(one.logprobs) for one in completions]
+    return max(float(error.abs()[first:].max()) for error in errors)
+
+
+def save_endless_model(folder: Path) -> Path:
+    """A random Llama over bytes that vLLM has kernels for: far from uniform, without an end token."""
+    model = make_byte_model(0, num_key_value_heads=1, initializer_range=0.2, has_end=False)
+    model.save_pretrained(str(folder))
+    make_byte_tokenizer().save_pretrained(str(folder))
+    return folder
+
+
+def _picked(logits: torch.Tensor, token_ids: tuple[int, ...]) -> torch.Tensor:
+    return torch.log_softmax(logits.float(), dim=-1).gather(1, torch.tensor(token_ids)[:, None])[:, 0]
