@@ -56,12 +56,16 @@ def about(reader: RunReader) -> dict[str, Any]:
 
 
 def growing_data(reader: RunReader, after_step: int = 0, after_span: int = 0) -> dict[str, Any]:
-    """What grows: steps above ``after_step``, spans above ``after_span``, events, where the run stands."""
+    """What grows: steps above ``after_step``, spans above ``after_span``, events, where the run stands.
+
+    ``busy`` is over the whole timeline; empty where no span is new.
+    """
     origin_s = reader.started_s()
     spans = reader.spans(after_span)
     state = reader.state()
     # A run that went back to a checkpoint has spans of steps that it has not done again yet.
     times = [one for one in step_times(spans) if one.step <= state.step]
+    shares = busy_shares(reader.spans() if after_span and spans else spans)
     return {
         "state": asdict(state),
         "series": series(reader.steps(after_step), origin_s),
@@ -85,10 +89,7 @@ def growing_data(reader: RunReader, after_step: int = 0, after_span: int = 0) ->
             ]
             for one in times
         ],
-        "busy": {
-            stage: [round(busy_s, 2), round(share, 4)]
-            for stage, (busy_s, share) in busy_shares(spans).items()
-        },
+        "busy": {stage: [round(busy_s, 2), round(share, 4)] for stage, (busy_s, share) in shares.items()},
         "events": [[round(time_s - origin_s, 1), kind, text] for time_s, kind, text in reader.events()],
     }
 
@@ -118,10 +119,9 @@ def _short(values: Sequence[float | None]) -> list[float | None]:
 
 def _packed_spans(spans: Sequence[SpanRow], origin_s: float) -> list[list[Any]]:
     """Rows of stage (its place in STAGES), name, start, end, step, draw, tokens."""
-    places = {stage: place for place, stage in enumerate(STAGES)}
     return [
         [
-            places[span.stage],
+            STAGES.index(span.stage),
             span.name,
             round(span.started_s - origin_s, 3),
             round(span.ended_s - origin_s, 3),
@@ -130,7 +130,6 @@ def _packed_spans(spans: Sequence[SpanRow], origin_s: float) -> list[list[Any]]:
             span.num_tokens,
         ]
         for span in spans
-        if span.stage in places
     ]
 
 

@@ -108,7 +108,7 @@ def test_a_run_is_served_with_its_samples_and_what_is_new(client: TestClient) ->
     assert len(found["samples"]) == NUM_GROUPS * NUM_GENERATIONS
     assert {sample["task_id"] for sample in found["samples"]} == found["tasks"].keys()
     news = client.get("/api/runs/done/news", params={"after_step": 10, "after_span": 0}).json()
-    assert news["series"]["step"] == [11, 12] and news["busy_all"]
+    assert news["series"]["step"] == [11, 12] and news["busy"]
     assert client.get("/api/runs/half/series").json()["step"] == [1, 2, 3, 4, 5, 6]
 
 
