@@ -111,11 +111,6 @@ def test_a_draw_is_followed_from_issue_to_training(path: Path, ledger: Ledger) -
     assert rows(path, "SELECT metrics FROM steps") == [('{"train/loss": null}',)]
 
 
-def test_an_infrastructure_error_is_stored_without_a_reward(path: Path, ledger: Ledger) -> None:
-    ledger.record_group(group(ledger.record_draw("t", 1, 0), reward=math.nan))
-    assert rows(path, "SELECT reward, outcome FROM rollouts") == [(None, "infra_error")]
-
-
 def test_dropped_and_failed_draws_keep_their_reason(path: Path, ledger: Ledger) -> None:
     first, second = ledger.record_draw("a", 1, 0), ledger.record_draw("b", 1, 0)
     ledger.drop_draw(first, "too stale")
