@@ -162,8 +162,6 @@ def prune_checkpoints(run_dir: Path | str, save_total_limit: int, newest_step: i
     none that is kept, and the run replaces it. A damaged folder that is newer than a kept one stays: it may
     be evidence, and it does no harm. Half-made folders that a crash left behind go too.
     """
-    if save_total_limit < 1:
-        raise ValueError(f"output.save_total_limit: value {save_total_limit}: must be at least 1")
     folders = [folder for folder in _checkpoints(run_dir) if step_of(folder) <= newest_step]
     whole = [folder for folder in folders if find_fault(folder) is None]
     if len(whole) > save_total_limit:
