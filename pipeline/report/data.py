@@ -7,7 +7,7 @@ for again, from a step on).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from pipeline.host.spans import STAGES
 from pipeline.record.metric_names import FAMILIES, METRICS
 from pipeline.report.reader import RunReader, SpanRow, StepRow
 from pipeline.report.samples import examples, spread_of_samples
-from pipeline.report.waits import busy_shares, step_times
+from pipeline.report.waits import StepTimes, busy_shares, step_times
 
 _DIGITS = 5
 
@@ -71,24 +71,7 @@ def growing_data(reader: RunReader, after_step: int = 0, after_span: int = 0) ->
         "series": series(reader.steps(after_step), origin_s),
         "spans": _packed_spans(spans, origin_s),
         "last_span": max((span.span_id for span in spans), default=after_span),
-        "waits": [
-            [
-                one.step,
-                *(
-                    round(value, 3)
-                    for value in (
-                        one.started_s - origin_s,
-                        one.ended_s - origin_s,
-                        one.trained_s,
-                        one.for_generation_s,
-                        one.for_rewards_s,
-                        one.for_nothing_s,
-                        one.other_s,
-                    )
-                ),
-            ]
-            for one in times
-        ],
+        "waits": [_packed_times(one, origin_s) for one in times],
         "busy": {stage: [round(busy_s, 2), round(share, 4)] for stage, (busy_s, share) in shares.items()},
         "events": [[round(time_s - origin_s, 1), kind, text] for time_s, kind, text in reader.events()],
     }
@@ -115,6 +98,12 @@ def _short(values: Sequence[float | None]) -> list[float | None]:
     up, down = 10.0 ** np.maximum(_DIGITS - 1 - size, 0), 10.0 ** np.maximum(size - _DIGITS + 1, 0)
     short: list[float] = (np.rint(exact * up / down) * down / up).tolist()
     return [None if value != value else value for value in short]
+
+
+def _packed_times(times: StepTimes, origin_s: float) -> list[float]:
+    """The fields of ``times`` in their order, the moments since ``origin_s``."""
+    step, started_s, ended_s, *parts = astuple(times)
+    return [step, *(round(value, 3) for value in (started_s - origin_s, ended_s - origin_s, *parts))]
 
 
 def _packed_spans(spans: Sequence[SpanRow], origin_s: float) -> list[list[Any]]:
@@ -159,14 +148,7 @@ def _text(value: object) -> str:
 
 def _evaluation(reader: RunReader, summary: Mapping[str, Any]) -> dict[str, Any]:
     """The summary's account of it; of a run that has not ended, what was measured before training."""
-    evaluation = dict(summary.get("evaluation") or {})
-    if not evaluation:
-        for when in ("before", "after"):
-            record = reader.json_file(f"evaluation_{when}.json")
-            evaluation[when] = None if record is None else {"pass_at_1": record.get("pass_at_1")}
-    for when in ("before", "after"):
-        if evaluation.get(when):
-            evaluation[when] = {
-                key: value for key, value in evaluation[when].items() if key in ("pass_at_1", "num_samples")
-            }
-    return evaluation
+    whens = ("before", "after")
+    told = summary.get("evaluation") or {when: reader.json_file(f"evaluation_{when}.json") for when in whens}
+    measured = {when: told.get(when) and {"pass_at_1": told[when].get("pass_at_1")} for when in whens}
+    return {**measured, "difference": told.get("difference")}

@@ -17,10 +17,9 @@ from typing import Any
 from configs.yaml_text import read_mapping
 from pipeline.host.files import read_object
 from pipeline.host.spans import Span
-from pipeline.record.ledger_tables import check_version
+from pipeline.record.ledger_tables import BUSY_TIMEOUT_S, check_version
 
 MAX_SPANS = 40_000
-_BUSY_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +76,7 @@ class RunReader:
         # A reader of a file with a log makes one where there is none; a run that is over leaves none.
         is_over = not self._file.with_name(f"{self._file.name}-wal").exists()
         how = "mode=ro&immutable=1" if is_over else "mode=ro"
-        database = sqlite3.connect(f"{self._file.as_uri()}?{how}", uri=True, timeout=_BUSY_TIMEOUT_S)
+        database = sqlite3.connect(f"{self._file.as_uri()}?{how}", uri=True, timeout=BUSY_TIMEOUT_S)
         database.row_factory = sqlite3.Row
         return database
 
