@@ -217,12 +217,11 @@ _RULES = (
 )
 
 
-def audit(path: Path | str) -> Audit:
+def audit(path: Path) -> Audit:
     """Check the ledger of the run folder, or the run.db, at ``path``.
 
     Raises ValueError when there is none, or it is damaged or of another schema version.
     """
-    path = Path(path)
     file = path / "run.db" if path.is_dir() else path
     if not file.is_file():
         raise ValueError(f"{file} does not exist; give the folder of a run")

@@ -51,21 +51,17 @@ class Progress(Protocol):
 
 
 def make_progress(
-    kind: Literal["auto", "rich", "plain"],
-    *,
-    title: str,
-    stream: TextIO | None = None,
-    console: Console | None = None,
+    kind: Literal["auto", "rich", "plain"], *, title: str, stream: TextIO | None = None
 ) -> Progress:
     """The display for ``kind``: "rich", "plain", or "auto" (rich when ``stream`` is a terminal).
 
-    ``stream`` is stdout unless given; ``console`` is where rich draws, for tests.
+    ``stream`` is stdout unless given.
     """
     stream = stream or sys.stdout
     if kind == "plain" or (kind == "auto" and not stream.isatty()):
         return PlainProgress(stream)
     # A stream that is no terminal got "rich" by the user's word: draw there all the same.
-    return RichProgress(console or Console(file=stream, force_terminal=True), title=title)
+    return RichProgress(Console(file=stream, force_terminal=True), title=title)
 
 
 class _Clock:

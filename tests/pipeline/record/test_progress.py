@@ -84,8 +84,7 @@ def test_a_panel_before_the_first_step_shows_dashes() -> None:
 
 def test_the_live_panel_starts_and_ends_and_keeps_messages() -> None:
     stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=100)
-    progress = make_progress("rich", title="t", console=console)
+    progress = make_progress("rich", title="t", stream=stream)
     progress.start(3)
     progress.message("weights [loaded]")
     progress.step(1, METRICS)
@@ -118,7 +117,7 @@ def test_plain_activity_is_printed_only_after_silence() -> None:
 
 def test_the_start_up_is_shown_before_the_number_of_steps_is_known() -> None:
     stream = io.StringIO()
-    progress = make_progress("rich", title="t", console=Console(file=stream, force_terminal=True, width=80))
+    progress = make_progress("rich", title="t", stream=stream)
     progress.activity("loading the model")
     progress.close()
     progress.activity("too late")

@@ -5,6 +5,8 @@ import math
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,19 @@ from pipeline.record.ledger import Ledger
 from pipeline.record.run_folder import RunFolder, refuse_unusable_output
 from rewards.result import RewardResult
 from sandbox.result import Outcome
+
+
+@contextmanager
+def started(program: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process of the Python text ``program`` and the first line that it prints; killed at the end."""
+    command = [sys.executable, "-c", program, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
+    try:
+        assert process.stdout is not None
+        yield process, process.stdout.readline()
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_new_run_has_its_config_and_its_places(tmp_path: Path) -> None:
@@ -74,23 +89,13 @@ def test_a_second_process_is_refused_until_the_first_has_died(tmp_path: Path) ->
         RunFolder.open(run.path)
     run.close()
     program = (
-        "import os, sys; from pipeline.record.run_folder import RunFolder;"
-        "run = RunFolder.open(sys.argv[1]); print(os.getpid(), flush=True); sys.stdin.read()"
+        "import sys, time; from pipeline.record.run_folder import RunFolder;"
+        "run = RunFolder.open(sys.argv[1]); print('ready', flush=True); time.sleep(60)"
     )
-    child = subprocess.Popen(
-        [sys.executable, "-c", program, str(run.path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None and child.stdin is not None
-    pid = child.stdout.readline().strip()
-    try:
-        with pytest.raises(ValueError, match=f"in use by process {pid}"):
+    with started(program, str(run.path)) as (child, line):
+        assert line == "ready\n"
+        with pytest.raises(ValueError, match=f"in use by process {child.pid}"):
             RunFolder.open(run.path)
-    finally:
-        child.kill()
-        child.communicate()
     RunFolder.open(run.path).close()
 
 
