@@ -106,21 +106,11 @@ class RunReader:
         At most the last MAX_SPANS: a page with more is slow on a small machine.
         """
         rows = self.query(
-            "SELECT * FROM spans WHERE span_id > ? ORDER BY span_id DESC LIMIT ?", (after, MAX_SPANS)
+            "SELECT span_id, step, stage, name, draw_id, num_tokens, started_at AS started_s,"
+            " ended_at AS ended_s FROM spans WHERE span_id > ? ORDER BY span_id DESC LIMIT ?",
+            (after, MAX_SPANS),
         )
-        return [
-            SpanRow(
-                span_id=row["span_id"],
-                step=row["step"],
-                stage=row["stage"],
-                name=row["name"],
-                draw_id=row["draw_id"],
-                num_tokens=row["num_tokens"],
-                started_s=row["started_at"],
-                ended_s=row["ended_at"],
-            )
-            for row in reversed(rows)
-        ]
+        return [SpanRow(**dict(row)) for row in reversed(rows)]
 
     def tasks(self, task_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Prompt, level and tests of the given tasks, by task_id."""

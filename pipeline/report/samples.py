@@ -117,10 +117,8 @@ def _training_examples(reader: RunReader) -> list[dict[str, Any]]:
     pairs = []
     for task_id, by_step in groups.items():
         first, last = min(by_step), max(by_step)
-        pair = _pair(task_id, f"step {first}", f"step {last}", by_step[first], by_step[last])
-        if pair is not None:
-            pairs.append(pair | {"kind": "training"})
-    return _most_changed(pairs)
+        pairs.append(_pair(task_id, f"step {first}", f"step {last}", by_step[first], by_step[last]))
+    return _most_changed("training", pairs)
 
 
 def _heldout_examples(reader: RunReader) -> list[dict[str, Any]]:
@@ -131,13 +129,12 @@ def _heldout_examples(reader: RunReader) -> list[dict[str, Any]]:
         for sample in (record or {}).get("samples", []):
             by_task[sample["task_id"]].append({"completion": sample["text"], **sample["result"]})
         found[when] = by_task
-    pairs = []
-    for task_id in found["before"].keys() & found["after"].keys():
-        groups = found["before"][task_id], found["after"][task_id]
-        pair = _pair(task_id, "before training", "after training", *groups)
-        if pair is not None:
-            pairs.append(pair | {"kind": "held-out"})
-    return _most_changed(pairs)
+    before, after = found["before"], found["after"]
+    pairs = [
+        _pair(task_id, "before training", "after training", before[task_id], after[task_id])
+        for task_id in before.keys() & after.keys()
+    ]
+    return _most_changed("held-out", pairs)
 
 
 def _pair(
@@ -175,10 +172,11 @@ def _side(label: str, group: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     }
 
 
-def _most_changed(pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _most_changed(kind: str, pairs: Sequence[dict[str, Any] | None]) -> list[dict[str, Any]]:
     """Gains and losses in turn, the largest first, so that neither hides the other."""
-    gains = sorted((pair for pair in pairs if pair["change"] > 0), key=lambda pair: -pair["change"])
-    losses = sorted((pair for pair in pairs if pair["change"] <= 0), key=lambda pair: pair["change"])
+    known = [pair | {"kind": kind} for pair in pairs if pair is not None]
+    gains = sorted((pair for pair in known if pair["change"] > 0), key=lambda pair: -pair["change"])
+    losses = sorted((pair for pair in known if pair["change"] <= 0), key=lambda pair: pair["change"])
     mixed: list[dict[str, Any]] = []
     while (gains or losses) and len(mixed) < NUM_EXAMPLES:
         mixed += [side.pop(0) for side in (gains, losses) if side]

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from pipeline.report.live.control import RunControl
 from pipeline.report.live.guard import TOKEN_HEADER
 from pipeline.report.live.server import make_app
 from pipeline.report.reader import lock_owner
+from tests.pipeline.record.test_run_folder import started
 from tests.pipeline.report_run import NUM_GENERATIONS, NUM_GROUPS, make_run
 
 TOKEN, PORT = "let-me-in", 8763
@@ -35,19 +35,6 @@ with RunFolder.open(sys.argv[1]) as folder:
 COMMAND = "import sys; from pipeline.cli import train_accelerated; sys.exit(train_accelerated())"
 # Stands for train_accelerated: says what it was asked for.
 ECHO = (sys.executable, "-c", "import sys; print(sys.argv[1:])")
-
-
-@contextmanager
-def started(program: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process of the Python text ``program`` and the first line that it prints; killed at the end."""
-    command = [sys.executable, "-c", program, *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
-    try:
-        assert process.stdout is not None
-        yield process, process.stdout.readline()
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from pipeline.report.page import main
-from tests.pipeline.report.test_live import COMMAND, HOLD, started
+from tests.pipeline.record.test_run_folder import started
+from tests.pipeline.report.test_live import COMMAND, HOLD
 from tests.pipeline.report_run import NUM_GENERATIONS, NUM_GROUPS, make_run
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
