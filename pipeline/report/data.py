@@ -149,6 +149,8 @@ def _text(value: object) -> str:
 def _evaluation(reader: RunReader, summary: Mapping[str, Any]) -> dict[str, Any]:
     """The summary's account of it; of a run that has not ended, what was measured before training."""
     whens = ("before", "after")
-    told = summary.get("evaluation") or {when: reader.json_file(f"evaluation_{when}.json") for when in whens}
+    told: Mapping[str, Any] = summary.get("evaluation") or {
+        when: reader.json_file(f"evaluation_{when}.json") for when in whens
+    }
     measured = {when: told.get(when) and {"pass_at_1": told[when].get("pass_at_1")} for when in whens}
     return {**measured, "difference": told.get("difference")}
