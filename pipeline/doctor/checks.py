@@ -28,7 +28,6 @@ _GPU_WANTED_GIB = 12.0
 _LEAST_DRIVER = Version("580")
 # vLLM's CUDA build has no kernels for older ones.
 _LEAST_CAPABILITY, _BF16_CAPABILITY, _FP8_CAPABILITY = 7.0, 8.0, 8.9
-_LEAST_PYTHON = "3.11"
 _BUSY_SHARE = 0.5
 
 
@@ -70,7 +69,7 @@ def examine(machine: Machine) -> tuple[Finding, ...]:
     """Every check, in the order in which a run would meet them."""
     return (
         _system(machine),
-        _python(machine),
+        ok("python", machine.python),
         *_versions(machine),
         *_imports(machine),
         _vllm(machine),
@@ -97,12 +96,6 @@ def _system(machine: Machine) -> Finding:
     if machine.architecture not in ("x86_64", "aarch64"):
         return warning("system", said, "vLLM and the sandbox are built for x86_64 and aarch64: use one")
     return ok("system", said)
-
-
-def _python(machine: Machine) -> Finding:
-    if Version(machine.python) < Version(_LEAST_PYTHON):
-        return failure("python", machine.python, "make clean install PYTHON=python3.11 (or newer)")
-    return ok("python", machine.python)
 
 
 def _versions(machine: Machine) -> Iterator[Finding]:

@@ -41,7 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _examine(arguments: argparse.Namespace) -> int:
     if arguments.run is not None:
-        return _report_run(Path(arguments.run).expanduser(), is_json=arguments.json)
+        found = find_bottleneck(Path(arguments.run).expanduser())
+        print(json.dumps(asdict(found)) if arguments.json else as_text(found))
+        return 0
     print("importing every library and starting a sandbox: some 20 seconds", file=sys.stderr)
     machine = gather(Path(arguments.output_dir or OutputConfig().dir).expanduser())
     return report_machine(machine, is_json=arguments.json)
@@ -76,12 +78,3 @@ def _conclusion(findings: Sequence[Finding]) -> str:
         return "Everything is as a run wants it."
     said = f"failures: {counts[0]}, warnings: {counts[1]}"
     return said if counts[0] else f"{said}; a run works here"
-
-
-def _report_run(folder: Path, *, is_json: bool) -> int:
-    found = find_bottleneck(folder)
-    if is_json:
-        print(json.dumps(asdict(found)))
-    else:
-        print(as_text(found))
-    return 0

@@ -26,7 +26,7 @@ def probe(names: Sequence[str]) -> dict[str, Any]:
         except Exception as error:
             errors[name] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
     found: dict[str, Any] = {"import_errors": errors, "gpus": []}
-    if "torch" in modules and "torch" not in errors:
+    if "torch" in modules:
         found |= _torch_facts(modules["torch"])
     if "vllm" in modules:
         platform = importlib.import_module("vllm.platforms").current_platform

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
@@ -45,7 +45,19 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Libraries:
+    """What pipeline.doctor.library_probe prints, as JSON."""
+
+    import_errors: Mapping[str, str] = field(default_factory=dict)
+    torch_cuda: str = ""
+    has_onednn: bool = False
+    has_mkl: bool = False
+    gpus: tuple[Gpu, ...] = ()
+    vllm_platform: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine(Libraries):
     """Facts, each as found. Sizes are GiB; an empty text stands for "no error".
 
     ``num_cores`` are those of the machine, ``num_allowed`` those that this process may use (affinity),
@@ -77,14 +89,8 @@ class Machine:
     has_gpu_driver: bool
     gpu_driver: str
     has_mps: bool
-    gpus: tuple[Gpu, ...]
     versions: Mapping[str, str]
-    import_errors: Mapping[str, str]
-    torch_cuda: str
-    has_onednn: bool
-    has_mkl: bool
     vllm_package: str
-    vllm_platform: str
     unmet: tuple[str, ...]
     compiler: str
     sandbox_level: str
@@ -96,18 +102,6 @@ class Machine:
     def usable_cores(self) -> float:
         """Cores that this process can keep busy."""
         return min(float(self.num_allowed), self.core_quota or float(self.num_allowed))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Libraries:
-    """What pipeline.doctor.library_probe prints, as JSON."""
-
-    import_errors: Mapping[str, str] = field(default_factory=dict)
-    torch_cuda: str = ""
-    has_onednn: bool = False
-    has_mkl: bool = False
-    gpus: tuple[Gpu, ...] = ()
-    vllm_platform: str = ""
 
 
 def nvidia_driver(version: Path = Path("/proc/driver/nvidia/version")) -> str:
@@ -145,52 +139,44 @@ def gather(output_folder: Path, *, libraries: Iterable[str] = LIBRARIES) -> Mach
         has_gpu_driver=may_have_gpu(),
         gpu_driver=nvidia_driver(),
         has_mps=has_mps(),
-        gpus=probed.gpus,
         versions={name: found for name in names if (found := package_version(name))},
-        import_errors=probed.import_errors,
-        torch_cuda=probed.torch_cuda,
-        has_onednn=probed.has_onednn,
-        has_mkl=probed.has_mkl,
         vllm_package=vllm_package,
-        vllm_platform=probed.vllm_platform,
         unmet=unmet_requirements(_requirements(vllm_package)),
         compiler=shutil.which("g++") or shutil.which("clang++") or "",
         sandbox_level=level,
         sandbox_is_safe=is_safe,
         sandbox_missing=absent,
         sandbox_error=fault,
+        **{one.name: getattr(probed, one.name) for one in fields(Libraries)},
     )
 
 
-def probe_libraries(names: Iterable[str] = LIBRARIES, *, timeout_s: float = _PROBE_TIMEOUT_S) -> Libraries:
+def probe_libraries(names: Iterable[str]) -> Libraries:
     """Import each library in one fresh process; where that dies, each alone, to find out which it was."""
     names = tuple(names)
-    found, fault = _probe(names, timeout_s)
+    found, fault = _probe(names)
     if found is not None:
         return found
     if len(names) == 1:
         return Libraries(import_errors={names[0]: fault})
-    parts = [probe_libraries([name], timeout_s=timeout_s) for name in names]
+    parts = [probe_libraries([name]) for name in names]
     errors = {name: text for part in parts for name, text in part.import_errors.items()}
     torch = parts[names.index("torch")] if "torch" in names else Libraries()
-    return Libraries(
+    return replace(
+        torch,
         import_errors=errors or {"+".join(names): f"each can be imported alone, but not together: {fault}"},
-        torch_cuda=torch.torch_cuda,
-        has_onednn=torch.has_onednn,
-        has_mkl=torch.has_mkl,
-        gpus=torch.gpus,
         vllm_platform=next((part.vllm_platform for part in parts if part.vllm_platform), ""),
     )
 
 
-def _probe(names: tuple[str, ...], timeout_s: float) -> tuple[Libraries | None, str]:
+def _probe(names: tuple[str, ...]) -> tuple[Libraries | None, str]:
     command = [sys.executable, "-m", "pipeline.doctor.library_probe", *names]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout_s, cwd=Path(__file__).parents[2]
+            command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, cwd=Path(__file__).parents[2]
         )
     except subprocess.TimeoutExpired:
-        return None, f"its import did not end within {timeout_s:g} s"
+        return None, f"its import did not end within {_PROBE_TIMEOUT_S:g} s"
     if done.returncode < 0:
         return None, f"its import ends the interpreter by {signal.Signals(-done.returncode).name}"
     try:

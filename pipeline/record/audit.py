@@ -41,7 +41,6 @@ class Check:
 class Audit:
     """All checks of one ledger."""
 
-    path: Path
     checks: tuple[Check, ...]
 
     @property
@@ -61,17 +60,16 @@ class _Rule:
 
 
 # The draws that count as trained, with the step that trained them and the terms of the process that ran it.
-_TRAINED = """
-    WITH trained AS (
+_VIEWS = """
+    CREATE TEMP VIEW trained AS
         SELECT draws.draw_id, draws.attempt, steps.step, steps.run_id, runs.groups_per_step,
                runs.num_generations, runs.max_staleness
         FROM draws JOIN steps USING (step_id) JOIN runs USING (run_id)
-        WHERE draws.status = 'trained'
-    ), read AS (
+        WHERE draws.status = 'trained';
+    CREATE TEMP VIEW read AS
         SELECT trained.*, rollouts.run_id AS written_by, min_policy_version, max_policy_version, reward,
                outcome, receipt
-        FROM trained JOIN rollouts USING (draw_id, attempt)
-    )
+        FROM trained JOIN rollouts USING (draw_id, attempt);
 """
 
 _RULES = (
@@ -123,8 +121,7 @@ _RULES = (
         noun="steps",
         count="SELECT COUNT(*) FROM steps JOIN runs USING (run_id)"
         " WHERE status = 'committed' AND groups_per_step IS NOT NULL",
-        broken=_TRAINED
-        + """
+        broken="""
             SELECT 'step ' || step || ' has ' || COUNT(draw_id) || ' of ' || runs.groups_per_step || ' groups'
             FROM steps JOIN runs USING (run_id) LEFT JOIN trained USING (step)
             WHERE status = 'committed' AND runs.groups_per_step IS NOT NULL
@@ -139,9 +136,8 @@ _RULES = (
     _Rule(
         rule="no trained token is older than max_staleness, or newer than the weights that trained on it",
         noun="trained rollouts",
-        count=_TRAINED + "SELECT COUNT(*) FROM read WHERE max_staleness IS NOT NULL",
-        broken=_TRAINED
-        + """
+        count="SELECT COUNT(*) FROM read WHERE max_staleness IS NOT NULL",
+        broken="""
             SELECT 'draw ' || draw_id || ' has tokens of version ' || min_policy_version
                    || ', trained by step ' || step || ': ' || (step - 1 - min_policy_version)
                    || ' steps old, allowed ' || max_staleness
@@ -156,8 +152,7 @@ _RULES = (
         rule="no trained token was written by weights that were lost",
         noun="times that the run went back",
         count="SELECT COUNT(*) FROM runs WHERE rewound_to IS NOT NULL",
-        broken=_TRAINED
-        + """
+        broken="""
             SELECT DISTINCT 'draw ' || draw_id || ' has tokens of version ' || max_policy_version
                    || ', written before the run went back to step ' || later.rewound_to
             FROM read JOIN runs AS later ON later.run_id > written_by AND later.run_id <= read.run_id
@@ -168,8 +163,7 @@ _RULES = (
         rule="the weights that generated are those that the trainer published, in every update and rollout",
         noun="weight updates",
         count="SELECT COUNT(*) FROM weights",
-        broken=_TRAINED
-        + """
+        broken="""
             SELECT 'version ' || policy_version || ' was published as ' || published || ', held as ' || held
             FROM weights WHERE held != published
             UNION ALL
@@ -184,9 +178,8 @@ _RULES = (
     _Rule(
         rule="a trained rollout has no reward exactly where scoring itself failed",
         noun="trained rollouts",
-        count=_TRAINED + "SELECT COUNT(*) FROM read",
-        broken=_TRAINED
-        + """
+        count="SELECT COUNT(*) FROM read",
+        broken="""
             SELECT 'draw ' || draw_id || ' has a rollout with outcome ' || outcome || ' and reward '
                    || COALESCE(reward, 'NULL')
             FROM read WHERE (reward IS NULL) != (outcome = 'infra_error')
@@ -224,12 +217,11 @@ _RULES = (
 )
 
 
-def audit(path: Path | str) -> Audit:
+def audit(path: Path) -> Audit:
     """Check the ledger of the run folder, or the run.db, at ``path``.
 
     Raises ValueError when there is none, or it is damaged or of another schema version.
     """
-    path = Path(path)
     file = path / "run.db" if path.is_dir() else path
     if not file.is_file():
         raise ValueError(f"{file} does not exist; give the folder of a run")
@@ -237,8 +229,8 @@ def audit(path: Path | str) -> Audit:
     database = sqlite3.connect(file)
     try:
         check_database(database, file)
-        database.execute("PRAGMA query_only = ON")
-        return Audit(path=file, checks=tuple(_check(rule, database.execute) for rule in _RULES))
+        database.executescript(_VIEWS + "PRAGMA query_only = ON;")
+        return Audit(checks=tuple(_check(rule, database.execute) for rule in _RULES))
     except sqlite3.DatabaseError as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
     finally:

@@ -105,9 +105,8 @@ def load_state(folder: Path | str) -> tuple[dict[str, object], dict[str, object]
     return trainer_state, extra
 
 
-def find_fault(folder: Path | str) -> str | None:
+def find_fault(folder: Path) -> str | None:
     """Why the checkpoint in ``folder`` cannot be used, or None: every file there, with the size it had."""
-    folder = Path(folder)
     if not (folder / STATE_FILE).exists():
         return f"{STATE_FILE} is missing"
     try:
@@ -130,7 +129,7 @@ def find_fault(folder: Path | str) -> str | None:
 
 
 def latest_checkpoint(
-    run_dir: Path | str,
+    run_dir: Path,
     committed: Collection[str] | None = None,
     tell: Callable[[str], None] = _log.warning,
 ) -> Path | None:
@@ -150,33 +149,31 @@ def latest_checkpoint(
     return None
 
 
-def find_faults(run_dir: Path | str) -> dict[str, str | None]:
+def find_faults(run_dir: Path) -> dict[str, str | None]:
     """What is wrong with each checkpoint of a run, by its name, oldest first; None for a whole one."""
     return {folder.name: find_fault(folder) for folder in _checkpoints(run_dir)}
 
 
-def prune_checkpoints(run_dir: Path | str, save_total_limit: int, newest_step: int) -> None:
+def prune_checkpoints(run_dir: Path, save_total_limit: int, newest_step: int) -> None:
     """Keep the newest ``save_total_limit`` whole checkpoints up to ``newest_step``; remove older ones.
 
     What lies above ``newest_step``, the run's last one, is of steps that were lost: it takes the place of
     none that is kept, and the run replaces it. A damaged folder that is newer than a kept one stays: it may
     be evidence, and it does no harm. Half-made folders that a crash left behind go too.
     """
-    if save_total_limit < 1:
-        raise ValueError(f"output.save_total_limit: value {save_total_limit}: must be at least 1")
     folders = [folder for folder in _checkpoints(run_dir) if step_of(folder) <= newest_step]
     whole = [folder for folder in folders if find_fault(folder) is None]
     if len(whole) > save_total_limit:
         oldest_kept = whole[-save_total_limit]
         for folder in folders[: folders.index(oldest_kept)]:
             shutil.rmtree(folder, ignore_errors=True)
-    for partial in (Path(run_dir) / "checkpoints").glob(f"{_TEMPORARY}*"):
+    for partial in (run_dir / "checkpoints").glob(f"{_TEMPORARY}*"):
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _checkpoints(run_dir: Path | str) -> list[Path]:
+def _checkpoints(run_dir: Path) -> list[Path]:
     """Checkpoint folders of a run, oldest first, whole or not."""
-    parent = Path(run_dir) / "checkpoints"
+    parent = run_dir / "checkpoints"
     if not parent.is_dir():
         return []
     return sorted((path for path in parent.iterdir() if _NAME.fullmatch(path.name)), key=step_of)

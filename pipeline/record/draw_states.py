@@ -116,20 +116,21 @@ class DrawStateError(Exception):
         return type(self), self._given
 
 
-def check_move(draw_id: int, state: DrawState, target: DrawState) -> None:
-    """Raise DrawStateError unless ``target`` may follow ``state``."""
-    if target not in FOLLOWING[state]:
-        raise DrawStateError(draw_id, state, FOLLOWING[state], target)
-
-
-def check_stored_move(draw_id: int, stored: DrawState, target: DrawState) -> None:
-    """The same for what run.db says of a draw."""
-    if target not in FOLLOWING_STORED[stored]:
-        raise DrawStateError(draw_id, stored, FOLLOWING_STORED[stored], target)
+def check_move(
+    draw_id: int,
+    state: DrawState,
+    target: DrawState,
+    following: Mapping[DrawState, frozenset[DrawState]] = FOLLOWING,
+) -> None:
+    """Raise DrawStateError unless ``target`` may follow ``state``, by one of the tables above."""
+    if target not in following[state]:
+        raise DrawStateError(draw_id, state, following[state], target)
 
 
 def step_row(database: sqlite3.Connection, path: Path, step: int) -> tuple[str, int]:
-    """State and last sampler call of a committed step; raises ValueError for any other."""
+    """State and last sampler call of a committed step, or of the start; raises ValueError for any other."""
+    if step == 0:
+        return "{}", 0
     query = "SELECT state, last_call_id FROM steps WHERE step = ? AND status = 'committed'"
     row = database.execute(query, (step,)).fetchone()
     if row is None:
@@ -144,8 +145,7 @@ def step_row(database: sqlite3.Connection, path: Path, step: int) -> tuple[str, 
 
 def rewind(database: sqlite3.Connection, path: Path, step: int, max_staleness: int) -> None:
     """Go back to ``step``: mark later steps as rewound, open their draws and those in flight again."""
-    if step:
-        step_row(database, path, step)
+    step_row(database, path, step)
     database.execute("UPDATE steps SET status = 'rewound' WHERE step > ? AND status = 'committed'", (step,))
     database.execute(
         "UPDATE draws SET status = 'scored', step_id = NULL"

@@ -30,14 +30,12 @@ from curriculum.task import Task
 from pipeline.host.spans import Span
 from pipeline.messages import Gated, Rollout, RolloutGroup, StepResult, WeightsLoaded, WeightUpdate
 from pipeline.record import draw_states, ledger_rows
-from pipeline.record.draw_states import DrawState, check_stored_move
+from pipeline.record.draw_states import FOLLOWING_STORED, DrawState, check_move
 from pipeline.record.ledger_rows import (
     ROLLOUT_COLUMNS,
     Draw,
     SamplerCall,
     calls_after,
-    find_last_call,
-    gated_by_step,
     note_call,
     note_gated,
     note_record,
@@ -88,15 +86,9 @@ class Ledger:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
+            with self._db:
+                self._db.execute("BEGIN IMMEDIATE")
                 yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                # SQLite rolls back by itself on some errors (a full disk).
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
                 raise
@@ -183,7 +175,7 @@ class Ledger:
         row = self._db.execute("SELECT status FROM draws WHERE draw_id = ?", (draw_id,)).fetchone()
         if row is None:
             raise ValueError(f"draw {draw_id} cannot become {state}: {self._path} has no such draw")
-        check_stored_move(draw_id, DrawState(row[0]), state)
+        check_move(draw_id, DrawState(row[0]), state, FOLLOWING_STORED)
         self._db.execute(
             "UPDATE draws SET status = ?, reason = ?, step_id = ? WHERE draw_id = ?",
             (state, reason, step_id, draw_id),
@@ -210,12 +202,12 @@ class Ledger:
         with self._transaction():
             last = self.last_step()
             assert result.step == last + 1, f"step {result.step} does not follow step {last}"
-            last_call_id = find_last_call(self._db)
             metrics = {name: finite_or_none(value) for name, value in result.metrics.items()}
             cursor = self._db.execute(
                 "INSERT INTO steps (run_id, step, status, policy_version, checkpoint, metrics, state,"
                 " draw_ids, layout, last_call_id, seconds, num_tokens, committed_at)"
-                " VALUES (?, ?, 'committed', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " VALUES (?, ?, 'committed', ?, ?, ?, ?, ?, ?,"
+                " (SELECT COALESCE(MAX(call_id), 0) FROM sampler_calls), ?, ?, ?)",
                 (
                     self._run_id,
                     result.step,
@@ -225,7 +217,6 @@ class Ledger:
                     json.dumps(extra_state, allow_nan=False),
                     json.dumps(list(draw_ids)),
                     json.dumps(layout or {}),
-                    last_call_id,
                     result.seconds,
                     result.num_tokens,
                     time.time(),
@@ -253,7 +244,11 @@ class Ledger:
 
     def gated(self) -> dict[int, Gated]:
         """What was replaced for want of signal, by step."""
-        return gated_by_step(self._db)
+        query = "SELECT step, COUNT(*), SUM(is_solved), SUM(num_tokens) FROM gated GROUP BY step"
+        return {
+            step: Gated(num_groups=num_groups, num_solved=num_solved, num_tokens=num_tokens)
+            for step, num_groups, num_solved, num_tokens in self._db.execute(query)
+        }
 
     def checkpoints(self) -> frozenset[str]:
         """The names of the checkpoints that committed steps refer to."""
@@ -262,14 +257,11 @@ class Ledger:
 
     def load_state(self, step: int) -> dict[str, Any]:
         """The ``extra_state`` of a committed step; {} for step 0. Raises ValueError for any other step."""
-        if step == 0:
-            return {}
         return dict(json.loads(draw_states.step_row(self._db, self._path, step)[0]))
 
     def sampler_calls(self, step: int) -> list[SamplerCall]:
         """What the sampler was asked and told since the state of ``step``, in order, by whatever process."""
-        last_call_id = draw_states.step_row(self._db, self._path, step)[1] if step else 0
-        return calls_after(self._db, last_call_id)
+        return calls_after(self._db, draw_states.step_row(self._db, self._path, step)[1])
 
     def unfinished_draws(self) -> list[Draw]:
         """Draws issued or scored but not trained, oldest first."""

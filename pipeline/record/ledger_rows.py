@@ -14,13 +14,13 @@ import time
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from curriculum.task import Task
 from pipeline.host.spans import Span
 from pipeline.messages import (
     Completion,
     EarlierTurn,
-    Gated,
     Rollout,
     RolloutGroup,
     VersionRun,
@@ -96,40 +96,37 @@ def tokens_row(rollout: Rollout, draw_id: int) -> tuple[object, ...]:
     )
 
 
-def rollout_of(row: Sequence[object], prompt_ids: tuple[int, ...]) -> Rollout:
+def rollout_of(row: Sequence[Any], prompt_ids: tuple[int, ...]) -> Rollout:
     """The rollout that ROLLOUT_COLUMNS hold; ``prompt_ids`` is its prompt, which is not stored."""
     rollout_id, token_ids, logprobs, version_runs, place, text, finish_reason, oldest, newest = row[:9]
     reward, breakdown, outcome, detail, passed, cached, seconds, receipt, turns = row[9:]
-    assert isinstance(token_ids, bytes) and isinstance(logprobs, bytes)
-    assert isinstance(place, int) and isinstance(oldest, int) and isinstance(newest, int)
-    assert isinstance(reward, float | None) and isinstance(seconds, float)
     return Rollout(
-        rollout_id=str(rollout_id),
+        rollout_id=rollout_id,
         prompt_ids=prompt_ids,
         completion=Completion(
             index=place,
             token_ids=tuple(array("i", token_ids)),
             logprobs=tuple(array("f", logprobs)),
-            text=str(text),
-            finish_reason=str(finish_reason),
+            text=text,
+            finish_reason=finish_reason,
             min_policy_version=oldest,
             max_policy_version=newest,
             version_runs=tuple(
                 VersionRun(policy_version=version, num_tokens=num)
-                for version, num in json.loads(str(version_runs))
+                for version, num in json.loads(version_runs)
             ),
-            receipt=str(receipt),
+            receipt=receipt,
         ),
         result=RewardResult(
             reward=_number(reward),
-            breakdown={name: _number(score) for name, score in json.loads(str(breakdown)).items()},
-            outcome=Outcome(str(outcome)),
+            breakdown={name: _number(score) for name, score in json.loads(breakdown).items()},
+            outcome=Outcome(outcome),
             passed=bool(passed),
-            detail=str(detail),
+            detail=detail,
             cached=bool(cached),
             seconds=seconds,
         ),
-        earlier=tuple(EarlierTurn(**turn) for turn in json.loads(str(turns))),
+        earlier=tuple(EarlierTurn(**turn) for turn in json.loads(turns)),
     )
 
 
@@ -171,9 +168,20 @@ def packed(receipt: Mapping[str, int]) -> bytes:
     return array("Q", (receipt[name] for name in sorted(receipt))).tobytes()
 
 
-def note_call(database: sqlite3.Connection, kind: str, draw_id: int, skipped: Sequence[str] = ()) -> None:
-    """Enter a "draw" or a "release"."""
-    _insert(database, kind, draw_id, (0, 0, 0), None, skipped)
+def note_call(
+    database: sqlite3.Connection,
+    kind: str,
+    draw_id: int,
+    skipped: Sequence[str] = (),
+    counts: tuple[int, int, int] = (0, 0, 0),
+    has_signal: bool | None = None,
+) -> None:
+    """Enter a call: a "draw" or a "release" has no counts."""
+    database.execute(
+        "INSERT INTO sampler_calls (kind, draw_id, num_passed, num_samples, max_policy_version, has_signal,"
+        " skipped) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (kind, draw_id, *counts, has_signal, json.dumps(skipped)),
+    )
 
 
 def note_record(database: sqlite3.Connection, group: RolloutGroup) -> None:
@@ -181,13 +189,7 @@ def note_record(database: sqlite3.Connection, group: RolloutGroup) -> None:
     known = [rollout.result for rollout in group.rollouts if not rollout.result.is_infra_error]
     newest = max(rollout.completion.max_policy_version for rollout in group.rollouts)
     counts = (sum(result.passed for result in known), len(known), newest)
-    _insert(database, "record", group.draw_id, counts, not is_flat(group), ())
-
-
-def find_last_call(database: sqlite3.Connection) -> int:
-    """The number of the last call, 0 before the first."""
-    (last,) = database.execute("SELECT COALESCE(MAX(call_id), 0) FROM sampler_calls").fetchone()
-    return int(last)
+    note_call(database, "record", group.draw_id, counts=counts, has_signal=not is_flat(group))
 
 
 def calls_after(database: sqlite3.Connection, call_id: int) -> list[SamplerCall]:
@@ -212,21 +214,6 @@ def calls_after(database: sqlite3.Connection, call_id: int) -> list[SamplerCall]
     ]
 
 
-def _insert(
-    database: sqlite3.Connection,
-    kind: str,
-    draw_id: int,
-    counts: tuple[int, int, int],
-    has_signal: bool | None,
-    skipped: Sequence[str],
-) -> None:
-    database.execute(
-        "INSERT INTO sampler_calls (kind, draw_id, num_passed, num_samples, max_policy_version, has_signal,"
-        " skipped) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (kind, draw_id, *counts, has_signal, json.dumps(list(skipped))),
-    )
-
-
 def note_gated(database: sqlite3.Connection, group: RolloutGroup, step: int) -> str:
     """Enter a group that is replaced in ``step``; returns the reason, in words."""
     gated = gated_of(group)
@@ -235,15 +222,6 @@ def note_gated(database: sqlite3.Connection, group: RolloutGroup, step: int) -> 
     )
     rewards = [rollout.result.reward for rollout in group.rollouts if not rollout.result.is_infra_error]
     return f"no signal: all {len(rewards)} rewards are {rewards[0]:g}"
-
-
-def gated_by_step(database: sqlite3.Connection) -> dict[int, Gated]:
-    """What was replaced in each step that had any."""
-    rows = database.execute("SELECT step, COUNT(*), SUM(is_solved), SUM(num_tokens) FROM gated GROUP BY step")
-    return {
-        step: Gated(num_groups=num_groups, num_solved=num_solved, num_tokens=num_tokens)
-        for step, num_groups, num_solved, num_tokens in rows
-    }
 
 
 _MAX_TESTS = 8

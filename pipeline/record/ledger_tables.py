@@ -124,42 +124,38 @@ def open_ledger(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
         # Asked first: switching the journal writes, and the file may be somebody else's.
-        if database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+        is_new = database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone() == (0,)
+        if not is_new:
             check_database(database, path)
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
         database.execute("PRAGMA foreign_keys = ON")
-        database.execute("BEGIN IMMEDIATE")
-        if database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0] == 0:
-            for statement in _SCHEMA.split(";\n"):
-                database.execute(statement)
-            database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        check_database(database, path)
-        database.execute("COMMIT")
-    except sqlite3.DatabaseError as error:
+        if is_new:
+            version = f"PRAGMA user_version = {SCHEMA_VERSION};"
+            database.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}{version}COMMIT;")
+    except BaseException as error:
         database.close()
         if isinstance(error, sqlite3.OperationalError):
             raise LedgerError(path, error) from error
-        raise ValueError(f"{path} is not a run database, or is damaged: {error}") from error
-    except BaseException:
-        database.close()
+        if isinstance(error, sqlite3.DatabaseError):
+            raise ValueError(f"{path} is not a run database, or is damaged: {error}") from error
         raise
     return database
 
 
-def schema_version(database: sqlite3.Connection) -> int:
-    """The version that the file says it has; 0 for one that is no ledger."""
-    return int(database.execute("PRAGMA user_version").fetchone()[0])
-
-
-def check_database(database: sqlite3.Connection, path: Path) -> None:
-    """Raise ValueError unless ``database``, the file at ``path``, is whole and of a schema read here."""
-    version = schema_version(database)
+def check_version(database: sqlite3.Connection, path: Path) -> None:
+    """Raise ValueError unless ``database``, the file at ``path``, is of the schema that is read here."""
+    (version,) = database.execute("PRAGMA user_version").fetchone()
     if version != SCHEMA_VERSION:
         raise ValueError(
             f"{path} has schema version {version}, this program reads {SCHEMA_VERSION}; "
             "resume with the program that wrote it, or start a new run"
         )
+
+
+def check_database(database: sqlite3.Connection, path: Path) -> None:
+    """Raise ValueError unless ``database``, the file at ``path``, is whole and of a schema read here."""
+    check_version(database, path)
     (fault,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if fault != "ok":
         raise ValueError(

@@ -28,13 +28,6 @@ def finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _checked(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    for name in metrics:
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"metric {name!r}: a name is 'stage/name' in lower_snake_case")
-    return {name: finite_or_none(value) for name, value in metrics.items()}
-
-
 class MetricsWriter:
     """Appends to ``folder/metrics.jsonl``; a line is out of this process when ``log`` returns.
 
@@ -51,11 +44,11 @@ class MetricsWriter:
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write one line. NaN and infinity become null; ValueError for a name not 'stage/name'."""
-        line = {
-            "step": step,
-            "time_s": round(self._clock() - self._start_s, 3),
-            **_checked(metrics),
-        }
+        for name in metrics:
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"metric {name!r}: a name is 'stage/name' in lower_snake_case")
+        values = {name: finite_or_none(value) for name, value in metrics.items()}
+        line = {"step": step, "time_s": round(self._clock() - self._start_s, 3), **values}
         self._file.write(json.dumps(line, allow_nan=False) + "\n")
         self._file.flush()
 

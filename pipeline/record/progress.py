@@ -12,7 +12,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Protocol, TextIO
+from typing import Literal, Protocol, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -51,19 +51,17 @@ class Progress(Protocol):
 
 
 def make_progress(
-    kind: str, *, title: str, stream: TextIO | None = None, console: Console | None = None
+    kind: Literal["auto", "rich", "plain"], *, title: str, stream: TextIO | None = None
 ) -> Progress:
     """The display for ``kind``: "rich", "plain", or "auto" (rich when ``stream`` is a terminal).
 
-    ``stream`` is stdout unless given; ``console`` is where rich draws, for tests.
+    ``stream`` is stdout unless given.
     """
     stream = stream or sys.stdout
-    if kind not in ("auto", "rich", "plain"):
-        raise ValueError(f"runtime.progress: {kind!r} is not one of auto, rich, plain")
     if kind == "plain" or (kind == "auto" and not stream.isatty()):
         return PlainProgress(stream)
     # A stream that is no terminal got "rich" by the user's word: draw there all the same.
-    return RichProgress(console or Console(file=stream, force_terminal=True), title=title)
+    return RichProgress(Console(file=stream, force_terminal=True), title=title)
 
 
 class _Clock:
@@ -207,8 +205,11 @@ class RichProgress:
 
     def render(self) -> RenderableType:
         """The panel as it is now."""
-        width = self._width()
-        body: RenderableType = self._doing()
+        # The last column stays free: a line that fills the terminal wraps in some of them.
+        width = min(_MAX_WIDTH, self._console.width - 1)
+        body: RenderableType = Text.assemble(
+            ("● ", "green"), self._activity, no_wrap=True, overflow="ellipsis"
+        )
         subtitle: Text | None = None
         if self._total_steps > 0:
             body = Group(self._bar(), Text(), self._numbers(width), Text(), body)
@@ -218,10 +219,6 @@ class RichProgress:
             body, title=title, subtitle=subtitle, title_align="left", subtitle_align="right",
             border_style="bright_black", padding=(1, 2), width=width,
         )  # fmt: skip
-
-    def _width(self) -> int:
-        # The last column stays free: a line that fills the terminal wraps in some of them.
-        return min(_MAX_WIDTH, self._console.width - 1)
 
     def _bar(self) -> RenderableType:
         total = max(1, self._total_steps)
@@ -260,9 +257,6 @@ class RichProgress:
             mark = mark[-marks:] if marks >= len("mean/max") else ""
             grid.add_row(left, value, Text(mark, style="dim" if mark.isascii() else ""), "", right, rate)
         return grid
-
-    def _doing(self) -> RenderableType:
-        return Text.assemble(("● ", "green"), self._activity, no_wrap=True, overflow="ellipsis")
 
 
 def sparkline(values: deque[float]) -> str:

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 # In the folder of a run of the baseline, which leaves the same files but cannot be resumed.
 BASELINE_MARK = "baseline.txt"
 _BASELINE_TEXT = "made by train_code_grpo, whose checkpoints hold weights only; it cannot be resumed\n"
-_MAX_NAME_LENGTH = 200
 # A page that looks who holds the lock (pipeline.report.reader) has it for less than a millisecond.
 _LOCK_WAIT_S = 0.2
 
@@ -51,6 +50,7 @@ class RunPaths:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.name = path.name
         self.config = path / "config.yaml"
         self.db = path / "run.db"
         self.metrics = path / "metrics.jsonl"
@@ -58,11 +58,6 @@ class RunPaths:
         self.reward_cache = path / "reward_cache.jsonl"
         self.summary = path / "summary.json"
         self.checkpoints = path / "checkpoints"
-
-    @property
-    def name(self) -> str:
-        """The run's name."""
-        return self.path.name
 
     def checkpoint(self, step: int) -> Path:
         """Where the checkpoint of ``step`` lies, or will lie."""
@@ -90,7 +85,7 @@ class RunFolder(RunPaths):
         """Make ``<output.dir>/<output.name>`` and write the resolved configuration into it.
 
         Without a name the run is named by date and time. The folder of a baseline is marked as that. Raises
-        ValueError when the name is not a plain folder name or is taken.
+        ValueError when the name is taken.
         """
         runs = Path(output.dir).expanduser()
         try:
@@ -229,11 +224,6 @@ def _taken(path: Path) -> str:
 
 
 def _make_named(runs: Path, name: str) -> Path:
-    if not name or name.startswith(".") or "/" in name or "\0" in name or len(name) > _MAX_NAME_LENGTH:
-        raise ValueError(
-            f"output.name: {name!r} is not a plain folder name "
-            f"(1 to {_MAX_NAME_LENGTH} characters, no '/', no leading '.')"
-        )
     path = runs / name
     try:
         path.mkdir()

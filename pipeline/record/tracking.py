@@ -75,12 +75,12 @@ class _Writer:
         self._start = start
         self._note = note
         self._lines: queue.SimpleQueue[tuple[int, Mapping[str, float]] | None] = queue.SimpleQueue()
-        self._is_broken = False
         self._thread = threading.Thread(target=self._run, name=f"tracker {name}", daemon=True)
         self._thread.start()
 
     def put(self, line: tuple[int, Mapping[str, float]]) -> None:
-        if not self._is_broken:
+        # A tracker that failed has ended its thread.
+        if self._thread.is_alive():
             self._lines.put(line)
 
     def close(self) -> None:
@@ -97,7 +97,6 @@ class _Writer:
             tracker.close()
         # A tracker is a guest: whatever it raises, the run goes on.
         except Exception as error:
-            self._is_broken = True
             self._note(f"{self._name} gets no more metrics: {type(error).__name__}: {error}")
 
 

@@ -7,7 +7,7 @@ for again, from a step on).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from pipeline.host.spans import STAGES
 from pipeline.record.metric_names import FAMILIES, METRICS
 from pipeline.report.reader import RunReader, SpanRow, StepRow
 from pipeline.report.samples import examples, spread_of_samples
-from pipeline.report.waits import busy_shares, step_times
+from pipeline.report.waits import StepTimes, busy_shares, step_times
 
 _DIGITS = 5
 
@@ -56,39 +56,23 @@ def about(reader: RunReader) -> dict[str, Any]:
 
 
 def growing_data(reader: RunReader, after_step: int = 0, after_span: int = 0) -> dict[str, Any]:
-    """What grows: steps above ``after_step``, spans above ``after_span``, events, where the run stands."""
+    """What grows: steps above ``after_step``, spans above ``after_span``, events, where the run stands.
+
+    ``busy`` is over the whole timeline; empty where no span is new.
+    """
     origin_s = reader.started_s()
     spans = reader.spans(after_span)
     state = reader.state()
     # A run that went back to a checkpoint has spans of steps that it has not done again yet.
     times = [one for one in step_times(spans) if one.step <= state.step]
+    shares = busy_shares(reader.spans() if after_span and spans else spans)
     return {
         "state": asdict(state),
         "series": series(reader.steps(after_step), origin_s),
         "spans": _packed_spans(spans, origin_s),
         "last_span": max((span.span_id for span in spans), default=after_span),
-        "waits": [
-            [
-                one.step,
-                *(
-                    round(value, 3)
-                    for value in (
-                        one.started_s - origin_s,
-                        one.ended_s - origin_s,
-                        one.trained_s,
-                        one.for_generation_s,
-                        one.for_rewards_s,
-                        one.for_nothing_s,
-                        one.other_s,
-                    )
-                ),
-            ]
-            for one in times
-        ],
-        "busy": {
-            stage: [round(busy_s, 2), round(share, 4)]
-            for stage, (busy_s, share) in busy_shares(spans).items()
-        },
+        "waits": [_packed_times(one, origin_s) for one in times],
+        "busy": {stage: [round(busy_s, 2), round(share, 4)] for stage, (busy_s, share) in shares.items()},
         "events": [[round(time_s - origin_s, 1), kind, text] for time_s, kind, text in reader.events()],
     }
 
@@ -116,12 +100,17 @@ def _short(values: Sequence[float | None]) -> list[float | None]:
     return [None if value != value else value for value in short]
 
 
+def _packed_times(times: StepTimes, origin_s: float) -> list[float]:
+    """The fields of ``times`` in their order, the moments since ``origin_s``."""
+    step, started_s, ended_s, *parts = astuple(times)
+    return [step, *(round(value, 3) for value in (started_s - origin_s, ended_s - origin_s, *parts))]
+
+
 def _packed_spans(spans: Sequence[SpanRow], origin_s: float) -> list[list[Any]]:
     """Rows of stage (its place in STAGES), name, start, end, step, draw, tokens."""
-    places = {stage: place for place, stage in enumerate(STAGES)}
     return [
         [
-            places[span.stage],
+            STAGES.index(span.stage),
             span.name,
             round(span.started_s - origin_s, 3),
             round(span.ended_s - origin_s, 3),
@@ -130,7 +119,6 @@ def _packed_spans(spans: Sequence[SpanRow], origin_s: float) -> list[list[Any]]:
             span.num_tokens,
         ]
         for span in spans
-        if span.stage in places
     ]
 
 
@@ -160,14 +148,9 @@ def _text(value: object) -> str:
 
 def _evaluation(reader: RunReader, summary: Mapping[str, Any]) -> dict[str, Any]:
     """The summary's account of it; of a run that has not ended, what was measured before training."""
-    evaluation = dict(summary.get("evaluation") or {})
-    if not evaluation:
-        for when in ("before", "after"):
-            record = reader.json_file(f"evaluation_{when}.json")
-            evaluation[when] = None if record is None else {"pass_at_1": record.get("pass_at_1")}
-    for when in ("before", "after"):
-        if evaluation.get(when):
-            evaluation[when] = {
-                key: value for key, value in evaluation[when].items() if key in ("pass_at_1", "num_samples")
-            }
-    return evaluation
+    whens = ("before", "after")
+    told: Mapping[str, Any] = summary.get("evaluation") or {
+        when: reader.json_file(f"evaluation_{when}.json") for when in whens
+    }
+    measured = {when: told.get(when) and {"pass_at_1": told[when].get("pass_at_1")} for when in whens}
+    return {**measured, "difference": told.get("difference")}

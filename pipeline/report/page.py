@@ -63,39 +63,26 @@ def _refuse_folder(file: Path) -> None:
         raise ValueError(f"{str(file)!r} cannot be written: give a file in a folder that exists")
 
 
-def render_page(data: dict[str, Any], *, live: dict[str, Any] | None = None) -> str:
-    """The HTML of a run's page with ``data``; ``live`` (token, address) makes it ask for what is new."""
+def render_page(data: dict[str, Any] | None, *, live: dict[str, Any] | None = None) -> str:
+    """The HTML of a run's page with ``data``; ``live`` (token, address) makes it ask for what is new.
+
+    Without ``data`` it is the live page that lists and compares runs.
+    """
     return _template().render(
-        title=data["name"],
-        kind="run",
+        title=data["name"] if data else "runs",
+        kind="run" if data else "runs",
         style=Markup(_joined(_STYLES)),
         script=Markup(_joined(_SCRIPTS)),
-        data=Markup(as_script_json(data)),
-        live=Markup(as_script_json(live)),
+        data=data,
+        live=live,
     )
-
-
-def render_runs_page(live: dict[str, Any]) -> str:
-    """The HTML of the live page that lists and compares runs."""
-    return _template().render(
-        title="runs",
-        kind="runs",
-        style=Markup(_joined(_STYLES)),
-        script=Markup(_joined(_SCRIPTS)),
-        data=Markup("null"),
-        live=Markup(as_script_json(live)),
-    )
-
-
-def as_script_json(value: object) -> str:
-    """JSON that may stand in a script element whatever a model wrote into it."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=True)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 @lru_cache
 def _template() -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    # Its filter tojson makes what may stand in a script element, whatever a model wrote into it.
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return environment.from_string(_asset("page.html"))
 
 

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from configs.yaml_text import read_mapping
+from pipeline.host.files import read_object
 from pipeline.host.spans import Span
-from pipeline.record.ledger_tables import SCHEMA_VERSION, schema_version
+from pipeline.record.ledger_tables import BUSY_TIMEOUT_S, check_version
 
 MAX_SPANS = 40_000
-_BUSY_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,19 +68,15 @@ class RunReader:
             raise ValueError(f"{str(path)!r} has no run.db: its run has not begun, or is not one of ours")
         try:
             with closing(self._open()) as database:
-                version = schema_version(database)
+                check_version(database, self._file)
         except sqlite3.Error as error:
             raise ValueError(f"{self._file} is not a run database, or is damaged: {error}") from error
-        if version != SCHEMA_VERSION:
-            raise ValueError(
-                f"{self._file} has schema version {version}, this program reads {SCHEMA_VERSION}"
-            )
 
     def _open(self) -> sqlite3.Connection:
         # A reader of a file with a log makes one where there is none; a run that is over leaves none.
         is_over = not self._file.with_name(f"{self._file.name}-wal").exists()
         how = "mode=ro&immutable=1" if is_over else "mode=ro"
-        database = sqlite3.connect(f"{self._file.as_uri()}?{how}", uri=True, timeout=_BUSY_TIMEOUT_S)
+        database = sqlite3.connect(f"{self._file.as_uri()}?{how}", uri=True, timeout=BUSY_TIMEOUT_S)
         database.row_factory = sqlite3.Row
         return database
 
@@ -111,21 +106,11 @@ class RunReader:
         At most the last MAX_SPANS: a page with more is slow on a small machine.
         """
         rows = self.query(
-            "SELECT * FROM spans WHERE span_id > ? ORDER BY span_id DESC LIMIT ?", (after, MAX_SPANS)
+            "SELECT span_id, step, stage, name, draw_id, num_tokens, started_at AS started_s,"
+            " ended_at AS ended_s FROM spans WHERE span_id > ? ORDER BY span_id DESC LIMIT ?",
+            (after, MAX_SPANS),
         )
-        return [
-            SpanRow(
-                span_id=row["span_id"],
-                step=row["step"],
-                stage=row["stage"],
-                name=row["name"],
-                draw_id=row["draw_id"],
-                num_tokens=row["num_tokens"],
-                started_s=row["started_at"],
-                ended_s=row["ended_at"],
-            )
-            for row in reversed(rows)
-        ]
+        return [SpanRow(**dict(row)) for row in reversed(rows)]
 
     def tasks(self, task_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Prompt, level and tests of the given tasks, by task_id."""
@@ -144,28 +129,18 @@ class RunReader:
         return float(row["started_s"] or 0.0)
 
     def settings(self) -> dict[str, Any]:
-        """config.yaml as it lies in the folder. Raises ValueError where it is no YAML mapping."""
-        path = self.path / "config.yaml"
-        try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} cannot be read as YAML: {error}") from error
-        if not isinstance(values, dict):
-            raise ValueError(f"{path} holds no settings")
-        return values
+        """config.yaml as it lies in the folder. Raises ConfigError where it is no YAML mapping."""
+        return read_mapping(self.path / "config.yaml")
 
     def json_file(self, name: str) -> dict[str, Any] | None:
         """A JSON file of the folder, None where there is none. Raises ValueError for a damaged one."""
         path = self.path / name
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not path.exists():
             return None
+        try:
+            return read_object(path)
         except ValueError as error:
-            raise ValueError(f"{path} is damaged ({error}); delete it to go without") from error
-        if not isinstance(record, dict):
-            raise ValueError(f"{path} is damaged (it holds no JSON object); delete it to go without")
-        return record
+            raise ValueError(f"{error}; delete it to go without") from error
 
     def state(self) -> RunState:
         """Where the run stands now."""

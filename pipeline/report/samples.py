@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import difflib
 import json
+import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from pipeline.report.reader import RunReader
 
-MAX_ROWS = 500
+_MAX_ROWS = 500
 # The latest attempt only: what an earlier one wrote was not trained on.
 _SAMPLES = """
     SELECT steps.step, draws.draw_id, draws.task_id, draws.status, draws.reason, rollouts.place,
@@ -29,54 +29,46 @@ _SAMPLES = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleFilter:
-    """Which rollouts are asked for; None and "" do not restrict. ``task`` is a part of the task's id."""
+def find_samples(
+    reader: RunReader,
+    *,
+    task: str = "",
+    first_step: int | None = None,
+    last_step: int | None = None,
+    outcome: str = "",
+    draw_id: int | None = None,
+    limit: int = 100,
+    offset: int = 0,
+) -> list[dict[str, Any]]:
+    """Matching rollouts, newest step first, in the order of draws; at most _MAX_ROWS.
 
-    task: str = ""
-    first_step: int | None = None
-    last_step: int | None = None
-    outcome: str = ""
-    draw_id: int | None = None
-    limit: int = 100
-    offset: int = 0
-
-
-def find_samples(reader: RunReader, wanted: SampleFilter) -> list[dict[str, Any]]:
-    """Matching rollouts, newest step first, in the order of draws; at most MAX_ROWS."""
-    conditions: list[tuple[str, object]] = []
-    if wanted.task:
-        escaped = wanted.task.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-        conditions.append(("draws.task_id LIKE ? ESCAPE '\\'", f"%{escaped}%"))
-    if wanted.first_step is not None:
-        conditions.append(("steps.step >= ?", wanted.first_step))
-    if wanted.last_step is not None:
-        conditions.append(("steps.step <= ?", wanted.last_step))
-    if wanted.outcome:
-        conditions.append(("rollouts.outcome = ?", wanted.outcome))
-    if wanted.draw_id is not None:
-        conditions.append(("draws.draw_id = ?", wanted.draw_id))
-    where = " AND ".join(condition for condition, _ in conditions)
-    # From the newest draw back: SQLite then walks the key and stops at the limit.
-    sql = (
-        f"{_SAMPLES} {'WHERE ' + where if where else ''}"
-        " ORDER BY draws.draw_id DESC, rollouts.place LIMIT ? OFFSET ?"
+    None and "" do not restrict. ``task`` is a part of the task's id, in whatever case.
+    """
+    asked = (
+        ("instr(lower(draws.task_id), lower(?))", task or None),
+        ("steps.step >= ?", first_step),
+        ("steps.step <= ?", last_step),
+        ("rollouts.outcome = ?", outcome or None),
+        ("draws.draw_id = ?", draw_id),
     )
-    limits = (max(0, min(wanted.limit, MAX_ROWS)), max(0, wanted.offset))
-    return [as_sample(row) for row in reader.query(sql, [*(value for _, value in conditions), *limits])]
+    given = {condition: value for condition, value in asked if value is not None}
+    where = f"WHERE {' AND '.join(given)}" if given else ""
+    # From the newest draw back: SQLite then walks the key and stops at the limit.
+    sql = f"{_SAMPLES} {where} ORDER BY draws.draw_id DESC, rollouts.place LIMIT ? OFFSET ?"
+    limits = (max(0, min(limit, _MAX_ROWS)), max(0, offset))
+    return [_as_sample(row) for row in reader.query(sql, [*given.values(), *limits])]
 
 
-def samples_of_draws(reader: RunReader, draw_ids: Sequence[int]) -> list[dict[str, Any]]:
+def _samples_of_draws(reader: RunReader, draw_ids: Sequence[int]) -> list[dict[str, Any]]:
     """All rollouts of these draws, in their order."""
-    marks = ", ".join("?" * len(draw_ids))
-    sql = f"{_SAMPLES} WHERE draws.draw_id IN ({marks}) ORDER BY draws.draw_id, rollouts.place"
-    return [as_sample(row) for row in reader.query(sql, draw_ids)]
+    some = "draws.draw_id IN (SELECT value FROM json_each(?))"
+    sql = f"{_SAMPLES} WHERE {some} ORDER BY draws.draw_id, rollouts.place"
+    return [_as_sample(row) for row in reader.query(sql, [json.dumps(draw_ids)])]
 
 
-def as_sample(row: Any) -> dict[str, Any]:
+def _as_sample(row: sqlite3.Row) -> dict[str, Any]:
     """A row as JSON's types; ``breakdown`` unpacked, flags as booleans."""
-    sample = {name: row[name] for name in row.keys()}  # noqa: SIM118 (sqlite3.Row iterates over values)
-    return sample | {
+    return dict(row) | {
         "breakdown": json.loads(row["breakdown"]),
         "turns": json.loads(row["turns"]),
         "passed": bool(row["passed"]),
@@ -95,13 +87,12 @@ def spread_of_samples(reader: RunReader, num_samples: int) -> list[dict[str, Any
     num_draws = max(2, num_samples // max(1, row["num"]))
     if len(draw_ids) > num_draws:
         draw_ids = [draw_ids[round(i * (len(draw_ids) - 1) / (num_draws - 1))] for i in range(num_draws)]
-    return samples_of_draws(reader, draw_ids[:MAX_ROWS])
+    return _samples_of_draws(reader, draw_ids[:_MAX_ROWS])
 
 
 NUM_EXAMPLES = 12
 # Tasks that are compared, those first whose two steps lie furthest apart.
 _MAX_CANDIDATES = 400
-_MAX_MARKS = 500
 
 
 def examples(reader: RunReader) -> list[dict[str, Any]]:
@@ -119,18 +110,15 @@ def _training_examples(reader: RunReader) -> list[dict[str, Any]]:
         draws[row["task_id"]].append((row["step"], row["draw_id"]))
     ends = [(steps[0], steps[-1]) for steps in draws.values() if len(steps) > 1]
     ends.sort(key=lambda pair: pair[0][0] - pair[1][0])
-    chosen = sorted(draw_id for pair in ends[:_MAX_CANDIDATES] for _, draw_id in pair)
+    chosen = [draw_id for pair in ends[:_MAX_CANDIDATES] for _, draw_id in pair]
     groups: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    for start in range(0, len(chosen), _MAX_MARKS):
-        for sample in samples_of_draws(reader, chosen[start : start + _MAX_MARKS]):
-            groups[sample["task_id"]][sample["step"]].append(sample)
+    for sample in _samples_of_draws(reader, chosen):
+        groups[sample["task_id"]][sample["step"]].append(sample)
     pairs = []
     for task_id, by_step in groups.items():
         first, last = min(by_step), max(by_step)
-        pair = _pair(task_id, f"step {first}", f"step {last}", by_step[first], by_step[last])
-        if pair is not None:
-            pairs.append(pair | {"kind": "training"})
-    return _most_changed(pairs)
+        pairs.append(_pair(task_id, f"step {first}", f"step {last}", by_step[first], by_step[last]))
+    return _most_changed("training", pairs)
 
 
 def _heldout_examples(reader: RunReader) -> list[dict[str, Any]]:
@@ -139,27 +127,14 @@ def _heldout_examples(reader: RunReader) -> list[dict[str, Any]]:
         record = reader.json_file(f"evaluation_{when}.json")
         by_task: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for sample in (record or {}).get("samples", []):
-            by_task[sample["task_id"]].append(_of_evaluation(sample))
+            by_task[sample["task_id"]].append({"completion": sample["text"], **sample["result"]})
         found[when] = by_task
-    pairs = []
-    for task_id in found["before"].keys() & found["after"].keys():
-        groups = found["before"][task_id], found["after"][task_id]
-        pair = _pair(task_id, "before training", "after training", *groups)
-        if pair is not None:
-            pairs.append(pair | {"kind": "held-out"})
-    return _most_changed(pairs)
-
-
-def _of_evaluation(sample: Mapping[str, Any]) -> dict[str, Any]:
-    result = sample["result"]
-    return {
-        "completion": sample["text"],
-        "reward": result["reward"],
-        "breakdown": result["breakdown"],
-        "outcome": result["outcome"],
-        "detail": result["detail"],
-        "passed": result["passed"],
-    }
+    before, after = found["before"], found["after"]
+    pairs = [
+        _pair(task_id, "before training", "after training", before[task_id], after[task_id])
+        for task_id in before.keys() & after.keys()
+    ]
+    return _most_changed("held-out", pairs)
 
 
 def _pair(
@@ -197,10 +172,11 @@ def _side(label: str, group: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     }
 
 
-def _most_changed(pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _most_changed(kind: str, pairs: Sequence[dict[str, Any] | None]) -> list[dict[str, Any]]:
     """Gains and losses in turn, the largest first, so that neither hides the other."""
-    gains = sorted((pair for pair in pairs if pair["change"] > 0), key=lambda pair: -pair["change"])
-    losses = sorted((pair for pair in pairs if pair["change"] <= 0), key=lambda pair: pair["change"])
+    known = [pair | {"kind": kind} for pair in pairs if pair is not None]
+    gains = sorted((pair for pair in known if pair["change"] > 0), key=lambda pair: -pair["change"])
+    losses = sorted((pair for pair in known if pair["change"] <= 0), key=lambda pair: pair["change"])
     mixed: list[dict[str, Any]] = []
     while (gains or losses) and len(mixed) < NUM_EXAMPLES:
         mixed += [side.pop(0) for side in (gains, losses) if side]

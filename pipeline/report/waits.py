@@ -41,9 +41,9 @@ def step_times(spans: Sequence[SpanRow]) -> list[StepTimes]:
             by_step[_step_of(span)].append(span)
     generating = union((span.started_s, span.ended_s) for span in spans if span.stage == GENERATION)
     scoring = union((span.started_s, span.ended_s) for span in spans if span.stage == REWARDS)
-    both = _both(generating, scoring)
+    at_work = union([*generating, *scoring])
     finished = {step: _latest_attempt(own) for step, own in sorted(by_step.items())}
-    return [_times(step, own, generating, scoring, both) for step, own in finished.items() if own]
+    return [_times(step, own, generating, at_work) for step, own in finished.items() if own]
 
 
 def _step_of(span: SpanRow) -> int:
@@ -56,23 +56,21 @@ def _times(
     step: int,
     spans: Sequence[SpanRow],
     generating: Sequence[Interval],
-    scoring: Sequence[Interval],
-    both: Sequence[Interval],
+    at_work: Sequence[Interval],
 ) -> StepTimes:
     first, last = min(span.started_s for span in spans), max(span.ended_s for span in spans)
     trained = union((span.started_s, span.ended_s) for span in spans if span.stage == TRAINER)
     waited = union((span.started_s, span.ended_s) for span in spans if span.stage == WAITING)
-    for_generation = overlap(waited, generating)
-    for_rewards = overlap(waited, scoring) - overlap(waited, both)
-    waited_s, trained_s = length(waited), length(trained)
+    for_generation, for_either = overlap(waited, generating), overlap(waited, at_work)
+    waited_s, trained_s = _length(waited), _length(trained)
     return StepTimes(
         step=step,
         started_s=first,
         ended_s=last,
         trained_s=trained_s,
         for_generation_s=for_generation,
-        for_rewards_s=for_rewards,
-        for_nothing_s=max(0.0, waited_s - for_generation - for_rewards),
+        for_rewards_s=max(0.0, for_either - for_generation),
+        for_nothing_s=max(0.0, waited_s - for_either),
         other_s=max(0.0, last - first - waited_s - trained_s),
     )
 
@@ -98,7 +96,7 @@ def busy_shares(spans: Sequence[SpanRow]) -> dict[str, tuple[float, float]]:
     total_s = max(span.ended_s for span in spans) - min(span.started_s for span in spans)
     shares = {}
     for stage in STAGES:
-        busy_s = length(union((one.started_s, one.ended_s) for one in spans if one.stage == stage))
+        busy_s = _length(union((one.started_s, one.ended_s) for one in spans if one.stage == stage))
         if busy_s:
             shares[stage] = (busy_s, busy_s / total_s)
     return shares
@@ -106,19 +104,15 @@ def busy_shares(spans: Sequence[SpanRow]) -> dict[str, tuple[float, float]]:
 
 def overlap(left: Sequence[Interval], right: Sequence[Interval]) -> float:
     """Seconds in both; each is disjoint and in order."""
-    return length(_both(left, right))
-
-
-def _both(left: Sequence[Interval], right: Sequence[Interval]) -> list[Interval]:
-    intervals = []
+    seconds = 0.0
     for start, end in left:
         for index in range(bisect_left(right, start, key=lambda piece: piece[1]), len(right)):
             if right[index][0] >= end:
                 break
-            intervals.append((max(start, right[index][0]), min(end, right[index][1])))
-    return intervals
+            seconds += min(end, right[index][1]) - max(start, right[index][0])
+    return seconds
 
 
-def length(intervals: Sequence[Interval]) -> float:
+def _length(intervals: Sequence[Interval]) -> float:
     """The seconds of disjoint intervals."""
     return sum(end - start for start, end in intervals)

@@ -118,7 +118,7 @@ function takeIn(news) {
   const again = new Set(news.waits.map((row) => row[0]));
   run.waits = [...run.waits.filter((row) => !again.has(row[0])), ...news.waits];
   Object.assign(run, { state: news.state, events: news.events, last_span: news.last_span });
-  if (news.busy_all) run.busy = news.busy_all;
+  if (news.spans.length) run.busy = news.busy;
   return added + news.spans.length > 0;
 }
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +23,9 @@ from starlette.routing import Route
 from pipeline.report.data import flat_settings, growing_data, run_data, series
 from pipeline.report.live.control import RunControl
 from pipeline.report.live.guard import Guard
-from pipeline.report.page import render_page, render_runs_page
+from pipeline.report.page import render_page
 from pipeline.report.reader import RunReader
-from pipeline.report.samples import SampleFilter, find_samples
-from pipeline.report.waits import busy_shares
+from pipeline.report.samples import find_samples
 
 _POLL_MS = 2000
 _MAX_BODY = 64_000
@@ -43,7 +40,7 @@ _COMPARED = (
 
 
 class Pages:
-    """The endpoints, for the run folders in ``root``."""
+    """The endpoints, for the run folders in ``root``; Starlette runs those that are not async in threads."""
 
     def __init__(self, root: Path, control: RunControl, token: str) -> None:
         self._root = root
@@ -53,65 +50,59 @@ class Pages:
     def routes(self) -> list[Route]:
         """All that can be asked for."""
         return [
-            Route("/", _answer(self.runs_page)),
-            Route("/runs/{name}", _answer(self.run_page)),
-            Route("/api/runs", _answer(self.list_runs)),
-            Route("/api/jobs", _answer(self.list_jobs)),
-            Route("/api/runs/{name}/news", _answer(self.news)),
-            Route("/api/runs/{name}/samples", _answer(self.samples)),
-            Route("/api/runs/{name}/series", _answer(self.compared)),
-            Route("/api/runs/{name}/stop", _answer(self.stop), methods=["POST"]),
-            Route("/api/runs/{name}/resume", _answer(self.resume), methods=["POST"]),
-            Route("/api/start", _answer(self.start), methods=["POST"]),
+            Route("/", self.runs_page),
+            Route("/runs/{name}", self.run_page),
+            Route("/api/runs", self.list_runs),
+            Route("/api/jobs", self.list_jobs),
+            Route("/api/runs/{name}/news", self.news),
+            Route("/api/runs/{name}/samples", self.samples),
+            Route("/api/runs/{name}/series", self.compared),
+            Route("/api/runs/{name}/stop", self.stop, methods=["POST"]),
+            Route("/api/runs/{name}/resume", self.resume, methods=["POST"]),
+            Route("/api/start", self.start, methods=["POST"]),
         ]
 
-    def runs_page(self, request: Request, body: dict[str, Any]) -> Response:
+    def runs_page(self, request: Request) -> Response:
         """The page with all runs."""
-        return HTMLResponse(render_runs_page(self._live()))
+        return HTMLResponse(render_page(None, live=self._live()))
 
-    def run_page(self, request: Request, body: dict[str, Any]) -> Response:
+    def run_page(self, request: Request) -> Response:
         """The report of a run, live."""
         reader = self._reader(request)
         return HTMLResponse(render_page(run_data(reader, num_samples=0), live=self._live(reader.name)))
 
-    def list_runs(self, request: Request, body: dict[str, Any]) -> Response:
+    def list_runs(self, request: Request) -> Response:
         """One line a run folder, newest first; one that cannot be read says why."""
         lines = [_line(path.parent) for path in self._root.glob("*/config.yaml")]
         return JSONResponse(sorted(lines, key=lambda line: line["started_s"], reverse=True))
 
-    def list_jobs(self, request: Request, body: dict[str, Any]) -> Response:
+    def list_jobs(self, request: Request) -> Response:
         """What was started from here, newest first."""
         return JSONResponse([job.as_json() for job in reversed(self._control.jobs)])
 
-    def news(self, request: Request, body: dict[str, Any]) -> Response:
-        """Steps and spans above the given ones; ``busy_all`` is over the whole timeline."""
-        reader = self._reader(request)
-        after_step, after_span = (_number(request, name, 0) or 0 for name in ("after_step", "after_span"))
-        found = growing_data(reader, after_step, after_span)
-        if found["spans"]:
-            shares = busy_shares(reader.spans())
-            found["busy_all"] = {name: [round(s, 2), round(share, 4)] for name, (s, share) in shares.items()}
-        return JSONResponse(found)
+    def news(self, request: Request) -> Response:
+        """Steps and spans above the given ones."""
+        after_step, after_span = (_number(request, name) or 0 for name in ("after_step", "after_span"))
+        return JSONResponse(growing_data(self._reader(request), after_step, after_span))
 
-    def samples(self, request: Request, body: dict[str, Any]) -> Response:
+    def samples(self, request: Request) -> Response:
         """Completions that match the filter in the query, with their tasks."""
         reader = self._reader(request)
+        limit = _number(request, "limit")
         found = find_samples(
             reader,
-            SampleFilter(
-                task=request.query_params.get("task", ""),
-                first_step=_number(request, "first_step", None),
-                last_step=_number(request, "last_step", None),
-                outcome=request.query_params.get("outcome", ""),
-                draw_id=_number(request, "draw_id", None),
-                limit=_number(request, "limit", 100) or 0,
-                offset=_number(request, "offset", 0) or 0,
-            ),
+            task=request.query_params.get("task", ""),
+            first_step=_number(request, "first_step"),
+            last_step=_number(request, "last_step"),
+            outcome=request.query_params.get("outcome", ""),
+            draw_id=_number(request, "draw_id"),
+            limit=100 if limit is None else limit,
+            offset=_number(request, "offset") or 0,
         )
         tasks = reader.tasks(sorted({sample["task_id"] for sample in found}))
         return JSONResponse({"samples": found, "tasks": tasks})
 
-    def compared(self, request: Request, body: dict[str, Any]) -> Response:
+    def compared(self, request: Request) -> Response:
         """The curves and the settings in which runs are compared."""
         reader = self._reader(request)
         columns = series(reader.steps(), reader.started_s())
@@ -119,17 +110,18 @@ class Pages:
         settings = {name: text for name, text, _ in flat_settings(reader.settings())}
         return JSONResponse({**curves, "settings": settings})
 
-    def stop(self, request: Request, body: dict[str, Any]) -> Response:
+    def stop(self, request: Request) -> Response:
         """Ask a run to end in good order."""
         return JSONResponse({"message": self._control.stop(self._reader(request))})
 
-    def resume(self, request: Request, body: dict[str, Any]) -> Response:
+    def resume(self, request: Request) -> Response:
         """Go on with a run."""
         return JSONResponse({"message": self._control.resume(self._reader(request))})
 
-    def start(self, request: Request, body: dict[str, Any]) -> Response:
+    async def start(self, request: Request) -> Response:
         """Start a run with the settings in the body."""
-        return JSONResponse({"message": self._control.start(body)})
+        wanted = await _body(request)
+        return JSONResponse({"message": await run_in_threadpool(self._control.start, wanted)})
 
     def _live(self, run: str | None = None) -> dict[str, Any]:
         return {"token": self._token, "run": run, "poll_ms": _POLL_MS, "root": str(self._root)}
@@ -143,8 +135,11 @@ class Pages:
 
 def make_app(root: Path, control: RunControl, token: str, port: int) -> Starlette:
     """The server's application, behind its guard."""
-    guard = Middleware(Guard, token=token, port=port)
-    return Starlette(routes=Pages(root, control, token).routes(), middleware=[guard])
+    return Starlette(
+        routes=Pages(root, control, token).routes(),
+        middleware=[Middleware(Guard, token=token, port=port)],
+        exception_handlers={ValueError: _refused, OSError: _refused},
+    )
 
 
 def run_watch(folder: str, port: int) -> int:
@@ -175,19 +170,9 @@ def run_watch(folder: str, port: int) -> int:
     return 0
 
 
-def _answer(
-    endpoint: Callable[[Request, dict[str, Any]], Response],
-) -> Callable[[Request], Awaitable[Response]]:
-    """``endpoint`` in a thread, with the JSON body of a POST; a user's mistake is an answer."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            body = await _body(request) if request.method == "POST" else {}
-            return await run_in_threadpool(partial(endpoint, request, body))
-        except (ValueError, OSError) as error:
-            return JSONResponse({"error": str(error)}, status_code=400)
-
-    return answer
+def _refused(request: Request, error: Exception) -> Response:
+    """A user's mistake is an answer."""
+    return JSONResponse({"error": str(error)}, status_code=400)
 
 
 async def _body(request: Request) -> dict[str, Any]:
@@ -202,10 +187,10 @@ async def _body(request: Request) -> dict[str, Any]:
     return value
 
 
-def _number(request: Request, name: str, otherwise: int | None) -> int | None:
+def _number(request: Request, name: str) -> int | None:
     text = request.query_params.get(name, "")
     if not text:
-        return otherwise
+        return None
     if not text.lstrip("-").isdecimal() or len(text) > 18:
         raise ValueError(f"{name}: {text[:40]!r} is not a whole number")
     return int(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -143,15 +144,20 @@ def test_a_run_that_died_and_was_resumed_adds_up(honest: Path, capsys: pytest.Ca
     assert "48 trained rollouts" in lines[4]
 
 
+def copy_with(lie: str, honest: Path, folder: Path) -> Path:
+    """The honest ledger with one thing in it changed."""
+    path = folder / "run.db"
+    shutil.copy(honest, path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("PRAGMA ignore_check_constraints = ON")
+        assert database.execute(lie).rowcount > 0
+    return path
+
+
 @pytest.mark.parametrize("name", LIES)
 def test_a_ledger_that_does_not_add_up_is_found_out(name: str, honest: Path, tmp_path: Path) -> None:
     lie, rule, text = LIES[name]
-    path = tmp_path / "run.db"
-    shutil.copy(honest, path)
-    with sqlite3.connect(path) as database:
-        database.execute("PRAGMA ignore_check_constraints = ON")
-        assert database.execute(lie).rowcount > 0
-    database.close()
+    path = copy_with(lie, honest, tmp_path)
     found = [violation for violation in audit(path).violations if rule in violation and text in violation]
     assert found, audit(path).violations
     assert main([str(path)]) == 1
@@ -160,20 +166,8 @@ def test_a_ledger_that_does_not_add_up_is_found_out(name: str, honest: Path, tmp
 def test_many_violations_are_counted_and_some_are_shown(
     honest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "run.db"
-    shutil.copy(honest, path)
-    with sqlite3.connect(path) as database:
-        database.execute("UPDATE rollouts SET reward = NULL")
-    database.close()
+    path = copy_with("UPDATE rollouts SET reward = NULL", honest, tmp_path)
     assert main([str(path)]) == 1
     line = next(line for line in capsys.readouterr().out.splitlines() if "scoring itself" in line)
     assert line.startswith("VIOLATION") and line.endswith("more")
     assert len(audit(path).violations) > 20
-
-
-def test_what_is_no_ledger_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path)]) == 2
-    assert "run.db does not exist; give the folder of a run" in capsys.readouterr().err
-    (tmp_path / "run.db").write_text("this is no database, and it is long enough to be read as one" * 20)
-    assert main([str(tmp_path)]) == 2
-    assert "cannot be read" in capsys.readouterr().err

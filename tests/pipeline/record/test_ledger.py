@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -19,6 +17,7 @@ from pipeline.record.ledger import Ledger
 from pipeline.record.ledger_tables import SCHEMA_VERSION, LedgerError
 from rewards.result import RewardResult
 from sandbox.result import Outcome
+from tests.pipeline.record.test_run_folder import started
 
 BASIS = "what the rollouts rest on"
 
@@ -109,11 +108,6 @@ def test_a_draw_is_followed_from_issue_to_training(path: Path, ledger: Ledger) -
         ("1/0", "code", 0.5, "pass", 2)
     ]
     assert rows(path, "SELECT metrics FROM steps") == [('{"train/loss": null}',)]
-
-
-def test_an_infrastructure_error_is_stored_without_a_reward(path: Path, ledger: Ledger) -> None:
-    ledger.record_group(group(ledger.record_draw("t", 1, 0), reward=math.nan))
-    assert rows(path, "SELECT reward, outcome FROM rollouts") == [(None, "infra_error")]
 
 
 def test_dropped_and_failed_draws_keep_their_reason(path: Path, ledger: Ledger) -> None:
@@ -281,18 +275,14 @@ def test_what_the_sampler_was_asked_and_told_since_a_step_is_known(ledger: Ledge
 
 def test_what_was_committed_survives_a_kill(path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from pipeline.record.ledger import Ledger;"
+        "import sys, time; from pathlib import Path; from pipeline.record.ledger import Ledger;"
         "ledger = Ledger(Path(sys.argv[1]));"
         "[ledger.record_draw('t', 1, 0) for _ in range(5)];"
         "ledger._db.execute('BEGIN IMMEDIATE');"
-        "ledger._db.execute('UPDATE draws SET task_id = 0'); print('ready', flush=True); sys.stdin.read()"
+        "ledger._db.execute('UPDATE draws SET task_id = 0'); print('ready', flush=True); time.sleep(60)"
     )
-    child = subprocess.Popen(
-        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert child.stdout is not None and child.stdout.readline() == "ready\n"
-    os.kill(child.pid, signal.SIGKILL)
-    child.communicate()
+    with started(program, str(path)) as (_, line):
+        assert line == "ready\n"
     ledger = Ledger(path)
     ledger.event("resume", "after a kill")
     assert [draw.task_id for draw in ledger.unfinished_draws()] == ["t"] * 5

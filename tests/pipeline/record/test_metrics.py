@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,9 @@ from pipeline.record.metric_names import METRICS
 from pipeline.record.metrics import MetricsWriter, StageTimer, StepRate, read_metrics
 
 
+@dataclass
 class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
+    now_s: float = 0.0
 
     def __call__(self) -> float:
         return self.now_s

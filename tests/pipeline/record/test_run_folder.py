@@ -5,18 +5,33 @@ import math
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from configs.schema import OutputConfig
+from configs.schema import Config, OutputConfig
 from pipeline.errors import StageError
 from pipeline.host.files import write_text_atomically
 from pipeline.record.ledger import Ledger
 from pipeline.record.run_folder import RunFolder, refuse_unusable_output
 from rewards.result import RewardResult
 from sandbox.result import Outcome
+
+
+@contextmanager
+def started(program: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process of the Python text ``program`` and the first line that it prints; killed at the end."""
+    command = [sys.executable, "-c", program, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
+    try:
+        assert process.stdout is not None
+        yield process, process.stdout.readline()
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_new_run_has_its_config_and_its_places(tmp_path: Path) -> None:
@@ -39,11 +54,9 @@ def test_a_taken_name_is_refused_and_nothing_is_overwritten(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "x" * 201])
-def test_a_name_that_is_no_folder_name_is_refused(tmp_path: Path, name: str) -> None:
-    # The schema may refuse it first; the folder does not rely on that.
-    output = OutputConfig.model_construct(dir=str(tmp_path), name=name)
+def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"output\.name"):
-        RunFolder.create(output, "")
+        Config.model_validate({"output": {"name": name}})
 
 
 def test_an_output_dir_that_is_a_file_is_refused(tmp_path: Path) -> None:
@@ -76,23 +89,13 @@ def test_a_second_process_is_refused_until_the_first_has_died(tmp_path: Path) ->
         RunFolder.open(run.path)
     run.close()
     program = (
-        "import os, sys; from pipeline.record.run_folder import RunFolder;"
-        "run = RunFolder.open(sys.argv[1]); print(os.getpid(), flush=True); sys.stdin.read()"
+        "import sys, time; from pipeline.record.run_folder import RunFolder;"
+        "run = RunFolder.open(sys.argv[1]); print('ready', flush=True); time.sleep(60)"
     )
-    child = subprocess.Popen(
-        [sys.executable, "-c", program, str(run.path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None and child.stdin is not None
-    pid = child.stdout.readline().strip()
-    try:
-        with pytest.raises(ValueError, match=f"in use by process {pid}"):
+    with started(program, str(run.path)) as (child, line):
+        assert line == "ready\n"
+        with pytest.raises(ValueError, match=f"in use by process {child.pid}"):
             RunFolder.open(run.path)
-    finally:
-        child.kill()
-        child.communicate()
     RunFolder.open(run.path).close()
 
 

@@ -17,6 +17,7 @@ from pipeline.report.live.control import RunControl
 from pipeline.report.live.guard import TOKEN_HEADER
 from pipeline.report.live.server import make_app
 from pipeline.report.reader import lock_owner
+from tests.pipeline.record.test_run_folder import started
 from tests.pipeline.report_run import NUM_GENERATIONS, NUM_GROUPS, make_run
 
 TOKEN, PORT = "let-me-in", 8763
@@ -31,6 +32,7 @@ with RunFolder.open(sys.argv[1]) as folder:
     print("up", flush=True)
     time.sleep(60)
 """
+COMMAND = "import sys; from pipeline.cli import train_accelerated; sys.exit(train_accelerated())"
 # Stands for train_accelerated: says what it was asked for.
 ECHO = (sys.executable, "-c", "import sys; print(sys.argv[1:])")
 
@@ -56,14 +58,10 @@ def client(root: Path, control: RunControl) -> Iterator[TestClient]:
 
 
 @pytest.fixture
-def running(root: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-c", HOLD, str(root / "half")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3])
-    assert process.stdout is not None and process.stdout.readline() == b"up\n"
-    yield process
-    process.kill()
-    process.wait()
-    process.stdout.close()
+def running(root: Path) -> Iterator[subprocess.Popen[str]]:
+    with started(HOLD, str(root / "half")) as (process, line):
+        assert line == "up\n"
+        yield process
 
 
 def act(client: TestClient, path: str, body: object = None, **headers: str) -> tuple[int, dict[str, str]]:
@@ -108,7 +106,7 @@ def test_a_run_is_served_with_its_samples_and_what_is_new(client: TestClient) ->
     assert len(found["samples"]) == NUM_GROUPS * NUM_GENERATIONS
     assert {sample["task_id"] for sample in found["samples"]} == found["tasks"].keys()
     news = client.get("/api/runs/done/news", params={"after_step": 10, "after_span": 0}).json()
-    assert news["series"]["step"] == [11, 12] and news["busy_all"]
+    assert news["series"]["step"] == [11, 12] and news["busy"]
     assert client.get("/api/runs/half/series").json()["step"] == [1, 2, 3, 4, 5, 6]
 
 
@@ -136,7 +134,7 @@ def test_nothing_is_told_to_another_origin_host_or_user(
 
 
 def test_no_other_origin_starts_or_stops_a_run(
-    client: TestClient, control: RunControl, running: subprocess.Popen[bytes]
+    client: TestClient, control: RunControl, running: subprocess.Popen[str]
 ) -> None:
     # The cookie alone does not do: another page's form would bring it along.
     refused: list[dict[str, str]] = [
@@ -190,7 +188,7 @@ def test_a_wrong_question_is_answered_with_what_is_wrong(
 
 
 def test_stop_asks_the_process_that_holds_the_folder_to_end_in_good_order(
-    client: TestClient, running: subprocess.Popen[bytes], root: Path
+    client: TestClient, running: subprocess.Popen[str], root: Path
 ) -> None:
     assert lock_owner(root / "half") == running.pid
     status, answer = act(client, "/api/runs/half/stop")
@@ -201,7 +199,7 @@ def test_stop_asks_the_process_that_holds_the_folder_to_end_in_good_order(
 
 
 def test_a_run_of_another_machine_is_not_stopped_from_here(
-    client: TestClient, running: subprocess.Popen[bytes], root: Path
+    client: TestClient, running: subprocess.Popen[str], root: Path
 ) -> None:
     with sqlite3.connect(root / "half" / "run.db") as database:
         database.execute("UPDATE runs SET host = 'elsewhere'")
@@ -212,7 +210,7 @@ def test_a_run_of_another_machine_is_not_stopped_from_here(
 
 
 def test_a_stopped_run_is_resumed_and_no_other(
-    client: TestClient, control: RunControl, root: Path, running: subprocess.Popen[bytes]
+    client: TestClient, control: RunControl, root: Path, running: subprocess.Popen[str]
 ) -> None:
     assert act(client, "/api/runs/half/resume") == (400, {"error": "half is running"})
     running.terminate()
@@ -239,7 +237,7 @@ def test_a_run_is_started_with_the_settings_of_the_form(
     ("wanted", "complaint"),
     [
         ({"max_steps": "many"}, "training.max_steps"),
-        ({"mode": "reckless"}, "mode: 'reckless' is not allowed"),
+        ({"mode": "reckless"}, 'acceleration.mode: "reckless" is not allowed'),
         ({"set": ["training.sed=3"]}, "training.sed"),
         ({"set": "training.seed=3"}, "give a list"),
         ({"set": ["output.dir=/tmp"]}, "output.dir"),
@@ -279,16 +277,7 @@ def test_a_wrong_command_line_is_refused(
 
 
 def test_the_command_serves_on_this_machine_only_and_ends_by_a_signal(root: Path) -> None:
-    command = "import sys; from pipeline.cli import train_accelerated; sys.exit(train_accelerated())"
-    process = subprocess.Popen(
-        [sys.executable, "-c", command, "--watch", str(root), "--watch-port", "0"],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[3],
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
+    with started(COMMAND, "--watch", str(root), "--watch-port", "0") as (process, line):
         port = int(line.partition("http://127.0.0.1:")[2].partition("/")[0])
         # 0100007F is 127.0.0.1, in the kernel's byte order; 0A: listening.
         rows = [text.split() for text in Path("/proc/net/tcp").read_text().splitlines()[1:]]
@@ -297,6 +286,3 @@ def test_the_command_serves_on_this_machine_only_and_ends_by_a_signal(root: Path
         time.sleep(0.3)
         os.kill(process.pid, signal.SIGINT)
         process.wait(15)
-    finally:
-        process.kill()
-        process.communicate()

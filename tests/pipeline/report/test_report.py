@@ -14,7 +14,7 @@ from pipeline.record.run_folder import RunFolder
 from pipeline.report.data import growing_data, run_data, series
 from pipeline.report.page import main
 from pipeline.report.reader import RunReader, SpanRow, StepRow, lock_owner
-from pipeline.report.samples import SampleFilter, find_samples, line_diff, spread_of_samples
+from pipeline.report.samples import find_samples, line_diff, spread_of_samples
 from pipeline.report.trace import chrome_trace
 from pipeline.report.waits import busy_shares, step_times
 from tests.pipeline.fake_stages import FakeRun, make_config
@@ -55,7 +55,7 @@ def test_the_database_tells_what_was_written_for_a_task_at_two_steps_and_why_it_
     )
     task_id = rows[0]["task_id"]
     for step in (3, 39):
-        found = find_samples(reader, SampleFilter(task=task_id, first_step=step, last_step=step))
+        found = find_samples(reader, task=task_id, first_step=step, last_step=step)
         assert len(found) == NUM_GENERATIONS
         assert {sample["step"] for sample in found} == {step}
         for sample in found:
@@ -69,16 +69,16 @@ def test_the_database_tells_what_was_written_for_a_task_at_two_steps_and_why_it_
 
 def test_samples_are_filtered_paged_and_bounded(finished: Path) -> None:
     reader = RunReader(finished)
-    everything = find_samples(reader, SampleFilter(limit=10_000))
+    everything = find_samples(reader, limit=10_000)
     assert len(everything) == 40 * NUM_GROUPS * NUM_GENERATIONS
     assert [one["draw_id"] for one in everything] == sorted(
         (one["draw_id"] for one in everything), reverse=True
     )
-    assert find_samples(reader, SampleFilter(limit=7, offset=5)) == everything[5:12]
-    wrong = find_samples(reader, SampleFilter(outcome="wrong", limit=500))
+    assert find_samples(reader, limit=7, offset=5) == everything[5:12]
+    wrong = find_samples(reader, outcome="wrong", limit=500)
     assert wrong == [one for one in everything if one["outcome"] == "wrong"]
-    assert find_samples(reader, SampleFilter(task="%")) == [], "a percent sign stands for itself"
-    assert {one["draw_id"] for one in find_samples(reader, SampleFilter(draw_id=9))} == {9}
+    assert find_samples(reader, task="%") == [], "a percent sign stands for itself"
+    assert {one["draw_id"] for one in find_samples(reader, draw_id=9)} == {9}
 
 
 def test_the_samples_of_a_page_are_whole_groups_spread_over_the_run(finished: Path) -> None:
@@ -231,10 +231,10 @@ def older(path: Path) -> None:
     [
         (lambda path: (path / "run.db").unlink(), "has no run.db"),
         (lambda path: (path / "config.yaml").unlink(), "it has no config.yaml"),
-        (lambda path: (path / "config.yaml").write_text("- a\n"), "config.yaml holds no settings"),
-        (lambda path: (path / "config.yaml").write_text("a: [\n"), "config.yaml cannot be read as YAML"),
-        (lambda path: (path / "summary.json").write_text("{"), "summary.json is damaged"),
-        (lambda path: (path / "evaluation_after.json").write_text("[]"), "evaluation_after.json is damaged"),
+        (lambda path: (path / "config.yaml").write_text("- a\n"), "config.yaml: not a mapping"),
+        (lambda path: (path / "config.yaml").write_text("a: [\n"), "config.yaml: not valid YAML"),
+        (lambda path: (path / "summary.json").write_text("{"), "summary.json: is not valid JSON"),
+        (lambda path: (path / "evaluation_after.json").write_text("[]"), "evaluation_after.json: must hold"),
         (damaged, "run.db is not a run database, or is damaged"),
         (older, "run.db has schema version 1, this program reads 6"),
     ],

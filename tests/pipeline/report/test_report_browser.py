@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,16 +17,15 @@ from typing import Any
 import pytest
 
 from pipeline.report.page import main
-from tests.pipeline.report.test_live import HOLD
+from tests.pipeline.record.test_run_folder import started
+from tests.pipeline.report.test_live import COMMAND, HOLD
 from tests.pipeline.report_run import NUM_GENERATIONS, NUM_GROUPS, make_run
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-ROOT = Path(__file__).parents[3]
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 if BROWSER is None or DRIVER is None:
     pytest.skip("no browser: apt-get install chromium chromium-driver", allow_module_level=True)
-COMMAND = "import sys; from pipeline.cli import train_accelerated; sys.exit(train_accelerated())"
 
 
 @pytest.fixture(scope="module")
@@ -155,25 +152,9 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]
     root = tmp_path_factory.mktemp("live")
     make_run(root / "done", 11)
     make_run(root / "half", 6, max_steps=12)
-    hold = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(root / "half")], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
-    server = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, "--watch", str(root), "--watch-port", "0"],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
-    assert hold.stdout is not None and server.stdout is not None
-    try:
-        hold.stdout.readline()
-        yield root, server.stdout.readline().split()[2]
-    finally:
-        for process in (hold, server):
-            process.kill()
-            process.wait()
-        hold.stdout.close()
-        server.stdout.close()
+    watch = (COMMAND, "--watch", str(root), "--watch-port", "0")
+    with started(HOLD, str(root / "half")), started(*watch) as (_, line):
+        yield root, line.split()[2]
 
 
 def test_the_live_page_lists_and_compares_runs(browser: Any, live: tuple[Path, str]) -> None:

@@ -27,7 +27,6 @@ from pipeline.record.draw_states import (
     DrawState,
     DrawStateError,
     check_move,
-    check_stored_move,
 )
 from pipeline.rollouts.producer import make_group
 from rewards.result import RewardResult
@@ -40,16 +39,13 @@ AT_WORK = (DrawState.GENERATING, DrawState.SCORING)
 
 @pytest.mark.parametrize(("state", "target"), list(itertools.product(DrawState, DrawState)))
 def test_a_move_is_legal_or_says_draw_state_and_what_would_be(state: DrawState, target: DrawState) -> None:
-    tables: list[tuple[Callable[[int, DrawState, DrawState], None], frozenset[DrawState]]]
-    tables = [(check_move, FOLLOWING[state])]
-    if state.stored is state:
-        tables.append((check_stored_move, FOLLOWING_STORED[state]))
-    for check, legal in tables:
+    for following in [FOLLOWING, FOLLOWING_STORED] if state.stored is state else [FOLLOWING]:
+        legal = following[state]
         if target in legal:
-            check(7, state, target)
+            check_move(7, state, target, following)
             continue
         with pytest.raises(DrawStateError, match=f"draw 7 cannot become {target}: it is {state}, ") as caught:
-            check(7, state, target)
+            check_move(7, state, target, following)
         said = str(caught.value).split(", and ")[1]
         assert said == ("may become " + " or ".join(sorted(legal)) if legal else "stays that")
 
