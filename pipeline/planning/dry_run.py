@@ -160,15 +160,15 @@ def expected_faults(
         )
     if device == "cpu" or machine.gpu_bytes is None:
         return faults
-    trainer = next(process.gpu_bytes for process in every if process.name == "trainer")
+    trainer = next(process for process in every if process.name == "trainer")
     share = engine_share(config, beside_trainer=shares_gpu(config))
     left = machine.gpu_bytes - _engine_bytes(config, machine.gpu_bytes)
-    kept = next(kept_on_gpu(process.gpu) for process in every if process.name == "trainer")
+    kept = kept_on_gpu(trainer.gpu)
     beside = (1.0 - share) * machine.gpu_bytes
-    if trainer > left:
+    if trainer.gpu_bytes > left:
         faults.append(
             f"generation.gpu_memory_utilization: value {share:g}: it leaves the trainer "
-            f"{left / _GB:.1f} GB of the GPU, and it needs about {trainer / _GB:.1f} GB; "
+            f"{left / _GB:.1f} GB of the GPU, and it needs about {trainer.gpu_bytes / _GB:.1f} GB; "
             f"{_smaller(config, device)}"
         )
     elif _takes_turns(config) and kept > beside:
