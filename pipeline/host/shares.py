@@ -48,7 +48,7 @@ def choose_device(config: Config) -> str:
     """
     if config.cluster.is_joined:
         return config.runtime.device
-    available = may_have_gpu() and torch_sees_gpu()
+    available = torch_sees_gpu()
     if config.runtime.device == "cuda" and not available:
         raise ValueError("runtime.device: 'cuda' was asked for, but torch sees no CUDA device; use 'cpu'")
     if config.runtime.device == "auto":
@@ -147,7 +147,9 @@ def processor_field(name: str) -> str:
 
 
 def torch_sees_gpu() -> bool:
-    """Whether torch can use a CUDA device; ask ``may_have_gpu`` first."""
+    """Whether torch can use a CUDA device; it is not asked where there can be none."""
+    if not may_have_gpu():
+        return False
     # Imported here: most starts on a CPU need not wait for torch in this process.
     import torch
 

@@ -20,14 +20,7 @@ from curriculum.sources import load_tasks
 from pipeline.evaluation.heldout import heldout_tasks, tasks_that_fit
 from pipeline.evaluation.sound_tasks import sound_tasks
 from pipeline.host.limits import memory
-from pipeline.host.shares import (
-    choose_device,
-    engine_share,
-    may_have_gpu,
-    takes_turns,
-    torch_sees_gpu,
-    with_precision,
-)
+from pipeline.host.shares import choose_device, engine_share, takes_turns, torch_sees_gpu, with_precision
 from pipeline.models.find import local_folder
 from pipeline.models.prompts import PromptTokenizer
 from pipeline.planning.memory_estimate import (
@@ -119,7 +112,7 @@ def this_machine(gpu_memory_gb: float | None) -> Machine:
     if gpu_memory_gb is not None:
         return Machine(host_bytes=None, gpu_bytes=gpu_memory_gb * _GB * _USABLE)
     gpu_bytes = None
-    if may_have_gpu() and torch_sees_gpu():
+    if torch_sees_gpu():
         import torch
 
         gpu_bytes = float(torch.cuda.get_device_properties(0).total_memory)

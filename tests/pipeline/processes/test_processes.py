@@ -22,7 +22,7 @@ from pipeline.processes.remote import (
     ProcessKilledError,
     Remote,
 )
-from pipeline.processes.wire import Answer, Call, Cancelled, Done
+from pipeline.processes.wire import Call, Cancelled, Done
 from tests.processes import is_running, none_runs
 
 ROOT = Path(__file__).parents[3]
@@ -97,17 +97,14 @@ def test_what_is_cancelled_in_time_is_not_begun_and_what_runs_goes_on(worker: Re
     assert "a: never" not in worker.call("note", "end").result(WAIT_S)
 
 
-def test_ray_may_begin_calls_and_their_cancelling_in_any_order() -> None:
-    async def scenario() -> list[Answer]:
-        servant = RayServant(WORKER, ("a",))
-        calls = [Call(call_id=i, method="note", arguments=(str(i), 0.2)) for i in range(4)]
-        cancelled = asyncio.create_task(servant.cancel(2))
-        await asyncio.sleep(0.01)
-        answers = [asyncio.create_task(servant.answer(call)) for call in reversed(calls)]
-        await cancelled
-        return [await one for one in reversed(answers)]
-
-    assert asyncio.run(scenario()) == [
+async def test_ray_may_begin_calls_and_their_cancelling_in_any_order() -> None:
+    servant = RayServant(WORKER, ("a",))
+    calls = [Call(call_id=i, method="note", arguments=(str(i), 0.2)) for i in range(4)]
+    cancelled = asyncio.create_task(servant.cancel(2))
+    await asyncio.sleep(0.01)
+    answers = [asyncio.create_task(servant.answer(call)) for call in reversed(calls)]
+    await cancelled
+    assert [await one for one in reversed(answers)] == [
         Done(call_id=0, value=["a: 0"]),
         Done(call_id=1, value=["a: 0", "a: 1"]),
         Cancelled(call_id=2),
