@@ -11,7 +11,7 @@ import pytest
 from configs.load import load_config
 from pipeline.cli import evaluate_humaneval, train_accelerated
 from pipeline.models.check import refuse_experts, refuse_misfit
-from pipeline.models.merging import main as merge_adapter
+from pipeline.models.merging import main as merge
 from tests.bad_input.harness import Case, refuse
 from tests.bad_input.test_samples import TASKS
 
@@ -146,7 +146,7 @@ def files_of(base: dict[str, bytes], changes: dict[str, bytes | None]) -> dict[s
 
 evaluate = partial(Case, command=evaluate_humaneval, arguments=("--model", "model", "--tasks", "tasks.jsonl"))
 train = partial(Case, command=train_accelerated)
-merge = partial(Case, command=merge_adapter, arguments=("model", "out"))
+merged = partial(Case, command=merge, arguments=("model", "out"))
 ENGINE = ("--set", "generation.engine=transformers")
 TRAIN = ("--model", "model", *ENGINE)
 CASES = {
@@ -162,7 +162,7 @@ CASES = {
     for name in ("no config.json", "cut weights", "no tokenizer", "a missing part")
 }
 CASES |= {
-    f"merge: {name}": merge(files=files_of(ADAPTER, changes), says=("model", *says))
+    f"merge: {name}": merged(files=files_of(ADAPTER, changes), says=("model", *says))
     for name, (changes, says) in ADAPTERS.items()
 }
 CASES |= {
@@ -197,7 +197,7 @@ CASES |= {
         files={**files_of(MODEL, {}), "draft/config.json": CONFIG, "draft/tokenizer.json": b"{}"},
         says=("acceleration.speculative.draft_model: ", "draft: has no weights"),
     ),
-    "nowhere to merge to": merge(
+    "nowhere to merge to": merged(
         arguments=("model", "model", "model"),
         files=files_of(ADAPTER, {}),
         says=("merged model: model exists already",),
