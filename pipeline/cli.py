@@ -153,7 +153,11 @@ def _refuse_useless_flags(arguments: argparse.Namespace) -> None:
 def _train_code_grpo(arguments: argparse.Namespace) -> int:
     _refuse_acceleration(arguments)
     resolved = _resolve(arguments, arguments.config, "train_code_grpo", mode="conservative")
-    ignored = [path for path, origin in resolved.origins.items() if _is_ignored(path, origin)]
+    ignored = [
+        path
+        for path, origin in resolved.origins.items()
+        if path.startswith("acceleration.") and not origin.startswith(("mode ", "command line"))
+    ]
     if ignored:
         origins = ", ".join(sorted({resolved.origins[path] for path in ignored}))
         print(f"note: the baseline does not use {', '.join(ignored)} of {origins}", file=sys.stderr)
@@ -245,7 +249,3 @@ def _refuse_acceleration(arguments: argparse.Namespace) -> None:
     useless += [f"--set {text}" for text in arguments.set if text.strip().startswith("acceleration.")]
     fault = "not used by the synchronous baseline"
     refuse(dict.fromkeys(useless, fault), "leave it out, or run train_accelerated")
-
-
-def _is_ignored(path: str, origin: str) -> bool:
-    return path.startswith("acceleration.") and not origin.startswith(("mode ", "command line"))

@@ -41,8 +41,8 @@ def memory(
     meminfo: Path = Path("/proc/meminfo"), root: Path = _CGROUPS, membership: Path = _MEMBERSHIP
 ) -> tuple[float, float]:
     """GiB of memory and of what is free of it: the machine's, or the container's where that is less."""
-    sizes = _sizes(meminfo)
-    total, free = sizes.get("MemTotal", 0), sizes.get("MemAvailable", 0)
+    kib = _counts(meminfo)
+    total, free = 1024 * kib.get("MemTotal", 0), 1024 * kib.get("MemAvailable", 0)
     for folder in _cgroup_folders(root, membership, "memory"):
         for limit_name, used_name in (
             ("memory.max", "memory.current"),
@@ -60,7 +60,7 @@ def memory(
 
 def anonymous_bytes() -> float:
     """The memory of this process that no file stands behind; 0 where the kernel does not tell."""
-    return float(_sizes(Path("/proc/self/status")).get("RssAnon", 0))
+    return 1024.0 * _counts(Path("/proc/self/status")).get("RssAnon", 0)
 
 
 def return_freed_memory() -> None:
@@ -97,15 +97,9 @@ def _cgroup_folders(root: Path, membership: Path, controller: str) -> list[Path]
 
 
 def _counts(path: Path) -> dict[str, int]:
-    """The numbers in a file with lines of a name and a number."""
+    """The numbers in a file with lines of a name and a number, of kB where /proc says so."""
     rows = (line.split() for line in read_text(path).splitlines())
-    return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
-
-
-def _sizes(path: Path) -> dict[str, int]:
-    """The bytes in a file with lines of a name and a number of kB."""
-    rows = (line.split() for line in read_text(path).splitlines())
-    return {row[0].rstrip(":"): 1024 * int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
+    return {row[0].rstrip(":"): int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
 
 
 def read_text(path: Path) -> str:

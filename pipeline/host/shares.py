@@ -48,7 +48,7 @@ def choose_device(config: Config) -> str:
     """
     if config.cluster.is_joined:
         return config.runtime.device
-    available = may_have_gpu() and torch_sees_gpu()
+    available = torch_sees_gpu()
     if config.runtime.device == "cuda" and not available:
         raise ValueError("runtime.device: 'cuda' was asked for, but torch sees no CUDA device; use 'cpu'")
     if config.runtime.device == "auto":
@@ -103,30 +103,27 @@ def _check_fp8(config: Config, device: str) -> None:
     ):
         if value.startswith("fp8") and not _has_fp8(device):
             least = ".".join(map(str, FP8_CAPABILITY))
+            found = ".".join(map(str, _capability(device) or ("not known",)))
             raise ValueError(
                 f"generation.{field}: value {value}: this GPU has no fp8 (its compute capability is "
-                f"{_capability()}, needed is {least}); set it to {instead}"
+                f"{found}, needed is {least}); set it to {instead}"
             )
 
 
 def _has_fp8(device: str) -> bool:
     """Whether every GPU here computes in fp8; no where there is none to ask."""
+    least = _capability(device)
+    return least is not None and least >= FP8_CAPABILITY
+
+
+def _capability(device: str) -> tuple[int, int] | None:
+    """The least of the GPUs here; None where there is none to ask."""
     if device == "cpu":
-        return False
+        return None
     # As below.
     import torch
 
-    number = torch.cuda.device_count()
-    return number > 0 and all(torch.cuda.get_device_capability(i) >= FP8_CAPABILITY for i in range(number))
-
-
-def _capability() -> str:
-    """The least of the GPUs here."""
-    # As below.
-    import torch
-
-    found = [torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())]
-    return ".".join(map(str, min(found))) if found else "not known"
+    return min(map(torch.cuda.get_device_capability, range(torch.cuda.device_count())), default=None)
 
 
 def _has_bf16(device: str) -> bool:
@@ -150,7 +147,9 @@ def processor_field(name: str) -> str:
 
 
 def torch_sees_gpu() -> bool:
-    """Whether torch can use a CUDA device; ask ``may_have_gpu`` first."""
+    """Whether torch can use a CUDA device; it is not asked where there can be none."""
+    if not may_have_gpu():
+        return False
     # Imported here: most starts on a CPU need not wait for torch in this process.
     import torch
 

@@ -7,7 +7,7 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from pipeline.host.shares import may_have_gpu, processor_field, torch_sees_gpu
+from pipeline.host.shares import processor_field, torch_sees_gpu
 
 _ROOT = Path(__file__).parents[2]
 _TIMEOUT_S = 10.0
@@ -50,7 +50,7 @@ def package_version(name: str) -> str:
 
 def processor_name() -> str:
     """The GPU's name, or the processor's where there is none."""
-    if may_have_gpu() and torch_sees_gpu():
+    if torch_sees_gpu():
         import torch
 
         return torch.cuda.get_device_name(0)

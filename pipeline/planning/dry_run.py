@@ -20,14 +20,7 @@ from curriculum.sources import load_tasks
 from pipeline.evaluation.heldout import heldout_tasks, tasks_that_fit
 from pipeline.evaluation.sound_tasks import sound_tasks
 from pipeline.host.limits import memory
-from pipeline.host.shares import (
-    choose_device,
-    engine_share,
-    may_have_gpu,
-    takes_turns,
-    torch_sees_gpu,
-    with_precision,
-)
+from pipeline.host.shares import choose_device, engine_share, takes_turns, torch_sees_gpu, with_precision
 from pipeline.models.find import local_folder
 from pipeline.models.prompts import PromptTokenizer
 from pipeline.planning.memory_estimate import (
@@ -119,7 +112,7 @@ def this_machine(gpu_memory_gb: float | None) -> Machine:
     if gpu_memory_gb is not None:
         return Machine(host_bytes=None, gpu_bytes=gpu_memory_gb * _GB * _USABLE)
     gpu_bytes = None
-    if may_have_gpu() and torch_sees_gpu():
+    if torch_sees_gpu():
         import torch
 
         gpu_bytes = float(torch.cuda.get_device_properties(0).total_memory)
@@ -160,15 +153,15 @@ def expected_faults(
         )
     if device == "cpu" or machine.gpu_bytes is None:
         return faults
-    trainer = next(process.gpu_bytes for process in every if process.name == "trainer")
+    trainer = next(process for process in every if process.name == "trainer")
     share = engine_share(config, beside_trainer=shares_gpu(config))
     left = machine.gpu_bytes - _engine_bytes(config, machine.gpu_bytes)
-    kept = next(kept_on_gpu(process.gpu) for process in every if process.name == "trainer")
+    kept = kept_on_gpu(trainer.gpu)
     beside = (1.0 - share) * machine.gpu_bytes
-    if trainer > left:
+    if trainer.gpu_bytes > left:
         faults.append(
             f"generation.gpu_memory_utilization: value {share:g}: it leaves the trainer "
-            f"{left / _GB:.1f} GB of the GPU, and it needs about {trainer / _GB:.1f} GB; "
+            f"{left / _GB:.1f} GB of the GPU, and it needs about {trainer.gpu_bytes / _GB:.1f} GB; "
             f"{_smaller(config, device)}"
         )
     elif _takes_turns(config) and kept > beside:

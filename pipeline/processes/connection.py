@@ -37,13 +37,22 @@ class Connection:
         for work in (self._send, self._listen):
             threading.Thread(target=work, name=f"calls {connection.fileno()}", daemon=True).start()
 
-    def call(self, method: str, *arguments: object) -> Future[Any]:
+    def call(self, method: str, *arguments: object, is_beside: bool = False) -> Future[Any]:
         """See Remote."""
-        return self._call(method, arguments, is_beside=False)
+        answer: Future[Any] = Future()
+        # Who stops waiting for it does not settle it.
+        answer.set_running_or_notify_cancel()
 
-    def call_beside(self, method: str, *arguments: object) -> Future[Any]:
-        """See Remote."""
-        return self._call(method, arguments, is_beside=True)
+        def take(message: Answer | ProcessGoneError) -> None:
+            with self._lock:
+                self._ids.pop(answer, None)
+            settle(answer, message)
+
+        call = Call(call_id=next(self._numbers), method=method, arguments=arguments, is_beside=is_beside)
+        with self._lock:
+            self._ids[answer] = call.call_id
+        self._begin(call, take)
+        return answer
 
     async def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
         """See Remote."""
@@ -67,7 +76,9 @@ class Connection:
                 yield value_of(answer)
         finally:
             if not is_done:
-                self._give_up(call.call_id)
+                with self._lock:
+                    self._takers.pop(call.call_id, None)
+                self._outgoing.put(frame(Cancel(call_id=call.call_id)))
 
     def cancel(self, call: Future[Any]) -> None:
         """See Remote."""
@@ -81,22 +92,6 @@ class Connection:
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
-    def _call(self, method: str, arguments: tuple[object, ...], *, is_beside: bool) -> Future[Any]:
-        answer: Future[Any] = Future()
-        # Who stops waiting for it does not settle it.
-        answer.set_running_or_notify_cancel()
-
-        def take(message: Answer | ProcessGoneError) -> None:
-            with self._lock:
-                self._ids.pop(answer, None)
-            settle(answer, message)
-
-        call = Call(call_id=next(self._numbers), method=method, arguments=arguments, is_beside=is_beside)
-        with self._lock:
-            self._ids[answer] = call.call_id
-        self._begin(call, take)
-        return answer
-
     def _begin(self, call: Call, take: Callable[[Answer | ProcessGoneError], None]) -> None:
         message = frame(call)
         with self._lock:
@@ -106,11 +101,6 @@ class Connection:
                 self._outgoing.put(message)
         if gone is not None:
             take(gone)
-
-    def _give_up(self, call_id: int) -> None:
-        with self._lock:
-            self._takers.pop(call_id, None)
-        self._outgoing.put(frame(Cancel(call_id=call_id)))
 
     def _send(self) -> None:
         with contextlib.suppress(OSError):  # It is gone: the listener says so.
@@ -153,7 +143,7 @@ def value_of(answer: Answer | ProcessGoneError) -> Any:
     if isinstance(answer, Item | Done):
         return answer.value
     if isinstance(answer, Failed):
-        raise CallFailedError(f"{answer.kind}: {answer.text}", answer.kind, answer.trace)
+        raise CallFailedError(answer.error, answer.trace)
     if isinstance(answer, Cancelled):
         raise CallCancelledError("the call was cancelled")
     raise answer

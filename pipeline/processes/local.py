@@ -85,17 +85,14 @@ class ChildProcess:
             kind, how = ProcessKilledError, f"was killed by SIGKILL: {why_killed(self._num_oom_kills)}"
         elif status is not None and status < 0:
             how = f"was killed by {signal.Signals(-status).name}"
-        words = self._last_words(is_failure=status is not None and status > 0)
+        size = os.fstat(self._log.fileno()).st_size
+        text = os.pread(self._log.fileno(), _LAST_BYTES, max(0, size - _LAST_BYTES))
+        words = last_words(text.decode("utf-8", "replace"), is_failure=status is not None and status > 0)
         return kind(f"process {self.pid} {how}" + (f":\n{words}" if words else ""))
 
     def _wait(self, timeout_s: float) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
-
-    def _last_words(self, *, is_failure: bool) -> str:
-        size = os.fstat(self._log.fileno()).st_size
-        text = os.pread(self._log.fileno(), _LAST_BYTES, max(0, size - _LAST_BYTES))
-        return last_words(text.decode("utf-8", "replace"), is_failure=is_failure)
 
 
 def last_words(log: str, *, is_failure: bool = True) -> str:

@@ -79,10 +79,7 @@ class RayProcess:
         # The name of the class is what Ray shows of it, in its lists and those of processes.
         named = type(target.partition(":")[2], (RayServant,), {})
         actor_class: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(named)
-        settings: dict[str, Any] = {
-            "max_concurrency": _MAX_CALLS,
-            **(options or {}),
-        }
+        settings: dict[str, Any] = {"max_concurrency": _MAX_CALLS, **(options or {})}
         if environment:
             settings["runtime_env"] = {"env_vars": dict(environment)}
         self._num_oom_kills = num_oom_kills()
@@ -91,13 +88,26 @@ class RayProcess:
         self._sending = threading.Lock()
         self._ids: dict[Future[Any], int] = {}
 
-    def call(self, method: str, *arguments: object) -> Future[Any]:
+    def call(self, method: str, *arguments: object, is_beside: bool = False) -> Future[Any]:
         """See Remote."""
-        return self._call(method, arguments, is_beside=False)
+        answer: Future[Any] = Future()
+        # Who stops waiting for it does not settle it.
+        answer.set_running_or_notify_cancel()
+        call_id, reference = self._send(self._actor.answer, method, arguments, is_beside=is_beside)
+        self._ids[answer] = call_id
 
-    def call_beside(self, method: str, *arguments: object) -> Future[Any]:
-        """See Remote."""
-        return self._call(method, arguments, is_beside=True)
+        def take(done: Future[Answer]) -> None:
+            self._ids.pop(answer, None)
+            error = done.exception()
+            if isinstance(error, ray.exceptions.RayError):
+                settle(answer, self._obituary(error))
+            elif error is not None:
+                answer.set_exception(error)
+            else:
+                settle(answer, done.result())
+
+        reference.future().add_done_callback(take)
+        return answer
 
     async def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
         """See Remote."""
@@ -126,26 +136,6 @@ class RayProcess:
     def kill(self) -> None:
         """See Remote."""
         ray.kill(self._actor, no_restart=True)
-
-    def _call(self, method: str, arguments: tuple[object, ...], *, is_beside: bool) -> Future[Any]:
-        answer: Future[Any] = Future()
-        # Who stops waiting for it does not settle it.
-        answer.set_running_or_notify_cancel()
-        call_id, reference = self._send(self._actor.answer, method, arguments, is_beside=is_beside)
-        self._ids[answer] = call_id
-
-        def take(done: Future[Answer]) -> None:
-            self._ids.pop(answer, None)
-            error = done.exception()
-            if isinstance(error, ray.exceptions.RayError):
-                settle(answer, self._obituary(error))
-            elif error is not None:
-                answer.set_exception(error)
-            else:
-                settle(answer, done.result())
-
-        reference.future().add_done_callback(take)
-        return answer
 
     def _send(
         self, ray_method: Any, method: str, arguments: tuple[object, ...], **kind: bool

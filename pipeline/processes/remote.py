@@ -18,13 +18,11 @@ from rewards.worker import WorkerCallError, WorkerLostError
 class CallFailedError(StageError, WorkerCallError):
     """The method raised; the process is well. The message is the error's type and text.
 
-    ``kind`` is the name of its type, ``trace`` its traceback in the other process.
+    ``trace``, its traceback in the other process, is a note of it.
     """
 
-    def __init__(self, message: str, kind: str, trace: str) -> None:
+    def __init__(self, message: str, trace: str) -> None:
         super().__init__(message)
-        self.kind = kind
-        self.trace = trace
         self.add_note(f"in the other process:\n{trace}")
 
 
@@ -47,12 +45,8 @@ class Remote(Protocol):
     constructor that raises fails every call. The futures raise CallFailedError or ProcessGoneError.
     """
 
-    def call(self, method: str, *arguments: object) -> Future[Any]:
-        """What ``method`` returns."""
-        ...
-
-    def call_beside(self, method: str, *arguments: object) -> Future[Any]:
-        """As ``call``, for a plain method that does not wait for the one that runs."""
+    def call(self, method: str, *arguments: object, is_beside: bool = False) -> Future[Any]:
+        """What ``method`` returns; with ``is_beside`` a plain one does not wait for the one that runs."""
         ...
 
     def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:

@@ -38,7 +38,6 @@ class Servant:
         self._thread = ThreadPoolExecutor(1, "calls")
         self._beside = ThreadPoolExecutor(1, "calls beside")
         self._calls: dict[int, asyncio.Task[Any] | None] = {}  # None until it begins
-        self._cancelled: set[int] = set()  # before they began
 
     def expect(self, call: Call) -> None:
         """Note that ``call`` has come, so that from now on it can be cancelled."""
@@ -54,7 +53,7 @@ class Servant:
         except Exception as error:
             return await self.failed(call, error)
         finally:
-            self._forget(call)
+            self._calls.pop(call.call_id, None)
 
     async def answers(self, call: Call) -> AsyncGenerator[Answer]:
         """The items of a stream, and then its end."""
@@ -72,17 +71,17 @@ class Servant:
         except Exception as error:
             end = await self.failed(call, error)
         finally:
-            self._forget(call)
+            self._calls.pop(call.call_id, None)
         yield end
 
     def cancel(self, call_id: int) -> None:
         """End that call, if it is not over; a plain method that has begun goes on."""
-        if call_id in self._calls:
-            task = self._calls[call_id]
-            if task is None:
-                self._cancelled.add(call_id)
-            else:
-                task.cancel()
+        task = self._calls.get(call_id)
+        if task is not None:
+            task.cancel()
+        else:
+            # Not begun: when its turn comes it is not expected any more.
+            self._calls.pop(call_id, None)
 
     async def clear(self) -> None:
         """Cancel all calls, and wait until they have ended."""
@@ -101,20 +100,15 @@ class Servant:
         """The answer to a ``call`` that raised ``error``."""
         return Failed(
             call_id=call.call_id,
-            kind=type(error).__name__,
-            text=str(error),
+            error=f"{type(error).__name__}: {error}",
             trace="".join(traceback.format_exception(error)),
         )
 
     def _begin(self, call: Call) -> None:
         assert not call.method.startswith("_")
-        if call.call_id in self._cancelled:
+        if call.call_id not in self._calls:
             raise asyncio.CancelledError
         self._calls[call.call_id] = asyncio.current_task()
-
-    def _forget(self, call: Call) -> None:
-        self._calls.pop(call.call_id, None)
-        self._cancelled.discard(call.call_id)
 
     async def _make(self) -> Any:
         kind = find_class(self._target)

@@ -51,11 +51,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The call raised: the name of the error's type, its text, its traceback."""
+    """The call raised: the error's type and text, its traceback."""
 
     call_id: int
-    kind: str
-    text: str
+    error: str
     trace: str
 
 

@@ -182,7 +182,9 @@ class Attempt:
             # ``save_last`` waits for the step that is being closed.
             raise
         except BaseException:
-            await self._give_up_closing()
+            if self._closing is not None:
+                self._closing.cancel()
+                await asyncio.gather(self._closing, return_exceptions=True)
             raise
         self._context.ledger.event("finished", f"{config.training.max_steps} steps")
 
@@ -321,8 +323,3 @@ class Attempt:
         if self._closing is not None:
             # Who waits may be cancelled; the close goes on.
             await asyncio.shield(self._closing)
-
-    async def _give_up_closing(self) -> None:
-        if self._closing is not None:
-            self._closing.cancel()
-            await asyncio.gather(self._closing, return_exceptions=True)

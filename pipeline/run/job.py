@@ -138,20 +138,12 @@ def _refuse_custom(config: Config, _: str) -> None:
         notice.cancel()
 
 
-def _refuse_trackers(config: Config, _: str) -> None:
-    tracker_names(config)
-
-
 def _refuse_push(config: Config, _: str) -> None:
     if config.output.push_to_hub is not None:
         # Imported here: it takes a second, and few runs upload.
         from pipeline.handover.command import refuse_push
 
         refuse_push(config.output.push_to_hub)
-
-
-def _refuse_device(config: Config, _: str) -> None:
-    choose_device(config)
 
 
 def _refuse_shares(config: Config, device: str) -> None:
@@ -169,13 +161,13 @@ _Refusal = Callable[[Config, str], object]
 _OF_SETTINGS: Final[tuple[_Refusal, ...]] = (
     _refuse_misfit,
     _refuse_custom,
-    _refuse_trackers,
+    lambda config, _: tracker_names(config),
     _refuse_push,
     check_vllm_arguments,
     refuse_useless_seeds,
 )
 _OF_MACHINE: Final[tuple[_Refusal, ...]] = (
-    _refuse_device,
+    lambda config, _: choose_device(config),
     check_tensor_parallel,
     check_residence,
     check_sleep,

@@ -52,7 +52,7 @@ from pipeline.run.early_start import Launched
 from pipeline.run.job import Job, prepare
 from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import find_checkpoint, refuse_resume, restore, terms_of
-from pipeline.run.stages import Stages, running_stages
+from pipeline.run.stages import Stages, beside, running_stages
 from pipeline.weights.files import shared_folder
 from rewards.breaker import RewardsBrokenError
 
@@ -200,7 +200,7 @@ class _Run:
         before = earlier_measurement(context.folder.evaluation("before"))
         if before is None and step == 0:
             # Nothing of it needs the trainer, which may still be loading its model.
-            before = await stages.beside_trainer(self._evaluate("before", stages))
+            before = await beside(stages.trainer, self._evaluate("before", stages))
         trainer = await stages.trainer
         tracking = start_tracking(
             config, context.folder.name, context.folder.path, step, context.progress.message

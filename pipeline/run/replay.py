@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import sqlite3
 import tempfile
@@ -28,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 from configs.command_line import make_parser, run_command
-from configs.errors import ConfigError
 from configs.finished import load_finished
 from configs.schema import Config
 from curriculum.sources import load_tasks
@@ -78,26 +78,11 @@ class Tasks:
 
 
 class RunRecord:
-    """The account of the run in ``folder``, read only; a context manager."""
+    """The account of the run in ``folder``, whose ``database`` is open; only read."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, database: sqlite3.Connection) -> None:
         self.folder = folder
-        self._path = folder / "run.db"
-        if not self._path.is_file():
-            raise ValueError(f"{self._path} does not exist; give the folder of a run")
-        self._database = sqlite3.connect(self._path)
-
-    def __enter__(self) -> RunRecord:
-        try:
-            check_database(self._database, self._path)
-            self._database.execute("PRAGMA query_only = ON")
-        except BaseException:
-            self._database.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._database.close()
+        self._database = database
 
     def steps(self) -> list[Step]:
         """All committed steps. Raises ValueError for a run that notes no layouts."""
@@ -275,10 +260,7 @@ def _start(folder: Path, step: int) -> Path | None:
 
 def _settings(folder: Path, step: Step) -> Config:
     """The run's, on as many threads as its step had."""
-    try:
-        config = load_finished(folder / "config.yaml")
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
+    config = load_finished(folder / "config.yaml")
     runtime = config.runtime.model_copy(update={"trainer_threads": step.layout["threads"]})
     return config.model_copy(update={"runtime": runtime})
 
@@ -296,7 +278,13 @@ def _main(arguments: argparse.Namespace) -> int:
     def tell(text: str) -> None:
         print(text, flush=True)
 
-    with RunRecord(arguments.run) as record:
+    path = arguments.run / "run.db"
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist; give the folder of a run")
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        check_database(database, path)
+        database.execute("PRAGMA query_only = ON")
+        record = RunRecord(arguments.run, database)
         try:
             differs = asyncio.run(replay(record, arguments.first, arguments.last, tell))
         except StageError as error:

@@ -241,11 +241,9 @@ def _query(path: Path, query: str) -> tuple[Any, ...]:
 def _check_ledger(path: Path) -> None:
     if not _holds_anything(path):
         return
-    # Not read-only: a killed process may have left its last steps in the log beside the file.
-    database = sqlite3.connect(path)
     try:
-        check_database(database, path)
+        # Not read-only: a killed process may have left its last steps in the log beside the file.
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            check_database(database, path)
     except sqlite3.DatabaseError as error:
         raise ValueError(f"{path} is not a run database, or is damaged: {error}") from None
-    finally:
-        database.close()

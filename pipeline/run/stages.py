@@ -33,11 +33,7 @@ from pipeline.generation.start import running_generator
 from pipeline.host import startup
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.restarts import RestartLimit
-from pipeline.host.shares import (
-    is_shared,
-    num_gpus,
-    uses_ray,
-)
+from pipeline.host.shares import is_shared, num_gpus, uses_ray
 from pipeline.messages import Completion
 from pipeline.models.check import refuse_misfit
 from pipeline.models.find import resolve_model
@@ -77,10 +73,6 @@ class Stages:
     scorer: RewardPool
     trainer: asyncio.Task[TrainerHandle]
     turns: TurnTerms | None = None
-
-    async def beside_trainer(self, work: Awaitable[T]) -> T:
-        """The result of ``work``, given up at once when the trainer's start fails meanwhile."""
-        return await beside(self.trainer, work)
 
 
 @asynccontextmanager
@@ -208,7 +200,7 @@ def _begin(
     is_waited_for: bool = False,
 ) -> asyncio.Task[T]:
     """``start`` in a task of its own; at the end it is cancelled (or waited for), or its result closed."""
-    task: asyncio.Task[T] = asyncio.ensure_future(_awaited(start))
+    task = asyncio.ensure_future(start)
 
     async def end() -> None:
         if not is_waited_for:
@@ -224,7 +216,7 @@ def _begin(
 
 async def beside(other: asyncio.Task[Any], work: Awaitable[T]) -> T:
     """The result of ``work``, given up at once when ``other`` fails meanwhile."""
-    job = asyncio.ensure_future(_awaited(work))
+    job = asyncio.ensure_future(work)
     try:
         await _all_of({job}, other)
     finally:
@@ -244,10 +236,6 @@ async def _all_of(wanted: set[asyncio.Task[Any]], beside: asyncio.Task[Any]) -> 
         if beside in done:
             await asyncio.gather(*wanted)
             return
-
-
-async def _awaited(start: Awaitable[T]) -> T:
-    return await start
 
 
 async def _ray(early: Launched | None, after: Callable[[], None]) -> None:

@@ -34,7 +34,7 @@ from pipeline.report.trace import chrome_trace
 from pipeline.report.waits import overlap
 from pipeline.run.early_start import Launched, launched
 from pipeline.run.job import prepare
-from pipeline.run.stages import Stages, running_stages
+from pipeline.run.stages import Stages, beside, running_stages
 
 
 def run_profile(config: Config) -> int:
@@ -65,7 +65,7 @@ def _run_until_first_score(config: Config, folder: RunFolder, early: Launched) -
         ) as stages:
             task = Sampler(stages.tasks, config.acceleration.curriculum, config.training.seed).draw(0)
             progress.activity("writing and scoring the first group")
-            await stages.beside_trainer(_score_group(config, task, stages))
+            await beside(stages.trainer, _score_group(config, task, stages))
             progress.activity("waiting for the trainer")
             await stages.trainer
 

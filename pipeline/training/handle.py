@@ -201,7 +201,7 @@ class TrainerHandle:
         """
         if len(self._ranks) != 1:
             return await self.save(folder, step)
-        call = self._ranks[0].call_beside("save_beside", _path(folder), step)
+        call = self._ranks[0].call("save_beside", _path(folder), step, is_beside=True)
         (path,) = await self._wait([call], f"save of step {step}", *_SAVE_LIMIT)
         return Path(path)
 
@@ -256,7 +256,7 @@ class TrainerHandle:
 
         async def answers(rank: int) -> bool:
             with contextlib.suppress(StageError, TimeoutError):
-                answer = asyncio.wrap_future(self._ranks[rank].call_beside("answer"))
+                answer = asyncio.wrap_future(self._ranks[rank].call("answer", is_beside=True))
                 return bool(await asyncio.wait_for(answer, _PROBE_TIMEOUT_S))
             return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -143,66 +144,49 @@ def files_of(base: dict[str, bytes], changes: dict[str, bytes | None]) -> dict[s
     return {f"model/{name}": data for name, data in merged.items() if data is not None}
 
 
-EVALUATE = ("--model", "model", "--tasks", "tasks.jsonl")
-TRAIN = ("--model", "model", "--set", "generation.engine=transformers")
+evaluate = partial(Case, command=evaluate_humaneval, arguments=("--model", "model", "--tasks", "tasks.jsonl"))
+train = partial(Case, command=train_accelerated)
+merged = partial(Case, command=merge, arguments=("model", "out"))
+ENGINE = ("--set", "generation.engine=transformers")
+TRAIN = ("--model", "model", *ENGINE)
 CASES = {
-    f"evaluate: {name}": Case(
-        command=evaluate_humaneval,
-        arguments=EVALUATE,
-        files={"tasks.jsonl": TASKS, **files_of(base, changes)},
-        says=("--model: ", *says),
+    f"evaluate: {name}": evaluate(
+        files={"tasks.jsonl": TASKS, **files_of(base, changes)}, says=("--model: ", *says)
     )
     for base, table in ((MODEL, MODELS), (ADAPTER, ADAPTERS))
     for name, (changes, says) in table.items()
 } | {
-    f"train: {name}": Case(
-        command=train_accelerated,
-        arguments=TRAIN,
-        files=files_of(MODEL, MODELS[name][0]),
-        says=("model.name: ", *MODELS[name][1]),
+    f"train: {name}": train(
+        arguments=TRAIN, files=files_of(MODEL, MODELS[name][0]), says=("model.name: ", *MODELS[name][1])
     )
     for name in ("no config.json", "cut weights", "no tokenizer", "a missing part")
 }
 CASES |= {
-    f"merge: {name}": Case(
-        command=merge,
-        arguments=("model", "out"),
-        files=files_of(ADAPTER, changes),
-        says=("model", *says),
-    )
+    f"merge: {name}": merged(files=files_of(ADAPTER, changes), says=("model", *says))
     for name, (changes, says) in ADAPTERS.items()
 }
 CASES |= {
-    "a model that is a file": Case(
-        command=evaluate_humaneval,
-        arguments=EVALUATE,
-        files={"tasks.jsonl": TASKS, "model": b"weights"},
-        says=("--model: ", "'model' is a file"),
+    "a model that is a file": evaluate(
+        files={"tasks.jsonl": TASKS, "model": b"weights"}, says=("--model: ", "'model' is a file")
     ),
-    "a hub id that is none": Case(
-        command=train_accelerated,
+    "a hub id that is none": train(
         arguments=(*TRAIN, "--push-to-hub", "coder"),
         files=files_of(MODEL, {}),
         says=("output.push_to_hub", "'coder' is no hub id", "OWNER/NAME"),
     ),
-    "no such folder": Case(
-        command=train_accelerated,
-        arguments=("--model", "./none", "--set", "generation.engine=transformers"),
-        says=("model.name: no such folder: './none'",),
+    "no such folder": train(
+        arguments=("--model", "./none", *ENGINE), says=("model.name: no such folder: './none'",)
     ),
-    "a context that is too long": Case(
-        command=train_accelerated,
+    "a context that is too long": train(
         arguments=(*TRAIN, "--set", "generation.max_prompt_length=2000"),
         files=files_of(MODEL, {"config.json": config_with()}),
         says=("generation.max_prompt_length + ", "2128", "config.json", "2048 tokens"),
     ),
-    "a built-in name, misspelt": Case(
-        command=train_accelerated,
-        arguments=("--model", "smollm2-135-instruct", "--set", "generation.engine=transformers"),
+    "a built-in name, misspelt": train(
+        arguments=("--model", "smollm2-135-instruct", *ENGINE),
         says=("model.name", "'smollm2-135-instruct'", "did you mean smollm2-135m-instruct?"),
     ),
-    "a draft model without weights": Case(
-        command=train_accelerated,
+    "a draft model without weights": train(
         arguments=(
             *TRAIN,
             *("--set", "acceleration.speculative.enabled=true"),
@@ -213,8 +197,7 @@ CASES |= {
         files={**files_of(MODEL, {}), "draft/config.json": CONFIG, "draft/tokenizer.json": b"{}"},
         says=("acceleration.speculative.draft_model: ", "draft: has no weights"),
     ),
-    "nowhere to merge to": Case(
-        command=merge,
+    "nowhere to merge to": merged(
         arguments=("model", "model", "model"),
         files=files_of(ADAPTER, {}),
         says=("merged model: model exists already",),

@@ -50,6 +50,12 @@ def good_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+@pytest.fixture
+def run(good_run: Path, tmp_path: Path) -> Path:
+    """A copy of the good run, for a test to damage."""
+    return Path(shutil.copytree(good_run, tmp_path / "run"))
+
+
 def plan(arguments: Sequence[str]) -> int:
     return train_accelerated(["--plan", *arguments])
 
@@ -252,58 +258,51 @@ def change(folder: Path, changes: Changes) -> None:
 
 @pytest.mark.parametrize(("fault", "command"), RUN_CASES)
 def test_a_damaged_run_is_refused(
-    fault: str, command: str, good_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fault: str, command: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changes, commands, says = RUNS[fault]
-    shutil.copytree(good_run, tmp_path / "run")
-    change(tmp_path / "run", changes)
+    change(run, changes)
     case = Case(command=commands[command], arguments=arguments_of(command, "run"), says=says)
     refuse(case, tmp_path, capsys)
 
 
 @pytest.mark.parametrize("fault", RESUMES)
 def test_what_cannot_be_resumed_is_refused(
-    fault: str, good_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fault: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changes, flags, says = RESUMES[fault]
-    shutil.copytree(good_run, tmp_path / "run")
-    change(tmp_path / "run", changes)
+    change(run, changes)
     refuse(Case(command=resume, arguments=("run", *flags), says=says), tmp_path, capsys)
 
 
-def test_a_checkpoint_is_no_run(good_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(good_run, tmp_path / "run")
+def test_a_checkpoint_is_no_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("run/checkpoints/step-000002",)
     refuse(
         Case(command=resume, arguments=arguments, says=("is a checkpoint", "--resume run")), tmp_path, capsys
     )
 
 
-def test_settings_other_than_the_runs_are_named(good_run: Path, tmp_path: Path) -> None:
-    shutil.copytree(good_run, tmp_path / "run")
-    path = tmp_path / "run" / "config.yaml"
+def test_settings_other_than_the_runs_are_named(run: Path, tmp_path: Path) -> None:
+    path = run / "config.yaml"
     config = load_config(path, overrides=["grpo.num_generations=2", "training.max_steps=9"])
     changed = ["training.max_steps 4 -> 9", "grpo.num_generations 4 -> 2"]
-    assert refuse_resume(tmp_path / "run", config) == changed
+    assert refuse_resume(run, config) == changed
     # A file of --config names no run, or this one.
     for name in ("output.name=null", "output.name=run"):
-        assert refuse_resume(tmp_path / "run", load_config(path, overrides=[name])) == [
-            "grpo.num_generations 4 -> 8"
-        ]
+        assert refuse_resume(run, load_config(path, overrides=[name])) == ["grpo.num_generations 4 -> 8"]
     # By hand in the file: the ledger knows better.
     path.write_text(render(config), encoding="utf-8")
-    assert refuse_resume(tmp_path / "run", load_config(path)) == ["grpo.num_generations 4 -> 2"]
+    assert refuse_resume(run, load_config(path)) == ["grpo.num_generations 4 -> 2"]
 
 
 @pytest.mark.parametrize(("fault", "command"), CHECKPOINT_CASES)
 def test_a_damaged_checkpoint_is_refused(
-    fault: str, command: str, good_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fault: str, command: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changes, says = CHECKPOINTS[fault]
-    shutil.copytree(good_run, tmp_path / "run")
     # Resume and hand-over take an earlier one that is whole: there is none.
-    shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-000002")
-    change(tmp_path / "run" / "checkpoints" / "step-000004", changes)
+    shutil.rmtree(run / "checkpoints" / "step-000002")
+    change(run / "checkpoints" / "step-000004", changes)
     place = "run/checkpoints/step-000004" if command == "hand over" else "run"
     case = Case(command=ALL[command], arguments=arguments_of(command, place), says=("step-000004", *says))
     refuse(case, tmp_path, capsys)
@@ -318,13 +317,12 @@ def test_what_is_no_run_is_refused(
     refuse(case, tmp_path, capsys)
 
 
-def test_a_good_run_is_what_the_commands_take(good_run: Path, tmp_path: Path) -> None:
+def test_a_good_run_is_what_the_commands_take(run: Path, tmp_path: Path) -> None:
     """Otherwise all of the above would be refused for another reason."""
-    shutil.copytree(good_run, tmp_path / "run")
-    assert audit([str(tmp_path / "run")]) == 0
-    assert report([str(tmp_path / "run")]) == 0
+    assert audit([str(run)]) == 0
+    assert report([str(run)]) == 0
     seconds = {"step/seconds": 1.0, "generation/seconds": 0.8, "rewards/seconds": 0.2}
     rows = b"".join(line(step=step, **seconds) for step in range(1, 5))
-    (tmp_path / "run" / "metrics.jsonl").write_bytes(rows)
-    assert doctor([str(tmp_path / "run")]) == 0
-    assert plan([str(tmp_path / "run"), "--gpus", "2"]) == 0
+    (run / "metrics.jsonl").write_bytes(rows)
+    assert doctor([str(run)]) == 0
+    assert plan([str(run), "--gpus", "2"]) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -63,42 +64,30 @@ FILES: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "zeros": (bytes(512), ("samples.jsonl:1", "(whole line)")),
 }
 
-EVALUATE = ("--samples", "samples.jsonl", "--tasks", "tasks.jsonl")
+evaluate = partial(
+    Case,
+    command=evaluate_humaneval,
+    arguments=("--samples", "samples.jsonl", "--tasks", "tasks.jsonl"),
+)
 CASES = {
-    f"line: {name}": Case(
-        command=evaluate_humaneval,
-        arguments=EVALUATE,
+    f"line: {name}": evaluate(
         files={"tasks.jsonl": TASKS, "samples.jsonl": sample() + b"\n" + line + b"\n"},
         says=("samples.jsonl:2", *says),
     )
     for name, (line, says) in LINES.items()
 } | {
-    f"file: {name}": Case(
-        command=evaluate_humaneval,
-        arguments=EVALUATE,
-        files={"tasks.jsonl": TASKS, "samples.jsonl": data},
-        says=("samples.jsonl", *says),
+    f"file: {name}": evaluate(
+        files={"tasks.jsonl": TASKS, "samples.jsonl": data}, says=("samples.jsonl", *says)
     )
     for name, (data, says) in FILES.items()
 }
 CASES |= {
-    "no file": Case(
-        command=evaluate_humaneval,
-        arguments=EVALUATE,
-        files={"tasks.jsonl": TASKS},
-        says=("--samples", "no such file: samples.jsonl"),
+    "no file": evaluate(files={"tasks.jsonl": TASKS}, says=("--samples", "no such file: samples.jsonl")),
+    "a folder": evaluate(
+        files={"tasks.jsonl": TASKS, "samples.jsonl/": b""}, says=("--samples", "samples.jsonl")
     ),
-    "a folder": Case(
-        command=evaluate_humaneval,
-        arguments=EVALUATE,
-        files={"tasks.jsonl": TASKS, "samples.jsonl/": b""},
-        says=("--samples", "samples.jsonl"),
-    ),
-    "tasks that cannot be read": Case(
-        command=evaluate_humaneval,
-        arguments=EVALUATE,
-        files={"tasks.jsonl": b"{}", "samples.jsonl": sample()},
-        says=("tasks.jsonl:1", "'entry_point'"),
+    "tasks that cannot be read": evaluate(
+        files={"tasks.jsonl": b"{}", "samples.jsonl": sample()}, says=("tasks.jsonl:1", "'entry_point'")
     ),
 }
 
@@ -124,25 +113,16 @@ PROGRAMS: dict[str, tuple[bytes, tuple[str, ...]]] = {
         ("programs.jsonl:2",),
     ),
 }
+score = partial(Case, command=sandbox, arguments=("score", "programs.jsonl", "verdicts.jsonl"))
 CASES |= {
-    f"sandbox score: {name}": Case(
-        command=sandbox,
-        arguments=("score", "programs.jsonl", "verdicts.jsonl"),
-        files={"programs.jsonl": program() + b"\n" + line + b"\n"},
-        says=says,
-    )
+    f"sandbox score: {name}": score(files={"programs.jsonl": program() + b"\n" + line + b"\n"}, says=says)
     for name, (line, says) in PROGRAMS.items()
 }
 CASES |= {
-    "sandbox score: an empty file": Case(
-        command=sandbox,
-        arguments=("score", "programs.jsonl", "verdicts.jsonl"),
-        files={"programs.jsonl": b""},
-        says=("programs.jsonl", "holds no line"),
+    "sandbox score: an empty file": score(
+        files={"programs.jsonl": b""}, says=("programs.jsonl", "holds no line")
     ),
-    "sandbox score: no file": Case(
-        command=sandbox, arguments=("score", "programs.jsonl", "verdicts.jsonl"), says=("programs.jsonl",)
-    ),
+    "sandbox score: no file": score(says=("programs.jsonl",)),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,6 @@ LINES: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "difficulty zero": (changed(difficulty=0, task_id="b"), ("'difficulty'", "from 1 to 5")),
     "difficulty a fraction": (changed(difficulty=2.5, task_id="b"), ("'difficulty'", "2.5")),
     "family a number": (changed(family=1, task_id="b"), ("'family'", "value 1")),
-    "the same task again": (changed(), ("'task_id'", "tasks.jsonl:1 has it too")),
     "a field of another form": (without("tests")[:-1] + b', "answer": 4}', ("'answer'", "is no field")),
 }
 # Whole files.
@@ -81,41 +81,39 @@ FILES: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "zeros": (bytes(4096), ("tasks.jsonl:1", "(whole line)")),
 }
 
-EVALUATE = ("--model", "smollm2-135m-instruct", "--tasks", "tasks.jsonl")
 TRAIN = ("--dataset", "tasks.jsonl", "--set", "generation.engine=transformers")
 SILENT = ("--set", "rollouts.feedback=verdict")
+evaluate = partial(
+    Case,
+    command=evaluate_humaneval,
+    arguments=("--model", "smollm2-135m-instruct", "--tasks", "tasks.jsonl"),
+)
+train = partial(Case, command=train_accelerated, arguments=TRAIN)
 
 CASES = {
-    f"line: {name}": Case(
-        command=evaluate_humaneval,
-        arguments=EVALUATE,
-        files={"tasks.jsonl": changed(task_id="first") + b"\n" + changed() + b"\n" + line + b"\n"}
-        if name == "the same task again"
-        else {"tasks.jsonl": changed(task_id="first") + b"\n\n" + line + b"\n"},
-        says=("tasks.jsonl:", *(says if name != "the same task again" else ("'task_id'", "has it too"))),
+    f"line: {name}": evaluate(
+        files={"tasks.jsonl": changed(task_id="first") + b"\n\n" + line + b"\n"},
+        says=("tasks.jsonl:", *says),
     )
     for name, (line, says) in LINES.items()
 } | {
-    f"file: {name}": Case(
-        command=train_accelerated, arguments=TRAIN, files={"tasks.jsonl": data}, says=("tasks.jsonl", *says)
-    )
+    f"file: {name}": train(files={"tasks.jsonl": data}, says=("tasks.jsonl", *says))
     for name, (data, says) in FILES.items()
 }
 
 CASES |= {
-    "a folder called .jsonl": Case(
-        command=train_accelerated, arguments=TRAIN, files={"tasks.jsonl/": b""}, says=("tasks.jsonl",)
+    "line: the same task again": evaluate(
+        files={"tasks.jsonl": changed() + b"\n" + changed() + b"\n"},
+        says=("tasks.jsonl:2", "'task_id'", "tasks.jsonl:1 has it too"),
     ),
-    "no file": Case(command=train_accelerated, arguments=TRAIN, says=("tasks.jsonl", "no such file")),
-    "held-out tasks that cannot be read": Case(
-        command=train_accelerated,
+    "a folder called .jsonl": train(files={"tasks.jsonl/": b""}, says=("tasks.jsonl",)),
+    "no file": train(says=("tasks.jsonl", "no such file")),
+    "held-out tasks that cannot be read": train(
         arguments=(*TRAIN[2:], "--set", "evaluation.tasks=tasks.jsonl"),
         files={"tasks.jsonl": b"{"},
         says=("tasks.jsonl:1", "(whole line)"),
     ),
-    "an evaluation set in a file": Case(
-        command=train_accelerated,
-        arguments=TRAIN,
+    "an evaluation set in a file": train(
         files={
             "tasks.jsonl": json.dumps(
                 {
@@ -130,8 +128,7 @@ CASES |= {
         says=("'tasks.jsonl'", "humaneval is an evaluation set", "dataset.allow_evaluation_sets"),
     ),
     **{
-        f"a second turn: {settings[-1]}": Case(
-            command=train_accelerated,
+        f"a second turn: {settings[-1]}": train(
             arguments=(*TRAIN, "--set", "rollouts.max_turns=2", *settings),
             files={"tasks.jsonl": changed(), "my_feedback.py": b"def needs(hint): ...\n"},
             says=says,

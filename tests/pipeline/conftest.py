@@ -1,8 +1,9 @@
-"""One vLLM for all tests of this folder: starting it costs more than everything they ask of it."""
+"""Tests may be coroutines; and one vLLM for all of them: its start costs more than they ask of it."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,19 @@ import pytest
 from configs.schema import Config
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
 from pipeline.models.find import resolve_model
+
+_LIMIT_S = 120.0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a coroutine in an event loop of its own; other tests are left to pytest."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
+    asyncio.run(asyncio.wait_for(test(**arguments), _LIMIT_S))
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

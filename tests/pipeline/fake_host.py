@@ -10,11 +10,13 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from pipeline.generation.host import serve_engine
 from pipeline.generation.settings import EngineSettings
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from sandbox.jail import die_with_parent
+from tests.pipeline.rollouts.groups import completion
 
 COMMAND = ("-m", "tests.pipeline.fake_host")
 
@@ -67,15 +69,8 @@ class FakeEngine:
         """Completions of one token, which is the version that wrote it."""
         for index in range(request.num_generations):
             await asyncio.sleep(0.05)
-            yield Completion(
-                index=index,
-                token_ids=(self._version,),
-                logprobs=(0.0,),
-                text="",
-                finish_reason="stop",
-                min_policy_version=self._version,
-                max_policy_version=self._version,
-            )
+            written = completion(index, self._version)
+            yield replace(written, token_ids=(self._version,), logprobs=(0.0,))
 
     async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         self._version = update.policy_version

@@ -7,6 +7,7 @@ says so.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import math
 import sqlite3
@@ -48,6 +49,7 @@ from pipeline.weights.receipts import code_of
 from rewards.pool import RewardPool
 from rewards.result import RewardResult
 from sandbox.result import Outcome
+from tests.pipeline.rollouts.groups import completion
 
 NUM_GENERATIONS = 4
 GROUPS_PER_STEP = 2
@@ -93,6 +95,12 @@ def scored(reward: float, *, detail: str = "") -> RewardResult:
 def by_index(task: Task, index: int) -> RewardResult:
     """Half of each group passes."""
     return scored(float(index % 2))
+
+
+def rows(run: Path, query: str, *values: object) -> list[tuple[Any, ...]]:
+    """What the ledger of the run folder ``run`` answers."""
+    with contextlib.closing(sqlite3.connect(run / "run.db")) as database:
+        return database.execute(query, values).fetchall()
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -144,16 +152,8 @@ class FakeGenerator:
         for index in range(request.num_generations - self.num_missing):
             await let_others_run(3)
             self._log.append(f"completion {request.request_id} {index}")
-            yield Completion(
-                index=index,
-                token_ids=(7, 8),
-                logprobs=(-0.5, -0.25),
-                text=f"answer {index}",
-                finish_reason="stop",
-                min_policy_version=version,
-                max_policy_version=self.policy_version,
-                receipt=self.receipts.get(self.policy_version, ""),
-            )
+            written = completion(index, version, newest=self.policy_version)
+            yield replace(written, receipt=self.receipts.get(self.policy_version, ""))
         await let_others_run(3)
 
     async def stats(self) -> dict[str, float]:
@@ -397,5 +397,4 @@ class FakeRun:
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """What the ledger's file answers."""
-        with sqlite3.connect(self.folder.db) as database:
-            return database.execute(query).fetchall()
+        return rows(self.folder.path, query)

@@ -14,16 +14,7 @@ from pathlib import Path
 from configs.load import render
 from configs.schema import Config
 from curriculum.task import Task
-from pipeline.host.spans import (
-    CHECKPOINT,
-    EVALUATION,
-    GENERATION,
-    REWARDS,
-    TRAINER,
-    WAITING,
-    WEIGHTS,
-    Span,
-)
+from pipeline.host.spans import CHECKPOINT, EVALUATION, GENERATION, REWARDS, TRAINER, WAITING, WEIGHTS, Span
 from pipeline.record.ledger_rows import note_spans, note_tasks
 from pipeline.record.ledger_tables import open_ledger
 from sandbox.result import CallTest

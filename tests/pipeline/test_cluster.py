@@ -23,6 +23,7 @@ from pipeline.cluster import read_files, start_ray, wanted_bundles, write_files
 from pipeline.errors import StageError
 from pipeline.host.shares import uses_ray
 from pipeline.messages import WeightUpdate
+from tests.pipeline.fake_stages import rows
 from tests.pipeline.tiny_model import save_byte_model
 
 NODE = {"num_cpus": 2, "object_store_memory": 100 * 2**20}
@@ -167,8 +168,7 @@ def num_steps(database: Path) -> int:
 
 
 def events(folder: Path) -> list[str]:
-    with sqlite3.connect(folder / "runs" / "spread" / "run.db") as ledger:
-        return [" ".join(map(str, row)) for row in ledger.execute("SELECT * FROM events")]
+    return [" ".join(map(str, row)) for row in rows(folder / "runs" / "spread", "SELECT * FROM events")]
 
 
 @pytest.mark.slow

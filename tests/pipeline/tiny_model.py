@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -27,23 +28,26 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def make_model(seed: int = 0, *, is_tied: bool = True) -> LlamaForCausalLM:
-    torch.manual_seed(seed)
-    settings = LlamaConfig(
+    return _llama(
+        seed,
         vocab_size=VOCABULARY,
         hidden_size=24,
         intermediate_size=40,
-        num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=4096,
         tie_word_embeddings=is_tied,
         # Large enough that probabilities differ from uniform ones.
         initializer_range=0.3,
         pad_token_id=0,
         eos_token_id=1,
-        bos_token_id=None,
     )
-    model: LlamaForCausalLM = LlamaForCausalLM(settings)  # type: ignore[no-untyped-call]
+
+
+def _llama(seed: int, **settings: Any) -> LlamaForCausalLM:
+    """A random model of 2 layers."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(num_hidden_layers=2, max_position_embeddings=4096, bos_token_id=None, **settings)
+    model: LlamaForCausalLM = LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
     model.train(False)
     return model
 
@@ -78,24 +82,18 @@ def make_byte_model(
 ) -> LlamaForCausalLM:
     """A random Llama of 2 layers over the byte tokenizer's tokens; without an end it writes to the limit."""
     tokenizer = make_byte_tokenizer()
-    torch.manual_seed(seed)
-    settings = LlamaConfig(
+    return _llama(
+        seed,
         vocab_size=len(tokenizer),
         hidden_size=hidden_size,
         intermediate_size=intermediate_size,
-        num_hidden_layers=2,
         num_attention_heads=2,
         num_key_value_heads=num_key_value_heads,
-        max_position_embeddings=4096,
         initializer_range=initializer_range,
-        bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id if has_end else None,
         pad_token_id=tokenizer.pad_token_id if has_end else None,
         tie_word_embeddings=True,
     )
-    model: LlamaForCausalLM = LlamaForCausalLM(settings)  # type: ignore[no-untyped-call]
-    model.train(False)
-    return model
 
 
 def save_byte_model(folder: Path, seed: int = 0) -> Path:

@@ -14,6 +14,7 @@ from pipeline.generation.supervised import SupervisedGenerator
 from pipeline.host.limits import memory_figures, num_oom_kills, why_killed
 from pipeline.host.restarts import RestartLimit, TooManyRestartsError
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings, WeightsLoaded, WeightUpdate
+from tests.pipeline.rollouts.groups import completion
 
 # Where an engine may fail, beside a completion's number and the negative of a version.
 ASLEEP, AWAKE = 100, 101
@@ -72,15 +73,7 @@ class Engine:
         for index in range(request.num_generations):
             await asyncio.sleep(0)
             self._fault(index)
-            yield Completion(
-                index=index,
-                token_ids=(5,),
-                logprobs=(-1.0,),
-                text="t",
-                finish_reason="stop",
-                min_policy_version=self.version,
-                max_policy_version=self.version,
-            )
+            yield completion(index, self.version)
 
     async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         await asyncio.sleep(0)
@@ -147,152 +140,122 @@ class Supervised:
         return [(c.index, c.min_policy_version) async for c in self.generator.generate(REQUEST)]
 
 
-def test_an_engine_that_dies_is_replaced_with_the_newest_weights_and_its_requests_are_made_again() -> None:
-    async def scenario() -> None:
-        notes = Notes()
-        dying, fresh = Engine(lost_at(1)), Engine(no_fault)
-        run = Supervised(dying, fresh, notes=notes)
-        await run.generator.update_weights(update(4))
-        both = await asyncio.gather(run.versions(), run.versions())
-        assert [*both] == [[(0, 4), (1, 4), (2, 4)]] * 2, "every completion once, all of the newest weights"
-        assert dying.fate == "killed" and fresh.updates == [4]
-        assert notes.lines == ["restart: generator 0 (1 of 3): process 7 was killed"]
-
-    asyncio.run(asyncio.wait_for(scenario(), 10))
+async def test_an_engine_that_dies_is_replaced_with_the_newest_weights_and_its_requests_made_again() -> None:
+    notes = Notes()
+    dying, fresh = Engine(lost_at(1)), Engine(no_fault)
+    run = Supervised(dying, fresh, notes=notes)
+    await run.generator.update_weights(update(4))
+    both = await asyncio.gather(run.versions(), run.versions())
+    assert [*both] == [[(0, 4), (1, 4), (2, 4)]] * 2, "every completion once, all of the newest weights"
+    assert dying.fate == "killed" and fresh.updates == [4]
+    assert notes.lines == ["restart: generator 0 (1 of 3): process 7 was killed"]
 
 
-def test_weights_published_while_an_engine_starts_are_in_it_before_its_first_token() -> None:
-    async def scenario() -> None:
-        fresh = Engine(no_fault)
-        run = Supervised(Engine(lost_at(0)), fresh, notes=Notes())
-        run.may_start.clear()
-        writing = asyncio.create_task(run.versions())
-        await asyncio.sleep(0.01)
-        loaded = await run.generator.update_weights(update(1))
-        assert loaded == WeightsLoaded(policy_version=1, pause_s=0.0), "nobody waits for the start"
-        run.may_start.set()
-        assert await writing == [(0, 1), (1, 1), (2, 1)]
-
-    asyncio.run(asyncio.wait_for(scenario(), 10))
+async def test_weights_published_while_an_engine_starts_are_in_it_before_its_first_token() -> None:
+    fresh = Engine(no_fault)
+    run = Supervised(Engine(lost_at(0)), fresh, notes=Notes())
+    run.may_start.clear()
+    writing = asyncio.create_task(run.versions())
+    await asyncio.sleep(0.01)
+    loaded = await run.generator.update_weights(update(1))
+    assert loaded == WeightsLoaded(policy_version=1, pause_s=0.0), "nobody waits for the start"
+    run.may_start.set()
+    assert await writing == [(0, 1), (1, 1), (2, 1)]
 
 
 @pytest.mark.parametrize("where", [ASLEEP, AWAKE])
-def test_an_engine_that_dies_asleep_is_started_again_when_it_is_to_wake_and_not_before(where: int) -> None:
-    async def scenario() -> None:
-        notes = Notes()
-        fresh = Engine(no_fault)
-        run = Supervised(Engine(lost_at(where)), fresh, notes=notes)
-        await run.generator.update_weights(update(4))
-        await run.generator.sleep()
-        writing = asyncio.create_task(run.versions()) if where == ASLEEP else None
-        await asyncio.sleep(0.05)
-        assert run.left == [fresh] and notes.lines == [], "the card's memory is the trainer's"
-        await run.generator.wake()
-        versions = await (run.versions() if writing is None else writing)
-        assert versions == [(0, 4), (1, 4), (2, 4)], "and what was asked for meanwhile is not lost"
-        assert fresh.updates == [4]
-        assert notes.lines == ["restart: generator 0 (1 of 3): process 7 was killed"]
-
-    asyncio.run(asyncio.wait_for(scenario(), 10))
+async def test_an_engine_that_dies_asleep_is_started_again_when_it_is_to_wake_not_before(where: int) -> None:
+    notes = Notes()
+    fresh = Engine(no_fault)
+    run = Supervised(Engine(lost_at(where)), fresh, notes=notes)
+    await run.generator.update_weights(update(4))
+    await run.generator.sleep()
+    writing = asyncio.create_task(run.versions()) if where == ASLEEP else None
+    await asyncio.sleep(0.05)
+    assert run.left == [fresh] and notes.lines == [], "the card's memory is the trainer's"
+    await run.generator.wake()
+    versions = await (run.versions() if writing is None else writing)
+    assert versions == [(0, 4), (1, 4), (2, 4)], "and what was asked for meanwhile is not lost"
+    assert fresh.updates == [4]
+    assert notes.lines == ["restart: generator 0 (1 of 3): process 7 was killed"]
 
 
 @pytest.mark.parametrize("what", ["update", "reset"])
-def test_new_weights_bring_back_what_died_asleep(what: str) -> None:
-    async def scenario() -> None:
-        fresh = Engine(no_fault)
-        run = Supervised(Engine(lost_at(ASLEEP)), fresh, notes=Notes())
-        await run.generator.sleep()
-        await (run.generator.update_weights(update(1)) if what == "update" else run.generator.reset())
-        version = 1 if what == "update" else 0
-        assert await run.versions() == [(0, version), (1, version), (2, version)]
-
-    asyncio.run(asyncio.wait_for(scenario(), 10))
+async def test_new_weights_bring_back_what_died_asleep(what: str) -> None:
+    fresh = Engine(no_fault)
+    run = Supervised(Engine(lost_at(ASLEEP)), fresh, notes=Notes())
+    await run.generator.sleep()
+    await (run.generator.update_weights(update(1)) if what == "update" else run.generator.reset())
+    version = 1 if what == "update" else 0
+    assert await run.versions() == [(0, version), (1, version), (2, version)]
 
 
-def test_an_engine_that_is_being_started_falls_asleep_when_it_is_there() -> None:
-    async def scenario() -> None:
-        run = Supervised(Engine(lost_at(0)), Engine(lost_at(ASLEEP)), notes=Notes())
-        run.may_start.clear()
-        writing = asyncio.create_task(run.versions())
-        await asyncio.sleep(0.01)
-        sleeping = asyncio.create_task(run.generator.sleep())
-        await asyncio.sleep(0.01)
-        assert not sleeping.done()
-        run.may_start.set()
-        await sleeping
-        assert await writing == [(0, 0), (1, 0), (2, 0)]
-        await run.generator.close()
-
-    asyncio.run(asyncio.wait_for(scenario(), 10))
+async def test_an_engine_that_is_being_started_falls_asleep_when_it_is_there() -> None:
+    run = Supervised(Engine(lost_at(0)), Engine(lost_at(ASLEEP)), notes=Notes())
+    run.may_start.clear()
+    writing = asyncio.create_task(run.versions())
+    await asyncio.sleep(0.01)
+    sleeping = asyncio.create_task(run.generator.sleep())
+    await asyncio.sleep(0.01)
+    assert not sleeping.done()
+    run.may_start.set()
+    await sleeping
+    assert await writing == [(0, 0), (1, 0), (2, 0)]
+    await run.generator.close()
 
 
-def test_a_weight_update_that_is_lost_ends_in_a_new_engine_with_these_weights() -> None:
-    async def scenario() -> None:
-        fresh = Engine(no_fault)
-        run = Supervised(Engine(lost_at(-2)), fresh, notes=Notes())
+async def test_a_weight_update_that_is_lost_ends_in_a_new_engine_with_these_weights() -> None:
+    fresh = Engine(no_fault)
+    run = Supervised(Engine(lost_at(-2)), fresh, notes=Notes())
+    await run.generator.update_weights(update(2))
+    assert await run.versions() == [(0, 2), (1, 2), (2, 2)]
+
+
+async def test_after_going_back_a_new_engine_gets_no_weights_of_the_lost_steps() -> None:
+    fresh = Engine(no_fault)
+    run = Supervised(Engine(lost_at(0)), fresh, notes=Notes())
+    await run.generator.update_weights(update(3))
+    await run.generator.reset()
+    assert await run.versions() == [(0, 0), (1, 0), (2, 0)]
+    assert fresh.updates == []
+
+
+async def test_an_engine_that_keeps_dying_is_given_up_with_the_reason_and_every_caller_hears_of_it() -> None:
+    notes = Notes()
+    run = Supervised(
+        Engine(lost_at(0)), StageError("no memory"), Engine(lost_at(-1)), notes=notes, max_restarts=2
+    )
+    waiting = [asyncio.create_task(run.versions()) for _ in range(2)]
+    await asyncio.sleep(0)
+    await run.generator.update_weights(update(1))
+    for task in waiting:
+        with pytest.raises(TooManyRestartsError, match="generator 0"):
+            await task
+    with pytest.raises(TooManyRestartsError):
         await run.generator.update_weights(update(2))
-        assert await run.versions() == [(0, 2), (1, 2), (2, 2)]
-
-    asyncio.run(asyncio.wait_for(scenario(), 10))
-
-
-def test_after_going_back_a_new_engine_gets_no_weights_of_the_lost_steps() -> None:
-    async def scenario() -> None:
-        fresh = Engine(no_fault)
-        run = Supervised(Engine(lost_at(0)), fresh, notes=Notes())
-        await run.generator.update_weights(update(3))
-        await run.generator.reset()
-        assert await run.versions() == [(0, 0), (1, 0), (2, 0)]
-        assert fresh.updates == []
-
-    asyncio.run(asyncio.wait_for(scenario(), 10))
+    assert notes.lines[-1].startswith("given up: generator 0")
+    await run.generator.close()
 
 
-def test_an_engine_that_keeps_dying_is_given_up_with_the_reason_and_every_caller_hears_of_it() -> None:
-    async def scenario() -> None:
-        notes = Notes()
-        run = Supervised(
-            Engine(lost_at(0)), StageError("no memory"), Engine(lost_at(-1)), notes=notes, max_restarts=2
-        )
-        waiting = [asyncio.create_task(run.versions()) for _ in range(2)]
-        await asyncio.sleep(0)
-        await run.generator.update_weights(update(1))
-        for task in waiting:
-            with pytest.raises(TooManyRestartsError, match="generator 0"):
-                await task
-        with pytest.raises(TooManyRestartsError):
-            await run.generator.update_weights(update(2))
-        assert notes.lines[-1].startswith("given up: generator 0")
-        await run.generator.close()
-
-    asyncio.run(asyncio.wait_for(scenario(), 10))
-
-
-def test_a_request_that_a_healthy_engine_refuses_restarts_nothing() -> None:
+async def test_a_request_that_a_healthy_engine_refuses_restarts_nothing() -> None:
     def refuse(point: int) -> None:
         raise GeneratorError("the prompt is too long")
 
-    async def scenario() -> None:
-        notes = Notes()
-        run = Supervised(Engine(refuse), notes=notes)
-        with pytest.raises(GeneratorError, match="too long"):
-            await run.versions()
-        assert notes.lines == []
-
-    asyncio.run(asyncio.wait_for(scenario(), 10))
+    notes = Notes()
+    run = Supervised(Engine(refuse), notes=notes)
+    with pytest.raises(GeneratorError, match="too long"):
+        await run.versions()
+    assert notes.lines == []
 
 
-def test_a_generator_that_is_closed_while_it_starts_leaves_nothing_behind() -> None:
-    async def scenario() -> None:
-        run = Supervised(Engine(lost_at(0)), Engine(no_fault), notes=Notes())
-        run.may_start.clear()
-        writing = asyncio.create_task(run.versions())
-        await asyncio.sleep(0.01)
-        await run.generator.close()
-        with pytest.raises(asyncio.CancelledError):
-            await writing
-
-    asyncio.run(asyncio.wait_for(scenario(), 10))
+async def test_a_generator_that_is_closed_while_it_starts_leaves_nothing_behind() -> None:
+    run = Supervised(Engine(lost_at(0)), Engine(no_fault), notes=Notes())
+    run.may_start.clear()
+    writing = asyncio.create_task(run.versions())
+    await asyncio.sleep(0.01)
+    await run.generator.close()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
 
 
 def test_a_kill_for_want_of_memory_is_told_from_another_one(tmp_path: Path) -> None:

@@ -17,19 +17,16 @@ from tests.pipeline.fake_stages import FakeRun, make_config
 ROOT = Path(__file__).parents[3]
 
 
-def test_a_guarded_wait_is_given_up_when_the_run_shall_end_and_done_work_is_done() -> None:
-    async def scenario() -> None:
-        stop = StopRequest()
-        assert await stop.guard(asyncio.sleep(0, "done")) == "done"
-        endless = asyncio.ensure_future(asyncio.sleep(1000))
-        asyncio.get_running_loop().call_later(0.01, stop.ask, signal.SIGTERM)
-        with pytest.raises(StoppedError):
-            await stop.guard(endless)
-        assert endless.cancelled() and stop.signal is signal.SIGTERM
-        with pytest.raises(StoppedError):
-            await stop.guard(asyncio.sleep(1000))
-
-    asyncio.run(asyncio.wait_for(scenario(), 10))
+async def test_a_guarded_wait_is_given_up_when_the_run_shall_end_and_done_work_is_done() -> None:
+    stop = StopRequest()
+    assert await stop.guard(asyncio.sleep(0, "done")) == "done"
+    endless = asyncio.ensure_future(asyncio.sleep(1000))
+    asyncio.get_running_loop().call_later(0.01, stop.ask, signal.SIGTERM)
+    with pytest.raises(StoppedError):
+        await stop.guard(endless)
+    assert endless.cancelled() and stop.signal is signal.SIGTERM
+    with pytest.raises(StoppedError):
+        await stop.guard(asyncio.sleep(1000))
 
 
 def test_the_first_signal_asks_and_handlers_are_put_back() -> None:

@@ -16,7 +16,7 @@ from pipeline.cli import train_accelerated
 from pipeline.host.shares import with_precision
 from pipeline.planning.dry_run import Machine, chosen_limit, expected_faults, this_machine
 from pipeline.planning.memory_estimate import engine_parts, find_shape, kv_tokens, processes, read_shape
-from pipeline.training.memory import BYTES, MicroBatchLimit, limits, trainer_parts
+from pipeline.training.memory import BYTES, MicroBatchLimit, ModelShape, limits, trainer_parts
 from tests.pipeline.tiny_model import make_model
 
 MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "train_step_cpu.json"
@@ -57,6 +57,13 @@ def known_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (folder / "config.json").write_text(json.dumps(values), encoding="utf-8")
 
 
+def shape_of(model: ModelConfig | None = None) -> ModelShape:
+    """The sizes of ``model``, by default the built-in one."""
+    shape = find_shape(model or ModelConfig())
+    assert shape is not None
+    return shape
+
+
 @pytest.mark.usefixtures("known_models")
 @pytest.mark.parametrize("profile", profiles())
 def test_every_profile_is_valid_and_fits(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,8 +78,7 @@ def test_every_profile_is_valid_and_fits(profile: str, capsys: pytest.CaptureFix
 @pytest.mark.usefixtures("known_models")
 def test_7_b_fits_on_24_gb_part_by_part_update_included(capsys: pytest.CaptureFixture[str]) -> None:
     config = with_precision(resolve(profile="gpu-24gb-7b").config, "cuda")
-    shape = find_shape(config.model)
-    assert shape is not None
+    shape = shape_of(config.model)
     card = this_machine(24.0)
     limit = chosen_limit(config, shape, "cuda", card)
     every = processes(config, shape, "cuda", limit, card.gpu_bytes)
@@ -98,8 +104,8 @@ def test_7_b_fits_on_24_gb_part_by_part_update_included(capsys: pytest.CaptureFi
 @pytest.mark.usefixtures("known_models")
 def test_an_update_of_all_weights_is_counted_with_its_largest_tensor() -> None:
     config = with_precision(resolve(profile="gpu-80gb").config, "cuda")
-    shape = find_shape(config.model)
-    assert shape is not None and not config.lora.enabled
+    shape = shape_of(config.model)
+    assert not config.lora.enabled
     parts = engine_parts(config, shape, "cuda", 80e9)
     width = BYTES[config.generation.dtype]
     assert parts["an update"] == 2 * shape.vocabulary * shape.hidden * width
@@ -107,8 +113,7 @@ def test_an_update_of_all_weights_is_counted_with_its_largest_tensor() -> None:
 
 
 def test_an_fp8_cache_holds_twice_the_tokens() -> None:
-    shape = find_shape(ModelConfig())
-    assert shape is not None
+    shape = shape_of()
     plain = with_precision(Config.model_validate({"generation": {"dtype": "bfloat16"}}), "cpu")
     changed = plain.generation.model_copy(update={"kv_cache_dtype": "fp8"})
     small = plain.model_copy(update={"generation": changed})
@@ -132,8 +137,7 @@ def _on_a_card(model: str, gpu_gb: float, **generation: object) -> tuple[MicroBa
     """What a run that trains all weights would choose, its faults, the host memory of an engine asleep."""
     changes = {"generation": {"dtype": "bfloat16", **generation}, "training": {"bf16": True}}
     config = Config.model_validate({"model": {"name": model}, **changes})
-    shape, machine = find_shape(config.model), Machine(host_bytes=None, gpu_bytes=gpu_gb * 1e9)
-    assert shape is not None
+    shape, machine = shape_of(config.model), Machine(host_bytes=None, gpu_bytes=gpu_gb * 1e9)
     limit = chosen_limit(config, shape, "cuda", machine)
     every = processes(config, shape, "cuda", limit, machine.gpu_bytes)
     engine = next(process for process in every if process.name == "generator")
@@ -162,8 +166,7 @@ def test_a_trainer_that_has_the_card_to_itself_counts_on_what_the_sleeping_engin
 @pytest.mark.usefixtures("known_models")
 def test_a_host_that_is_too_small_is_an_error() -> None:
     config = with_precision(resolve(overrides=["runtime.device=cpu"]).config, "cpu")
-    shape = find_shape(ModelConfig(name="Qwen/Qwen3-8B"))
-    assert shape is not None
+    shape = shape_of(ModelConfig(name="Qwen/Qwen3-8B"))
     every = processes(config, shape, "cpu", limits(config)[0])
     small, large = Machine(host_bytes=16e9, gpu_bytes=None), Machine(host_bytes=1e12, gpu_bytes=None)
     (fault,) = expected_faults(config, shape, "cpu", small, every)
@@ -174,8 +177,7 @@ def test_a_host_that_is_too_small_is_an_error() -> None:
 @pytest.mark.parametrize("address", [None, "local"])
 def test_rays_servers_are_counted_where_a_run_starts_them(address: str | None) -> None:
     config = with_precision(Config.model_validate({"cluster": {"address": address}}), "cpu")
-    shape = find_shape(ModelConfig())
-    assert shape is not None
+    shape = shape_of()
     names = [process.name for process in processes(config, shape, "cpu", limits(config)[0])]
     assert names.count("Ray") == (address is not None)
 
@@ -224,8 +226,7 @@ def test_a_profile_is_not_taken_for_a_run_that_has_its_settings(
 @pytest.mark.usefixtures("known_models")
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_config_gives_the_published_number_of_parameters(name: str) -> None:
-    shape = find_shape(ModelConfig(name=name))
-    assert shape is not None
+    shape = shape_of(ModelConfig(name=name))
     assert shape.num_parameters / 1e9 == pytest.approx(PUBLISHED[name], rel=0.02)
 
 
@@ -270,8 +271,7 @@ def test_a_model_that_cannot_be_had_has_a_dry_run_without_memory(
 def test_the_trainers_estimate_is_near_the_measured_peak(name: str) -> None:
     """Peaks of processes that only train, of the built-in model (benchmarks.train_step)."""
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))
-    shape = find_shape(ModelConfig())
-    assert shape is not None
+    shape = shape_of()
     batch = measured["batch"]
     num_groups, num_samples = batch["num_groups"], batch["num_samples"]
     prompt = (batch["num_tokens"] - batch["num_completion_tokens"]) // num_samples

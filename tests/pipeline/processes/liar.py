@@ -29,7 +29,6 @@ class Liar(Connection):
     def __init__(self, answers: Mapping[str, Any], method: str = "", fault: Fault | None = None) -> None:
         ours, self._theirs = socket.socketpair()
         self.pid = PID
-        self.environment: dict[str, str] = {}
         self.calls: list[str] = []
         self._answers, self._method, self._fault = answers, method, fault
         self._is_dead = threading.Event()

@@ -19,12 +19,10 @@ import pytest
 
 from configs.rollouts_schema import RolloutsConfig
 from configs.schema import Config
-from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.generation.client import EngineEnd
 from pipeline.generation.vllm_generator import VllmGenerator
 from pipeline.messages import (
-    Completion,
     GenerationRequest,
     SamplingSettings,
     StepResult,
@@ -41,6 +39,7 @@ from rewards.worker import Scored, WorkerInfo
 from rewards.workers import WorkerGroup
 from sandbox.result import Outcome
 from tests.pipeline.processes.liar import LATE_S, PID, Fault, Liar
+from tests.pipeline.rollouts.groups import TASK, completion
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 0.6
@@ -48,7 +47,6 @@ DEADLINE_S = 0.6
 GRACE_S = 6.0
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 
-TASK = Task(task_id="t", prompt="p", entry_point="f", check_source="def check(f): pass")
 BATCH = TrainBatch(step=1, samples=(), num_tokens=0)
 UPDATE = WeightUpdate(policy_version=1, path="x", num_bytes=1)
 REQUEST = GenerationRequest(
@@ -58,18 +56,6 @@ RUNTIME = ("generation", "weight_update", "train_step", "startup")
 CONFIG = Config.model_validate(
     {"runtime": {f"{name}_timeout_s": DEADLINE_S for name in RUNTIME}, "training": {"memory": "auto"}}
 )
-
-
-def completion(index: int) -> Completion:
-    return Completion(
-        index=index,
-        token_ids=(1,),
-        logprobs=(0.0,),
-        text="",
-        finish_reason="stop",
-        min_policy_version=0,
-        max_policy_version=0,
-    )
 
 
 RESULT = RewardResult(
@@ -318,7 +304,7 @@ def _methods(tree: ast.AST) -> set[str]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
-        if node.func.attr in ("call", "call_beside", "stream", "_all", "_ask") and node.args:
+        if node.func.attr in ("call", "stream", "_all", "_ask") and node.args:
             first = node.args[0]
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 found.add(first.value)

@@ -22,7 +22,7 @@ from pipeline.processes.remote import (
     ProcessKilledError,
     Remote,
 )
-from pipeline.processes.wire import Answer, Call, Cancelled, Done
+from pipeline.processes.wire import Call, Cancelled, Done
 from tests.processes import is_running, none_runs
 
 ROOT = Path(__file__).parents[3]
@@ -71,7 +71,7 @@ def test_plain_methods_run_one_after_another_in_another_process(worker: Remote) 
 
 def test_a_call_beside_does_not_wait_for_the_one_that_runs(worker: Remote) -> None:
     running = worker.call("note", "x", 1.0)
-    assert worker.call_beside("answer").result(WAIT_S) is True
+    assert worker.call("answer", is_beside=True).result(WAIT_S) is True
     assert not running.done()
     running.result(WAIT_S)
 
@@ -79,36 +79,32 @@ def test_a_call_beside_does_not_wait_for_the_one_that_runs(worker: Remote) -> No
 def test_what_a_method_raises_comes_with_its_type_and_traceback(worker: Remote) -> None:
     with pytest.raises(CallFailedError, match="KeyError: 'wrong'") as caught:
         worker.call("fail").result(WAIT_S)
-    assert caught.value.kind == "KeyError"
-    assert 'raise KeyError("wrong")' in caught.value.trace
+    assert 'raise KeyError("wrong")' in caught.value.__notes__[0]
     assert worker.call("pid").result(WAIT_S) > 0
 
 
 def test_what_is_cancelled_in_time_is_not_begun_and_what_runs_goes_on(worker: Remote) -> None:
     running = worker.call("hold", "runs")
     waiting = [worker.call("note", "never") for _ in range(5)]
-    assert worker.call_beside("wait_for_hold").result(WAIT_S)
+    assert worker.call("wait_for_hold", is_beside=True).result(WAIT_S)
     for call in (running, *waiting):
         worker.cancel(call)
     for call in waiting:
         with pytest.raises(CallCancelledError):
             call.result(WAIT_S)
-    worker.call_beside("release").result(WAIT_S)
+    worker.call("release", is_beside=True).result(WAIT_S)
     assert running.result(WAIT_S)[-1] == "a: runs"
     assert "a: never" not in worker.call("note", "end").result(WAIT_S)
 
 
-def test_ray_may_begin_calls_and_their_cancelling_in_any_order() -> None:
-    async def scenario() -> list[Answer]:
-        servant = RayServant(WORKER, ("a",))
-        calls = [Call(call_id=i, method="note", arguments=(str(i), 0.2)) for i in range(4)]
-        cancelled = asyncio.create_task(servant.cancel(2))
-        await asyncio.sleep(0.01)
-        answers = [asyncio.create_task(servant.answer(call)) for call in reversed(calls)]
-        await cancelled
-        return [await one for one in reversed(answers)]
-
-    assert asyncio.run(scenario()) == [
+async def test_ray_may_begin_calls_and_their_cancelling_in_any_order() -> None:
+    servant = RayServant(WORKER, ("a",))
+    calls = [Call(call_id=i, method="note", arguments=(str(i), 0.2)) for i in range(4)]
+    cancelled = asyncio.create_task(servant.cancel(2))
+    await asyncio.sleep(0.01)
+    answers = [asyncio.create_task(servant.answer(call)) for call in reversed(calls)]
+    await cancelled
+    assert [await one for one in reversed(answers)] == [
         Done(call_id=0, value=["a: 0"]),
         Done(call_id=1, value=["a: 0", "a: 1"]),
         Cancelled(call_id=2),
@@ -128,25 +124,22 @@ def test_asynchronous_methods_overlap_and_can_be_cancelled(async_worker: Remote)
     assert async_worker.call("num_running").result(WAIT_S) == 0
 
 
-def test_streams_overlap_and_one_that_is_left_is_cancelled_there(async_worker: Remote) -> None:
-    async def scenario() -> None:
-        async def numbers(delay_s: float) -> list[int]:
-            return [item async for item in async_worker.stream("count", 3, delay_s)]
+async def test_streams_overlap_and_one_that_is_left_is_cancelled_there(async_worker: Remote) -> None:
+    async def numbers(delay_s: float) -> list[int]:
+        return [item async for item in async_worker.stream("count", 3, delay_s)]
 
-        assert tuple(await asyncio.gather(numbers(0.05), numbers(0.0))) == ([0, 1, 2], [0, 1, 2])
-        stream = async_worker.stream("count", 100_000, 0.01)
-        assert await anext(stream) == 0
-        await stream.aclose()  # type: ignore[attr-defined]
-        async with asyncio.timeout(WAIT_S):
-            while await asyncio.wrap_future(async_worker.call("num_running")):
-                await asyncio.sleep(0.01)
-        received = []
-        with pytest.raises(CallFailedError, match="OSError: broken off"):
-            async for item in async_worker.stream("break_off", 2):
-                received.append(item)
-        assert received == [0, 1]
-
-    asyncio.run(scenario())
+    assert tuple(await asyncio.gather(numbers(0.05), numbers(0.0))) == ([0, 1, 2], [0, 1, 2])
+    stream = async_worker.stream("count", 100_000, 0.01)
+    assert await anext(stream) == 0
+    await stream.aclose()  # type: ignore[attr-defined]
+    async with asyncio.timeout(WAIT_S):
+        while await asyncio.wrap_future(async_worker.call("num_running")):
+            await asyncio.sleep(0.01)
+    received = []
+    with pytest.raises(CallFailedError, match="OSError: broken off"):
+        async for item in async_worker.stream("break_off", 2):
+            received.append(item)
+    assert received == [0, 1]
 
 
 def test_a_constructor_that_raises_fails_every_call(start: Start) -> None:
@@ -215,7 +208,7 @@ from pipeline.processes.local import LocalProcess
 remote = LocalProcess(sys.argv[1], "a")
 pid = remote.call("pid").result()
 remote.call("note", "x", 1000.0)
-remote.call_beside("answer").result()
+remote.call("answer", is_beside=True).result()
 print(pid, flush=True)
 time.sleep(1000)
 """

@@ -1,13 +1,12 @@
 """On-policy training through all the asynchronous parts gives the weights of a plain loop.
 
 Real are the Transformers engine, the trainer, its weight files, the sampler, the buffer, the ledger and both
-loops; scores come late and out of order. The last test has recorded samples, and parts in a forced order.
+loops; scores come late and out of order.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import zlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -41,7 +40,6 @@ from tests.pipeline.fake_stages import NUM_GENERATIONS, TASKS, FakeRun, make_con
 
 NUM_STEPS = 3
 GROUPS_PER_STEP = 3
-NUM_GROUPS = 4  # of a step on recorded samples
 PROMPT = (1, 2, 3)  # of every task of FakeRun
 
 TokenIds = list[tuple[int, ...]]
@@ -102,6 +100,14 @@ def train_asynchronously(
     trainer, engine = Trainer(config, model), TransformersEngine(config, str(model), "cpu")
     parts: dict[int, list[TrainBatch]] = {}
 
+    async def generate(request: GenerationRequest) -> AsyncIterator[Completion]:
+        # Streamed, the last group of a step is written when the trainer has begun with another one.
+        draw_id = int(request.request_id.removeprefix("draw-"))
+        if is_streamed and draw_id % GROUPS_PER_STEP == 0:
+            await until(lambda: draw_id // GROUPS_PER_STEP in parts)
+        async for completion in engine.generate(request):
+            yield completion
+
     async def score_late(task: Task, text: str, *, priority: float = 0) -> RewardResult:
         # Later answers first: they come in an order that no plain loop has.
         await asyncio.sleep(0.002 * (zlib.crc32(text.encode()) % 7))
@@ -125,7 +131,7 @@ def train_asynchronously(
         return await engine.update_weights(update)
 
     run.scorer.score = score_late  # type: ignore[method-assign]
-    run.generator.generate = engine.generate  # type: ignore[method-assign]
+    run.generator.generate = generate  # type: ignore[method-assign]
     run.generator.update_weights = update_weights  # type: ignore[method-assign]
     run.trainer.accumulate, run.trainer.step = accumulate, step  # type: ignore[method-assign]
     run.trainer.publish = publish_files  # type: ignore[method-assign]
@@ -190,6 +196,7 @@ def test_on_policy_training_ends_at_the_weights_of_a_plain_loop(
     assert samples == expected_samples
     assert_same_training(before, ours, expected)
     for line in read_metrics(run.folder.metrics):
+        assert ((line["train/parts"] or 0) > 1) is is_streamed
         assert line["train/staleness_max"] == line["train/token_staleness_mean"] == 0
         assert line["train/on_policy_share"] == 1
         # Engine and trainer are one model here, so their probabilities differ by rounding only.
@@ -197,74 +204,3 @@ def test_on_policy_training_ends_at_the_weights_of_a_plain_loop(
         assert line["train/ratio_p01"] == pytest.approx(1, abs=1e-3)
         assert line["train/ratio_p99"] == pytest.approx(1, abs=1e-3)
     assert "warning" not in run.output.getvalue()
-
-
-def write(request: GenerationRequest, version: int) -> list[Completion]:
-    """Completions that depend on the draw alone."""
-    chance = random.Random(request.request_id)
-    completions = []
-    for index in range(request.num_generations):
-        length = chance.randint(1, 12)
-        completions.append(
-            Completion(
-                index=index,
-                token_ids=tuple(chance.randrange(3, tiny_model.VOCABULARY) for _ in range(length)),
-                logprobs=tuple(-4.0 + chance.random() for _ in range(length)),
-                text=f"answer {index}",
-                finish_reason="stop",
-                min_policy_version=version,
-                max_policy_version=version,
-            )
-        )
-    return completions
-
-
-def train_recorded(path: Path, model: Path, *, is_streamed: bool) -> tuple[Tensor, list[float | None]]:
-    """The weights after three steps of real training, and the parts of each step.
-
-    Streamed, a step's groups come from the last draw to the first, each when the one after it is trained on.
-    """
-    config = make_config(
-        acceleration={"max_staleness": 0, "stream_steps": is_streamed},
-        training={"gradient_accumulation_steps": NUM_GROUPS, "max_steps": NUM_STEPS, "bf16": False},
-    )
-    run = FakeRun(path, config)
-    real = Trainer(config, model)
-
-    async def generate(request: GenerationRequest) -> AsyncIterator[Completion]:
-        version = run.generator.policy_version
-        draw_id = int(request.request_id.removeprefix("draw-"))
-        num_later = -draw_id % NUM_GROUPS
-        if is_streamed:
-            await until(lambda: num_later == 0 or f"train {version + 1} {num_later - 1}" in run.log)
-        for completion in write(request, version):
-            yield completion
-
-    async def accumulate(batch: TrainBatch) -> None:
-        run.log.append(f"train {batch.step} {batch.part}")
-        real.accumulate(batch)
-
-    async def step(batch: TrainBatch) -> StepResult:
-        result = real.step(batch)
-        run.trainer._version = result.policy_version
-        return result
-
-    run.generator.generate = generate  # type: ignore[method-assign]
-    run.trainer.accumulate, run.trainer.step = accumulate, step  # type: ignore[method-assign]
-    run.train()
-    parts = [line["train/parts"] for line in read_metrics(run.folder.metrics)]
-    return weights_of(real), parts
-
-
-def test_on_policy_steps_fed_group_by_group_end_at_the_weights_of_the_synchronous_order(
-    tmp_path: Path, model: Path
-) -> None:
-    results = []
-    for is_streamed in (True, False):
-        folder = tmp_path / str(is_streamed)
-        folder.mkdir()
-        results.append(train_recorded(folder, model, is_streamed=is_streamed))
-    (streamed, streamed_parts), (synchronous, synchronous_parts) = results
-    assert streamed_parts == [NUM_GROUPS] * NUM_STEPS
-    assert synchronous_parts == [1] * NUM_STEPS
-    assert_same_training(weights_of(Trainer(tiny_model.make_config(), model)), streamed, synchronous)

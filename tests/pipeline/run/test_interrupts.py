@@ -30,15 +30,21 @@ def handler() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("moment_s", MOMENTS)
-def test_an_interrupt_during_the_start_ends_the_run(moment_s: float, tmp_path: Path) -> None:
+def start(*arguments: str, stdout: int | None = None) -> subprocess.Popen[str]:
+    """``train_accelerated`` with these arguments."""
     script = "import sys; from pipeline.cli import train_accelerated; sys.exit(train_accelerated())"
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, *ARGUMENTS.split(), "--output-dir", str(tmp_path)],
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
     )
+
+
+@pytest.mark.parametrize("moment_s", MOMENTS)
+def test_an_interrupt_during_the_start_ends_the_run(moment_s: float, tmp_path: Path) -> None:
+    process = start(*ARGUMENTS.split(), "--output-dir", str(tmp_path))
     time.sleep(moment_s)
     process.send_signal(signal.SIGINT)
     try:
@@ -71,15 +77,9 @@ def test_an_interrupt_that_a_library_catches_is_not_lost(capsys: pytest.CaptureF
 
 
 def test_a_reader_that_leaves_ends_the_output_without_a_word() -> None:
-    script = "import sys; from pipeline.cli import train_accelerated; sys.exit(train_accelerated())"
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, "--dry-run", "--model", "none/none"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-    )
+    process = start("--dry-run", "--model", "none/none", stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
-    assert process.stderr.read() == b""
+    assert process.stderr.read() == ""
     process.stderr.close()
     assert process.wait(DEADLINE_S) == 128 + signal.SIGPIPE

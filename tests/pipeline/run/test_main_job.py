@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.record.metrics import read_metrics
 from tests.left_behind import nothing_left
+from tests.pipeline.fake_stages import rows
 from tests.pipeline.tiny_model import save_byte_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -63,12 +63,8 @@ def settings(*values: str) -> list[str]:
 
 
 def steps_and_draws(run: Path) -> tuple[list[tuple[int, int]], dict[str, int]]:
-    with sqlite3.connect(run / "run.db") as database:
-        steps = database.execute(
-            "SELECT step, policy_version FROM steps WHERE status = 'committed' ORDER BY step"
-        ).fetchall()
-        draws = dict(database.execute("SELECT status, COUNT(*) FROM draws GROUP BY status").fetchall())
-    return steps, draws
+    steps = rows(run, "SELECT step, policy_version FROM steps WHERE status = 'committed' ORDER BY step")
+    return steps, dict(rows(run, "SELECT status, COUNT(*) FROM draws GROUP BY status"))
 
 
 def others_load_it_without_a_word(run: Path, folder: Path) -> None:
@@ -113,10 +109,10 @@ def test_two_steps_an_evaluation_and_a_resume_with_vllm(tmp_path: Path) -> None:
     pairs = zip(trained.parameters(), base.parameters(), strict=True)
     assert any(not torch.equal(left, right) for left, right in pairs)
     assert load_tokenizer(run / "checkpoints" / "step-000002").chat_template
-    with sqlite3.connect(run / "run.db") as database:
-        held = dict(database.execute("SELECT policy_version, held FROM weights WHERE held = published"))
-        rows = database.execute("SELECT DISTINCT max_policy_version, receipt FROM rollouts").fetchall()
-    assert list(held) == [1, 2] and {receipt == held.get(version, "") for version, receipt in rows} == {True}
+    held = dict(rows(run, "SELECT policy_version, held FROM weights WHERE held = published"))
+    receipts = rows(run, "SELECT DISTINCT max_policy_version, receipt FROM rollouts")
+    assert list(held) == [1, 2]
+    assert {receipt == held.get(version, "") for version, receipt in receipts} == {True}
     others_load_it_without_a_word(run, tmp_path / "handed-over")
 
     sent = ("--set", "runtime.weight_transport=collective")
@@ -155,9 +151,8 @@ def test_the_portable_engine_trains_on_policy_and_on_no_task_whose_reference_fai
     run = tmp_path / "runs" / "portable"
     metrics = read_metrics(run / "metrics.jsonl")
     assert [row["train/staleness_max"] for row in metrics] == [0.0, 0.0]
-    with sqlite3.connect(run / "run.db") as database:
-        assert set(database.execute("SELECT task_id FROM draws")) == {("same",)}
-        notes = database.execute("SELECT text FROM events WHERE kind = 'wrong references'").fetchall()
+    assert set(rows(run, "SELECT task_id FROM draws")) == {("same",)}
+    notes = rows(run, "SELECT text FROM events WHERE kind = 'wrong references'")
     assert len(notes) == 1 and "wrong:" in notes[0][0]
 
 
@@ -211,14 +206,11 @@ def test_two_turns_with_vllm_and_their_replay(tmp_path: Path) -> None:
         "train_accelerated", "--run-name", "t", "--max-steps", "2", *settings(*SMALL, *turns), folder=tmp_path
     )
     run = tmp_path / "runs" / "t"
-    with sqlite3.connect(run / "run.db") as database:
-        rows = database.execute(
-            "SELECT turns, passed FROM rollouts WHERE outcome != 'infra_error'"
-        ).fetchall()
-    conversations = [json.loads(text) for text, _ in rows]
+    scored = rows(run, "SELECT turns, passed FROM rollouts WHERE outcome != 'infra_error'")
+    conversations = [json.loads(text) for text, _ in scored]
     # Answers of 32 tokens to these tasks fail as a rule, and each that fails has another one after it.
     assert any(conversations)
-    assert all(len(turns) == 1 or passed for turns, (_, passed) in zip(conversations, rows, strict=True))
+    assert all(len(turns) == 1 or passed for turns, (_, passed) in zip(conversations, scored, strict=True))
     metrics = read_metrics(run / "metrics.jsonl")
     assert all(0.9 < (row["train/ratio_mean"] or 0.0) < 1.1 for row in metrics), (
         "what is trained is what was sampled"

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from pipeline.run.replay import main
+from tests.pipeline.fake_stages import rows
 from tests.pipeline.run.test_main_job import SMALL, command, settings
 from tests.pipeline.tiny_model import make_byte_model, make_byte_tokenizer
 
@@ -76,12 +77,10 @@ def test_a_run_that_was_resumed_is_the_same_bit_for_bit(
     said = capsys.readouterr().out.splitlines()
     assert said[:-1] == [f"step {step}: the same" for step in (1, 2, 3, 4)]
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
-    with sqlite3.connect(run / "run.db") as database:
-        rows = database.execute("SELECT layout, metrics FROM steps WHERE status = 'committed'").fetchall()
-    database.close()
-    assert all(sum(json.loads(layout)["parts"]) == 2 for layout, _ in rows)
+    steps = rows(run, "SELECT layout, metrics FROM steps WHERE status = 'committed'")
+    assert all(sum(json.loads(layout)["parts"]) == 2 for layout, _ in steps)
     # There was something to learn.
-    assert all(json.loads(metrics)["train/grad_norm"] > 0 for _, metrics in rows)
+    assert all(json.loads(metrics)["train/grad_norm"] > 0 for _, metrics in steps)
 
 
 def test_some_steps_begin_at_the_checkpoint_before_them(
@@ -95,15 +94,12 @@ def test_a_token_of_another_probability_shows_in_its_step(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = copy(run, tmp_path)
-    with sqlite3.connect(other / "run.db") as database:
-        (draw_ids,) = database.execute("SELECT draw_ids FROM steps WHERE step = 2").fetchone()
-        query = (
-            "SELECT draw_id, place, logprobs FROM trained_tokens"
-            " WHERE draw_id IN (SELECT value FROM json_each(?)) AND LENGTH(logprobs) > 0"
-        )
-        rows = database.execute(query, (draw_ids,)).fetchall()
-    database.close()
-    for draw_id, place, logprobs in rows:
+    ((draw_ids,),) = rows(other, "SELECT draw_ids FROM steps WHERE step = 2")
+    query = (
+        "SELECT draw_id, place, logprobs FROM trained_tokens"
+        " WHERE draw_id IN (SELECT value FROM json_each(?)) AND LENGTH(logprobs) > 0"
+    )
+    for draw_id, place, logprobs in rows(other, query, draw_ids):
         values = array("f", logprobs)
         # The least likely one: of a token that is all but certain the gradient is all but zero.
         values[values.index(min(values))] -= 0.5
@@ -130,14 +126,10 @@ def test_a_whole_run_repeats_itself_with_seeds_for_requests_and_no_staleness(tmp
     exact = ("acceleration.max_staleness=0", "acceleration.stream_steps=false")
     tokens, weights = [], []
     for name in ("first", "second"):
-        with sqlite3.connect(
-            trained(tmp_path, name, 3, "generation.seed_requests=true", *exact) / "run.db"
-        ) as database:
-            query = "SELECT draw_id, place, token_ids, logprobs FROM trained_tokens ORDER BY draw_id, place"
-            tokens.append(database.execute(query).fetchall())
-            query = "SELECT policy_version, digests FROM weights ORDER BY policy_version"
-            weights.append(database.execute(query).fetchall())
-        database.close()
+        run = trained(tmp_path, name, 3, "generation.seed_requests=true", *exact)
+        query = "SELECT draw_id, place, token_ids, logprobs FROM trained_tokens ORDER BY draw_id, place"
+        tokens.append(rows(run, query))
+        weights.append(rows(run, "SELECT policy_version, digests FROM weights ORDER BY policy_version"))
     assert len(tokens[0]) == 24 and len(weights[0]) == 3
     assert tokens[0] == tokens[1] and weights[0] == weights[1]
 
@@ -151,9 +143,7 @@ def test_what_cannot_be_replayed_is_refused(
     change(other, "DELETE FROM trained_tokens WHERE draw_id IN (SELECT draw_id FROM draws)")
     assert main([str(other)]) == 2
     assert "are not kept any more (output.text_steps)" in capsys.readouterr().err
-    change(
-        run=other, statement="UPDATE draws SET basis = 'other' WHERE draw_id IN (SELECT draw_id FROM draws)"
-    )
+    change(other, "UPDATE draws SET basis = 'other' WHERE draw_id IN (SELECT draw_id FROM draws)")
     assert main([str(other)]) == 2
     assert "is not what it was in the run" in capsys.readouterr().err
     change(other, "UPDATE steps SET layout = '{}' WHERE step > 0")

@@ -6,31 +6,16 @@ import asyncio
 import json
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from configs.load import load_config
 from configs.schema import Config
 from pipeline.errors import StageError
-from pipeline.generation.generator import Generator
 from pipeline.host import shares
-from pipeline.models.prompts import PromptTokenizer
 from pipeline.run import stages
 from pipeline.run.job import Job, prepare
-from pipeline.run.stages import Stages, _all_of, _begin
-from pipeline.training.handle import TrainerHandle
-from rewards.pool import RewardPool
-
-
-def stages_with(trainer: asyncio.Task[TrainerHandle]) -> Stages:
-    return Stages(
-        tasks=(),
-        tokenizer=cast(PromptTokenizer, None),
-        generator=cast(Generator, None),
-        scorer=cast(RewardPool, None),
-        trainer=trainer,
-    )
+from pipeline.run.stages import _all_of, _begin, beside
 
 
 async def after(delay_s: float, value: str) -> str:
@@ -38,69 +23,51 @@ async def after(delay_s: float, value: str) -> str:
     return value
 
 
-async def fail_after(delay_s: float) -> TrainerHandle:
+async def fail_after(delay_s: float) -> None:
     await asyncio.sleep(delay_s)
     raise StageError("the trainer: no memory")
 
 
-def test_work_beside_the_trainer_ends_at_once_when_its_start_fails() -> None:
-    async def scenario() -> None:
-        stages = stages_with(asyncio.create_task(fail_after(0.01)))
-        work = asyncio.ensure_future(after(60, "measured"))
-        async with asyncio.timeout(5):
-            with pytest.raises(StageError, match="no memory"):
-                await stages.beside_trainer(work)
-        assert work.cancelled()
-
-    asyncio.run(scenario())
+async def test_work_beside_the_trainer_ends_at_once_when_its_start_fails() -> None:
+    trainer = asyncio.create_task(fail_after(0.01))
+    work = asyncio.ensure_future(after(60, "measured"))
+    async with asyncio.timeout(5):
+        with pytest.raises(StageError, match="no memory"):
+            await beside(trainer, work)
+    assert work.cancelled()
 
 
-def test_work_that_is_done_first_does_not_wait_for_the_trainer() -> None:
-    async def scenario() -> None:
-        trainer = asyncio.create_task(fail_after(60))
-        async with asyncio.timeout(5):
-            assert await stages_with(trainer).beside_trainer(after(0.0, "measured")) == "measured"
-        trainer.cancel()
-
-    asyncio.run(scenario())
+async def test_work_that_is_done_first_does_not_wait_for_the_trainer() -> None:
+    trainer = asyncio.create_task(fail_after(60))
+    async with asyncio.timeout(5):
+        assert await beside(trainer, after(0.0, "measured")) == "measured"
+    trainer.cancel()
 
 
-def test_work_goes_on_when_the_trainer_is_up_first() -> None:
-    async def scenario() -> None:
-        trainer = asyncio.create_task(after(0.0, "handle"))
-        stages = stages_with(cast("asyncio.Task[TrainerHandle]", trainer))
-        assert await stages.beside_trainer(after(0.02, "measured")) == "measured"
-
-    asyncio.run(scenario())
+async def test_work_goes_on_when_the_trainer_is_up_first() -> None:
+    trainer = asyncio.create_task(after(0.0, "handle"))
+    assert await beside(trainer, after(0.02, "measured")) == "measured"
 
 
-def test_the_first_failure_among_the_wanted_is_raised_at_once() -> None:
-    async def scenario() -> None:
-        slow = asyncio.create_task(after(60, "slow"))
-        failing = asyncio.create_task(fail_after(0.01))
-        trainer = asyncio.create_task(after(60, "trainer"))
-        async with asyncio.timeout(5):
-            with pytest.raises(StageError):
-                await _all_of({slow, failing}, trainer)
-        slow.cancel()
-        trainer.cancel()
-
-    asyncio.run(scenario())
+async def test_the_first_failure_among_the_wanted_is_raised_at_once() -> None:
+    slow = asyncio.create_task(after(60, "slow"))
+    failing = asyncio.create_task(fail_after(0.01))
+    trainer = asyncio.create_task(after(60, "trainer"))
+    async with asyncio.timeout(5):
+        with pytest.raises(StageError):
+            await _all_of({slow, failing}, trainer)
+    slow.cancel()
+    trainer.cancel()
 
 
-def test_what_was_started_is_closed_and_what_was_starting_is_cancelled() -> None:
+async def test_what_was_started_is_closed_and_what_was_starting_is_cancelled() -> None:
     closed: list[str] = []
-
-    async def scenario() -> asyncio.Task[str]:
-        async with AsyncExitStack() as stack:
-            started = _begin(stack, after(0.0, "pool"), closed.append)
-            waited = _begin(stack, after(0.05, "thread"), closed.append, is_waited_for=True)
-            starting = _begin(stack, after(60, "model"), closed.append)
-            await started
-            assert not waited.done()
-        return starting
-
-    starting = asyncio.run(scenario())
+    async with AsyncExitStack() as stack:
+        started = _begin(stack, after(0.0, "pool"), closed.append)
+        waited = _begin(stack, after(0.05, "thread"), closed.append, is_waited_for=True)
+        starting = _begin(stack, after(60, "model"), closed.append)
+        await started
+        assert not waited.done()
     assert starting.cancelled()
     assert sorted(closed) == ["pool", "thread"]
 
@@ -123,7 +90,7 @@ def test_a_stage_of_a_schedule_that_no_task_fits_is_refused_before_anything_star
 
 @pytest.mark.parametrize("is_trainer_first", [True, False])
 @pytest.mark.parametrize(("num_gpus", "is_waited_for"), [(1, True), (2, False)])
-def test_on_a_card_that_both_use_the_trainer_waits_for_the_generator(
+async def test_on_a_card_that_both_use_the_trainer_waits_for_the_generator(
     is_trainer_first: bool, num_gpus: int, is_waited_for: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """vLLM would count what the trainer takes meanwhile as its own; also where the run is resumed."""
@@ -131,14 +98,10 @@ def test_on_a_card_that_both_use_the_trainer_waits_for_the_generator(
     monkeypatch.setattr(stages, "_MANY_CORES", 1)
     config = load_config(overrides=["runtime.device=cuda"])
     job = Job(config=config, tasks=(), heldout=(), device="cuda")
-
-    async def scenario() -> None:
-        generator, scorer = (asyncio.ensure_future(asyncio.sleep(0)) for _ in range(2))
-        first = stages._before_trainer(job, generator, scorer, is_trainer_first=is_trainer_first)
-        assert first == ({generator} if is_waited_for else set())
-        await asyncio.gather(generator, scorer)
-
-    asyncio.run(scenario())
+    generator, scorer = (asyncio.ensure_future(asyncio.sleep(0)) for _ in range(2))
+    first = stages._before_trainer(job, generator, scorer, is_trainer_first=is_trainer_first)
+    assert first == ({generator} if is_waited_for else set())
+    await asyncio.gather(generator, scorer)
 
 
 @pytest.mark.parametrize("field", ["keep_alive", "attach"])
