@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,23 +60,17 @@ def experts_of(config: Mapping[str, Any]) -> str | None:
     return next((f"{name} = {config[name]}" for name in names if config.get(name)), None)
 
 
-def refuse_experts(folder: Path) -> None:
-    """Raise ValueError for a mixture of experts: Transformers fuses experts, and publishes other names."""
-    file = folder / "config.json"
-    if (found := experts_of(read_object(file))) is not None:
-        raise ValueError(
-            f"model.name: {file} has {found}: mixtures of experts are not supported; choose a dense model"
-        )
-
-
 def refuse_misfit(config: Config, folder: Path, device: str) -> None:
     """Raise ValueError where the model in ``folder``, by its config.json, cannot be used as ``config`` says.
 
-    That is: it is a mixture of experts; prompt and completion are longer than its context; the KV cache has
-    no room for one sequence.
+    That is: it is a mixture of experts, which Transformers fuses and publishes under other names; prompt and
+    completion are longer than its context; the KV cache has no room for one sequence.
     """
-    refuse_experts(folder)
     file, fields = folder / "config.json", read_object(folder / "config.json")
+    if (found := experts_of(fields)) is not None:
+        raise ValueError(
+            f"model.name: {file} has {found}: mixtures of experts are not supported; choose a dense model"
+        )
     generation = config.generation
     fields = {**fields, **(fields.get("text_config") or {})}
     longest = config.max_sequence_length
@@ -171,12 +165,7 @@ def _check_model(folder: Path) -> None:
     if not files and not list(folder.glob("*.bin")):
         raise ValueError(f"{folder}: has no weights (model.safetensors)")
     names = frozenset[str]().union(*(check_safetensors(path) for path in files))
-    _check_layers(config, names)
-
-
-def _check_layers(config: Path, names: Collection[str]) -> None:
-    """Raise ValueError where the weights have fewer layers than config.json says."""
-    number = read_object(config).get("num_hidden_layers")
+    number = fields.get("num_hidden_layers")
     found = {int(match[1]) for name in names if (match := _LAYER.search(name))}
     if isinstance(number, int) and found and len(found) < number:
         raise ValueError(
@@ -205,8 +194,8 @@ def is_adapter_folder(folder: Path) -> bool:
     return (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file()
 
 
-def check_adapter(folder: Path) -> None:
-    """Raise ValueError, as 'FILE: what is wrong', unless ``folder`` holds a whole adapter (PEFT)."""
+def check_adapter(folder: Path) -> dict[str, Any]:
+    """What adapter_config.json holds; ValueError, as 'FILE: what is wrong', unless the adapter is whole."""
     path = folder / ADAPTER_CONFIG
     config = read_object(path)
     base, rank = config.get("base_model_name_or_path"), config.get("r")
@@ -218,3 +207,4 @@ def check_adapter(folder: Path) -> None:
     if not isinstance(alpha, int | float) or isinstance(alpha, bool):
         raise ValueError(f"{path}: field 'lora_alpha': value {alpha!r}: must be a number")
     check_safetensors(folder / ADAPTER_WEIGHTS)
+    return config

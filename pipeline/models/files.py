@@ -44,17 +44,9 @@ def base_weights(folder: Path | str) -> Iterator[tuple[str, Tensor]]:
 
 def file_weights(path: Path | str, device: str = "cpu") -> Iterator[tuple[str, Tensor]]:
     """Name and value of every weight in a safetensors file, one at a time on ``device``, as stored."""
-    # Imported here, as below: who asks for the files alone does without.
+    # Imported here: who asks for the files alone does without.
     from safetensors import safe_open
 
     with safe_open(path, framework="pt", device=device) as file:
         for name in file.keys():  # noqa: SIM118 (a safetensors file is no mapping)
             yield name, file.get_tensor(name)
-
-
-def weight_names(path: Path | str) -> list[str]:
-    """The names in a safetensors file."""
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as file:
-        return list(file.keys())
