@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ from pipeline.generation.generator import GeneratorError
 from pipeline.messages import SamplingSettings
 from rewards.result import RewardResult
 from sandbox.pool import SandboxPool
-from sandbox.result import ExecutionRequest, ExecutionResult, Outcome
+from sandbox.result import Outcome
+from tests.fake_sandbox import FakeSandbox
 from tests.pipeline.evaluation.answers import ScriptedGenerator, result_of, write_tasks
 from tests.pipeline.tiny_model import make_tokenizer, save_model
 
@@ -136,28 +138,27 @@ def test_a_scorers_failure_ends_the_evaluation_as_itself() -> None:
 
 
 def test_a_check_that_cannot_run_is_not_the_answers_fault() -> None:
-    class _BrokenCheck:
-        level = "none"
-
-        def run(self, request: ExecutionRequest) -> ExecutionResult:
-            raise ValueError("check program of 'f' cannot run: NameError")
-
-    scorer = SandboxScorer(_BrokenCheck(), ExecutionConfig())
-    result = asyncio.run(scorer.score(load_humaneval()[0], "def f(): pass"))
+    scorer = SandboxScorer(FakeSandbox(Outcome.PASS), ExecutionConfig())
+    task = replace(load_humaneval()[0], check_source="broken")
+    result = asyncio.run(scorer.score(task, "def f(): pass"))
     assert result.outcome is Outcome.INFRA_ERROR
     assert math.isnan(result.reward)
     assert "HumanEval/0" in result.detail
 
 
+def check_passes(task: Task, program: str) -> None:
+    """As OpenAI's harness does."""
+    names: dict[str, object] = {}
+    exec(f"{program}\n{task.check_source}\n", names)
+    check = names["check"]
+    assert callable(check)
+    check(names[task.entry_point])
+
+
 def test_published_completions_run_behind_their_prompts_as_in_openais_harness() -> None:
     for task in load_humaneval()[::8]:
         answer = f"Here it is:\n{_PREFILL}{task.reference}\n```\nDone."
-        program = task.prompt + sample_completion(task, answer) + f"\n{task.check_source}\n"
-        names: dict[str, object] = {}
-        exec(program, names)
-        check = names["check"]
-        assert callable(check)
-        check(names[task.entry_point])
+        check_passes(task, task.prompt + sample_completion(task, answer))
 
 
 def test_a_published_completion_stands_for_a_continuation_a_program_or_a_chat_answer() -> None:
@@ -196,11 +197,7 @@ def test_whole_solutions_in_evalplus_form_are_read_as_programs(tmp_path: Path) -
     file = tmp_path / "samples.jsonl"
     file.write_text(json.dumps({"task_id": task.task_id, "solution": task.reference}), encoding="utf-8")
     ((_, completion),) = read_samples(str(file), [task])
-    names: dict[str, object] = {}
-    exec(f"{sample_program(task, completion)}\n{task.check_source}", names)
-    check = names["check"]
-    assert callable(check)
-    check(names[task.entry_point])
+    check_passes(task, sample_program(task, completion))
 
 
 @pytest.mark.parametrize(
