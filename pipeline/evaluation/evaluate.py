@@ -25,7 +25,6 @@ from rewards.result import RewardResult
 from sandbox.result import Outcome
 
 NUM_CONCURRENT_REQUESTS = 32
-_TASK_TIMEOUT_S = 1800.0
 
 
 class TextScorer(Protocol):
@@ -126,10 +125,10 @@ LaterTurns = Callable[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationTerms:
-    """Tasks at once, how long one may wait and work, and what comes after an answer that failed."""
+    """How long a task may wait and work, how many do at once, and what comes after an answer that failed."""
 
+    task_timeout_s: float
     num_concurrent: int = NUM_CONCURRENT_REQUESTS
-    task_timeout_s: float = _TASK_TIMEOUT_S
     later_turns: LaterTurns | None = None
 
 
@@ -153,7 +152,7 @@ async def evaluate_tasks(
     scorer: TextScorer,
     seed: int,
     *,
-    terms: EvaluationTerms = EvaluationTerms(),
+    terms: EvaluationTerms,
     journal: SampleJournal | None = None,
     on_task_done: Callable[[int, int], None] = lambda num_done, num_tasks: None,
 ) -> EvaluationReport:

@@ -77,7 +77,7 @@ def evaluated(
             num_samples,
             SandboxScorer(sandbox, ExecutionConfig()),
             0,
-            terms=EvaluationTerms(later_turns=tries.go_on),
+            terms=EvaluationTerms(task_timeout_s=60.0, later_turns=tries.go_on),
         )
     )
     return report, generator
