@@ -5,7 +5,6 @@ Sees what is missing, cut off or of another kind; whether the weights are good i
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from typing import Any
 from configs.errors import nearest
 from configs.schema import Config
 from pipeline.host.files import read_object
-from pipeline.models.files import weight_files
+from pipeline.models.files import check_safetensors, weight_files
 from pipeline.models.packaged import BUILT_IN
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
@@ -25,8 +24,6 @@ PEFT_PREFIX, A_END, B_END = "base_model.model.", ".lora_A.weight", ".lora_B.weig
 _WRITES = re.compile("CausalLM|LMHead|ForConditionalGeneration")
 _CONTEXTS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d+)\.")
-# Larger ones safetensors itself refuses.
-_MAX_HEADER_BYTES = 100_000_000
 
 
 def refuse_damaged_model(name: str, field: str = "model.name") -> None:
@@ -113,36 +110,6 @@ def _bytes_per_token(fields: Mapping[str, Any], width: int) -> float:
         return float(2 * fields["num_hidden_layers"] * each * width)
     except (KeyError, TypeError):
         return 0.0
-
-
-def check_safetensors(path: Path) -> frozenset[str]:
-    """The names of its tensors; ValueError, as 'FILE: what is wrong', unless ``path`` is whole by its header.
-
-    The format: 8 bytes of length, a JSON header with the offsets of each tensor, then their bytes.
-    """
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if size < 8 or not 2 <= length <= min(size - 8, _MAX_HEADER_BYTES):
-                raise ValueError(f"{path}: is no safetensors file, or is cut off ({size} bytes)")
-            header = json.loads(file.read(length).decode("utf-8"))
-        if not isinstance(header, dict):
-            raise ValueError(f"{path}: is damaged: its header is no JSON object")
-        ends = {name: entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"}
-        if not ends:
-            raise ValueError(f"{path}: holds no tensor")
-        if 8 + length + max(ends.values()) != size:
-            raise ValueError(f"{path}: has {size} bytes, its header says {8 + length + max(ends.values())}")
-        return frozenset(ends)
-    except FileNotFoundError:
-        raise ValueError(f"{path}: is missing") from None
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path}: is damaged: its header is no JSON ({error})") from None
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(f"{path}: is damaged: its header has no offsets ({error!r})") from None
 
 
 def _check_model(folder: Path) -> None:

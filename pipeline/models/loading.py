@@ -21,8 +21,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from pipeline.models.check import check_safetensors
-from pipeline.models.files import base_weights, weight_files
+from pipeline.models.files import base_weights, check_safetensors, weight_files
 
 # Loading takes a second; the progress of a run is its own to show.
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]

@@ -33,9 +33,8 @@ from pipeline.models.check import (
     B_END,
     PEFT_PREFIX,
     check_adapter,
-    check_safetensors,
 )
-from pipeline.models.files import base_weights, stored_files
+from pipeline.models.files import base_weights, check_safetensors, stored_files
 
 # Kinds of adapter that PEFT can make and that are more than W + (alpha / r) B A.
 _VARIANTS = ("use_dora", "modules_to_save", "rank_pattern", "alpha_pattern", "trainable_token_indices")
