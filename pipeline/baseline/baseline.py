@@ -30,6 +30,7 @@ from transformers import PreTrainedTokenizerBase
 
 from configs.load import render
 from configs.schema import Config
+from configs.techniques import value_at
 from curriculum.judging import start_sandbox
 from curriculum.sources import load_tasks
 from curriculum.task import Task
@@ -55,6 +56,14 @@ from pipeline.training.adapters import refuse_unknown_layers
 from rewards.custom import load_custom
 from sandbox.jail import die_with_parent
 
+# Settings of which the baseline knows one value only.
+_ALLOWED = (
+    ("lora.load_in_4bit", False, "does not quantise; set it to false"),
+    ("grpo.warm_start_steps", 0, "has no warm start; set it to 0"),
+    ("rollouts.max_turns", 1, "has one turn; set it to 1"),
+    ("evaluation.every_steps", None, "measures before and after training only; leave it out"),
+)
+
 
 def run_baseline(config: Config, verbose: bool) -> int:
     """Measure, train with TRL as ``config`` says, measure again; returns the exit status.
@@ -66,25 +75,15 @@ def run_baseline(config: Config, verbose: bool) -> int:
             where that can be known.
         StageError: the generator of a measurement failed, or no completion of a step could be scored.
     """
-    if config.lora.load_in_4bit:
-        raise ValueError("lora.load_in_4bit: value True: the baseline does not quantise; set it to false")
-    if config.grpo.warm_start_steps > 0:
-        found = config.grpo.warm_start_steps
-        raise ValueError(f"grpo.warm_start_steps: value {found}: the baseline has no warm start; set it to 0")
-    if config.rollouts.max_turns > 1:
-        found = config.rollouts.max_turns
-        raise ValueError(f"rollouts.max_turns: value {found}: the baseline has one turn; set it to 1")
+    for name, allowed, why in _ALLOWED:
+        if (value := value_at(config, name)) != allowed:
+            raise ValueError(f"{name}: value {value}: the baseline {why}")
     refuse_damaged_model(config.model.name)
     tasks = load_tasks(config.dataset)
     heldout = heldout_tasks(config)
     device = choose_device(config)
     config = with_precision(config, device)
     load_custom(config.rewards.custom)
-    if config.evaluation.every_steps is not None:
-        raise ValueError(
-            f"evaluation.every_steps: value {config.evaluation.every_steps}: the baseline measures before "
-            "and after training only; leave it out"
-        )
     tracker_names(config)
     if config.output.push_to_hub is not None:
         refuse_push(config.output.push_to_hub)

@@ -17,15 +17,14 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from configs.evaluation_options import EvaluationOptions
 from configs.rollouts_schema import MAX_FEEDBACK_LENGTH
-from configs.schema import Config, ExecutionConfig
+from configs.schema import Config, ExecutionConfig, ModelConfig
 from curriculum.judging import Executor, start_sandbox
 from curriculum.sources import load_named_tasks
 from curriculum.task import Task
@@ -34,25 +33,24 @@ from pipeline.evaluation.evaluate import (
     EvaluatedSample,
     EvaluationReport,
     EvaluationTerms,
+    LaterTurns,
     TextScorer,
     evaluate_tasks,
     make_report,
     task_deadline_s,
 )
-from pipeline.evaluation.forms import AnswerForm, ChatForm, CompletionForm, chat_form
+from pipeline.evaluation.forms import AnswerForm, CompletionForm, chat_form
 from pipeline.evaluation.journal import EvaluationJournal
 from pipeline.evaluation.passk import compare
 from pipeline.evaluation.resident_engine import evaluation_generator
 from pipeline.evaluation.samples import (
     read_samples,
     sample_completion,
-    sample_program,
     write_results,
     write_samples,
 )
 from pipeline.evaluation.scorers import CompletionScorer, SandboxScorer, check_sandbox
 from pipeline.evaluation.table import (
-    comparison_record,
     print_comparison,
     print_report,
     print_side_by_side,
@@ -65,18 +63,8 @@ from pipeline.host.files import files_digest, write_text_atomically
 from pipeline.host.shares import choose_device
 from pipeline.messages import SamplingSettings
 from pipeline.models.check import refuse_damaged_model, refuse_misfit
+from pipeline.models.find import resolve_model
 from rewards.digest import task_digest
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Side:
-    """One of the models, or files of samples, that are evaluated; its files begin with ``stem``."""
-
-    name: str
-    stem: str
 
 
 def run_evaluation(options: EvaluationOptions) -> int:
@@ -85,72 +73,71 @@ def run_evaluation(options: EvaluationOptions) -> int:
     Raises ValueError for options that cannot be used here, before any model is loaded.
     """
     tasks = load_named_tasks(options.tasks)[: options.limit]
-    console = Console()
-    execution = _execution(options)
-    sides = _sides(options)
+    console = Console(highlight=False)
+    execution = ExecutionConfig(
+        timeout=options.timeout, allow_unsafe=options.allow_unsafe, modules=list(options.modules)
+    )
+    stems = _stems(options)
     # All files are read before the first is scored: what is wrong with one shows at once.
-    samples = {side.stem: read_samples(side.name, tasks) for side in sides if options.samples is not None}
-    for side in sides if options.samples is None else ():
-        refuse_damaged_model(side.name, "--model" if side is sides[0] else "--against")
+    samples = {name: read_samples(name, tasks) for name in stems if options.samples is not None}
+    for name in stems if options.samples is None else ():
+        refuse_damaged_model(name, "--against" if name == options.against else "--model")
     check_sandbox(execution, modules_flag="--module", unsafe_flag="--allow-unsafe")
     # Both are looked up before the first is sampled.
-    folders = {side.name: _model_folder(options, side) for side in sides if options.samples is None}
+    folders = {name: resolve_model(ModelConfig(name=name)) for name in stems if options.samples is None}
     reports: dict[str, EvaluationReport] = {}
     with start_sandbox(execution, max(1, (os.cpu_count() or 2) // 2)) as sandbox:
-        scorer = SandboxScorer(sandbox, execution)
-        for side in sides:
+        for name, stem in stems.items():
             if options.samples is not None:
-                report = asyncio.run(_score_samples(samples[side.stem], scorer))
-                completions = [sample.text for sample in report.samples]
+                report = asyncio.run(_score_samples(samples[name], CompletionScorer(sandbox, execution)))
             else:
-                report, completions = _sample_side(options, side, folders[side.name], tasks, sandbox)
-                write_samples(Path(side.stem), _pairs(report, completions))
-                console.print(f"samples: {side.stem}", highlight=False, soft_wrap=True)
-            _write_results(console, side, report, completions)
-            reports[side.name] = report
-    _conclude(console, options, sides, reports, tasks)
+                report = _sample_model(options, name, folders[name], stem, tasks, sandbox, execution)
+            completions = _completions(options, report, tasks)
+            if options.samples is None:
+                ids = [sample.task_id for sample in report.samples]
+                write_samples(Path(stem), zip(ids, completions, strict=True))
+                console.print(f"samples: {stem}", soft_wrap=True)
+            path = Path(f"{stem}_results.jsonl")
+            write_results(path, zip(report.samples, completions, strict=True))
+            console.print(f"results: {path}", soft_wrap=True)
+            reports[name] = report
+    _conclude(console, options, Path(f"{next(iter(stems.values()))}_report.json"), reports, tasks)
     return 0
 
 
-def _sides(options: EvaluationOptions) -> list[_Side]:
+def _stems(options: EvaluationOptions) -> dict[str, str]:
+    """What the files of each model, or file of samples, begin with, by its name; one or two of them."""
     first = options.samples if options.samples is not None else options.model
     assert first is not None
     stem = options.output or options.samples or f"{_set_name(options.tasks)}_samples.jsonl"
-    sides = [_Side(name=first, stem=stem)]
+    stems = {first: stem}
     if options.against is not None:
         own = options.against if options.samples is not None and options.output is None else None
         path = Path(stem)
-        sides.append(
-            _Side(name=options.against, stem=own or str(path.with_name(f"{path.stem}_against{path.suffix}")))
-        )
-    return sides
+        stems[options.against] = own or str(path.with_name(f"{path.stem}_against{path.suffix}"))
+    return stems
 
 
 def _set_name(tasks: str) -> str:
     return Path(tasks).name.removesuffix(".gz").removesuffix(".jsonl")
 
 
-def _pairs(report: EvaluationReport, completions: Sequence[str]) -> list[tuple[str, str]]:
-    ids = [sample.task_id for sample in report.samples]
-    return list(zip(ids, completions, strict=True))
-
-
-def _write_results(
-    console: Console, side: _Side, report: EvaluationReport, completions: Sequence[str]
-) -> None:
-    path = Path(f"{side.stem}_results.jsonl")
-    write_results(path, zip(report.samples, completions, strict=True))
-    console.print(f"results: {path}", highlight=False, soft_wrap=True)
+def _completions(options: EvaluationOptions, report: EvaluationReport, tasks: Sequence[Task]) -> list[str]:
+    """The completions to publish."""
+    if options.samples is not None or options.prompt_form == "completion":
+        return [sample.text for sample in report.samples]
+    by_id = {task.task_id: task for task in tasks}
+    return [sample_completion(by_id[sample.task_id], sample.text) for sample in report.samples]
 
 
 def _conclude(
     console: Console,
     options: EvaluationOptions,
-    sides: Sequence[_Side],
+    path: Path,
     reports: Mapping[str, EvaluationReport],
     tasks: Sequence[Task],
 ) -> None:
-    """Print what was found, and write it to STEM_report.json."""
+    """Print what was found, and write it to ``path``."""
     record: dict[str, object] = {
         "tasks": options.tasks,
         "settings": {} if options.samples is not None else _settings(options),
@@ -170,104 +157,78 @@ def _conclude(
     if len(reports) == 2:
         (one, first), (other, second) = reports.items()
         comparison = compare(first.counts, second.counts)
-        record["comparison"] = comparison_record(comparison)
+        record["comparison"] = asdict(comparison)
         print_comparison(console, (one, other), comparison)
-    path = Path(f"{sides[0].stem}_report.json")
     write_text_atomically(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
-    console.print(f"report: {path}", highlight=False, soft_wrap=True)
+    console.print(f"report: {path}", soft_wrap=True)
 
 
-async def _score_samples(samples: Sequence[tuple[Task, str]], scorer: SandboxScorer) -> EvaluationReport:
+async def _score_samples(samples: Sequence[tuple[Task, str]], scorer: CompletionScorer) -> EvaluationReport:
     gate = asyncio.Semaphore(NUM_CONCURRENT_REQUESTS)
 
     async def judge(task: Task, completion: str) -> EvaluatedSample:
         async with gate:
-            result = await scorer.score_program(task, sample_program(task, completion))
+            result = await scorer.score(task, completion)
         return EvaluatedSample(task_id=task.task_id, text=completion, result=result)
 
     return make_report(await asyncio.gather(*(judge(task, completion) for task, completion in samples)))
 
 
-def _model_folder(options: EvaluationOptions, side: _Side) -> Path:
-    # Imported here, as below: scoring a file need not wait for torch.
-    from pipeline.models.find import resolve_model
-
-    return resolve_model(_config_of(options, side.name).model)
-
-
-def _sample_side(
-    options: EvaluationOptions, side: _Side, model_path: Path, tasks: Sequence[Task], sandbox: Executor
-) -> tuple[EvaluationReport, list[str]]:
-    """The report on one model, and the completions to publish; goes on where an earlier process ended."""
+def _sample_model(
+    options: EvaluationOptions,
+    model: str,
+    folder: Path,
+    stem: str,
+    tasks: Sequence[Task],
+    sandbox: Executor,
+    execution: ExecutionConfig,
+) -> EvaluationReport:
+    """The report on one model; goes on where an earlier process ended."""
+    # Imported here: scoring a file need not wait for torch.
     from pipeline.models.loading import load_tokenizer
 
-    config = _config_of(options, side.name)
-    scorer = SandboxScorer(sandbox, _execution(options))
-    path = Path(f"{side.stem}_journal.jsonl")
+    config = _config_of(options, model)
+    path = Path(f"{stem}_journal.jsonl")
     hint = f"delete {path} to begin anew, or give another --output"
     identity = _settings(options) | {
         "tasks": _tasks_digest(tasks),
-        "model": side.name,
-        "model files": files_digest(model_path),
+        "model": model,
+        "model files": files_digest(folder),
     }
     with closing(EvaluationJournal(path, identity, hint=hint)) as journal:
         if journal.num_kept:
             print(f"going on: {journal.num_kept} samples are in {path}", file=sys.stderr, flush=True)
-        tokenizer = load_tokenizer(model_path)
-        form = _form(options, config, tokenizer)
-        later = _later_turns(options, form, tokenizer, tasks, sandbox)
-        report = asyncio.run(
-            _sample_and_score(options, config, str(model_path), form, tasks, later, scorer, journal)
-        )
+        tokenizer = load_tokenizer(folder)
+        form: AnswerForm
+        scorer: TextScorer
+        later = None
+        if options.prompt_form == "completion":
+            form, scorer = CompletionForm(tokenizer=tokenizer), CompletionScorer(sandbox, execution)
+        else:
+            form, scorer = chat_form(config.generation, tokenizer), SandboxScorer(sandbox, execution)
+            if options.turns > 1:
+                later = SecondTries(
+                    form,
+                    tokenizer,
+                    tasks,
+                    sandbox,
+                    execution,
+                    max_turns=options.turns,
+                    kind=options.feedback,
+                ).go_on
+        report = asyncio.run(_sample_and_score(options, config, folder, form, tasks, later, scorer, journal))
         journal.remove()
-    by_id = {task.task_id: task for task in tasks}
-    if options.prompt_form == "completion":
-        return report, [sample.text for sample in report.samples]
-    return report, [sample_completion(by_id[sample.task_id], sample.text) for sample in report.samples]
-
-
-def _later_turns(
-    options: EvaluationOptions,
-    form: AnswerForm,
-    tokenizer: PreTrainedTokenizerBase,
-    tasks: Sequence[Task],
-    sandbox: Executor,
-) -> SecondTries | None:
-    if options.turns == 1:
-        return None
-    # The options have refused another form.
-    assert isinstance(form, ChatForm)
-    return SecondTries(
-        form,
-        tokenizer,
-        tasks,
-        sandbox,
-        _execution(options),
-        max_turns=options.turns,
-        kind=options.feedback,
-    )
-
-
-def _execution(options: EvaluationOptions) -> ExecutionConfig:
-    return ExecutionConfig(
-        timeout=options.timeout, allow_unsafe=options.allow_unsafe, modules=list(options.modules)
-    )
-
-
-def _form(options: EvaluationOptions, config: Config, tokenizer: PreTrainedTokenizerBase) -> AnswerForm:
-    if options.prompt_form == "completion":
-        return CompletionForm(tokenizer=tokenizer)
-    return chat_form(config.generation, tokenizer)
+    return report
 
 
 async def _sample_and_score(
     options: EvaluationOptions,
     config: Config,
-    model_path: str,
+    folder: Path,
     form: AnswerForm,
     tasks: Sequence[Task],
-    later_turns: SecondTries | None,
-    scorer: SandboxScorer,
+    later_turns: LaterTurns | None,
+    scorer: TextScorer,
     journal: EvaluationJournal,
 ) -> EvaluationReport:
     longest = max(len(form.prompt_ids(task)) for task in tasks)
@@ -275,9 +236,8 @@ async def _sample_and_score(
     longest += (options.turns - 1) * (options.max_completion_length + MAX_FEEDBACK_LENGTH)
     generation = config.generation.model_copy(update={"max_prompt_length": longest})
     config = config.model_copy(update={"generation": generation})
-    refuse_misfit(config, Path(model_path), choose_device(config))
-    judge: TextScorer = CompletionScorer(scorer) if options.prompt_form == "completion" else scorer
-    async with evaluation_generator(config, model_path) as generator:
+    refuse_misfit(config, folder, choose_device(config))
+    async with evaluation_generator(config, str(folder)) as generator:
         return await evaluate_tasks(
             generator,
             tasks,
@@ -288,7 +248,7 @@ async def _sample_and_score(
                 max_completion_length=options.max_completion_length,
             ),
             options.num_samples,
-            judge,
+            scorer,
             options.seed,
             # One sample each fills the engine as well.
             terms=EvaluationTerms(

@@ -8,9 +8,8 @@ counts and reported, never counted as wrong.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -18,14 +17,14 @@ from configs.schema import RuntimeConfig
 from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.evaluation.forms import AnswerForm
-from pipeline.evaluation.passk import Estimate, TaskCount, count_by_task, mean_pass_at_k, paired_difference
+from pipeline.evaluation.passk import Estimate, TaskCount, count_by_task, mean_pass_at_k
 from pipeline.generation.generator import Generator, GeneratorError
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings
+from pipeline.models.prompts import request_seed
 from rewards.result import RewardResult
 from sandbox.result import Outcome
 
 NUM_CONCURRENT_REQUESTS = 32
-_TASK_TIMEOUT_S = 1800.0
 
 
 class TextScorer(Protocol):
@@ -84,28 +83,15 @@ class EvaluationReport:
     outcomes: Mapping[str, int]
     samples: tuple[EvaluatedSample, ...]
 
-    @property
-    def pass_rates(self) -> dict[str, float]:
-        """The share of judged samples that passed, by task_id."""
-        return {count.task_id: count.pass_rate for count in self.counts}
-
     def describe(self) -> str:
         """One line for people."""
         unjudged = self.outcomes.get(Outcome.INFRA_ERROR.value, 0)
         note = f", {unjudged} samples could not be judged" if unjudged else ""
+        mean, interval = self.pass_at_1.in_percent()
         return (
-            f"pass@1 {_percent(self.pass_at_1)} on {self.pass_at_1.num_tasks} tasks, "
+            f"pass@1 {mean} (95 %: {interval}) on {self.pass_at_1.num_tasks} tasks, "
             f"{len(self.samples)} samples{note}"
         )
-
-
-def difference(before: EvaluationReport, after: EvaluationReport) -> Estimate:
-    """How much pass@1 rose from ``before`` to ``after``, paired over the tasks that both judged."""
-    left, right = before.pass_rates, after.pass_rates
-    common = left.keys() & right.keys()
-    return paired_difference(
-        {task_id: left[task_id] for task_id in common}, {task_id: right[task_id] for task_id in common}
-    )
 
 
 def make_report(samples: Iterable[EvaluatedSample]) -> EvaluationReport:
@@ -130,28 +116,19 @@ def task_deadline_s(runtime: RuntimeConfig) -> float:
     return NUM_CONCURRENT_REQUESTS * runtime.generation_timeout_s
 
 
-class LaterTurns(Protocol):
-    """Goes on after an answer that failed (pipeline.evaluation.turns)."""
-
-    async def go_on(
-        self,
-        generator: Generator,
-        scorer: TextScorer,
-        task: Task,
-        request: GenerationRequest,
-        first: Completion,
-        result: RewardResult,
-    ) -> tuple[tuple[EvaluatedTurn, ...], bool | None]:
-        """``turns`` and ``resampled`` of an EvaluatedSample."""
-        ...
+# Goes on after an answer that failed (pipeline.evaluation.turns): ``turns`` and ``resampled`` of its sample.
+LaterTurns = Callable[
+    [Generator, TextScorer, Task, GenerationRequest, Completion, RewardResult],
+    Awaitable[tuple[tuple[EvaluatedTurn, ...], bool | None]],
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationTerms:
-    """Tasks at once, how long one may wait and work, and what comes after an answer that failed."""
+    """How long a task may wait and work, how many do at once, and what comes after an answer that failed."""
 
+    task_timeout_s: float
     num_concurrent: int = NUM_CONCURRENT_REQUESTS
-    task_timeout_s: float = _TASK_TIMEOUT_S
     later_turns: LaterTurns | None = None
 
 
@@ -175,7 +152,7 @@ async def evaluate_tasks(
     scorer: TextScorer,
     seed: int,
     *,
-    terms: EvaluationTerms = EvaluationTerms(),
+    terms: EvaluationTerms,
     journal: SampleJournal | None = None,
     on_task_done: Callable[[int, int], None] = lambda num_done, num_tasks: None,
 ) -> EvaluationReport:
@@ -194,12 +171,14 @@ async def evaluate_tasks(
         samples = list(journal.kept.get(task.task_id, ()))[:num_samples] if journal is not None else []
         if len(samples) < num_samples:
             async with gate:
+                # A request for what is missing must not draw again what is there.
+                name = f"{task.task_id}/{len(samples)}" if samples else task.task_id
                 request = GenerationRequest(
                     request_id=f"evaluation/{task.task_id}",
                     prompt_ids=form.prompt_ids(task),
                     num_generations=num_samples - len(samples),
                     sampling=replace(settings, stop=form.stop(task)),
-                    seed=_seed_of(seed, task.task_id, len(samples)),
+                    seed=request_seed(seed, name),
                 )
                 try:
                     async with asyncio.timeout(terms.task_timeout_s):
@@ -219,7 +198,10 @@ async def evaluate_tasks(
         async with asyncio.TaskGroup() as group:
             jobs = [group.create_task(evaluate(task)) for task in tasks]
     except BaseExceptionGroup as failures:
-        raise _first_cause(failures) from failures
+        cause: BaseException = failures
+        while isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]
+        raise cause from failures
     return make_report(sample for job in jobs for sample in job.result())
 
 
@@ -238,7 +220,7 @@ async def _sample_task(
         turns: tuple[EvaluatedTurn, ...] = ()
         resampled = None
         if later_turns is not None:
-            turns, resampled = await later_turns.go_on(generator, scorer, task, request, completion, result)
+            turns, resampled = await later_turns(generator, scorer, task, request, completion, result)
         sample = EvaluatedSample(
             task_id=task.task_id,
             text=text,
@@ -262,20 +244,3 @@ async def _sample_task(
             "samples"
         )
     return [jobs[index].result() for index in sorted(jobs)]
-
-
-def _seed_of(seed: int, task_id: str, num_kept: int) -> int:
-    # Far apart for neighbouring seeds and tasks: engines seed sample i of a request with seed + i. A request
-    # for what is missing must not draw again what is there.
-    name = f"{seed}/{task_id}" + (f"/{num_kept}" if num_kept else "")
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) >> 1
-
-
-def _first_cause(failure: BaseException) -> BaseException:
-    while isinstance(failure, BaseExceptionGroup):
-        failure = failure.exceptions[0]
-    return failure
-
-
-def _percent(estimate: Estimate) -> str:
-    return f"{100 * estimate.mean:.1f} % (95 %: {100 * estimate.low:.1f} to {100 * estimate.high:.1f})"

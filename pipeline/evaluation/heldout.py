@@ -216,9 +216,7 @@ class InLoopEvaluation:
 
     def weights_loaded(self, version: int) -> None:
         """The generators hold ``version``: start to measure it, if it is due. Returns at once."""
-        if not self.is_due(version):
-            return
-        if self._path(version).exists():
+        if not self.is_due(version) or self._path(version).exists():
             return
         if self._job is not None and not self._job.done():
             self._note(f"step {version} is not measured: the measurement of step {self._version} still runs")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.evaluation.evaluate import EvaluatedSample, EvaluatedTurn
+from pipeline.generation.resident import differences
 from rewards.result import RewardResult
 from sandbox.result import Outcome
 
@@ -108,13 +109,7 @@ class EvaluationJournal:
             found = dict(json.loads(line)["evaluation"])
         except (ValueError, TypeError, KeyError):
             raise ValueError(f"{self.path}:1: is no journal of an evaluation; {hint}") from None
-        names = sorted({*found, *identity})
-        differing = [
-            f"{name} {found.get(name)} there, {identity.get(name)} here"
-            for name in names
-            if found.get(name) != identity.get(name)
-        ]
-        if differing:
+        if differing := differences(identity, found):
             raise ValueError(
                 f"{self.path}: holds an unfinished evaluation that differs ({'; '.join(differing)}); {hint}"
             )

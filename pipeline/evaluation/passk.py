@@ -14,13 +14,15 @@ bootstrap over tasks.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 _NUM_RESAMPLES = 10_000
 _RESAMPLES_AT_ONCE = 500
+_NUM_FLIPS = 10_000
 _SEED = 0
 _TAIL = 0.025
 
@@ -33,6 +35,11 @@ class Estimate:
     low: float
     high: float
     num_tasks: int
+
+    def in_percent(self, sign: str = "") -> tuple[str, str]:
+        """Mean and interval for people, "6.8 %" and "3.9 to 9.8"; with ``sign`` "+" as a difference."""
+        mean, low, high = (f"{100 * value:{sign}.1f}" for value in (self.mean, self.low, self.high))
+        return f"{mean} %", f"{low} to {high}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,34 +86,37 @@ def mean_pass_at_k(counts: Sequence[TaskCount], k: int) -> Estimate:
     Where no task, or every task, scores full, a bootstrap knows no spread: the open side of the interval
     is then the exact binomial bound for that many tasks (Clopper and Pearson 1934).
     """
-    if not counts:
-        raise ValueError("counts: value (): pass@k needs at least one judged task")
-    values = [pass_at_k(count.num_samples, count.num_correct, k) for count in counts]
-    num_tasks = len(values)
-    spread = _spread(num_tasks)
-    if not any(values):
-        return Estimate(mean=0.0, low=0.0, high=spread, num_tasks=num_tasks)
-    if all(value == 1 for value in values):
-        return Estimate(mean=1.0, low=1 - spread, high=1.0, num_tasks=num_tasks)
-    return _bootstrap(values)
+    return _rate([pass_at_k(count.num_samples, count.num_correct, k) for count in counts], [1] * len(counts))
 
 
-def paired_difference(before: Mapping[str, float], after: Mapping[str, float]) -> Estimate:
-    """The mean of ``after - before`` over tasks, pass rates by task_id.
+def paired_difference(before: Sequence[TaskCount], after: Sequence[TaskCount]) -> Estimate:
+    """The mean rise in pass rates from ``before`` to ``after``, over the tasks that both judged.
 
     Each task is its own control, so the interval is narrower than that of two separate means. Where no task
     differs, a bootstrap knows no spread: the interval then reaches, on either side, to the exact binomial
-    bound for the share of tasks that might differ. Raises ValueError when the two do not hold the same
-    tasks, or none.
+    bound for the share of tasks that might differ. Raises ValueError when no task was judged for both.
     """
-    if before.keys() != after.keys() or not before:
-        odd = sorted(before.keys() ^ after.keys())[:3]
-        raise ValueError(f"before and after must hold the same tasks, at least one; only one has {odd}")
-    differences = [after[task_id] - before[task_id] for task_id in sorted(before)]
-    if not any(differences):
-        spread = _spread(len(differences))
-        return Estimate(mean=0.0, low=-spread, high=spread, num_tasks=len(differences))
-    return _bootstrap(differences)
+    rises = np.array(_rises(_paired(before, after)))
+    if not rises.any():
+        spread = _spread(rises.size)
+        return Estimate(mean=0.0, low=-spread, high=spread, num_tasks=rises.size)
+    return _bootstrap(float(rises.mean()), rises.size, lambda drawn: rises[drawn].mean(axis=1))
+
+
+def _paired(before: Sequence[TaskCount], after: Sequence[TaskCount]) -> dict[str, tuple[float, float]]:
+    """The two pass rates of each task that both judged, by its id."""
+    later = {count.task_id: count.pass_rate for count in after}
+    pairs = {
+        count.task_id: (count.pass_rate, later[count.task_id]) for count in before if count.task_id in later
+    }
+    if not pairs:
+        raise ValueError("comparison: the two have no judged task in common")
+    return pairs
+
+
+def _rises(pairs: Mapping[str, tuple[float, float]]) -> list[float]:
+    """In an order that does not depend on that of the samples."""
+    return [after - before for _, (before, after) in sorted(pairs.items())]
 
 
 def share(counts: Sequence[TaskCount]) -> Estimate:
@@ -114,17 +124,7 @@ def share(counts: Sequence[TaskCount]) -> Estimate:
 
     The bootstrap draws tasks, and divides the sums of what it drew. Raises ValueError without tasks.
     """
-    if not counts:
-        raise ValueError("counts: value (): a share needs at least one judged task")
-    correct = np.array([count.num_correct for count in counts], dtype=np.float64)
-    total = np.array([count.num_samples for count in counts], dtype=np.float64)
-    mean, spread = float(correct.sum() / total.sum()), _spread(len(counts))
-    if mean in (0.0, 1.0):
-        low, high = (0.0, spread) if mean == 0.0 else (1 - spread, 1.0)
-        return Estimate(mean=mean, low=low, high=high, num_tasks=len(counts))
-    drawn = np.random.default_rng(_SEED).integers(0, len(counts), size=(_NUM_RESAMPLES, len(counts)))
-    low, high = np.quantile(correct[drawn].sum(axis=1) / total[drawn].sum(axis=1), [_TAIL, 1 - _TAIL])
-    return Estimate(mean=mean, low=float(low), high=float(high), num_tasks=len(counts))
+    return _rate([count.num_correct for count in counts], [count.num_samples for count in counts])
 
 
 def share_difference(before: Sequence[TaskCount], after: Sequence[TaskCount]) -> Estimate:
@@ -139,11 +139,13 @@ def share_difference(before: Sequence[TaskCount], after: Sequence[TaskCount]) ->
     for who, counts in enumerate((before, after)):
         for count in counts:
             sums[who, :, place[count.task_id]] += count.num_correct, count.num_samples
-    drawn = np.random.default_rng(_SEED).integers(0, len(names), size=(_NUM_RESAMPLES, len(names)))
-    correct, total = (sums[:, part, :][:, drawn].sum(axis=2) for part in (0, 1))
-    shares = correct / np.maximum(total, 1)
-    low, high = np.quantile(shares[1] - shares[0], [_TAIL, 1 - _TAIL])
-    return Estimate(mean=mean, low=float(low), high=float(high), num_tasks=len(names))
+
+    def differences(drawn: NDArray[np.int64]) -> NDArray[np.float64]:
+        correct, total = (sums[:, part, :][:, drawn].sum(axis=2) for part in (0, 1))
+        shares: NDArray[np.float64] = correct / np.maximum(total, 1)
+        return shares[1] - shares[0]
+
+    return _bootstrap(mean, len(names), differences)
 
 
 def _spread(num_tasks: int) -> float:
@@ -151,21 +153,31 @@ def _spread(num_tasks: int) -> float:
     return 1 - math.pow(_TAIL, 1 / num_tasks)
 
 
-def _bootstrap(values: Sequence[float]) -> Estimate:
-    array = np.asarray(values, dtype=np.float64)
+def _rate(correct: Sequence[float], total: Sequence[float]) -> Estimate:
+    """The sum of ``correct`` over that of ``total``, each with one number a task."""
+    if not total:
+        raise ValueError("counts: value (): a rate needs at least one judged task")
+    above, below = np.array(correct, dtype=np.float64), np.array(total, dtype=np.float64)
+    mean, num_tasks = float(above.sum() / below.sum()), len(total)
+    if mean in (0.0, 1.0):
+        low, high = (0.0, _spread(num_tasks)) if mean == 0.0 else (1 - _spread(num_tasks), 1.0)
+        return Estimate(mean=mean, low=low, high=high, num_tasks=num_tasks)
+    return _bootstrap(mean, num_tasks, lambda drawn: above[drawn].sum(axis=1) / below[drawn].sum(axis=1))
+
+
+def _bootstrap(
+    mean: float, num_tasks: int, means_of: Callable[[NDArray[np.int64]], NDArray[np.float64]]
+) -> Estimate:
+    """``mean`` with its interval; ``means_of`` maps the tasks of B resamples, (B, T), to their B means."""
     rng = np.random.default_rng(_SEED)
     means = np.concatenate(
         [
-            array[rng.integers(0, array.size, size=(_RESAMPLES_AT_ONCE, array.size))].mean(axis=1)
+            means_of(rng.integers(0, num_tasks, size=(_RESAMPLES_AT_ONCE, num_tasks)))
             for _ in range(_NUM_RESAMPLES // _RESAMPLES_AT_ONCE)
         ]
     )
     low, high = np.quantile(means, [_TAIL, 1 - _TAIL])
-    return Estimate(mean=float(array.mean()), low=float(low), high=float(high), num_tasks=len(values))
-
-
-_NUM_FLIPS = 10_000
-_BOOTSTRAP_SEED = 0
+    return Estimate(mean=mean, low=float(low), high=float(high), num_tasks=num_tasks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,22 +197,15 @@ class Comparison:
 
 def compare(first: Sequence[TaskCount], second: Sequence[TaskCount]) -> Comparison:
     """Compare two models by their counts. Raises ValueError when no task was judged for both."""
-    left = {count.task_id: count for count in first}
-    right = {count.task_id: count for count in second}
-    common = [task_id for task_id in left if task_id in right]
-    if not common:
-        raise ValueError("comparison: the two have no judged task in common")
-    before = {task_id: left[task_id].pass_rate for task_id in common}
-    after = {task_id: right[task_id].pass_rate for task_id in common}
-    lost = tuple(task_id for task_id in common if before[task_id] > after[task_id])
-    won = tuple(task_id for task_id in common if before[task_id] < after[task_id])
-    single = all(left[task_id].num_samples == right[task_id].num_samples == 1 for task_id in common)
-    if single:
+    pairs = _paired(first, second)
+    lost = tuple(task_id for task_id, (before, after) in pairs.items() if before > after)
+    won = tuple(task_id for task_id, (before, after) in pairs.items() if before < after)
+    if all(count.num_samples == 1 for count in (*first, *second) if count.task_id in pairs):
         test, p_value = "exact McNemar test", mcnemar(len(lost), len(won))
     else:
-        test, p_value = "sign-flip test", sign_flip(before, after)
+        test, p_value = "sign-flip test", sign_flip(_rises(pairs))
     return Comparison(
-        difference=paired_difference(before, after),
+        difference=paired_difference(first, second),
         test=test,
         p_value=p_value,
         first_better=lost,
@@ -215,9 +220,9 @@ def mcnemar(num_first_only: int, num_second_only: int) -> float:
     return min(1.0, 2 * tail)
 
 
-def sign_flip(before: Mapping[str, float], after: Mapping[str, float]) -> float:
-    """The two-sided p-value of the mean of ``after - before``, keys the same in both."""
-    differences = np.array([after[task_id] - before[task_id] for task_id in sorted(before)])
+def sign_flip(rises: Sequence[float]) -> float:
+    """The two-sided p-value of the mean of ``rises``, one a task."""
+    differences = np.array(rises)
     # Tasks that differ are few: all flips of them are tried where that is less.
     differences = differences[differences != 0]
     observed = abs(float(differences.sum()))
@@ -225,9 +230,7 @@ def sign_flip(before: Mapping[str, float], after: Mapping[str, float]) -> float:
         patterns = np.arange(2**differences.size)[:, None] >> np.arange(differences.size) & 1
         sums = np.abs((differences * (1 - 2 * patterns)).sum(axis=1))
         return float(np.mean(sums >= observed - 1e-12))
-    flips = np.random.default_rng(_BOOTSTRAP_SEED).integers(
-        0, 2, size=(_NUM_FLIPS, differences.size), dtype=np.int8
-    )
+    flips = np.random.default_rng(_SEED).integers(0, 2, size=(_NUM_FLIPS, differences.size), dtype=np.int8)
     sums = np.abs((differences * (1 - 2 * flips)).sum(axis=1))
     # The observed signs are one of the possible ones.
     return (1 + int(np.count_nonzero(sums >= observed - 1e-12))) / (1 + _NUM_FLIPS)

@@ -78,15 +78,12 @@ class SandboxScorer:
         )
 
 
-class CompletionScorer:
+class CompletionScorer(SandboxScorer):
     """Scores continuations of the prompt, where ``SandboxScorer`` scores answers of a chat."""
-
-    def __init__(self, scorer: SandboxScorer) -> None:
-        self._scorer = scorer
 
     async def score(self, task: Task, text: str) -> RewardResult:
         """The verdict on the program that a completion stands for, as for samples in OpenAI's format."""
-        return await self._scorer.score_program(task, sample_program(task, text))
+        return await self.score_program(task, sample_program(task, text))
 
 
 def check_sandbox(

@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from configs.schema import Config
-from pipeline.evaluation.evaluate import EvaluationReport, difference
-from pipeline.evaluation.passk import Estimate
+from pipeline.evaluation.evaluate import EvaluationReport
+from pipeline.evaluation.passk import Estimate, paired_difference
 from pipeline.host.versions import processor_name, source_commit
 from pipeline.record.ledger import ALARM, GUARD, PLACEMENT_GUARD
 from pipeline.record.metrics import read_metrics
@@ -73,7 +73,7 @@ def write_summary(
     for name, report in (("before", before), ("after", after)):
         evaluation[name] = None if report is None else evaluation_record(report)
     if before is not None and after is not None:
-        evaluation["difference"] = asdict(difference(before, after))
+        evaluation["difference"] = asdict(paired_difference(before.counts, after.counts))
     folder.write_summary(
         {
             "model": config.model.name,
@@ -111,7 +111,7 @@ def print_summary(path: Path) -> None:
             if evaluation[name] is not None:
                 table.add_row(f"{name} training", *_cells(evaluation[name]["pass_at_1"]))
         if "difference" in evaluation:
-            table.add_row("difference", *_cells(evaluation["difference"], signed=True))
+            table.add_row("difference", *_cells(evaluation["difference"], "+"))
         console.print(table)
     console.print(
         f"{summary['num_steps']} steps, {summary['num_completions']} completions{_gated(summary)}, "
@@ -127,13 +127,9 @@ def _gated(summary: Mapping[str, Any]) -> str:
     return f" (and {number} of groups without signal, which were replaced)" if number else ""
 
 
-def _cells(estimate: Mapping[str, float], *, signed: bool = False) -> tuple[str, str]:
-    value = Estimate(**estimate)  # type: ignore[arg-type]
-    sign = "+" if signed else ""
-    return (
-        f"{100 * value.mean:{sign}.1f} %",
-        f"{100 * value.low:{sign}.1f} to {100 * value.high:{sign}.1f} %",
-    )
+def _cells(estimate: Mapping[str, Any], sign: str = "") -> tuple[str, str]:
+    mean, interval = Estimate(**estimate).in_percent(sign)
+    return mean, f"{interval} %"
 
 
 def guards_of(database: Path, metrics: Path, config: Config) -> tuple[str, ...]:

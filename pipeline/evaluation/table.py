@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from rich.console import Console
@@ -81,9 +81,19 @@ def report_record(report: EvaluationReport, tasks: Sequence[Task], ks: Sequence[
     }
 
 
-def comparison_record(comparison: Comparison) -> dict[str, object]:
-    """A comparison as JSON."""
-    return asdict(comparison)
+def _rows(report: EvaluationReport, tasks: Sequence[Task], ks: Sequence[int]) -> dict[str, Estimate | None]:
+    """``estimates`` and ``part_estimates`` by the names of their rows."""
+    found = {f"pass@{k}": estimate for k, estimate in estimates(report, ks).items()}
+    return found | {f"pass@1, {name}": one for name, one in part_estimates(report, tasks).items()}
+
+
+def _table(title: str, first: str, names: Iterable[str]) -> Table:
+    """A column ``first``, and one for each model."""
+    table = Table(title=title)
+    table.add_column(first)
+    for name in names:
+        table.add_column(name, justify="right")
+    return table
 
 
 def print_report(
@@ -94,23 +104,21 @@ def print_report(
     for heading in ("", "mean over tasks", "95 % interval"):
         table.add_column(heading, justify="right")
     fewest = min(count.num_samples for count in report.counts)
-    for k, estimate in estimates(report, ks).items():
-        if estimate is None:
-            table.add_row(f"pass@{k}", "not known", f"a task has {fewest} samples")
+    for name, found in _rows(report, tasks, ks).items():
+        if found is None:
+            table.add_row(name, "not known", f"a task has {fewest} samples")
         else:
-            table.add_row(f"pass@{k}", f"{100 * estimate.mean:.1f} %", _interval(estimate))
-    for name, estimate in part_estimates(report, tasks).items():
-        table.add_row(f"pass@1, {name}", f"{100 * estimate.mean:.1f} %", _interval(estimate))
+            mean, interval = found.in_percent()
+            table.add_row(name, mean, f"{interval} %")
     console.print(table)
     outcomes = ", ".join(f"{name} {number}" for name, number in sorted(report.outcomes.items()))
-    console.print(f"outcomes: {outcomes}", highlight=False)
+    console.print(f"outcomes: {outcomes}")
     for kind, reasons in failure_kinds(report.samples).items():
         listed = [f"{reason} {number}" for reason, number in reasons.most_common(_NUM_DETAILS) if reason]
         more = len(reasons) - _NUM_DETAILS
         if listed:
             console.print(
                 f"  {kind}: {', '.join(listed)}" + (f", {more} other reasons" if more > 0 else ""),
-                highlight=False,
                 markup=False,
             )
 
@@ -123,21 +131,14 @@ def print_side_by_side(
     ks: Sequence[int],
 ) -> None:
     """pass@k with intervals and the outcomes of several models, a column each."""
-    table = Table(title=f"{title}: {len(tasks)} tasks")
-    table.add_column("")
-    for name in reports:
-        table.add_column(name, justify="right")
-    columns = [estimates(report, ks) for report in reports.values()]
-    for k in sorted(set(ks)):
+    table = _table(f"{title}: {len(tasks)} tasks", "", reports)
+    columns = [_rows(report, tasks, ks) for report in reports.values()]
+    for name in columns[0]:
         cells = [
-            "not known" if found is None else f"{100 * found.mean:.1f} % ({_interval(found)})"
-            for found in (column[k] for column in columns)
+            "not known" if found is None else "{} ({} %)".format(*found.in_percent())
+            for found in (column[name] for column in columns)
         ]
-        table.add_row(f"pass@{k} (95 %)", *cells)
-    parts = [part_estimates(report, tasks) for report in reports.values()]
-    for name in parts[0]:
-        shown = [f"{100 * found[name].mean:.1f} % ({_interval(found[name])})" for found in parts]
-        table.add_row(f"pass@1, {name} (95 %)", *shown)
+        table.add_row(f"{name} (95 %)", *cells)
     table.add_section()
     for name in sorted({name for report in reports.values() for name in report.outcomes}):
         table.add_row(name, *(str(report.outcomes.get(name, 0)) for report in reports.values()))
@@ -146,10 +147,7 @@ def print_side_by_side(
 
 def print_turns(console: Console, reports: Mapping[str, TurnReport]) -> None:
     """The pass rate after each turn, what was repaired, and fresh answers with as many tokens beside it."""
-    table = Table(title="turns: mean over tasks (95 % interval)")
-    table.add_column("")
-    for name in reports:
-        table.add_column(name, justify="right")
+    table = _table("turns: mean over tasks (95 % interval)", "", reports)
     found = list(reports.values())
     for turn in range(len(found[0].pass_after)):
         cells = [_shown(report.pass_after[turn]) for report in found]
@@ -163,16 +161,13 @@ def print_turns(console: Console, reports: Mapping[str, TurnReport]) -> None:
 def _shown(estimate: Estimate | None, sign: str = "") -> str:
     if estimate is None:
         return "-"
-    low, high = (f"{100 * value:{sign}.1f}" for value in (estimate.low, estimate.high))
-    return f"{100 * estimate.mean:{sign}.1f} % ({low} to {high})"
+    mean, interval = estimate.in_percent(sign)
+    return f"{mean} ({interval})"
 
 
 def print_tasks(console: Console, reports: Mapping[str, EvaluationReport]) -> None:
     """Every task's passes of samples, side by side, and how the others failed."""
-    table = Table(title="tasks")
-    table.add_column("task")
-    for name in reports:
-        table.add_column(name, justify="right")
+    table = _table("tasks", "task", reports)
     table.add_column("failures" if len(reports) == 1 else "")
     counts = {name: {count.task_id: count for count in report.counts} for name, report in reports.items()}
     task_ids = dict.fromkeys(task_id for found in counts.values() for task_id in found)
@@ -187,19 +182,16 @@ def print_tasks(console: Console, reports: Mapping[str, EvaluationReport]) -> No
 
 def print_comparison(console: Console, names: tuple[str, str], comparison: Comparison) -> None:
     """Which of the two is better, by how much, and how sure that is."""
-    difference = comparison.difference
+    mean, interval = comparison.difference.in_percent("+")
     console.print(
-        f"pass@1 of {names[1]} less that of {names[0]}: {100 * difference.mean:+.1f} % "
-        f"(95 %: {100 * difference.low:+.1f} to {100 * difference.high:+.1f}), {difference.num_tasks} tasks; "
-        f"{comparison.test}: p = {comparison.p_value:.3g}",
-        highlight=False,
+        f"pass@1 of {names[1]} less that of {names[0]}: {mean} (95 %: {interval}), "
+        f"{comparison.difference.num_tasks} tasks; {comparison.test}: p = {comparison.p_value:.3g}",
         soft_wrap=True,
     )
     for name, task_ids in zip(names, (comparison.first_better, comparison.second_better), strict=True):
         shown = ", ".join(task_ids[:_NUM_NAMES]) + (", ..." if len(task_ids) > _NUM_NAMES else "")
         console.print(
             f"tasks in which {name} is better: {len(task_ids)}" + (f" ({shown})" if task_ids else ""),
-            highlight=False,
             soft_wrap=True,
         )
 
@@ -214,7 +206,3 @@ def _note(task_id: str, reports: Sequence[EvaluationReport], cells: Sequence[str
         if sample.task_id == task_id and sample.result.outcome is not Outcome.PASS
     )
     return ", ".join(f"{kind} {number}" for kind, number in failed.most_common())
-
-
-def _interval(estimate: Estimate) -> str:
-    return f"{100 * estimate.low:.1f} to {100 * estimate.high:.1f} %"

@@ -8,7 +8,7 @@ Without it more turns would look good for no other reason than that they are mor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -151,7 +151,7 @@ def turn_report(samples: Sequence[EvaluatedSample], max_turns: int) -> TurnRepor
         by_fresh = _rates(compared, [one.result.passed or bool(one.resampled) for one in compared])
         by_turns = _rates(compared, [_passes_within(one, max_turns - 1) for one in compared])
         resampled = mean_pass_at_k(by_fresh, 1)
-        above = paired_difference(_by_task(by_fresh), _by_task(by_turns))
+        above = paired_difference(by_fresh, by_turns)
     return TurnReport(
         pass_after=tuple(mean_pass_at_k(counts, 1) for counts in after),
         repaired=share(_rates(failed, mended)) if failed else None,
@@ -167,7 +167,3 @@ def _passes_within(sample: EvaluatedSample, num_later: int) -> bool:
 
 def _rates(samples: Sequence[EvaluatedSample], passed: Sequence[bool]) -> tuple[TaskCount, ...]:
     return count_by_task(zip((sample.task_id for sample in samples), passed, strict=True))
-
-
-def _by_task(counts: Sequence[TaskCount]) -> Mapping[str, float]:
-    return {count.task_id: count.pass_rate for count in counts}

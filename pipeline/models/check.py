@@ -5,17 +5,16 @@ Sees what is missing, cut off or of another kind; whether the weights are good i
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from configs.errors import nearest
 from configs.schema import Config
 from pipeline.host.files import read_object
-from pipeline.models.files import weight_files
+from pipeline.models.files import check_safetensors, weight_files
 from pipeline.models.packaged import BUILT_IN
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
@@ -25,8 +24,6 @@ PEFT_PREFIX, A_END, B_END = "base_model.model.", ".lora_A.weight", ".lora_B.weig
 _WRITES = re.compile("CausalLM|LMHead|ForConditionalGeneration")
 _CONTEXTS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d+)\.")
-# Larger ones safetensors itself refuses.
-_MAX_HEADER_BYTES = 100_000_000
 
 
 def refuse_damaged_model(name: str, field: str = "model.name") -> None:
@@ -60,23 +57,17 @@ def experts_of(config: Mapping[str, Any]) -> str | None:
     return next((f"{name} = {config[name]}" for name in names if config.get(name)), None)
 
 
-def refuse_experts(folder: Path) -> None:
-    """Raise ValueError for a mixture of experts: Transformers fuses experts, and publishes other names."""
-    file = folder / "config.json"
-    if (found := experts_of(read_object(file))) is not None:
-        raise ValueError(
-            f"model.name: {file} has {found}: mixtures of experts are not supported; choose a dense model"
-        )
-
-
 def refuse_misfit(config: Config, folder: Path, device: str) -> None:
     """Raise ValueError where the model in ``folder``, by its config.json, cannot be used as ``config`` says.
 
-    That is: it is a mixture of experts; prompt and completion are longer than its context; the KV cache has
-    no room for one sequence.
+    That is: it is a mixture of experts, which Transformers fuses and publishes under other names; prompt and
+    completion are longer than its context; the KV cache has no room for one sequence.
     """
-    refuse_experts(folder)
     file, fields = folder / "config.json", read_object(folder / "config.json")
+    if (found := experts_of(fields)) is not None:
+        raise ValueError(
+            f"model.name: {file} has {found}: mixtures of experts are not supported; choose a dense model"
+        )
     generation = config.generation
     fields = {**fields, **(fields.get("text_config") or {})}
     longest = config.max_sequence_length
@@ -121,36 +112,6 @@ def _bytes_per_token(fields: Mapping[str, Any], width: int) -> float:
         return 0.0
 
 
-def check_safetensors(path: Path) -> frozenset[str]:
-    """The names of its tensors; ValueError, as 'FILE: what is wrong', unless ``path`` is whole by its header.
-
-    The format: 8 bytes of length, a JSON header with the offsets of each tensor, then their bytes.
-    """
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if size < 8 or not 2 <= length <= min(size - 8, _MAX_HEADER_BYTES):
-                raise ValueError(f"{path}: is no safetensors file, or is cut off ({size} bytes)")
-            header = json.loads(file.read(length).decode("utf-8"))
-        if not isinstance(header, dict):
-            raise ValueError(f"{path}: is damaged: its header is no JSON object")
-        ends = {name: entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"}
-        if not ends:
-            raise ValueError(f"{path}: holds no tensor")
-        if 8 + length + max(ends.values()) != size:
-            raise ValueError(f"{path}: has {size} bytes, its header says {8 + length + max(ends.values())}")
-        return frozenset(ends)
-    except FileNotFoundError:
-        raise ValueError(f"{path}: is missing") from None
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path}: is damaged: its header is no JSON ({error})") from None
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(f"{path}: is damaged: its header has no offsets ({error!r})") from None
-
-
 def _check_model(folder: Path) -> None:
     config = folder / "config.json"
     if not config.is_file():
@@ -171,12 +132,7 @@ def _check_model(folder: Path) -> None:
     if not files and not list(folder.glob("*.bin")):
         raise ValueError(f"{folder}: has no weights (model.safetensors)")
     names = frozenset[str]().union(*(check_safetensors(path) for path in files))
-    _check_layers(config, names)
-
-
-def _check_layers(config: Path, names: Collection[str]) -> None:
-    """Raise ValueError where the weights have fewer layers than config.json says."""
-    number = read_object(config).get("num_hidden_layers")
+    number = fields.get("num_hidden_layers")
     found = {int(match[1]) for name in names if (match := _LAYER.search(name))}
     if isinstance(number, int) and found and len(found) < number:
         raise ValueError(
@@ -205,8 +161,8 @@ def is_adapter_folder(folder: Path) -> bool:
     return (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file()
 
 
-def check_adapter(folder: Path) -> None:
-    """Raise ValueError, as 'FILE: what is wrong', unless ``folder`` holds a whole adapter (PEFT)."""
+def check_adapter(folder: Path) -> dict[str, Any]:
+    """What adapter_config.json holds; ValueError, as 'FILE: what is wrong', unless the adapter is whole."""
     path = folder / ADAPTER_CONFIG
     config = read_object(path)
     base, rank = config.get("base_model_name_or_path"), config.get("r")
@@ -218,3 +174,4 @@ def check_adapter(folder: Path) -> None:
     if not isinstance(alpha, int | float) or isinstance(alpha, bool):
         raise ValueError(f"{path}: field 'lora_alpha': value {alpha!r}: must be a number")
     check_safetensors(folder / ADAPTER_WEIGHTS)
+    return config

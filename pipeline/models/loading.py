@@ -21,7 +21,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from pipeline.models.files import base_weights, weight_files, weight_names
+from pipeline.models.files import base_weights, check_safetensors, weight_files
 
 # Loading takes a second; the progress of a run is its own to show.
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -85,7 +85,7 @@ def _empty_model(path: Path | str, dtype: torch.dtype, *, trust_remote_code: boo
         make: Any = AutoModelForCausalLM.from_config
         model = make(settings, dtype=dtype, attn_implementation="sdpa", trust_remote_code=trust_remote_code)
     model.tie_weights()
-    stored = {name for file in weight_files(Path(path)) for name in weight_names(file)}
+    stored = {name for file in weight_files(Path(path)) for name in check_safetensors(file)}
     names: dict[int, set[str]] = {}  # of one weight there are several where it is tied
     for name, value in model.state_dict(keep_vars=True).items():
         names.setdefault(id(value), set()).add(name)

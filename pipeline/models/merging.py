@@ -34,7 +34,7 @@ from pipeline.models.check import (
     PEFT_PREFIX,
     check_adapter,
 )
-from pipeline.models.files import base_weights, stored_files, weight_names
+from pipeline.models.files import base_weights, check_safetensors, stored_files
 
 # Kinds of adapter that PEFT can make and that are more than W + (alpha / r) B A.
 _VARIANTS = ("use_dora", "modules_to_save", "rank_pattern", "alpha_pattern", "trainable_token_indices")
@@ -80,11 +80,7 @@ def read_adapter(folder: Path | str) -> Adapter:
     Raises ValueError for a folder without one, and for an adapter that is no plain LoRA.
     """
     folder = Path(folder)
-    for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
-        if not (folder / name).is_file():
-            raise ValueError(f"adapter {folder}: {name} is missing")
-    check_adapter(folder)
-    config = read_object(folder / ADAPTER_CONFIG)
+    config = check_adapter(folder)
     tensors = load_file(folder / ADAPTER_WEIGHTS)
     found = [name for name in _VARIANTS if config.get(name)]
     if config.get("peft_type") != "LORA" or found or config.get("fan_in_fan_out"):
@@ -176,9 +172,7 @@ def _paired(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, tuple[Tens
 
 
 def _refuse_strangers(adapter: Adapter, files: Sequence[Path], base: Path) -> None:
-    names: set[str] = set()
-    for path in files:
-        names.update(weight_names(path))
+    names = frozenset[str]().union(*map(check_safetensors, files))
     strangers = sorted(set(adapter.factors) - names)
     if strangers:
         raise ValueError(f"adapter: the base model {base} has no {strangers[0]}")

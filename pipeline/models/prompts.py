@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from configs.schema import Config, GenerationConfig
 from curriculum.task import Task
-from pipeline.host.files import cache_root, write_text_atomically
+from pipeline.host.files import cache_root, read_object, write_text_atomically
 from pipeline.messages import SamplingSettings
 
 if TYPE_CHECKING:
@@ -123,13 +123,11 @@ class PromptTokenizer:
         self._trust_remote_code = trust_remote_code
         self._real: PreTrainedTokenizerBase | None = None
         self._path = cache_root() / "prompts" / f"{_identity(folder)}.json"
-        self._known: dict[str, list[int]] = {}
         self._num_new = 0
         try:
-            known = json.loads(self._path.read_text(encoding="utf-8"))
-            self._known = known if isinstance(known, dict) else {}
-        except (OSError, ValueError):
-            pass  # None yet, or a damaged one: the real tokenizer fills it again.
+            self._known: dict[str, list[int]] = read_object(self._path)
+        except ValueError:
+            self._known = {}  # None yet, or a damaged one: the real tokenizer fills it again.
 
     def encode(self, task: Task, prefill: str) -> tuple[int, ...]:
         """See ``encode_prompt``."""
@@ -183,10 +181,10 @@ def stop_strings(generation: GenerationConfig) -> tuple[str, ...]:
     return ()
 
 
-def request_seed(seed: int, draw_id: int) -> int:
-    """The seed of a draw's request, below 2**31: the same in every process, whenever the draw is made."""
-    # Far apart for neighbouring draws: engines seed sample i of a request with seed + i.
-    return int.from_bytes(hashlib.sha256(f"{seed}/draw/{draw_id}".encode()).digest()[:4]) >> 1
+def request_seed(seed: int, name: str) -> int:
+    """The seed of the request ``name``, below 2**31: the same in every process, whenever it is made."""
+    # Far apart for neighbouring seeds and names: engines seed sample i of a request with seed + i.
+    return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:4]) >> 1
 
 
 def refuse_useless_seeds(config: Config, device: str) -> None:

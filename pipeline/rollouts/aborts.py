@@ -12,21 +12,12 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pipeline.generation.early_abort import AnswerWatch
 from pipeline.messages import Completion
 
 _NUM_REMEMBERED = 512  # lengths, for the estimate
 _LEAST, _EVERY = 128, 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbortCounts:
-    """Completions that were ended early, and the tokens that they did not write: an estimate."""
-
-    num_aborted: int
-    num_tokens_saved: float
 
 
 class AbortAccount:
@@ -54,9 +45,12 @@ class AbortAccount:
         self._num_tokens_saved += num_saved
         return num_saved
 
-    def drain(self) -> AbortCounts:
-        """Since the last ``drain()``."""
-        counts = AbortCounts(num_aborted=self._num_aborted, num_tokens_saved=self._num_tokens_saved)
+    def drain(self) -> dict[str, float]:
+        """The metrics since the last ``drain()``."""
+        counts = {
+            "generation/aborted": float(self._num_aborted),
+            "generation/tokens_saved": self._num_tokens_saved,
+        }
         self._num_aborted, self._num_tokens_saved = 0, 0.0
         return counts
 
@@ -78,20 +72,19 @@ class AbortBalance:
         self._least = least
         self._every = every
         self._clock = clock
-        self._saved = AbortAccount()
         self._num_seen = 0
         self._cost_s = 0.0
         self._saved_s = 0.0
         self.pays = True
 
-    def record(self, completion: Completion, token_s: float) -> str | None:
-        """Count a completion that was watched; ``token_s`` is what a token costs the engine now.
+    def record(self, completion: Completion, saved_s: float) -> str | None:
+        """Count a completion that was watched; ``saved_s`` is what ending it has saved the engine.
 
         Returns, once, in words, that watching does not pay.
         """
         if not self.pays:
             return None
-        self._saved_s += self._saved.record(completion) * token_s
+        self._saved_s += saved_s
         if self._num_seen % self._every == 0:
             self._cost_s += self._every * self._watch(completion)
         self._num_seen += 1

@@ -200,7 +200,7 @@ class RolloutProducer:
             prompt_ids=prompt_ids,
             num_generations=self._num_generations,
             sampling=self._sampling,
-            seed=None if self._seed is None else request_seed(self._seed, draw.draw_id),
+            seed=None if self._seed is None else request_seed(self._seed, f"draw/{draw.draw_id}"),
             abort_prefill=self._prefill if self._balance is not None and self._balance.pays else None,
         )
         work = _Work(draw.draw_id, task, request)
@@ -237,8 +237,7 @@ class RolloutProducer:
         with self.generation_timer.busy():
             async for completion in self._generator.generate(request):
                 self.generation_timer.add(len(completion.token_ids))
-                self.aborts.record(completion)
-                self._weigh_abort(completion)
+                self._weigh_abort(completion, self.aborts.record(completion))
                 yield completion
         work.writing.append((asked_s, self._timeline.now()))
 
@@ -278,11 +277,12 @@ class RolloutProducer:
         for started_s, ended_s in union(work.scoring):
             self._timeline.note(REWARDS, name, started_s, ended_s=ended_s, draw_id=work.draw_id)
 
-    def _weigh_abort(self, completion: Completion) -> None:
+    def _weigh_abort(self, completion: Completion, num_saved: float) -> None:
         if self._balance is None:
             return
         usage = self.generation_timer.total()
-        verdict = self._balance.record(completion, usage.seconds / max(1, usage.num_tokens))
+        saved_s = num_saved * usage.seconds / max(1, usage.num_tokens)
+        verdict = self._balance.record(completion, saved_s)
         if verdict is not None:
             self._ledger.event(GUARD, verdict)
 

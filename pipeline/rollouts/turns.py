@@ -9,13 +9,13 @@ beginning in its prefix cache. Does not begin a conversation, and does not decid
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from curriculum.task import Task
 from pipeline.generation.generator import GeneratorError
 from pipeline.messages import Completion, EarlierTurn, GenerationRequest, VersionRun
+from pipeline.models.prompts import request_seed
 from pipeline.models.turns import TurnTokens
 from rewards.feedback import without_told_test
 from rewards.result import RewardResult
@@ -105,7 +105,7 @@ async def write_one(
         prompt_ids=prompt_ids,
         num_generations=1,
         sampling=sampling,
-        seed=None if request.seed is None else _seed_of(request.seed, name),
+        seed=None if request.seed is None else request_seed(request.seed, name),
     )
     written = [completion async for completion in generate(one)]
     if len(written) != 1:
@@ -172,7 +172,3 @@ def _runs(num_told: Sequence[int], answers: Sequence[Completion]) -> tuple[Versi
     if len(found) == 1:
         return ()
     return tuple(VersionRun(policy_version=version, num_tokens=num) for version, num in found)
-
-
-def _seed_of(seed: int, name: str) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:4]) >> 1

@@ -275,13 +275,12 @@ class StepAccount:
         }
 
     def _generation(self) -> dict[str, float]:
-        generation, aborts = self._producer.generation_timer.drain(), self._producer.aborts.drain()
+        generation = self._producer.generation_timer.drain()
         return {
             "generation/seconds": generation.seconds,
             "generation/tokens": float(generation.num_tokens),
             "generation/tokens_per_s": generation.tokens_per_s,
-            "generation/aborted": float(aborts.num_aborted),
-            "generation/tokens_saved": aborts.num_tokens_saved,
+            **self._producer.aborts.drain(),
         }
 
     def _rewards(self) -> dict[str, float]:

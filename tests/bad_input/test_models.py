@@ -10,7 +10,7 @@ import pytest
 
 from configs.load import load_config
 from pipeline.cli import evaluate_humaneval, train_accelerated
-from pipeline.models.check import refuse_experts, refuse_misfit
+from pipeline.models.check import refuse_misfit
 from pipeline.models.merging import main as merge
 from tests.bad_input.harness import Case, refuse
 from tests.bad_input.test_samples import TASKS
@@ -237,4 +237,4 @@ def test_positions_that_are_scaled_are_left_to_the_engine(tmp_path: Path) -> Non
 def test_a_mixture_of_experts_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3_moe", name: 8}), encoding="utf-8")
     with pytest.raises(ValueError, match=rf"model\.name: .*config\.json has {name} = 8.*a dense model"):
-        refuse_experts(tmp_path)
+        refuse_misfit(load_config(), tmp_path, "cpu")

@@ -430,19 +430,21 @@ def runnable_config(folder: Path, **sections: Mapping[str, object]) -> Config:
     return small_config(folder / "runs", **merged)
 
 
-def test_a_measurement_on_the_way_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"evaluation.every_steps: value 3: the baseline measures before"):
-        run_baseline(Config.model_validate({"evaluation": {"every_steps": 3}}), verbose=False)
-
-
-def test_a_warm_start_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"grpo.warm_start_steps: value 2: the baseline has no warm start"):
-        run_baseline(Config.model_validate({"grpo": {"warm_start_steps": 2}}), verbose=False)
-
-
-def test_a_second_turn_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"rollouts.max_turns: value 2: the baseline has one turn"):
-        run_baseline(Config.model_validate({"rollouts": {"max_turns": 2}}), verbose=False)
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"evaluation": {"every_steps": 3}}, "evaluation.every_steps: value 3: the baseline measures before"),
+        ({"grpo": {"warm_start_steps": 2}}, "grpo.warm_start_steps: value 2: the baseline has no warm start"),
+        ({"rollouts": {"max_turns": 2}}, "rollouts.max_turns: value 2: the baseline has one turn"),
+        (
+            {"lora": {"enabled": True, "load_in_4bit": True}},
+            "lora.load_in_4bit: value True: the baseline does not quantise",
+        ),
+    ],
+)
+def test_what_the_baseline_cannot_do_is_refused_by_name(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        run_baseline(Config.model_validate(settings), verbose=False)
 
 
 def test_a_prompt_that_is_too_long_is_refused_by_name(tmp_path: Path) -> None:
@@ -566,8 +568,3 @@ def test_with_adapters_trl_trains_these_alone(tmp_path: Path) -> None:
     assert all("_proj." in name for name in changed), changed
     assert all((line["train/grad_norm"] or 0.0) > 0.0 for line in read_metrics(run / "metrics.jsonl"))
     assert json.loads((run / "summary.json").read_text())["evaluation"]["after"]["num_samples"] == 12
-
-
-def test_weights_in_4_bits_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"lora.load_in_4bit: value True: the baseline does not quantise"):
-        run_baseline(Config.model_validate({"lora": {"enabled": True, "load_in_4bit": True}}), verbose=False)

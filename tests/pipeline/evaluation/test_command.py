@@ -18,20 +18,10 @@ from pipeline.evaluation.evaluate import EvaluatedSample
 from pipeline.evaluation.forms import CompletionForm
 from pipeline.evaluation.samples import sample_program, write_samples
 from pipeline.evaluation.table import failure_kinds
-from rewards.result import RewardResult
 from sandbox.result import Outcome
 from tests.pipeline.adapter_files import publish_random_adapter
+from tests.pipeline.evaluation.answers import result_of, write_tasks
 from tests.pipeline.tiny_model import make_byte_tokenizer, save_byte_model, save_model
-
-
-def _write_tasks(file: Path, names: str = "abc") -> Path:
-    tests = [{"args": [3], "expected": 3}]
-    lines = [
-        {"task_id": name, "prompt": f"Write {name}(x).", "entry_point": name, "tests": tests}
-        for name in names
-    ]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    return file
 
 
 def _write_answers(file: Path, right: str, names: str = "abc", num_samples: int = 1) -> Path:
@@ -51,7 +41,7 @@ def _run(*arguments: str | Path) -> int:
 def _sampling(tmp_path: Path, model: Path, *more: str | Path) -> tuple[str | Path, ...]:
     out = tmp_path / "out.jsonl"
     fixed = ("--engine", "transformers", "--max-completion-length", "8", "--output", out)
-    return ("--model", model, "--tasks", _write_tasks(tmp_path / "tasks.jsonl"), *fixed, *more)
+    return ("--model", model, "--tasks", write_tasks(tmp_path / "tasks.jsonl"), *fixed, *more)
 
 
 @contextmanager
@@ -85,7 +75,7 @@ def test_an_evaluation_that_was_interrupted_goes_on_where_it_was(
 
     # Another kind of evaluation does not touch it.
     assert _run(*arguments, "--top-p", "0.5") == 2
-    assert "top p 1.0 there, 0.5 here" in capsys.readouterr().err
+    assert "top p: 1.0 there, 0.5 here" in capsys.readouterr().err
     assert journal.read_text(encoding="utf-8").splitlines() == kept
 
     assert _run(*arguments) == 0
@@ -119,7 +109,7 @@ def test_two_models_are_asked_alike_and_compared(tmp_path: Path, capsys: pytest.
 
 def test_two_files_of_samples_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = "abcdefgh"
-    tasks = _write_tasks(tmp_path / "tasks.jsonl", names)
+    tasks = write_tasks(tmp_path / "tasks.jsonl", names)
     first = _write_answers(tmp_path / "first.jsonl", "a", names)
     second = _write_answers(tmp_path / "second.jsonl", "bcdefgh", names)
     assert _run("--samples", first, "--against", second, "--tasks", tasks, "--per-task") == 0
@@ -155,9 +145,9 @@ def test_in_the_completion_form_a_function_head_is_continued_and_a_text_stands_i
 ) -> None:
     form = CompletionForm(tokenizer=make_byte_tokenizer())
     head = load_humaneval()[0]
-    (words,) = load_jsonl(_write_tasks(tmp_path / "tasks.jsonl", "a"))
+    (words,) = load_jsonl(write_tasks(tmp_path / "tasks.jsonl", "a"))
     assert form.text(head) == head.prompt.rstrip()
-    assert form.text(words) == '"""\nWrite a(x).\n"""\n'
+    assert form.text(words) == '"""\nWrite a(x): a(3) == 3\n"""\n'
     assert form.tokenizer.decode(list(form.prompt_ids(words))) == form.text(words)
     body = head.reference.removeprefix(head.prompt)
     assert sample_program(head, form.answer(head, body + "\ndef")) == head.prompt + body + "\n"
@@ -175,16 +165,7 @@ def test_the_completion_form_samples_and_publishes_what_was_written(tmp_path: Pa
 
 def test_failures_are_counted_by_kind_and_reason() -> None:
     def sample(outcome: Outcome, detail: str) -> EvaluatedSample:
-        result = RewardResult(
-            reward=0.0,
-            breakdown={},
-            outcome=outcome,
-            passed=outcome is Outcome.PASS,
-            detail=detail,
-            cached=False,
-            seconds=0.0,
-        )
-        return EvaluatedSample(task_id="t", text="", result=result)
+        return EvaluatedSample(task_id="t", text="", result=result_of(outcome, detail))
 
     samples = [
         sample(Outcome.PASS, ""),
@@ -255,7 +236,7 @@ def test_options_that_cannot_be_used_end_with_status_2_and_write_nothing(
 ) -> None:
     places = {
         "samples": _write_answers(tmp_path / "samples.jsonl", "abc"),
-        "tasks": _write_tasks(tmp_path / "tasks.jsonl"),
+        "tasks": write_tasks(tmp_path / "tasks.jsonl"),
         "bad": tmp_path / "bad.jsonl",
         "folder": tmp_path,
     }
@@ -278,7 +259,7 @@ def test_pass_at_k_is_that_of_openais_estimator(tmp_path: Path, num_samples: int
     correct = np.array([sum("-x" not in text for name, text in lines if name == wanted) for wanted in names])
     ks = [k for k in (1, 2, 3, 5, 7) if k <= num_samples]
     flags = [word for k in ks for word in ("-k", str(k))]
-    tasks = _write_tasks(tmp_path / "tasks.jsonl", names)
+    tasks = write_tasks(tmp_path / "tasks.jsonl", names)
     assert _run("--samples", tmp_path / "s.jsonl", "--tasks", tasks, *flags) == 0
     report = json.loads((tmp_path / "s.jsonl_report.json").read_text("utf-8"))
     (found,) = report["reports"].values()

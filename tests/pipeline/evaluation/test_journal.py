@@ -6,8 +6,9 @@ import pytest
 
 from pipeline.evaluation.evaluate import EvaluatedSample
 from pipeline.evaluation.journal import EvaluationJournal
-from rewards.result import RewardResult, infra_error
+from rewards.result import infra_error
 from sandbox.result import Outcome
+from tests.pipeline.evaluation.answers import result_of
 
 _IDENTITY = {"model": "m", "temperature": "0.6"}
 
@@ -16,15 +17,7 @@ def _sample(task_id: str, text: str = "answer\n", *, passed: bool = True) -> Eva
     return EvaluatedSample(
         task_id=task_id,
         text=text,
-        result=RewardResult(
-            reward=float(passed),
-            breakdown={"tests": float(passed)},
-            outcome=Outcome.PASS if passed else Outcome.WRONG,
-            passed=passed,
-            detail="",
-            cached=False,
-            seconds=0.5,
-        ),
+        result=result_of(Outcome.PASS if passed else Outcome.WRONG),
         min_policy_version=3,
         max_policy_version=4,
     )
@@ -78,7 +71,7 @@ def test_a_journal_of_another_evaluation_is_left_alone_and_the_difference_named(
     path = tmp_path / "j.jsonl"
     _leave(path)
     before = path.read_bytes()
-    with pytest.raises(ValueError, match=r"j.jsonl: .*\(temperature 0.6 there, 0.0 here\); delete it"):
+    with pytest.raises(ValueError, match=r"j.jsonl: .*\(temperature: 0.6 there, 0.0 here\); delete it"):
         _open(path, temperature="0.0")
     assert path.read_bytes() == before
 

@@ -2,12 +2,23 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.evaluation.passk import TaskCount, mean_pass_at_k, paired_difference, pass_at_k
+from pipeline.evaluation.passk import (
+    TaskCount,
+    compare,
+    mcnemar,
+    mean_pass_at_k,
+    paired_difference,
+    pass_at_k,
+    share,
+    share_difference,
+    sign_flip,
+)
 
 
 def _brute_force(num_samples: int, num_correct: int, k: int) -> float:
@@ -15,10 +26,15 @@ def _brute_force(num_samples: int, num_correct: int, k: int) -> float:
     return sum(any(draw) for draw in draws) / len(draws)
 
 
-def _counts(num_samples: int, num_correct: list[int]) -> list[TaskCount]:
+def _judged(correct_of: dict[str, tuple[int, int]]) -> list[TaskCount]:
     return [
-        TaskCount(task_id=str(i), num_samples=num_samples, num_correct=c) for i, c in enumerate(num_correct)
+        TaskCount(task_id=task_id, num_correct=correct, num_samples=total)
+        for task_id, (correct, total) in correct_of.items()
     ]
+
+
+def _counts(num_samples: int, num_correct: list[int]) -> list[TaskCount]:
+    return _judged({str(index): (correct, num_samples) for index, correct in enumerate(num_correct)})
 
 
 @given(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
@@ -68,26 +84,96 @@ def test_mean_pass_at_k_needs_a_task() -> None:
         mean_pass_at_k([], 1)
 
 
+def test_a_share_weighs_samples_alike_and_its_interval_draws_tasks() -> None:
+    counts = _judged({"a": (0, 8), "b": (2, 2)})
+    found = share(counts)
+    assert found.mean == pytest.approx(0.2) and (found.low, found.high) == (0.0, 1.0)
+    assert share(counts[:1]).low == 0 and 0.9 < share(counts[:1]).high < 1
+    with pytest.raises(ValueError, match="at least one judged task"):
+        share([])
+
+
+def test_a_difference_of_shares_draws_the_same_tasks_for_both() -> None:
+    before, after = _counts(2, [0, 1, 0, 2] * 20), _counts(3, [1, 2, 1, 3] * 20)
+    found = share_difference(before, after)
+    assert found.mean == pytest.approx(7 / 12 - 3 / 8) and found.low < found.mean < found.high
+    # Tasks differ among each other far more than the two do in any of them.
+    assert found.high - found.low < 0.5 * (share(before).high - share(before).low)
+    assert share_difference(before, before).low == share_difference(before, before).high == 0
+    # A task in which nothing failed has no share, and is in both draws all the same.
+    assert share_difference(before[:-1], after).mean != share_difference(before, after).mean
+    with pytest.raises(ValueError, match="at least one judged task"):
+        share_difference([], after)
+
+
 def test_a_paired_difference_is_narrower_than_the_tasks_spread() -> None:
-    before = {str(i): (i % 10) / 10 for i in range(60)}
-    after = {task_id: rate + (0.1 if int(task_id) % 3 else 0.0) for task_id, rate in before.items()}
-    estimate = paired_difference(before, after)
+    before = [i % 10 for i in range(60)]
+    after = [correct + (1 if index % 3 else 0) for index, correct in enumerate(before)]
+    estimate = paired_difference(_counts(10, before), _counts(10, after))
     assert estimate.mean == pytest.approx(0.1 * 40 / 60)
     assert 0 < estimate.low < estimate.mean < estimate.high < 0.1
 
 
 def test_a_paired_difference_changes_sign_with_its_order() -> None:
-    before, after = {"a": 0.25, "b": 0.5, "c": 0.0}, {"c": 0.5, "b": 0.25, "a": 1.0}
+    before, after = _counts(4, [1, 2, 0]), _counts(4, [4, 1, 2])[::-1]
     assert paired_difference(before, after).mean == pytest.approx(-paired_difference(after, before).mean)
 
 
 def test_no_difference_at_all_does_not_mean_that_none_is_possible() -> None:
-    rates = {str(i): (i % 3) / 2 for i in range(30)}
-    estimate = paired_difference(rates, rates)
+    counts = _counts(2, [i % 3 for i in range(30)])
+    estimate = paired_difference(counts, counts)
     assert (estimate.mean, estimate.low) == (0, -estimate.high)
     assert estimate.high == pytest.approx(0.1157, abs=1e-3)
 
 
-def test_a_paired_difference_refuses_different_tasks() -> None:
-    with pytest.raises(ValueError, match="same tasks"):
-        paired_difference({"a": 0.5}, {"b": 0.5})
+@pytest.mark.parametrize(
+    ("first_only", "second_only", "p_value"),
+    [(0, 0, 1.0), (5, 5, 1.0), (1, 5, 14 / 64), (0, 6, 2 / 64), (2, 10, 158 / 4096), (10, 2, 158 / 4096)],
+)
+def test_mcnemars_p_value_is_twice_the_binomial_tail(
+    first_only: int, second_only: int, p_value: float
+) -> None:
+    assert mcnemar(first_only, second_only) == pytest.approx(p_value)
+
+
+def test_mcnemars_p_value_of_thousands_of_tasks_is_a_number() -> None:
+    assert mcnemar(1900, 2100) == pytest.approx(math.erfc(199 / math.sqrt(4000) / math.sqrt(2)), rel=0.02)
+
+
+def test_greedy_answers_are_compared_by_mcnemars_test_and_each_tasks_winner_is_named() -> None:
+    first = _judged({f"t{i}": (int(i < 4), 1) for i in range(12)})
+    second = _judged({f"t{i}": (int(3 <= i < 11), 1) for i in range(12)})
+    found = compare(first, second)
+    assert (found.test, found.p_value) == ("exact McNemar test", mcnemar(3, 7))
+    assert found.first_better == ("t0", "t1", "t2")
+    assert found.second_better == tuple(f"t{i}" for i in range(4, 11))
+    assert found.difference.mean == pytest.approx(4 / 12)
+    assert found.difference.num_tasks == 12
+
+
+def test_only_tasks_that_both_judged_count() -> None:
+    first = _judged({"a": (1, 2), "b": (2, 2)})
+    found = compare(first, _judged({"b": (1, 2), "c": (2, 2)}))
+    assert (found.difference.mean, found.difference.num_tasks) == (-0.5, 1)
+    assert (found.test, found.first_better) == ("sign-flip test", ("b",))
+    with pytest.raises(ValueError, match="no judged task in common"):
+        compare(first, _judged({"c": (1, 2)}))
+
+
+def test_the_sign_flip_test_of_few_tasks_tries_every_pattern() -> None:
+    rises = [0.5, -0.25, 0.75, 0.25, 0.5, 0.0, 1.0]
+    sums = [
+        abs(sum(sign * value for sign, value in zip(signs, rises, strict=True)))
+        for signs in itertools.product((1, -1), repeat=len(rises))
+    ]
+    expected = sum(value >= abs(sum(rises)) for value in sums) / len(sums)
+    assert sign_flip(rises) == pytest.approx(expected)
+    assert sign_flip([0.0] * len(rises)) == 1.0
+
+
+def test_the_sign_flip_test_finds_a_difference_that_is_there_and_seldom_one_that_is_not() -> None:
+    rng = random.Random(0)
+    assert sign_flip([rng.uniform(-0.2, 0.35) for _ in range(200)]) < 0.01
+    p_values = [sign_flip([rng.uniform(-0.3, 0.3) for _ in range(200)]) for _ in range(40)]
+    assert sum(value < 0.05 for value in p_values) <= 8
+    assert sum(value > 0.5 for value in p_values) >= 8

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +8,17 @@ import pytest
 
 from configs.schema import Config, OutputConfig
 from pipeline.evaluation.evaluate import EvaluatedSample, EvaluationReport, make_report
-from pipeline.evaluation.summary import print_summary, write_summary
+from pipeline.evaluation.summary import guards_of, print_summary, write_summary
+from pipeline.record.ledger import GUARD, PLACEMENT_GUARD, Ledger
+from pipeline.record.metrics import MetricsWriter
 from pipeline.record.run_folder import RunFolder
-from rewards.result import RewardResult
 from sandbox.result import Outcome
+from tests.pipeline.evaluation.answers import result_of
 
 # Every second step is logged: what was logged says nothing of how much was done.
 CONFIG = Config.model_validate({"training": {"max_steps": 5}, "output": {"logging_steps": 2}})
 SECONDS = {"startup": 1.26, "total": 90.0}
+SPECULATING = Config.model_validate({"acceleration": {"speculative": {"enabled": True}}})
 
 
 def report(**passed: list[bool | None]) -> EvaluationReport:
@@ -25,16 +27,7 @@ def report(**passed: list[bool | None]) -> EvaluationReport:
     for task_id, verdicts in passed.items():
         for verdict in verdicts:
             outcome = Outcome.INFRA_ERROR if verdict is None else Outcome.PASS if verdict else Outcome.WRONG
-            result = RewardResult(
-                reward=math.nan,
-                breakdown={},
-                outcome=outcome,
-                passed=bool(verdict),
-                detail="",
-                cached=False,
-                seconds=0.0,
-            )
-            samples.append(EvaluatedSample(task_id=task_id, text="", result=result))
+            samples.append(EvaluatedSample(task_id=task_id, text="", result=result_of(outcome)))
     return make_report(samples)
 
 
@@ -100,3 +93,40 @@ def test_what_is_printed_is_what_was_written(tmp_path: Path, capsys: pytest.Capt
     assert "50.0 %" in printed and "83.3 %" in printed
     assert "+33.3 %" in printed
     assert "4 samples a task, temperature 1" in " ".join(printed.split()), "wherever the line was broken"
+
+
+@pytest.mark.parametrize("config", [Config(), SPECULATING])
+def test_a_run_tells_its_guards_in_the_summary(
+    config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with RunFolder.create(OutputConfig(dir=str(tmp_path), name="run"), "{}") as folder:
+        ledger = Ledger(folder.db)
+        ledger.event("restart", "no guard")
+        ledger.event(PLACEMENT_GUARD, "generation and training run in turn")
+        ledger.event(GUARD, "early abort is turned off")
+        ledger.close()
+        metrics = MetricsWriter(folder.path)
+        drafting = {"generation/drafted_tokens": 50.0, "generation/draft_acceptance": 0.5}
+        metrics.log(1, {"generation/tokens": 100.0, **drafting})
+        metrics.log(2, {"generation/tokens": 100.0, **drafting, "generation/draft_acceptance": 0.7})
+        metrics.close()
+        guards = guards_of(folder.db, folder.metrics, config)
+        assert guards[0] == "generation and training run in turn"
+        expected = "drafted 100 tokens for 200 that were written; 60 % of the drafted ones"
+        assert guards[1] == "early abort is turned off"
+        assert [expected in guard for guard in guards[2:]] == ([True] if config is SPECULATING else [])
+        write_summary(folder, config, "cpu", "L3", None, None, {"total": 1.0}, guards=guards)
+        assert json.loads(folder.summary.read_text())["guards"] == list(guards)
+        print_summary(folder.path)
+    said = capsys.readouterr().out
+    assert all(f"guard: {guard}" in said for guard in guards)
+
+
+def test_drafting_that_drafted_nothing_says_so(tmp_path: Path) -> None:
+    with RunFolder.create(OutputConfig(dir=str(tmp_path), name="run"), "{}") as folder:
+        Ledger(folder.db).close()
+        metrics = MetricsWriter(folder.path)
+        metrics.log(1, {"generation/tokens": 100.0, "generation/drafted_tokens": 0.0})
+        metrics.close()
+        (told,) = guards_of(folder.db, folder.metrics, SPECULATING)
+    assert "drafted nothing" in told

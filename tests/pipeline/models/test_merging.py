@@ -117,7 +117,7 @@ def test_damaged_adapters_are_refused_by_name(adapter: Path) -> None:
     with pytest.raises(ValueError, match="magnitude is no A or B"):
         read_adapter(adapter)
     path.unlink()
-    with pytest.raises(ValueError, match=r"adapter_model\.safetensors is missing"):
+    with pytest.raises(ValueError, match=r"adapter_model\.safetensors: is missing"):
         read_adapter(adapter)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import cache
@@ -27,6 +26,8 @@ from pipeline.models.turns import TurnTokens
 from pipeline.rollouts.turns import Turn, TurnLoop, TurnTerms
 from rewards.result import RewardResult
 from sandbox.result import CallTest, Outcome
+from tests.pipeline.evaluation.answers import result_of
+from tests.pipeline.rollouts.groups import completion
 from tests.pipeline.tiny_model import make_byte_tokenizer
 
 PREFILL = "```python\n"
@@ -134,27 +135,7 @@ class Scripted:
 
 
 def completion_of(token_ids: tuple[int, ...], index: int = 0) -> Completion:
-    return Completion(
-        index=index,
-        token_ids=token_ids,
-        logprobs=tuple(-0.1 * place for place in range(len(token_ids))),
-        text="x",
-        finish_reason="stop",
-        min_policy_version=0,
-        max_policy_version=0,
-    )
-
-
-def verdict(outcome: Outcome) -> RewardResult:
-    return RewardResult(
-        reward=math.nan,
-        breakdown={},
-        outcome=outcome,
-        passed=outcome is Outcome.PASS,
-        detail="",
-        cached=False,
-        seconds=0.0,
-    )
+    return replace(completion(index, length=len(token_ids)), token_ids=token_ids)
 
 
 def conversation(
@@ -168,7 +149,7 @@ def conversation(
         return f"It was {result.outcome}."
 
     async def score(task: Task, completion: Completion) -> RewardResult:
-        return verdict(verdicts.pop(0))
+        return result_of(verdicts.pop(0))
 
     request = GenerationRequest(
         request_id="q",
@@ -181,7 +162,7 @@ def conversation(
         tokens=turn_tokens(tokenizer_of(DEFAULT)), feedback=feedback, kind="verdict", max_turns=max_turns
     )
     loop = TurnLoop(generator.generate, score, terms)
-    result = verdict(verdicts.pop(0))
+    result = result_of(verdicts.pop(0))
     turns = asyncio.run(loop.go_on(TASK, request, completion_of(first, index=2), result))
     return turns, generator, request
 
@@ -242,7 +223,7 @@ def test_a_test_that_was_told_counts_for_no_later_answer(kind: str, num_left: li
 
     async def score(task: Task, completion: Completion) -> RewardResult:
         judged.append(task)
-        return replace(verdict(Outcome.WRONG), detail="test 0: wrong value")
+        return result_of(Outcome.WRONG, "test 0: wrong value")
 
     terms = TurnTerms(
         tokens=turn_tokens(tokenizer_of(DEFAULT)), feedback=feedback, kind=kind, max_turns=len(num_left) + 1
@@ -251,7 +232,7 @@ def test_a_test_that_was_told_counts_for_no_later_answer(kind: str, num_left: li
     request = GenerationRequest(
         request_id="q", prompt_ids=(1,), num_generations=1, sampling=SamplingSettings(temperature=1.0)
     )
-    first = replace(verdict(Outcome.WRONG), detail="test 0: wrong value")
+    first = result_of(Outcome.WRONG, "test 0: wrong value")
     asyncio.run(loop.go_on(task, request, completion_of((1,), index=0), first))
     # The first of those that are left is told each time, never the last one.
     assert [task.call_tests for task in judged] == [tests[-num:] for num in num_left]

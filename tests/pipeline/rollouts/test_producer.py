@@ -16,14 +16,6 @@ from rewards.result import RewardResult
 from tests.pipeline.fake_stages import GROUPS_PER_STEP, TASKS, FakeRun, make_config, scored
 
 
-def broken(request: GenerationRequest) -> None:
-    raise ValueError("no such engine")
-
-
-def without_a_word(request: GenerationRequest) -> None:
-    raise TimeoutError
-
-
 def infra_at(*indices: int) -> dict[int, RewardResult]:
     return {index: scored(math.nan, detail=f"worker died at {index}") for index in indices}
 
@@ -126,14 +118,17 @@ def test_a_scored_group_between_them_starts_the_count_again(tmp_path: Path) -> N
     )
 
 
-def test_a_generator_that_raises_ends_the_run_and_its_draw_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"draw [12]: no such engine"):
-        FakeRun(tmp_path, make_config(), fault=broken).take()
+@pytest.mark.parametrize(
+    ("error", "said"), [(ValueError("no such engine"), "no such engine"), (TimeoutError(), "TimeoutError")]
+)
+def test_a_generator_that_raises_ends_the_run_and_its_draw_is_named(
+    tmp_path: Path, error: Exception, said: str
+) -> None:
+    def fault(request: GenerationRequest) -> None:
+        raise error
 
-
-def test_an_error_without_a_message_is_named_by_its_type(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"draw [12]: TimeoutError"):
-        FakeRun(tmp_path, make_config(), fault=without_a_word).take()
+    with pytest.raises(StageError, match=rf"draw [12]: {said}"):
+        FakeRun(tmp_path, make_config(), fault=fault).take()
 
 
 def test_a_generator_that_stops_early_ends_the_run(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def train_synchronously(path: Path, model: Path) -> tuple[Tensor, list[TokenIds]
             prompt_ids=PROMPT,
             num_generations=NUM_GENERATIONS,
             sampling=training_sampling(config),
-            seed=request_seed(config.training.seed, draw_id),
+            seed=request_seed(config.training.seed, f"draw/{draw_id}"),
         )
         return [completion async for completion in engine.generate(request)]
 

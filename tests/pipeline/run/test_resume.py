@@ -284,7 +284,7 @@ def test_the_last_good_checkpoint_is_taken_and_it_is_said_where_none_is_left(tmp
 
 
 def test_seeds_of_requests_are_far_apart_and_refused_where_they_do_nothing() -> None:
-    seeds = [request_seed(seed, draw_id) for seed in range(3) for draw_id in range(100)]
+    seeds = [request_seed(seed, f"draw/{draw_id}") for seed in range(3) for draw_id in range(100)]
     assert all(0 <= seed < 2**31 for seed in seeds)
     assert min(b - a for a, b in zip(sorted(seeds), sorted(seeds)[1:], strict=False)) > 64
     config = make_config(generation={"seed_requests": True})
