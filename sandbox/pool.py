@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import queue
 import threading
-from types import TracebackType
 from typing import Final
 
 from sandbox.canary import Walls
@@ -146,9 +145,7 @@ class SandboxPool:
     def __enter__(self) -> SandboxPool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _start(self) -> Worker:

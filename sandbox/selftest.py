@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from sandbox.advice import LEVELS, WALLS, missing, remedies
+from sandbox.advice import LEVELS, REMEDIES, WALLS, missing
 from sandbox.canary import Walls
 from sandbox.pool import SAFE_LEVELS, SandboxPool
 from sandbox.result import CallTest, ExecutionRequest, Limits, Outcome, StdioTest
@@ -99,7 +99,7 @@ def as_fields(found: Selftest) -> dict[str, object]:
         "level": found.walls.level(),
         "safe": found.is_safe,
         "walls": asdict(found.walls),
-        "missing": {wall.name: _steps(wall.remedy) for wall in missing(found.walls)},
+        "missing": {wall.name: REMEDIES[wall.remedy] for wall in missing(found.walls)},
         "live_runs": [{**asdict(run), "right": run.is_right} for run in found.live_runs],
         "median_ms": {mode: round(1000 * seconds, 2) for mode, seconds in found.median_s.items()},
         "start_s": round(found.start_s, 3),
@@ -127,10 +127,10 @@ def as_text(found: Selftest) -> str:
 
 def _remedy_lines(walls: Walls) -> Iterator[str]:
     absent = missing(walls)
-    for remedy in remedies(absent):
-        names = ", ".join(wall.name for wall in absent if wall.remedy == remedy.name)
+    for remedy in dict.fromkeys(wall.remedy for wall in absent):
+        names = ", ".join(wall.name for wall in absent if wall.remedy == remedy)
         yield f"To get {names}:"
-        for step in remedy.steps:
+        for step in REMEDIES[remedy]:
             yield from _wrap("  - ", step)
     if absent:
         yield ""
@@ -152,11 +152,6 @@ def _wrap(head: str, text: str) -> list[str]:
     return textwrap.wrap(
         text, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False
     )
-
-
-def _steps(name: str) -> list[str]:
-    absent = tuple(wall for wall in WALLS if wall.remedy == name)
-    return [step for remedy in remedies(absent) for step in remedy.steps]
 
 
 def _honest() -> dict[str, ExecutionRequest]:

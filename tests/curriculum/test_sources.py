@@ -9,11 +9,11 @@ import pytest
 
 from configs.schema import DatasetConfig
 from curriculum.codeio import load_codeio
-from curriculum.difficulty import parse_quietly
 from curriculum.hub import load_hub
 from curriculum.humaneval import load_humaneval
 from curriculum.sources import load_named_tasks, load_tasks
 from curriculum.task import Task
+from sandbox.job import parse_quietly
 from sandbox.pool import SandboxPool
 from tests.curriculum.answers import passes
 

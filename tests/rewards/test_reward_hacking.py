@@ -62,6 +62,7 @@ LINT_TRICKS = {
     "noqa without a space": _in_every_line(UNTIDY, "#noqa"),
     "noqa after another comment": _in_every_line(UNTIDY, "# reason # noqa"),
     "noqa for the file": "# ruff: noqa\n" + UNTIDY,
+    "noqa for the file, spelt otherwise": "#ruff:NOQA\n" + UNTIDY,
     "flake8's noqa for the file": "# flake8: noqa\n" + UNTIDY,
     "ruff: disable": "# ruff: disable[E, F, B, C4]\n" + UNTIDY + "# ruff: enable[E, F, B, C4]\n",
     "ruff: ignore": _in_every_line(UNTIDY, "# ruff: ignore[E, F, B, C4]"),
@@ -255,6 +256,10 @@ COMPLEXITY_TRICKS = {
     "branchy: a code object": (
         BRANCHY,
         f"space = {{}}\ntype(lambda: 0)(compile({BRANCHY!r}, '', 'ex' 'ec'), space)()\nf = space['f']\n",
+    ),
+    "branchy: exec by another name": (
+        BRANCHY,
+        f"run = exec\nspace = {{}}\nrun({BRANCHY!r}, space)\nf = space['f']\n",
     ),
     "branchy: builtins": (
         BRANCHY,
