@@ -23,11 +23,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final, Protocol, TextIO, TypeVar, cast
+from typing import Final, TextIO, TypeVar, cast
 
 from sandbox.job import Suite, make_request, read_tests
+from sandbox.pool import Executor
 from sandbox.progress import Progress
-from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome, StdioTest
+from sandbox.result import ExecutionRequest, Limits, Outcome, StdioTest
 
 BROKEN: Final = "broken task: "
 _MAX_NAMED: Final = 20
@@ -35,19 +36,6 @@ _WAITING_PER_WORKER: Final = 4
 _OUTCOMES: Final = frozenset(outcome.value for outcome in Outcome)
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-
-
-class Runner(Protocol):
-    """What scoring needs of the pool."""
-
-    @property
-    def level(self) -> str:
-        """The isolation in force."""
-        ...
-
-    def run(self, request: ExecutionRequest) -> ExecutionResult:
-        """Run one program against its tests."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +108,7 @@ def score_file(
     target: Path,
     keys: list[str],
     done: dict[str, str],
-    pool: Runner,
+    pool: Executor,
     num_workers: int,
     limits: Limits,
     screen: TextIO = sys.stderr,
@@ -179,7 +167,7 @@ def in_any_order(
             yield future.result()
 
 
-def _judge(pool: Runner, job: tuple[object, ExecutionRequest]) -> dict[str, object]:
+def _judge(pool: Executor, job: tuple[object, ExecutionRequest]) -> dict[str, object]:
     """The verdict's fields."""
     name, request = job
     try:

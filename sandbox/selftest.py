@@ -163,9 +163,7 @@ def _honest() -> dict[str, ExecutionRequest]:
             call_tests=(CallTest(args=(1,), expected=2), CallTest(args=(5,), expected=6)),
             limits=_LIMITS,
         ),
-        "test program": ExecutionRequest(
-            solution=_HONEST, entry_point="f", check_source=_CHECK, limits=_LIMITS
-        ),
+        "test program": _checked(_HONEST),
         "stdio": ExecutionRequest(
             solution=stdio,
             entry_point="",
@@ -175,33 +173,22 @@ def _honest() -> dict[str, ExecutionRequest]:
     }
 
 
+def _checked(solution: str, limits: Limits = _LIMITS) -> ExecutionRequest:
+    return ExecutionRequest(solution=solution, entry_point="f", check_source=_CHECK, limits=limits)
+
+
 def _programs(secret: str) -> Iterator[tuple[str, bool, ExecutionRequest]]:
     """Name, whether it should pass, program."""
     for mode, request in _honest().items():
         yield f"honest: {mode}", True, request
-    for name, solution in (
-        ("cheat: exit with status 0", "import os\ndef f(x):\n    os._exit(0)\n"),
-        ("cheat: a value equal to everything", _ALWAYS_EQUAL),
-    ):
-        yield (
-            name,
-            False,
-            ExecutionRequest(solution=solution, entry_point="f", check_source=_CHECK, limits=_LIMITS),
-        )
-    loop = "def f(x):\n    while True:\n        pass\n"
-    yield (
-        "an endless loop",
-        False,
-        ExecutionRequest(solution=loop, entry_point="f", check_source=_CHECK, limits=_SHORT),
-    )
+    yield "cheat: exit with status 0", False, _checked("import os\ndef f(x):\n    os._exit(0)\n")
+    yield "cheat: a value equal to everything", False, _checked(_ALWAYS_EQUAL)
+    yield "an endless loop", False, _checked("def f(x):\n    while True:\n        pass\n", _SHORT)
     reader = f"def f():\n    return open({secret!r}).read() == {_SECRET!r}\n"
     for name, solution in {"read a host file": reader, **_REACHES}.items():
         tests = (CallTest(args=(), expected=True),)
-        yield (
-            f"reach out: {name}",
-            False,
-            ExecutionRequest(solution=solution, entry_point="f", call_tests=tests, limits=_LIMITS),
-        )
+        request = ExecutionRequest(solution=solution, entry_point="f", call_tests=tests, limits=_LIMITS)
+        yield f"reach out: {name}", False, request
 
 
 def _try(pool: SandboxPool, name: str, should_pass: bool, request: ExecutionRequest) -> LiveRun:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from rewards.complexity import judge_complexity
 from rewards.fast import score_fast
 from rewards.lint import Linter, LintError, count_issues_many, lint_score, neutralise_suppressions
 from rewards.syntax import MAX_SOURCE_BYTES, check_syntax
-from tests.processes import none_runs
+from tests.processes import left_by_killed_owner, none_runs
 
 HONEST = "def f(xs):\n    total = 0\n    for x in xs:\n        total += x\n    return total\n"
 SLOPPY = (
@@ -100,14 +98,8 @@ def test_the_server_dies_with_a_killed_owner() -> None:
         "linter = Linter()\nlinter.count_issues('x = 1\\n')\n"
         "print(linter._server._process.pid, flush=True)\ntime.sleep(60)\n"
     )
-    root = Path(__file__).parents[2]
-    owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=root, text=True)
-    assert owner.stdout is not None
-    server = int(owner.stdout.readline())
-    owner.kill()
-    owner.wait(timeout=10)
-    owner.stdout.close()
-    assert none_runs([server], 10.0), f"ruff server {server} outlived its owner"
+    family = left_by_killed_owner(program)
+    assert none_runs(family, 10.0), f"of {family} some outlived their owner"
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,6 @@ def test_a_part_that_the_rubric_does_not_know_is_a_fault_of_the_caller() -> None
 
 # (values of the section, field, what the message must hold besides it)
 WRONG: dict[str, tuple[dict[str, object], list[str]]] = {
-    "unknown preset": ({"preset": "harsh"}, ["preset"]),
     "preset that is a list": ({"preset": ["shaped"]}, ["preset"]),
     "nothing weighs": ({"preset": "tests_only", "weights": {"tests": 0}}, ["weights", "at least one weight"]),
     "unknown source": (

@@ -273,15 +273,6 @@ def test_custom_rewards_see_the_text_so_nothing_is_taken_from_the_cache_or_kept(
     assert len(sandbox.requests) == 2 and len(cache) == 0 and cache.counts.num_misses == 0
 
 
-@pytest.mark.parametrize("outcome", [Outcome.INFRA_ERROR, Outcome.TIMEOUT_WALL, Outcome.OOM])
-def test_a_verdict_that_the_machine_had_a_part_in_is_made_again(outcome: Outcome) -> None:
-    cache, sandbox = RewardCache(100), FakeSandbox(outcome)
-    with Scorer(RewardsConfig(), ExecutionConfig(), cache, sandbox) as scorer:
-        for _ in range(2):
-            assert not scorer.score(TASK, fenced(HONEST)).cached
-    assert len(sandbox.requests) == 2 and len(cache) == 0
-
-
 def configuration(
     rewards: RewardsConfig | None = None, execution: ExecutionConfig | None = None, level: str = "L3"
 ) -> tuple[str, ...]:
