@@ -1,4 +1,4 @@
-"""The linter, the type checker and the sandbox of a test file, started once for the file."""
+"""The linter and the type checker of a test file, started once for the file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from rewards.lint import Linter
 from rewards.type_check import TypeChecker
-from sandbox.pool import SandboxPool
 
 
 @pytest.fixture(scope="module")
@@ -20,10 +19,4 @@ def linter() -> Iterator[Linter]:
 @pytest.fixture(scope="module")
 def checker() -> Iterator[TypeChecker]:
     with TypeChecker(timeout_s=60.0) as instance:
-        yield instance
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxPool]:
-    with SandboxPool() as instance:
         yield instance
