@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from configs.curriculum_schema import CurriculumConfig as CurriculumConfig
 from configs.curriculum_schema import RefillConfig
-from configs.errors import ConfigError, wrong_value
+from configs.errors import Problem, wrong_value
 from configs.section import (
     Fraction,
     PositiveFloat,
@@ -56,15 +57,13 @@ class SpeculativeConfig(Section):
     draft_model: Text | None = Field(default=None, description="folder or hub id of the model that drafts")
     history_mb: PositiveFloat = Field(default=64.0, description="megabytes that the history may take")
 
-    @model_validator(mode="after")
-    def _check_draft_model(self) -> SpeculativeConfig:
+    def _problems(self) -> Iterator[Problem]:
         if self.enabled and (self.method == "draft_model") != (self.draft_model is not None):
             allowed = "a model with method draft_model, and none with other methods"
-            raise ConfigError([wrong_value("draft_model", self.draft_model, allowed, "method")])
+            yield wrong_value("draft_model", self.draft_model, allowed, "method")
         if self.enabled and self.method == "draft_model" and self.dynamic:
             allowed = "false with method draft_model, which drafts the same number in every step"
-            raise ConfigError([wrong_value("dynamic", self.dynamic, allowed, "method")])
-        return self
+            yield wrong_value("dynamic", self.dynamic, allowed, "method")
 
 
 class EarlyAbortConfig(Section):

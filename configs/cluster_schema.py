@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from configs.errors import ConfigError, wrong_value
+from configs.errors import Problem, wrong_value
 from configs.section import Section, Text
 
 
@@ -29,11 +29,8 @@ class ClusterConfig(Section):
         """Whether the run joins a Ray cluster that runs already, perhaps of several nodes."""
         return self.address not in (None, "local")
 
-    @model_validator(mode="after")
-    def _check_resources(self) -> ClusterConfig:
+    def _problems(self) -> list[Problem]:
         given = ("generator_resource", "reward_resource")
         unused = [name for name in given if not self.is_joined and getattr(self, name) is not None]
-        if unused:
-            allowed = "nothing without cluster.address of a cluster: resources are those of its nodes"
-            raise ConfigError([wrong_value(name, getattr(self, name), allowed, "address") for name in unused])
-        return self
+        allowed = "nothing without cluster.address of a cluster: resources are those of its nodes"
+        return [wrong_value(name, getattr(self, name), allowed, "address") for name in unused]

@@ -27,15 +27,15 @@ _OF_MODELS = ("filelock", "numpy", "ray", "rich", "safetensors", "torch", "trans
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """Reports a wrong command line in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(USER_ERROR, f"error: command line: {message}; see {self.prog} --help\n")
 
 
-def make_parser(program: str, description: str) -> _Parser:
-    parser = _Parser(
+def make_parser(program: str, description: str) -> Parser:
+    parser = Parser(
         prog=program,
         description=description,
         epilog="Flags may be written with hyphens or underscores.",

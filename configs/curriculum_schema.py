@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from configs.errors import ConfigError, Problem, wrong_value
+from configs.errors import Problem, wrong_value
 from configs.section import NonNegativeInt, PositiveFraction, PositiveInt, Section
 
 Level = Annotated[int, Field(ge=1, le=5)]
@@ -22,13 +22,10 @@ class CurriculumStageConfig(Section):
     min_difficulty: Level = Field(default=1, description="easiest level, 1 to 5")
     max_difficulty: Level = Field(default=5, description="hardest level, 1 to 5")
 
-    @model_validator(mode="after")
-    def _check_levels(self) -> CurriculumStageConfig:
+    def _problems(self) -> Iterator[Problem]:
         if self.min_difficulty > self.max_difficulty:
             allowed = f"at least min_difficulty, which is {self.min_difficulty}"
-            problem = wrong_value("max_difficulty", self.max_difficulty, allowed, "min_difficulty")
-            raise ConfigError([problem])
-        return self
+            yield wrong_value("max_difficulty", self.max_difficulty, allowed, "min_difficulty")
 
 
 class SkipAheadConfig(Section):
@@ -47,12 +44,10 @@ class SkipAheadConfig(Section):
         default=0.05, description="smallest such chance, so that every task is asked again"
     )
 
-    @model_validator(mode="after")
-    def _check_floor(self) -> SkipAheadConfig:
+    def _problems(self) -> Iterator[Problem]:
         if self.floor > self.base:
             allowed = f"at most base, which is {self.base:g}"
-            raise ConfigError([wrong_value("floor", self.floor, allowed, "base")])
-        return self
+            yield wrong_value("floor", self.floor, allowed, "base")
 
 
 class CurriculumConfig(Section):
@@ -75,18 +70,12 @@ class CurriculumConfig(Section):
         default_factory=SkipAheadConfig, description="passing over what is solved or hopeless"
     )
 
-    @model_validator(mode="after")
-    def _check_stages(self) -> CurriculumConfig:
-        problems = list(self._stage_problems())
-        if problems:
-            raise ConfigError(problems)
-        return self
-
-    def _stage_problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[Problem]:
         if not self.stages:
             return
         if not self.enabled:
-            yield wrong_value("stages", _shown(self.stages), "[] where enabled is false", "enabled")
+            shown = [stage.model_dump() for stage in self.stages]
+            yield wrong_value("stages", shown, "[] where enabled is false", "enabled")
         if self.warmup_steps:
             allowed = "0 with stages: both say which tasks are open"
             yield wrong_value("warmup_steps", self.warmup_steps, allowed, "stages")
@@ -101,10 +90,6 @@ class CurriculumConfig(Section):
                 allowed = f"a whole number > {before}, where the stage before it ends"
                 yield wrong_value(field, stage.until_step, allowed, "stages")
             before = stage.until_step or before
-
-
-def _shown(stages: Sequence[CurriculumStageConfig]) -> list[dict[str, object]]:
-    return [stage.model_dump() for stage in stages]
 
 
 class RefillConfig(Section):

@@ -56,6 +56,13 @@ def wrong_value(field: str, value: object, allowed: str, *related: str) -> Probl
     return Problem(field=field, fault=f"{show(value)} is not allowed", allowed=allowed, related=related)
 
 
+def unknown(field: str, name: str, known: Sequence[str], *also: str) -> Problem:
+    """The problem that ``name`` is none of the ``known`` names; ``also`` is what else would be right."""
+    guess = nearest(name, known)
+    fault = f'"{name}" is unknown' + (f" (did you mean {guess}?)" if guess else "")
+    return Problem(field=field, fault=fault, allowed=", ".join([*known, *also]))
+
+
 def show(value: object) -> str:
     """``value`` as a user would write it in YAML, shortened to one line."""
     try:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from configs.errors import ConfigError, wrong_value
+from configs.errors import Problem, wrong_value
 from configs.section import PositiveFloat, PositiveFraction, PositiveInt, Section, Text
 from configs.task_sets import EVALUATION_TASKS, task_set_problems
 
@@ -35,11 +35,8 @@ class EvaluationConfig(Section):
         default=4, description="tasks it asks for at once: what it may take of the generators from training"
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> EvaluationConfig:
+    def _problems(self) -> list[Problem]:
         problems = task_set_problems("tasks", self.tasks)
         if self.every_steps is not None and not self.enabled:
             problems.append(wrong_value("every_steps", self.every_steps, "null with this", "enabled"))
-        if problems:
-            raise ConfigError(problems)
-        return self
+        return problems

@@ -6,6 +6,7 @@ written: configs.load, the only caller, adds that.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -78,8 +79,7 @@ def _below(path: Path, problem: Problem) -> Problem:
     def full(field: str) -> str:
         return ".".join(part for part in (prefix, field) if part)
 
-    related = tuple(full(field) for field in problem.related)
-    return Problem(field=full(problem.field), fault=problem.fault, allowed=problem.allowed, related=related)
+    return replace(problem, field=full(problem.field), related=tuple(map(full, problem.related)))
 
 
 def _unknown_key(path: Path, value: object) -> Problem:

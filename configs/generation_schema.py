@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from configs.errors import ConfigError, Problem, wrong_value
+from configs.errors import Problem, wrong_value
 from configs.section import (
     NonNegativeInt,
     PositiveFloat,
@@ -98,19 +99,15 @@ class GenerationConfig(Section):
     num_engines: PositiveInt = Field(default=1, description="generators that run beside each other")
     tensor_parallel_size: PositiveInt = Field(default=1, description="GPUs that one generator is split over")
 
-    @model_validator(mode="after")
-    def _check_kv_cache(self) -> GenerationConfig:
+    def _problems(self) -> Iterator[Problem]:
         if not self.recompute_kv_cache and self.weight_update_mode != "keep":
             allowed = "true (only keep has completions that could go on over the old KV cache)"
-            raise ConfigError([wrong_value("recompute_kv_cache", False, allowed, "weight_update_mode")])
-        if problems := self._vllm_problems():
-            raise ConfigError(problems)
-        return self
+            yield wrong_value("recompute_kv_cache", False, allowed, "weight_update_mode")
+        if self.engine != "vllm":
+            yield from self._vllm_problems()
 
     def _vllm_problems(self) -> list[Problem]:
         """What only vLLM can do, asked of another engine."""
-        if self.engine == "vllm":
-            return []
         asked: tuple[tuple[str, object, tuple[object, ...], str], ...] = (
             ("quantization", self.quantization, ("none", "auto"), "none"),
             ("kv_cache_dtype", self.kv_cache_dtype, ("auto",), "auto"),

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
-from configs.errors import ConfigError, wrong_value
+from configs.errors import Problem, wrong_value
 from configs.section import NonNegativeInt, PositiveFloat, PositiveInt, Section, Text
 
 TRACKERS = ("trackio", "wandb", "tensorboard")
@@ -55,10 +55,9 @@ class OutputConfig(Section):
     )
     hub_private: bool = Field(default=True, description="make the repository of push_to_hub private")
 
-    @model_validator(mode="after")
-    def _check_trackers(self) -> OutputConfig:
+    def _problems(self) -> list[Problem]:
         names = self.report_to
         if len(names) == len(set(names)) and (len(names) == 1 or not {"auto", "none"} & set(names)):
-            return self
+            return []
         allowed = f"auto, none, or some of {', '.join(TRACKERS)}, each once"
-        raise ConfigError([wrong_value("report_to", names, allowed)])
+        return [wrong_value("report_to", names, allowed)]

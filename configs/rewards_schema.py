@@ -6,12 +6,12 @@ weights that are in force. Loads no custom reward (rewards.custom does).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from configs.errors import ConfigError, Problem, nearest, wrong_value
+from configs.errors import Problem, unknown, wrong_value
 from configs.section import Fraction, NonNegativeFloat, PositiveFloat, Section, is_module_name
 from configs.task_sets import TASK_SOURCES
 
@@ -62,13 +62,9 @@ class SourceRewards(Section):
         default=None, description="as rewards.syntax_failure_reward"
     )
 
-    @model_validator(mode="after")
-    def _check_weights(self) -> SourceRewards:
+    def _problems(self) -> list[Problem]:
         known = list(RewardWeights.model_fields)
-        problems = [_unknown(f"weights.{name}", name, known) for name in self.weights if name not in known]
-        if problems:
-            raise ConfigError(problems)
-        return self
+        return [unknown(f"weights.{name}", name, known) for name in self.weights if name not in known]
 
 
 class RewardsConfig(Section):
@@ -129,52 +125,36 @@ class RewardsConfig(Section):
             values["custom_weights"] = [1.0] * len(values["custom"])
         return values
 
-    @model_validator(mode="after")
-    def _check(self) -> RewardsConfig:
-        problems = [*self._weight_problems(), *self._source_problems(), *self._custom_problems()]
-        if problems:
-            raise ConfigError(problems)
-        return self
-
-    def _weight_problems(self) -> list[Problem]:
+    def _problems(self) -> Iterator[Problem]:
         weights = self.weights.model_dump()
-        if any(weights.values()) or any(self.custom_weights):
-            return []
-        return [wrong_value("weights", weights, "at least one weight > 0 (else every reward is 0)")]
+        if not any(weights.values()) and not any(self.custom_weights):
+            yield wrong_value("weights", weights, "at least one weight > 0 (else every reward is 0)")
+        yield from self._source_problems()
+        yield from self._custom_problems()
 
-    def _source_problems(self) -> list[Problem]:
-        problems = [
-            _unknown(f"per_source.{source}", source, TASK_SOURCES)
-            for source in self.per_source
-            if source not in TASK_SOURCES
-        ]
+    def _source_problems(self) -> Iterator[Problem]:
+        for source in self.per_source:
+            if source not in TASK_SOURCES:
+                yield unknown(f"per_source.{source}", source, TASK_SOURCES)
         for source, override in self.per_source.items():
             weights = self.weights.model_dump() | override.weights
             if override.weights and not any(weights.values()) and not any(self.custom_weights):
                 allowed = f"at least one weight > 0 (else every reward of {source} is 0)"
-                problems.append(wrong_value(f"per_source.{source}.weights", override.weights, allowed))
-        return problems
+                yield wrong_value(f"per_source.{source}.weights", override.weights, allowed)
 
-    def _custom_problems(self) -> list[Problem]:
+    def _custom_problems(self) -> Iterator[Problem]:
         allowed = "package.module:function, such as my_rewards:short_code"
-        problems = [wrong_value("custom", spec, allowed) for spec in self.custom if not _is_spec(spec)]
+        yield from (wrong_value("custom", spec, allowed) for spec in self.custom if not _is_spec(spec))
         names = self.custom_names
         taken = [name for name in names if names.count(name) > 1 or name in RewardWeights.model_fields]
         for name in sorted(set(taken)):
             free = f"functions of different names, none of them {', '.join(RewardWeights.model_fields)}"
-            problems.append(wrong_value("custom", name, free))
+            yield wrong_value("custom", name, free)
         if len(self.custom_weights) != len(self.custom):
             count = f"one weight for each of the {len(self.custom)} rewards in rewards.custom"
-            problems.append(wrong_value("custom_weights", self.custom_weights, count, "custom"))
-        return problems
+            yield wrong_value("custom_weights", self.custom_weights, count, "custom")
 
 
 def _is_spec(spec: str) -> bool:
     module, colon, name = spec.partition(":")
     return bool(colon) and is_module_name(module) and name.isidentifier()
-
-
-def _unknown(field: str, name: str, known: tuple[str, ...] | list[str]) -> Problem:
-    guess = nearest(name, known)
-    hint = f" (did you mean {guess}?)" if guess else ""
-    return Problem(field=field, fault=f'"{name}" is unknown{hint}', allowed=", ".join(known))

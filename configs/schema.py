@@ -7,16 +7,17 @@ checked here. Imports nothing heavy.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field
 
 from configs.acceleration_schema import AccelerationConfig as AccelerationConfig
 from configs.acceleration_schema import CurriculumConfig as CurriculumConfig
 from configs.acceleration_schema import RewardCacheConfig as RewardCacheConfig
 from configs.acceleration_schema import SpeculativeConfig as SpeculativeConfig
 from configs.cluster_schema import ClusterConfig as ClusterConfig
-from configs.errors import ConfigError, Problem, wrong_value
+from configs.errors import Problem, wrong_value
 from configs.evaluation_schema import EvaluationConfig as EvaluationConfig
 from configs.generation_schema import GenerationConfig as GenerationConfig
 from configs.output_schema import OutputConfig as OutputConfig
@@ -30,7 +31,6 @@ from configs.section import (
     PositiveInt,
     Text,
     module_name_problems,
-    stays_false,
 )
 from configs.section import Section as Section
 from configs.task_sets import BUILT_IN_DATASETS, EVALUATION_SETS, is_on_hub, training_set_problems
@@ -89,15 +89,12 @@ class DatasetConfig(Section):
         description=f"evaluation sets ({', '.join(EVALUATION_SETS)}) that may be trained on all the same",
     )
 
-    @model_validator(mode="after")
-    def _check_source(self) -> DatasetConfig:
+    def _problems(self) -> list[Problem]:
         problems = training_set_problems(self.name, self.split, self.allow_evaluation_sets)
         if self.columns and not is_on_hub(self.name):
             allowed = "nothing: only hub data sets have columns to map"
             problems.append(wrong_value("columns", self.columns, allowed, "name"))
-        if problems:
-            raise ConfigError(problems)
-        return self
+        return problems
 
 
 class ExecutionConfig(Section):
@@ -108,9 +105,7 @@ class ExecutionConfig(Section):
     )
     timeout: PositiveFloat = Field(default=2.0, description="CPU seconds per run")
     max_memory: int = Field(default=512, ge=16, description="MiB per run, beyond the interpreter's own")
-    allow_network: Annotated[bool, AfterValidator(stays_false("the sandbox has no network"))] = Field(
-        default=False, description="must stay false: the sandbox has no network"
-    )
+    allow_network: bool = Field(default=False, description="must stay false: the sandbox has no network")
     allow_unsafe: bool = Field(
         default=False,
         description="run model code even where the sandbox is weaker than level L2 (see SECURITY.md)",
@@ -120,12 +115,10 @@ class ExecutionConfig(Section):
         description="installed packages that programs may import (numpy, say); preloaded in every sandbox",
     )
 
-    @model_validator(mode="after")
-    def _check_modules(self) -> ExecutionConfig:
-        problems = module_name_problems("modules", self.modules)
-        if problems:
-            raise ConfigError(problems)
-        return self
+    def _problems(self) -> Iterator[Problem]:
+        if self.allow_network:
+            yield wrong_value("allow_network", True, "false (the sandbox has no network)")
+        yield from module_name_problems("modules", self.modules)
 
 
 class RuntimeConfig(Section):
@@ -238,9 +231,8 @@ class Config(Section):
         """Tokens of one sequence at most, prompt included."""
         return self.generation.max_prompt_length + self.max_trajectory_length
 
-    @model_validator(mode="after")
-    def _refuse_impossible(self) -> Config:
-        problems = [
+    def _problems(self) -> list[Problem]:
+        return [
             *self._name_problems(),
             *self._batch_problems(),
             *self._rank_problems(),
@@ -250,9 +242,6 @@ class Config(Section):
             *self._evaluation_problems(),
             *self._turn_problems(),
         ]
-        if problems:
-            raise ConfigError(problems)
-        return self
 
     def _name_problems(self) -> list[Problem]:
         name = self.output.name

@@ -5,10 +5,10 @@ Knows no setting.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from configs.errors import ConfigError, Problem, wrong_value
 
@@ -30,6 +30,16 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
+    def _problems(self) -> Iterable[Problem]:
+        """What is wrong with values that are right each by itself."""
+        return ()
+
+    @model_validator(mode="after")
+    def _refuse_problems(self) -> Self:
+        if problems := list(self._problems()):
+            raise ConfigError(problems)
+        return self
+
 
 def is_module_name(name: str) -> bool:
     """Whether an import statement could hold ``name``."""
@@ -40,14 +50,3 @@ def module_name_problems(field: str, names: Sequence[str]) -> list[Problem]:
     """One problem for each name that no import statement could hold."""
     wrong = [name for name in names if not is_module_name(name)]
     return [wrong_value(field, name, "names of Python modules, such as numpy") for name in wrong]
-
-
-def stays_false(why: str) -> Callable[[bool], bool]:
-    """A check that refuses true; ``why`` tells the user the reason."""
-
-    def check(value: bool) -> bool:
-        if value:
-            raise ConfigError([wrong_value("", value, f"false ({why})")])
-        return value
-
-    return check

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from configs.errors import Problem, nearest, wrong_value
+from configs.errors import Problem, unknown, wrong_value
 
 EVALUATION_SETS = ("humaneval", "mbpp", "ladder-heldout", "word-problems-heldout", "livecodebench")
 EVALUATION_TASKS = (
@@ -44,6 +44,7 @@ TASK_SOURCES = (
 )
 HUB_FILE_PREFIX = "hf://datasets/"
 _FILE_ENDINGS = (".jsonl", ".jsonl.gz")
+_A_FILE = "an existing .jsonl file"
 
 _MBPP_ON_HUB = "google-research-datasets/mbpp"
 # Hub ids under which an evaluation set is known; training on them is training on that set.
@@ -95,7 +96,7 @@ def task_set_problems(field: str, name: str) -> list[Problem]:
     if is_task_file(name):
         return _file_problems(field, name)
     if name not in EVALUATION_TASKS and not _is_hub_name(name):
-        return [_unknown_name(field, name, EVALUATION_TASKS, "a hub data set as OWNER/NAME (split test)")]
+        return [unknown(field, name, EVALUATION_TASKS, _A_FILE, "a hub data set as OWNER/NAME (split test)")]
     return []
 
 
@@ -103,7 +104,7 @@ def _name_problems(name: str, split: str, allowed_sets: Sequence[str]) -> list[P
     if is_task_file(name):
         return _file_problems("name", name)
     if is_on_hub(name) and not _is_hub_name(name):
-        return [_unknown_name("name", name, BUILT_IN_DATASETS, "a hub data set as OWNER/NAME")]
+        return [unknown("name", name, BUILT_IN_DATASETS, _A_FILE, "a hub data set as OWNER/NAME")]
     evaluation_set = evaluation_set_of(name, split)
     if evaluation_set is None or evaluation_set in allowed_sets:
         return []
@@ -140,13 +141,4 @@ def _file_problems(field: str, name: str) -> list[Problem]:
         return [] if len(parts) == 3 and all(parts) else [wrong_value(field, name, allowed)]
     if os.path.isfile(name):
         return []
-    return [
-        Problem(field=field, fault=f"no such file: {name}", allowed="an existing .jsonl file (or .jsonl.gz)")
-    ]
-
-
-def _unknown_name(field: str, name: str, known: tuple[str, ...], also: str = "") -> Problem:
-    guess = nearest(name, known)
-    fault = f'"{name}" is unknown' + (f" (did you mean {guess}?)" if guess else "")
-    choices = [*known, "an existing .jsonl file", *([also] if also else [])]
-    return Problem(field=field, fault=fault, allowed=", ".join(choices))
+    return [Problem(field=field, fault=f"no such file: {name}", allowed=f"{_A_FILE} (or .jsonl.gz)")]

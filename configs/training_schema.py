@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from configs.errors import ConfigError, Problem, wrong_value
+from configs.errors import Problem, wrong_value
 from configs.section import (
     FractionBelowOne,
     NonNegativeFloat,
@@ -85,13 +85,11 @@ class TrainingConfig(Section):
         default=0, description="seed of sampling, order and evaluation"
     )
 
-    @model_validator(mode="after")
-    def _refuse_meaningless(self) -> TrainingConfig:
-        if self.activation_offloading and not self.gradient_checkpointing:
-            allowed = "false, or true with gradient_checkpointing: true"
-            problem = wrong_value("activation_offloading", True, allowed, "gradient_checkpointing")
-            raise ConfigError([problem])
-        return self
+    def _problems(self) -> list[Problem]:
+        if self.gradient_checkpointing or not self.activation_offloading:
+            return []
+        allowed = "false, or true with gradient_checkpointing: true"
+        return [wrong_value("activation_offloading", True, allowed, "gradient_checkpointing")]
 
 
 class GrpoConfig(Section):
@@ -144,12 +142,8 @@ class GrpoConfig(Section):
         "supervised training on them would (rejection sampling)",
     )
 
-    @model_validator(mode="after")
-    def _refuse_meaningless(self) -> GrpoConfig:
-        problems = [*self._clip_problems(), *self._delta_problems(), *self._correction_problems()]
-        if problems:
-            raise ConfigError(problems)
-        return self
+    def _problems(self) -> list[Problem]:
+        return [*self._clip_problems(), *self._delta_problems(), *self._correction_problems()]
 
     def _clip_problems(self) -> list[Problem]:
         problems = []

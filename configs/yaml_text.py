@@ -17,6 +17,7 @@ import yaml
 from configs.errors import ConfigError, Problem, show, wrong_value
 
 _MAX_BYTES = 2**20
+_A_MAPPING = "a mapping of sections, such as 'training: {max_steps: 20}'"
 _INT = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$")
 _FLOAT = re.compile(
     r"^(?:[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"
@@ -79,36 +80,28 @@ def read_mapping(file: Path) -> dict[str, Any]:
         status = file.stat()
         if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
             # Such as a pipe, which may never end.
-            raise ConfigError([_bad_file(file, "not a regular file", allowed)])
+            raise _bad_file(file, "not a regular file", allowed)
         if status.st_size > _MAX_BYTES:
-            fault = f"{status.st_size} bytes"
-            raise ConfigError([_bad_file(file, fault, f"a YAML file of at most {_MAX_BYTES} bytes")])
+            raise _bad_file(file, f"{status.st_size} bytes", f"a YAML file of at most {_MAX_BYTES} bytes")
         text = file.read_bytes().decode("utf-8-sig")
     except FileNotFoundError as error:
-        raise ConfigError([_bad_file(file, "no such file", allowed)]) from error
+        raise _bad_file(file, "no such file", allowed) from error
     except IsADirectoryError as error:
-        raise ConfigError([_bad_file(file, "a folder, not a file", allowed)]) from error
+        raise _bad_file(file, "a folder, not a file", allowed) from error
     except OSError as error:
-        raise ConfigError([_bad_file(file, f"cannot be read ({error.strerror})", allowed)]) from error
+        raise _bad_file(file, f"cannot be read ({error.strerror})", allowed) from error
     except UnicodeDecodeError as error:
         fault = f"not UTF-8 (byte {error.start} is 0x{error.object[error.start]:02x})"
-        raise ConfigError([_bad_file(file, fault, "YAML text in UTF-8")]) from error
+        raise _bad_file(file, fault, "YAML text in UTF-8") from error
     try:
         content = _load(text)
         json.dumps(content, default=str)
     except ValueError as error:
-        raise ConfigError(
-            [_bad_file(file, f"not valid YAML: {error}", "valid YAML, each key once")]
-        ) from error
+        raise _bad_file(file, f"not valid YAML: {error}", "valid YAML, each key once") from error
     if content is None:
-        raise ConfigError(
-            [_bad_file(file, "empty", "a mapping of sections, such as 'training: {max_steps: 20}'")]
-        )
+        raise _bad_file(file, "empty", _A_MAPPING)
     if not isinstance(content, dict):
-        fault = f"not a mapping but {show(content)}"
-        raise ConfigError(
-            [_bad_file(file, fault, "a mapping of sections, such as 'training: {max_steps: 20}'")]
-        )
+        raise _bad_file(file, f"not a mapping but {show(content)}", _A_MAPPING)
     return content
 
 
@@ -152,5 +145,5 @@ def _load(text: str) -> Any:
         raise ValueError("nested too deeply") from error
 
 
-def _bad_file(file: Path, fault: str, allowed: str) -> Problem:
-    return Problem(where=str(file), field="", fault=fault, allowed=allowed)
+def _bad_file(file: Path, fault: str, allowed: str) -> ConfigError:
+    return ConfigError([Problem(where=str(file), field="", fault=fault, allowed=allowed)])

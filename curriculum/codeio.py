@@ -18,10 +18,11 @@ import gzip
 import json
 import string
 
-from curriculum.difficulty import complexity, parse_quietly
+from curriculum.difficulty import complexity
 from curriculum.humaneval import package_folder
 from curriculum.record import Record
 from curriculum.task import Task
+from sandbox.job import parse_quietly
 
 ENTRY_POINT = "main_solution"
 _GENERATOR = "generate_inputs"

@@ -6,11 +6,11 @@ Says nothing of how hard it is for this policy; curriculum.sampler measures that
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterable
 from typing import Literal
 
 from curriculum.task import Task
+from sandbox.job import parse_quietly
 
 _BRANCHES = (
     ast.If,
@@ -57,16 +57,6 @@ def complexity(source: str) -> int | None:
         total += -1 if is_text else 1
         total += _NODES_PER_BRANCH if isinstance(node, _BRANCHES) else 0
     return total
-
-
-def parse_quietly(source: str) -> ast.Module | None:
-    """The syntax tree, or None when there is none; without the parser's warnings on others' code."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError):
-            return None
 
 
 def _complexity_key(task: Task) -> tuple[bool, int, int, str]:

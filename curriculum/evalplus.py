@@ -13,22 +13,12 @@ import ast
 import math
 import string
 
-from curriculum.difficulty import parse_quietly
 from curriculum.evalplus_inputs import restore_types
 from curriculum.humaneval import last_head
 from curriculum.record import Record
 from curriculum.task import Task
+from sandbox.job import parse_quietly
 
-FIELDS = (
-    "task_id",
-    "prompt",
-    "entry_point",
-    "canonical_solution",
-    "base_input",
-    "plus_input",
-    "contract",
-    "atol",
-)
 _MAX_PROGRAM_CHARS = 4_000_000  # a frame of the sandbox
 _PARTS = ("base inputs", "base and plus inputs")
 _PREFIXES = {"HumanEval": "humaneval", "Mbpp": "mbpp"}
@@ -144,7 +134,7 @@ def is_right(answer, expected, arguments, atol):
 
 
 def evalplus_task(record: Record) -> Task:
-    """The task of a record with ``FIELDS``; other fields are ignored.
+    """The task of a record with EvalPlus's fields; others are ignored.
 
     Raises ValueError for a malformed record, and for one whose inputs are more than the sandbox takes.
     """

@@ -14,7 +14,6 @@ import string
 from curriculum.record import Record
 from curriculum.task import Task
 
-FIELDS = ("question", "answer")
 ENTRY_POINT = "solution"
 _ANSWER = re.compile(r"####\s*(\S.*?)\s*$")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")

@@ -6,41 +6,30 @@ there. Reads no file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from configs.task_sets import HUB_FILE_PREFIX
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubFile:
-    """Where a file lies on the hub; ``revision`` is a branch, tag or commit."""
-
-    repository: str
-    revision: str | None
-    path: str
-
-
-def parse_address(address: str) -> HubFile:
-    """The parts of an address. Raises ValueError for one without them."""
+def parse_address(address: str) -> tuple[str, str | None, str]:
+    """OWNER/NAME, the revision (a branch, tag or commit) and PATH. Raises ValueError for one without them."""
     parts = address.removeprefix(HUB_FILE_PREFIX).split("/", 2)
     if not address.startswith(HUB_FILE_PREFIX) or len(parts) < 3 or not all(parts):
         raise ValueError(f"hub file: value {address!r}: must be {HUB_FILE_PREFIX}OWNER/NAME[@REVISION]/PATH")
     owner, name, path = parts
     name, _, revision = name.partition("@")
-    return HubFile(repository=f"{owner}/{name}", revision=revision or None, path=path)
+    return f"{owner}/{name}", revision or None, path
 
 
 def fetch_hub_file(address: str) -> Path:
     """The file as a local one. Raises ValueError where it cannot be had."""
-    where = parse_address(address)
+    repository, revision, path = parse_address(address)
     # Imported here: only runs on hub data need it.
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
-        found = hf_hub_download(where.repository, where.path, repo_type="dataset", revision=where.revision)
+        return Path(hf_hub_download(repository, path, repo_type="dataset", revision=revision))
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as failure:
         reason = next(iter(str(failure).splitlines()), type(failure).__name__)
         raise ValueError(f"{address}: could not be had from the hub: {reason}") from failure
-    return Path(found)

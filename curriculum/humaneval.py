@@ -15,9 +15,9 @@ import re
 from pathlib import Path
 
 from curriculum.asserts import literal_call_tests
-from curriculum.difficulty import parse_quietly
 from curriculum.record import Record
 from curriculum.task import Task
+from sandbox.job import parse_quietly
 from sandbox.result import CallTest
 
 FIELDS = ("task_id", "prompt", "entry_point", "canonical_solution", "test")

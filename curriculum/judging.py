@@ -6,10 +6,9 @@ the rewards'.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from configs.schema import ExecutionConfig
 from curriculum.task import Task
+from sandbox.pool import Executor as Executor
 from sandbox.pool import SandboxPool
 from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome
 
@@ -19,19 +18,6 @@ _CAP_FACTOR = 2.0
 _MAX_INFRA_RETRIES = 2
 # What an attempt takes besides the program's own time: starting a sandbox anew, ending a stuck one.
 _OVERHEAD_S = 15.0
-
-
-class Executor(Protocol):
-    """What scoring needs of the sandbox; ``sandbox.pool.SandboxPool`` is the real one."""
-
-    @property
-    def level(self) -> str:
-        """The isolation in force."""
-        ...
-
-    def run(self, request: ExecutionRequest) -> ExecutionResult:
-        """Run one program against its tests."""
-        ...
 
 
 def execution_limits(config: ExecutionConfig) -> Limits:

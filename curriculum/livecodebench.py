@@ -13,21 +13,12 @@ import ast
 import json
 import string
 
-from curriculum.difficulty import parse_quietly
 from curriculum.packed_tests import unpack_tests
 from curriculum.record import Record
 from curriculum.task import Task
+from sandbox.job import parse_quietly
 from sandbox.result import StdioTest
 
-FIELDS = (
-    "question_id",
-    "question_content",
-    "starter_code",
-    "difficulty",
-    "public_test_cases",
-    "private_test_cases",
-    "metadata",
-)
 _LEVELS = {"easy": 2, "medium": 3, "hard": 5}
 _KINDS = ("stdin", "functional")
 # What LiveCodeBench puts before every answer, so that one may use a library without importing it.
@@ -49,7 +40,7 @@ def check(candidate):
 
 
 def livecodebench_task(record: Record) -> Task:
-    """The task of a record with ``FIELDS``; other fields are ignored.
+    """The task of a record with LiveCodeBench's fields; others are ignored.
 
     Raises ValueError for a malformed record; hidden tests that would run code when unpacked are one.
     """

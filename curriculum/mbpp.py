@@ -33,9 +33,9 @@ def mbpp_task(record: Record) -> Task:
     tests = [test.strip() for test in record.texts("test_list")]
     if not tests:
         raise record.error("test_list", "must hold at least one assert")
-    entry_point = _entry_point(record, code, tests)
-    setup = _setup(record)
     statements = _asserts(record, tests)
+    entry_point = _entry_point(record, code, statements)
+    setup = _setup(record)
     call_tests = None if setup else literal_call_tests(statements, entry_point)
     return Task(
         task_id=_task_id(record),
@@ -75,13 +75,10 @@ def _asserts(record: Record, tests: list[str]) -> list[ast.stmt]:
         raise record.error("test_list", f"must hold Python asserts ({failure})") from None
 
 
-def _entry_point(record: Record, code: str, tests: list[str]) -> str:
-    try:
-        module = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError) as failure:
-        raise record.error("code", f"must be Python source ({failure})") from None
+def _entry_point(record: Record, code: str, statements: list[ast.stmt]) -> str:
+    module = record.parsed("code", code)
     defined = [node.name for node in module.body if isinstance(node, ast.FunctionDef)]
-    for statement in _asserts(record, tests):
+    for statement in statements:
         called = {
             node.func.id
             for node in ast.walk(statement)

@@ -72,12 +72,6 @@ class PassRates:
                 total[task.difficulty] += seen.passed + seen.failed
         return {level: passed[level] / total[level] for level in {task.difficulty for task in self._tasks}}
 
-    def copy(self) -> PassRates:
-        """The same counts, on their own."""
-        other = PassRates(self._tasks)
-        other._counts = dict(self._counts)
-        return other
-
     def state_dict(self) -> dict[str, list[float]]:
         """The counts in JSON's types."""
         return {

@@ -45,7 +45,7 @@ class Record:
     def optional_source(self, field: str) -> str:
         """A field that may be missing, null or empty, and else must be Python."""
         source = self.optional_text(field)
-        self._parsed(field, source)
+        self.parsed(field, source)
         return source
 
     def texts(self, field: str) -> list[str]:
@@ -73,13 +73,14 @@ class Record:
 
     def source_defining(self, field: str, function: str, source: str) -> ast.Module:
         """Parse ``source``, which came from ``field`` and must define ``function`` at its top level."""
-        module = self._parsed(field, source)
+        module = self.parsed(field, source)
         defined = (ast.FunctionDef, ast.AsyncFunctionDef)
         if not any(isinstance(node, defined) and node.name == function for node in module.body):
             raise self.error(field, f"must define {function}() at its top level")
         return module
 
-    def _parsed(self, field: str, source: str) -> ast.Module:
+    def parsed(self, field: str, source: str) -> ast.Module:
+        """The tree of ``source``, which came from ``field`` and must be Python."""
         try:
             return ast.parse(source)
         except (SyntaxError, ValueError, RecursionError) as failure:

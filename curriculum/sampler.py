@@ -46,6 +46,8 @@ class Sampler:
 
     No task is drawn twice in one step while there are others that are open. What a group teaches counts from
     the next step on, so that the draws of a step do not depend on which of its groups is done first.
+
+    ``last_skipped`` are the tasks that the last draw passed over for good in this epoch, in order.
     """
 
     def __init__(self, tasks: Sequence[Task], curriculum: CurriculumConfig, seed: int) -> None:
@@ -67,7 +69,7 @@ class Sampler:
         self._step = 0
         self._drawn_in_step: set[str] = set()
         self._drawn_in_epoch: set[str] = set()
-        self._last_skipped: tuple[str, ...] = ()
+        self.last_skipped: tuple[str, ...] = ()
 
     def draw(self, step: int) -> Task:
         """The next task, for optimiser step ``step`` (from 0); steps never go back."""
@@ -75,18 +77,13 @@ class Sampler:
         # A fresh generator for each draw: its state is then one number, and a resume is exact.
         rng = random.Random(f"{self._seed}/{self._num_draws}")
         pool = open_tasks(self._order, self._curriculum, step)
-        self._last_skipped = ()
+        self.last_skipped = ()
         if self._draws_by_pass_rate:
             task = self._draw_by_pass_rate(pool, rng)
         else:
             task = self._draw_in_epochs(pool, rng)
         self._count_draw(task)
         return task
-
-    @property
-    def last_skipped(self) -> tuple[str, ...]:
-        """The tasks that the last draw passed over for good in this epoch, in order."""
-        return self._last_skipped
 
     def repeat(self, task_id: str, step: int, skipped: Sequence[str] = ()) -> None:
         """Account for a ``draw`` that was made in this state by an earlier process.
@@ -175,13 +172,6 @@ class Sampler:
         self._outcomes = [_Outcome(*outcome) for outcome in state["outcomes"]]
         self._num_offered, self._num_visited = _by_level(state["offered"]), _by_level(state["visited"])
 
-    def weights(self, step: int) -> dict[str, float]:
-        """E[p(1 - p)] of every task as of ``step``, by task_id, in [0, 0.25]; from all that is recorded."""
-        rates = self._rates.copy()
-        for outcome in self._outcomes:
-            rates.record(outcome.task_id, outcome.num_passed, outcome.num_samples, outcome.step)
-        return rates.variances(step)
-
     @property
     def _draws_by_pass_rate(self) -> bool:
         return self._curriculum.enabled and self._curriculum.strategy == "success_rate"
@@ -216,7 +206,7 @@ class Sampler:
             # At most an epoch's worth is passed over for one draw.
             is_asked = len(skipped) >= len(pool) or rng.random() < self._skips.chance(task.task_id)
             if not self._skips_ahead or is_asked:
-                self._last_skipped = tuple(skipped)
+                self.last_skipped = tuple(skipped)
                 return task
             skipped.append(task.task_id)
 

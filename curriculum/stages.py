@@ -22,22 +22,14 @@ def open_tasks(order: Sequence[Task], curriculum: CurriculumConfig, step: int) -
     """
     if not curriculum.enabled:
         return order
-    stage = stage_at(curriculum.stages, step)
-    if stage is not None:
-        return [task for task in order if _is_in(stage, task)]
+    for stage in curriculum.stages:
+        # ``until_step`` is counted from 1, as users count steps.
+        if stage.until_step is None or step < stage.until_step:
+            return [task for task in order if _is_in(stage, task)]
     if step >= curriculum.warmup_steps:
         return order
     share = _FIRST_WINDOW + (1 - _FIRST_WINDOW) * step / curriculum.warmup_steps
     return order[: math.ceil(share * len(order))]
-
-
-def stage_at(stages: Sequence[CurriculumStageConfig], step: int) -> CurriculumStageConfig | None:
-    """The stage of optimiser step ``step`` (from 0); None where there is none, or after the last one."""
-    for stage in stages:
-        # ``until_step`` is counted from 1, as users count steps.
-        if stage.until_step is None or step < stage.until_step:
-            return stage
-    return None
 
 
 def refuse_empty_stages(tasks: Sequence[Task], curriculum: CurriculumConfig) -> None:

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from cachetools import LRUCache
 
 from curriculum.task import Task
-from rewards.digest import task_digest
+from rewards.digest import task_digest, update
 from rewards.result import RewardResult
 from sandbox.result import Outcome
 
@@ -55,10 +55,7 @@ class KeyMaker:
     def __init__(self, configuration: Iterable[str]) -> None:
         digest = blake2b(digest_size=KEY_BYTES)
         for part in (SCHEMA_VERSION, *configuration):
-            data = part.encode("utf-8", "surrogatepass")
-            # Lengths are hashed too, so that no two different sequences of parts read alike.
-            digest.update(b"%d:" % len(data))
-            digest.update(data)
+            update(digest, part)
         self._configured = digest
         self._tasks: dict[str, tuple[Task, blake2b]] = {}
 
@@ -108,7 +105,8 @@ def entry_bytes(result: RewardResult) -> int:
 class RewardCache:
     """At most ``max_size`` verdicts in at most about ``max_mb`` megabytes.
 
-    ``on_put`` hears of each verdict that is kept for the first time (to store it on disk, say).
+    ``on_put`` hears of each verdict that is kept for the first time (to store it on disk, say). ``counts``
+    says what the cache did so far.
     """
 
     def __init__(
@@ -118,18 +116,12 @@ class RewardCache:
         *,
         on_put: Callable[[bytes, RewardResult], None] = lambda key, result: None,
     ) -> None:
-        for name, value in (("max_size", max_size), ("max_mb", max_mb)):
-            if value <= 0:
-                raise ValueError(f"acceleration.reward_cache.{name}: value {value}: must be above 0")
         self._max_size = max_size
         self._results: LRUCache[bytes, RewardResult] = LRUCache(
             maxsize=int(max_mb * MB), getsizeof=entry_bytes
         )
         self._on_put = on_put
-        self._num_hits = 0
-        self._num_misses = 0
-        self._num_evictions = 0
-        self._saved_s = 0.0
+        self.counts = CacheCounts()
 
     def __len__(self) -> int:
         return len(self._results)
@@ -139,24 +131,14 @@ class RewardCache:
         """About how many bytes the verdicts take."""
         return int(self._results.currsize)
 
-    @property
-    def counts(self) -> CacheCounts:
-        """What the cache did so far."""
-        return CacheCounts(
-            num_hits=self._num_hits,
-            num_misses=self._num_misses,
-            num_evictions=self._num_evictions,
-            saved_s=self._saved_s,
-        )
-
     def get(self, key: bytes) -> RewardResult | None:
         """The verdict under ``key`` with the seconds it once cost, or None; counts a hit or a miss."""
-        result = self._results.get(key)
+        result, counts = self._results.get(key), self.counts
         if result is None:
-            self._num_misses += 1
+            self.counts = replace(counts, num_misses=counts.num_misses + 1)
         else:
-            self._num_hits += 1
-            self._saved_s += result.seconds
+            saved_s = counts.saved_s + result.seconds
+            self.counts = replace(counts, num_hits=counts.num_hits + 1, saved_s=saved_s)
         return result
 
     def put(self, key: bytes, result: RewardResult) -> None:
@@ -181,5 +163,6 @@ class RewardCache:
         self._results[key] = kept
         while len(self._results) > self._max_size:
             self._results.popitem()
-        self._num_evictions += num_before + 1 - len(self._results)
+        num_evictions = self.counts.num_evictions + num_before + 1 - len(self._results)
+        self.counts = replace(self.counts, num_evictions=num_evictions)
         return True

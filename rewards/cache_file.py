@@ -176,7 +176,6 @@ def _parse(line: bytes) -> tuple[bytes, RewardResult] | None:
             outcome=Outcome(fields["outcome"]),
             passed=bool(fields["passed"]),
             detail=str(fields["detail"]),
-            cached=False,
             seconds=float(fields["seconds"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError):

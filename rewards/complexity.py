@@ -77,8 +77,8 @@ class ComplexityVerdict:
     hides_code: bool
 
 
-def complexity_score(code: str) -> float:
-    """A score in [0, 1] for ``code``, which must compile.
+def judge_complexity(code: str) -> ComplexityVerdict:
+    """A score in [0, 1] for ``code``, which must compile, and whether part of it cannot be seen.
 
     Each level of nesting above 4 costs 0.2, each branch above 10 costs 0.05, each line above 50 costs
     0.02. The outermost function is level 0; an ``elif`` is no deeper than its ``if``. However it is
@@ -88,11 +88,6 @@ def complexity_score(code: str) -> float:
     line and every operation of a statement after its twelfth count as lines. Code made of text (``exec``
     and its kin) cannot be seen, and scores 0.
     """
-    return judge_complexity(code).score
-
-
-def judge_complexity(code: str) -> ComplexityVerdict:
-    """The score, see ``complexity_score``, and whether part of the program cannot be seen."""
     try:
         tree = ast.parse(code)
     except (RecursionError, MemoryError):

@@ -22,12 +22,12 @@ def task_digest(task: Task) -> bytes:
     """
     digest = blake2b(digest_size=_DIGEST_BYTES)
     for text in (task.entry_point, task.prelude, task.prompt, task.source, repr(task.check_source)):
-        _update(digest, text)
+        update(digest, text)
     for test in task.call_tests:
         for value in (test.args, test.expected, test.expected_args):
-            _update(digest, canonical(value))
+            update(digest, canonical(value))
     for run in task.stdio_tests:
-        _update(digest, repr((run.stdin, run.expected_stdout, run.decimals)))
+        update(digest, repr((run.stdin, run.expected_stdout, run.decimals)))
     return digest.digest()
 
 
@@ -54,12 +54,13 @@ def judge_digest() -> str:
     digest = blake2b(digest_size=_DIGEST_BYTES)
     for pattern in _JUDGES:
         for path in sorted(root.glob(pattern)):
-            _update(digest, path.relative_to(root).as_posix())
+            update(digest, path.relative_to(root).as_posix())
             digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def _update(digest: blake2b, text: str) -> None:
+def update(digest: blake2b, text: str) -> None:
+    """Add ``text`` with its length, so that no two different sequences of texts read alike."""
     data = text.encode("utf-8", "surrogatepass")
     digest.update(b"%d:" % len(data))
     digest.update(data)

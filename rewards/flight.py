@@ -6,8 +6,8 @@ For one event loop. Keeps no results: what has landed is the cache's business.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -30,17 +30,14 @@ class SingleFlight(Generic[T]):
     def __init__(self) -> None:
         self._flights: dict[bytes, _Flight[T]] = {}
 
-    def __len__(self) -> int:
-        return len(self._flights)
-
     def __contains__(self, key: bytes) -> bool:
         return key in self._flights
 
-    async def run(self, key: bytes, start: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, key: bytes, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of the work under way for ``key``, or of ``start()`` where there is none."""
         flight = self._flights.get(key)
         if flight is None:
-            flight = _Flight(asyncio.create_task(_call(start)))
+            flight = _Flight(asyncio.create_task(start()))
             self._flights[key] = flight
             flight.work.add_done_callback(lambda work: self._landed(key, work))
         flight.num_waiters += 1
@@ -63,7 +60,3 @@ class SingleFlight(Generic[T]):
         flight = self._flights.get(key)
         if flight is not None and flight.work is work:
             del self._flights[key]
-
-
-async def _call(start: Callable[[], Awaitable[T]]) -> T:
-    return await start()

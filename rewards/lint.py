@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from ruff import find_ruff_bin  # type: ignore[import-untyped]
 
@@ -86,9 +85,7 @@ class Linter:
     def __enter__(self) -> Linter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def count_issues(self, code: str) -> int:

@@ -170,7 +170,7 @@ class RewardPool:
 
     def _is_shared(self, task: Task) -> bool:
         """Whether the parts that count for ``task`` come out the same for the same program."""
-        weights = self._rubric.weights(task.source)
+        weights = self._rubric.rules(task.source).weights
         return REPRODUCIBLE_PARTS.issuperset(name for name, weight in weights.items() if weight != 0.0)
 
     async def _judge_and_keep(

@@ -24,9 +24,9 @@ class RewardResult:
     breakdown: Mapping[str, float]
     outcome: Outcome
     passed: bool
-    detail: str
-    cached: bool
-    seconds: float
+    detail: str = ""
+    cached: bool = False
+    seconds: float = 0.0
 
     @property
     def is_infra_error(self) -> bool:
@@ -42,6 +42,5 @@ def infra_error(detail: str, seconds: float) -> RewardResult:
         outcome=Outcome.INFRA_ERROR,
         passed=False,
         detail=detail,
-        cached=False,
         seconds=seconds,
     )

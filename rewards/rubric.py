@@ -13,12 +13,21 @@ from configs.rewards_schema import RewardsConfig, SourceRewards, TestsMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rules:
-    """What is in force for the tasks of one source."""
+class Rules:
+    """What is in force for the tasks of one source.
+
+    ``weights`` has one for each part of the breakdown; a part of weight 0 need not run. ``tests_mode`` says
+    whether some passed tests earn their share, or only all of them earn anything. ``syntax_failure_reward``
+    is the constant reward of a program that does not compile.
+    """
 
     weights: Mapping[str, float]
     tests_mode: TestsMode
     syntax_failure_reward: float
+
+    def combine(self, breakdown: Mapping[str, float]) -> float:
+        """The weighted sum of ``breakdown``; a part that is not in it counts nothing."""
+        return math.fsum(self.weights[name] * score for name, score in breakdown.items())
 
 
 class Rubric:
@@ -27,7 +36,7 @@ class Rubric:
     def __init__(self, rewards: RewardsConfig) -> None:
         weights: dict[str, float] = rewards.weights.model_dump()
         weights |= zip(rewards.custom_names, rewards.custom_weights, strict=True)
-        self._common = _Rules(
+        self._common = Rules(
             weights=weights,
             tests_mode=rewards.tests,
             syntax_failure_reward=rewards.syntax_failure_reward,
@@ -36,34 +45,18 @@ class Rubric:
             source: _override(self._common, override) for source, override in rewards.per_source.items()
         }
 
-    def weights(self, source: str) -> Mapping[str, float]:
-        """The weight of each part of the breakdown for tasks of ``source``; one of weight 0 need not run."""
-        return self._rules(source).weights
-
-    def tests_mode(self, source: str) -> TestsMode:
-        """Whether some passed tests earn their share, or only all of them earn anything."""
-        return self._rules(source).tests_mode
-
-    def syntax_failure_reward(self, source: str) -> float:
-        """The constant reward of a program that does not compile."""
-        return self._rules(source).syntax_failure_reward
+    def rules(self, source: str) -> Rules:
+        """What is in force for tasks of ``source``."""
+        return self._by_source.get(source, self._common)
 
     def is_used(self, name: str) -> bool:
         """Whether the part ``name`` weighs anything for any source: else nothing of it need be started."""
         return any(rules.weights[name] != 0.0 for rules in (self._common, *self._by_source.values()))
 
-    def combine(self, breakdown: Mapping[str, float], source: str) -> float:
-        """The weighted sum of ``breakdown``; a part that is not in it counts nothing."""
-        weights = self._rules(source).weights
-        return math.fsum(weights[name] * score for name, score in breakdown.items())
 
-    def _rules(self, source: str) -> _Rules:
-        return self._by_source.get(source, self._common)
-
-
-def _override(common: _Rules, override: SourceRewards) -> _Rules:
+def _override(common: Rules, override: SourceRewards) -> Rules:
     mode, failure = override.tests, override.syntax_failure_reward
-    return _Rules(
+    return Rules(
         weights={**common.weights, **override.weights},
         tests_mode=common.tests_mode if mode is None else mode,
         syntax_failure_reward=common.syntax_failure_reward if failure is None else failure,

@@ -9,12 +9,10 @@ rewards, borrows cache and sandbox. Not for several threads at once.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import packages_distributions, version
-from types import TracebackType
 
 from configs.schema import ExecutionConfig, RewardsConfig
 from curriculum.judging import Executor, execution_request, has_passed
@@ -28,7 +26,7 @@ from rewards.fast import FastVerdict, fast_configuration, score_fast
 from rewards.lint import Linter, LintError
 from rewards.performance import ReferenceTimes, performance_score
 from rewards.result import RewardResult, infra_error
-from rewards.rubric import Rubric
+from rewards.rubric import Rubric, Rules
 from rewards.type_check import TypeChecker, TypeCheckError, type_configuration, type_score
 from rewards.user_function import UserFunctionError
 from sandbox.result import ExecutionResult, Outcome
@@ -38,15 +36,15 @@ _NOT_RUN = "tests not run (execution.enabled: false)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Item:
-    """One answer on its way: ``weights`` are in force for its task."""
+    """One answer on its way, with the rules that are in force for its task."""
 
     task: Task
     text: str
     code: str
-    weights: Mapping[str, float]
+    rules: Rules
 
     def needs(self, name: str) -> bool:
-        return self.weights[name] != 0.0
+        return self.rules.weights[name] != 0.0
 
 
 class Scorer:
@@ -91,9 +89,7 @@ class Scorer:
     def __enter__(self) -> Scorer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def score(self, task: Task, text: str) -> RewardResult:
@@ -106,18 +102,7 @@ class Scorer:
         """
         start = time.perf_counter()
         code = extract_code(text, task.entry_point, task.prompt)
-        return self._score(task, text, code, start)
-
-    def score_code(self, task: Task, code: str) -> RewardResult:
-        """Score the program ``code``, as ``score`` does once it has extracted it."""
-        return self._score(task, code, code, time.perf_counter())
-
-    def close(self) -> None:
-        """End the processes of linter and type checker. Safe to call twice."""
-        self._stack.close()
-
-    def _score(self, task: Task, text: str, code: str, start: float) -> RewardResult:
-        item = _Item(task=task, text=text, code=code, weights=self._rubric.weights(task.source))
+        item = _Item(task=task, text=text, code=code, rules=self._rubric.rules(task.source))
         # The key knows the program alone; custom rewards see the text around it.
         if self._cache is None or any(item.needs(custom.name) for custom in self._customs):
             return replace(self._judge(item), seconds=time.perf_counter() - start)
@@ -128,6 +113,10 @@ class Scorer:
         result = replace(self._judge(item), seconds=time.perf_counter() - start)
         self._cache.put(key, result)
         return result
+
+    def close(self) -> None:
+        """End the processes of linter and type checker. Safe to call twice."""
+        self._stack.close()
 
     def _judge(self, item: _Item) -> RewardResult:
         """The verdict, made anew; ``seconds`` is not filled in."""
@@ -166,13 +155,11 @@ class Scorer:
             if score is not None:
                 breakdown[custom.name] = score
         return RewardResult(
-            reward=self._rubric.combine(breakdown, task.source),
+            reward=item.rules.combine(breakdown),
             breakdown=breakdown,
             outcome=outcome,
             passed=passed,
             detail=detail,
-            cached=False,
-            seconds=0.0,
         )
 
     def _start_type_check(self, item: _Item, fast: FastVerdict) -> Future[int] | None:
@@ -182,8 +169,7 @@ class Scorer:
         return self._beside.submit(self._types.count_errors, item.code)
 
     def _score_run(self, item: _Item, run: ExecutionResult) -> dict[str, float]:
-        mode = self._rubric.tests_mode(item.task.source)
-        scores = {"tests": score_tests(run, mode), "execution": score_execution(run)}
+        scores = {"tests": score_tests(run, item.rules.tests_mode), "execution": score_execution(run)}
         if self._times is not None and item.needs("performance"):
             scores["performance"] = performance_score(run, self._times.cpu_s(item.task))
         return scores
@@ -191,15 +177,13 @@ class Scorer:
     def _syntax_failure(self, item: _Item, fast: FastVerdict) -> RewardResult:
         names = ["syntax", "lint", "complexity"]
         names += [] if self._sandbox is None else ["tests", "execution"]
-        names += [name for name in item.weights if name not in names and item.needs(name)]
+        names += [name for name in item.rules.weights if name not in names and item.needs(name)]
         return RewardResult(
-            reward=self._rubric.syntax_failure_reward(item.task.source),
+            reward=item.rules.syntax_failure_reward,
             breakdown=dict.fromkeys(names, 0.0),
             outcome=Outcome.EXCEPTION,
             passed=False,
             detail=f"syntax: {fast.message}",
-            cached=False,
-            seconds=0.0,
         )
 
     def _describe(self) -> tuple[str, ...]:

@@ -15,18 +15,23 @@ TRL awaits it on a thread of its own, together with other async rewards.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from curriculum.task import Task
 from rewards.result import RewardResult
 from rewards.scorer import Scorer
 
 TrlCompletion = str | Sequence[Mapping[str, str]]
+Rewards = list[float | None]
+Given = TypeVar("Given", covariant=True)
 
 
-class TrlRewardFunction(Protocol):
-    """TRL's signature; ``columns`` are the data set's other columns and TRL's own extras."""
+class TrlRewardFunction(Protocol[Given]):
+    """TRL's signature; ``columns`` are the data set's other columns and TRL's own extras.
+
+    Gives the rewards, or as an async function their coroutine.
+    """
 
     __name__: str
 
@@ -38,23 +43,7 @@ class TrlRewardFunction(Protocol):
         task_id: Sequence[str],
         log_metric: Callable[[str, float], None] | None = None,
         **columns: object,
-    ) -> list[float | None]: ...
-
-
-class AsyncTrlRewardFunction(Protocol):
-    """TRL's signature of an async reward function."""
-
-    __name__: str
-
-    async def __call__(
-        self,
-        prompts: Sequence[object],
-        completions: Sequence[TrlCompletion],
-        *,
-        task_id: Sequence[str],
-        log_metric: Callable[[str, float], None] | None = None,
-        **columns: object,
-    ) -> list[float | None]: ...
+    ) -> Given: ...
 
 
 class AsyncScorer(Protocol):
@@ -67,7 +56,7 @@ class AsyncScorer(Protocol):
 
 def make_reward_function(
     tasks_by_id: Mapping[str, Task], scorer: Scorer, *, prefill: str = ""
-) -> TrlRewardFunction:
+) -> TrlRewardFunction[Rewards]:
     """A reward function that scores each completion as ``scorer`` does.
 
     ``prefill`` is text of the answer that stands at the end of the prompt already. The data set needs
@@ -83,7 +72,7 @@ def make_reward_function(
         task_id: Sequence[str],
         log_metric: Callable[[str, float], None] | None = None,
         **columns: object,
-    ) -> list[float | None]:
+    ) -> Rewards:
         results = score_completions(tasks_by_id, scorer, task_id, completions, prefill)
         _log(results, log_metric)
         return trl_rewards(results)
@@ -93,7 +82,7 @@ def make_reward_function(
 
 def make_async_reward_function(
     tasks_by_id: Mapping[str, Task], pool: AsyncScorer, *, prefill: str = ""
-) -> AsyncTrlRewardFunction:
+) -> TrlRewardFunction[Coroutine[Any, Any, Rewards]]:
     """As ``make_reward_function``, but a batch's completions are scored side by side by ``pool``.
 
     The pool belongs to one event loop: TRL's, from its first call on.
@@ -106,7 +95,7 @@ def make_async_reward_function(
         task_id: Sequence[str],
         log_metric: Callable[[str, float], None] | None = None,
         **columns: object,
-    ) -> list[float | None]:
+    ) -> Rewards:
         results = await score_concurrently(tasks_by_id, pool, task_id, completions, prefill)
         _log(results, log_metric)
         return trl_rewards(results)
@@ -122,10 +111,8 @@ def score_completions(
     prefill: str,
 ) -> list[RewardResult]:
     """The verdict on each completion, one after the other. Raises ValueError for an unknown task_id."""
-    return [
-        scorer.score(_find_task(tasks_by_id, name), prefill + completion_text(completion))
-        for name, completion in zip(task_ids, completions, strict=True)
-    ]
+    answers = _answers(tasks_by_id, task_ids, completions, prefill)
+    return [scorer.score(task, text) for task, text in answers]
 
 
 async def score_concurrently(
@@ -139,11 +126,8 @@ async def score_concurrently(
 
     The pool bounds how many are under way. When one raises, or this is cancelled, the others are cancelled.
     """
-    items = [
-        (_find_task(tasks_by_id, name), prefill + completion_text(completion))
-        for name, completion in zip(task_ids, completions, strict=True)
-    ]
-    jobs = [asyncio.ensure_future(pool.score(task, text)) for task, text in items]
+    answers = _answers(tasks_by_id, task_ids, completions, prefill)
+    jobs = [asyncio.ensure_future(pool.score(task, text)) for task, text in answers]
     try:
         return await asyncio.gather(*jobs)
     finally:
@@ -151,7 +135,7 @@ async def score_concurrently(
             job.cancel()
 
 
-def trl_rewards(results: Sequence[RewardResult]) -> list[float | None]:
+def trl_rewards(results: Sequence[RewardResult]) -> Rewards:
     """What TRL is told: None, which it leaves out of the group, after an infrastructure error."""
     return [None if result.is_infra_error else result.reward for result in results]
 
@@ -188,9 +172,18 @@ def _log(results: Sequence[RewardResult], log_metric: Callable[[str, float], Non
             log_metric(metric, value)
 
 
-def _find_task(tasks_by_id: Mapping[str, Task], task_id: str) -> Task:
-    if task_id not in tasks_by_id:
-        raise ValueError(
-            f"column task_id: value {task_id!r}: no such task among the {len(tasks_by_id)} given"
-        )
-    return tasks_by_id[task_id]
+def _answers(
+    tasks_by_id: Mapping[str, Task],
+    task_ids: Sequence[str],
+    completions: Sequence[TrlCompletion],
+    prefill: str,
+) -> list[tuple[Task, str]]:
+    for name in task_ids:
+        if name not in tasks_by_id:
+            raise ValueError(
+                f"column task_id: value {name!r}: no such task among the {len(tasks_by_id)} given"
+            )
+    return [
+        (tasks_by_id[name], prefill + completion_text(completion))
+        for name, completion in zip(task_ids, completions, strict=True)
+    ]

@@ -22,7 +22,6 @@ import threading
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import TracebackType
 
 from rewards.type_rules import (
     ERRORS_FOR_ZERO,
@@ -77,9 +76,7 @@ class TypeChecker:
     def __enter__(self) -> TypeChecker:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def count_errors(self, code: str) -> int:

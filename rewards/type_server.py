@@ -37,46 +37,12 @@ _MEMORY_BYTES = 2 * 1024**3
 _MAX_MESSAGES = 4 * ERRORS_FOR_ZERO  # not all of them count, but by far more than a quarter
 _MODULE = "solution"
 # What programs import; no submodule that ``import package`` would not load by itself.
-_PRELOADED = [
-    "abc",
-    "array",
-    "base64",
-    "bisect",
-    "cmath",
-    "collections",
-    "collections.abc",
-    "contextlib",
-    "copy",
-    "csv",
-    "dataclasses",
-    "datetime",
-    "decimal",
-    "enum",
-    "fractions",
-    "functools",
-    "hashlib",
-    "heapq",
-    "io",
-    "itertools",
-    "json",
-    "math",
-    "numbers",
-    "operator",
-    "os",
-    "queue",
-    "random",
-    "re",
-    "statistics",
-    "string",
-    "struct",
-    "sys",
-    "textwrap",
-    "time",
-    "types",
-    "typing",
-    "typing_extensions",
-    "unicodedata",
-]
+_PRELOADED = (
+    "abc array base64 bisect cmath collections collections.abc contextlib copy csv dataclasses "
+    "datetime decimal enum fractions functools hashlib heapq io itertools json math numbers operator "
+    "os queue random re statistics string struct sys textwrap time types typing typing_extensions "
+    "unicodedata"
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -204,7 +170,7 @@ class _Engine:
         self._server = Server(options, str(folder / "status.json"))
         self._path = folder / f"{_MODULE}.py"
         preload = folder / "preload.py"
-        preload.write_text("".join(f"import {name}\n" for name in _PRELOADED))
+        preload.write_text("".join(f"import {name}\n" for name in _PRELOADED.split()))
         self._server.check([BuildSource(str(preload), "preload", None)], False, False, 80)
         manager = self._server.fine_grained_manager
         if manager is None:

@@ -172,18 +172,14 @@ def _load(field: str, spec: str, keywords: Mapping[str, object]) -> Function | P
 def _import(field: str, spec: str, module_name: str) -> ModuleType | Problem:
     try:
         return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            allowed = "a module that is installed or lies in the working directory"
-            return _problem(field, spec, f"there is no module {error.name}", allowed)
-        return _problem(
-            field, spec, f"{module_name} cannot be imported: {_Raised(error)}", "a module that imports"
-        )
     # The user's module can raise anything while it loads.
     except (Exception, SystemExit) as error:
-        return _problem(
-            field, spec, f"{module_name} cannot be imported: {_Raised(error)}", "a module that imports"
-        )
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{module_name}.".startswith(f"{missing}."):
+            allowed = "a module that is installed or lies in the working directory"
+            return _problem(field, spec, f"there is no module {missing}", allowed)
+        fault = f"{module_name} cannot be imported: {_Raised(error)}"
+        return _problem(field, spec, fault, "a module that imports")
 
 
 def _signature_problem(

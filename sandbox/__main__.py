@@ -16,9 +16,16 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
-from configs.command_line import positive_number, positive_whole
+from configs.command_line import (
+    INTERRUPTED,
+    USER_ERROR,
+    Parser,
+    positive_number,
+    positive_whole,
+    print_error,
+)
 from sandbox.advice import refusal
 from sandbox.job import Suite, find_entry_point, make_request, read_tests
 from sandbox.pool import SAFE_LEVELS, SandboxPool
@@ -29,16 +36,7 @@ from sandbox.worker import SandboxError
 
 PASSED: Final = 0
 NOT_PASSED: Final = 1
-USER_ERROR: Final = 2
 NOT_JUDGED: Final = 3
-INTERRUPTED: Final = 130
-
-
-class _Parser(argparse.ArgumentParser):
-    """Reports a wrong command line in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(USER_ERROR, f"error: command line: {message}; see {self.prog} --help\n")
 
 
 def main(argv: Sequence[str] | None = None, *, without: frozenset[str] = frozenset()) -> int:
@@ -52,11 +50,13 @@ def main(argv: Sequence[str] | None = None, *, without: frozenset[str] = frozens
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except SandboxError as error:
-        return _fail(error, NOT_PASSED if arguments.command == "selftest" else NOT_JUDGED)
+        print_error(error)
+        return NOT_PASSED if arguments.command == "selftest" else NOT_JUDGED
     except (ValueError, OSError) as error:
         if isinstance(error, OSError) and error.filename is None and arguments.command == "score":
             error.filename = arguments.target
-        return _fail(error, USER_ERROR)
+        print_error(error)
+        return USER_ERROR
 
 
 def _selftest(without: frozenset[str], *, as_json: bool) -> int:
@@ -167,14 +167,8 @@ def _limits(arguments: argparse.Namespace) -> Limits:
     )
 
 
-def _fail(error: Exception, status: int) -> int:
-    for line in str(error).splitlines() or [repr(error)]:
-        print(f"error: {line}", file=sys.stderr)
-    return status
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m sandbox", description="Run model-written Python against tests.")
+    parser = Parser(prog="python -m sandbox", description="Run model-written Python against tests.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     selftest = commands.add_parser("selftest", help="what the sandbox is worth on this host")
     selftest.add_argument("--json", action="store_true", help="one line of JSON instead of text")

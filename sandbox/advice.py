@@ -5,6 +5,7 @@ Words only: which walls hold is found out by ``canary.py``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,20 +14,13 @@ from sandbox.canary import Walls
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wall:
-    """One field of ``canary.Walls``, described. ``level`` is the best that a host without it can reach."""
+    """One field of ``canary.Walls``, described. ``level`` is the best that a host without it can reach;
+    ``remedy`` is a key of REMEDIES."""
 
     name: str
     stops: str
     level: str
     remedy: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remedy:
-    """Steps that bring back the walls which name it."""
-
-    name: str
-    steps: tuple[str, ...]
 
 
 WALLS: Final = (
@@ -87,52 +81,38 @@ WALLS: Final = (
 )
 """In the order of the fields of ``canary.Walls``."""
 
-REMEDIES: Final = (
-    Remedy(
-        name="rlimits",
-        steps=("Every Linux has these. Something else is broken: please report it.",),
+REMEDIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "rlimits": ("Every Linux has these. Something else is broken: please report it.",),
+    "seccomp": (
+        "A kernel with CONFIG_SECCOMP_FILTER, as all distributions build it, on x86-64 or arm64; "
+        "there is no table of system calls for other machines, nor for 32-bit userlands.",
+        "WSL 1 and some emulators (qemu-user) have none: use WSL 2, or a real machine.",
     ),
-    Remedy(
-        name="seccomp",
-        steps=(
-            "A kernel with CONFIG_SECCOMP_FILTER, as all distributions build it, on x86-64 or arm64; "
-            "there is no table of system calls for other machines, nor for 32-bit userlands.",
-            "WSL 1 and some emulators (qemu-user) have none: use WSL 2, or a real machine.",
-        ),
+    "landlock": (
+        "Linux 5.13 or newer with Landlock switched on: `cat /sys/kernel/security/lsm` must name it. "
+        "If not, boot with lsm=landlock,... (the present list after the comma).",
+        "In a container: a runtime of 2022 or newer. Older default seccomp profiles refuse the "
+        "landlock_* calls; gVisor does not have them.",
     ),
-    Remedy(
-        name="landlock",
-        steps=(
-            "Linux 5.13 or newer with Landlock switched on: `cat /sys/kernel/security/lsm` must name it. "
-            "If not, boot with lsm=landlock,... (the present list after the comma).",
-            "In a container: a runtime of 2022 or newer. Older default seccomp profiles refuse the "
-            "landlock_* calls; gVisor does not have them.",
-        ),
+    "namespaces": (
+        "Debian: sysctl kernel.unprivileged_userns_clone=1. All: sysctl user.max_user_namespaces "
+        "must not be 0.",
+        "Ubuntu 23.10 or newer: sysctl kernel.apparmor_restrict_unprivileged_userns=0. Cost: "
+        "every program on the host may make user namespaces, a way to many kernel bugs.",
+        "Docker: --security-opt seccomp=unconfined --security-opt apparmor=unconfined (and the line "
+        "for Ubuntu, on such a host). Cost: Docker's own filters are gone for all that runs in that "
+        "container; ours still hold for model code.",
+        "Docker, where user namespaces stay closed: the same with --cap-add SYS_ADMIN and root inside. "
+        "Cost: whoever else runs in that container is close to root on the host.",
+        "The mounts need Linux 5.12 or newer. Without any of this the sandbox runs at L2.",
     ),
-    Remedy(
-        name="namespaces",
-        steps=(
-            "Debian: sysctl kernel.unprivileged_userns_clone=1. All: sysctl user.max_user_namespaces "
-            "must not be 0.",
-            "Ubuntu 23.10 or newer: sysctl kernel.apparmor_restrict_unprivileged_userns=0. Cost: "
-            "every program on the host may make user namespaces, a way to many kernel bugs.",
-            "Docker: --security-opt seccomp=unconfined --security-opt apparmor=unconfined (and the line "
-            "for Ubuntu, on such a host). Cost: Docker's own filters are gone for all that runs in that "
-            "container; ours still hold for model code.",
-            "Docker, where user namespaces stay closed: the same with --cap-add SYS_ADMIN and root inside. "
-            "Cost: whoever else runs in that container is close to root on the host.",
-            "The mounts need Linux 5.12 or newer. Without any of this the sandbox runs at L2.",
-        ),
+    "user": (
+        "You are root, and an unprivileged user could not read this Python: put it outside of "
+        "private folders such as /root (a virtual environment keeps using its base Python), "
+        "or run as an ordinary user.",
     ),
-    Remedy(
-        name="user",
-        steps=(
-            "You are root, and an unprivileged user could not read this Python: put it outside of "
-            "private folders such as /root (a virtual environment keeps using its base Python), "
-            "or run as an ordinary user.",
-        ),
-    ),
-)
+}
+"""Steps that bring back the walls which name them."""
 
 LEVELS: Final = {
     "L3": "namespaces, Landlock, system-call filter, resource limits",
@@ -147,12 +127,6 @@ def missing(walls: Walls, level: str = "L3") -> tuple[Wall, ...]:
     """The walls that are not in force and would be needed for ``level``; for L3 all that exist."""
     needed = (wall for wall in WALLS if level == "L3" or wall.level < level)
     return tuple(wall for wall in needed if not getattr(walls, wall.name))
-
-
-def remedies(walls: tuple[Wall, ...]) -> tuple[Remedy, ...]:
-    """What brings ``walls`` back, each remedy once."""
-    wanted = {wall.remedy for wall in walls}
-    return tuple(remedy for remedy in REMEDIES if remedy.name in wanted)
 
 
 def refusal(walls: Walls, unsafe_flag: str) -> str:

@@ -82,9 +82,6 @@ def _encode_program(request: ExecutionRequest) -> bytes:
 class CallRun(Run):
     """Call-test mode: one frame of arguments out, one of a value back, compared here."""
 
-    def __enter__(self) -> CallRun:
-        return self
-
     def decide(self, calls: list[bytes]) -> ExecutionResult:
         """Make all calls; the first failure names the outcome, the rest still count."""
         self.start("call")
@@ -141,9 +138,6 @@ class CheckRun(Run):
         self._judge, self._judge_remote = socket.socketpair()
         self._num_passed = 0
         self._broken: str | None = None
-
-    def __enter__(self) -> CheckRun:
-        return self
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()

@@ -94,8 +94,8 @@ def find_entry_point(prompt: str, tests: Suite) -> str:
     raise ValueError(f"entry point: neither prompt nor tests tell which function is meant{found}")
 
 
-def parse(source: str) -> ast.Module | None:
-    """The syntax tree, or None for text that is not Python; says nothing about odd escapes."""
+def parse_quietly(source: str) -> ast.Module | None:
+    """The syntax tree, or None for text that is not Python; without the parser's warnings on others' code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -109,11 +109,11 @@ def _join(prompt: str, solution: str, name: str) -> tuple[str, str]:
     head = re.compile(rf"^(?:async\s+def|def|class)\s+{re.escape(name)}\b", re.MULTILINE)
     heads = list(head.finditer(prompt))
     if not heads:
-        return ("" if parse(prompt) is None else prompt), solution
+        return ("" if parse_quietly(prompt) is None else prompt), solution
     prelude = prompt[: heads[-1].start()]
     # A decorator belongs to the head; and prose above it would make every completion fail.
     prelude = re.sub(r"(?:^@.*\n)+\Z", "", prelude, flags=re.MULTILINE)
-    if parse(prelude) is None:
+    if parse_quietly(prelude) is None:
         raise ValueError(
             f"prompt: what stands before the head of {name} is not Python; leave it out, or leave the "
             "prompt empty where solutions stand alone"
@@ -144,7 +144,7 @@ def _stdio_test(index: int, test: dict[str, object]) -> StdioTest:
 
 
 def _called_names(source: str) -> set[str]:
-    tree = parse(source)
+    tree = parse_quietly(source)
     if tree is None:
         return set()
     for statement in tree.body:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from types import TracebackType
-from typing import Final
+from typing import Final, Protocol
 
 from sandbox.canary import Walls
 from sandbox.execution import execute
@@ -18,6 +17,19 @@ from sandbox.worker import SandboxError, Worker
 
 SAFE_LEVELS: Final = frozenset({"L2", "L3"})
 _FREE_WORKER_TIMEOUT_S: Final = 600.0
+
+
+class Executor(Protocol):
+    """What scoring needs of a sandbox; ``SandboxPool`` is the real one."""
+
+    @property
+    def level(self) -> str:
+        """The isolation in force."""
+        ...
+
+    def run(self, request: ExecutionRequest) -> ExecutionResult:
+        """Run one program against its tests."""
+        ...
 
 
 class SandboxPool:
@@ -146,9 +158,7 @@ class SandboxPool:
     def __enter__(self) -> SandboxPool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _start(self) -> Worker:

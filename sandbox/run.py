@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import socket
 import time
-from typing import Final
+from typing import Final, Self
 
 from sandbox.answer import ForgedError, parse_answer
 from sandbox.cargo import pack
@@ -23,7 +23,6 @@ from sandbox.worker import SandboxError, Worker
 _GRACE_S: Final = 5.0
 # A child whose channel closed is given this long to finish dying, for its exit code's sake.
 DYING_S: Final = 0.2
-_CONFINED_LEVELS: Final = frozenset({"L1", "L2", "L3"})
 
 Failure = tuple[Outcome, str]
 
@@ -40,14 +39,15 @@ class Run:
         self.worker = worker
         self.request = request
         self.limits: Limits = request.limits
-        self.num_tests = count_tests(request)
+        # A check program's own count is known only later.
+        self.num_tests = max(1, len(request.call_tests) + len(request.stdio_tests))
         self.place = "load: "
         self.started = time.monotonic()
         self.deadline = self.started + self.limits.wall_cap_s + _GRACE_S
         self.candidate, self.candidate_remote = socket.socketpair()
         self._reader = FrameReader(self.candidate)
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -136,8 +136,9 @@ class Run:
             return Outcome.CRASH, f"{self.place}exited with code {exit_code}"
         if -exit_code == signal.SIGSYS:
             return Outcome.VIOLATION, f"{self.place}forbidden system call"
-        if -exit_code == signal.SIGKILL and is_confined(self.worker.level):
-            # It could not have sent this itself: the host killed it, most likely short of memory.
+        if -exit_code == signal.SIGKILL and self.worker.level != "L0":
+            # A system-call filter kept it from sending this itself: the host killed it, most likely short of
+            # memory.
             raise SandboxError("a child was killed from outside")
         return Outcome.CRASH, f"{self.place}{signal.strsignal(-exit_code)}"
 
@@ -157,16 +158,6 @@ class Run:
             wall_s=time.monotonic() - self.started,
             level=self.worker.level,
         )
-
-
-def count_tests(request: ExecutionRequest) -> int:
-    """Number of tests as far as the request tells; a check program's own count is known only later."""
-    return len(request.call_tests) + len(request.stdio_tests) + (request.check_source is not None)
-
-
-def is_confined(level: str) -> bool:
-    """Whether a system-call filter kept the child from killing itself or a sibling."""
-    return level in _CONFINED_LEVELS
 
 
 def printable(text: object) -> str:

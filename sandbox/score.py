@@ -17,33 +17,25 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Final, Protocol, TextIO, cast
+from typing import Final, TextIO, TypeVar, cast
 
 from sandbox.job import Suite, make_request, read_tests
+from sandbox.pool import Executor
 from sandbox.progress import Progress
-from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome, StdioTest
+from sandbox.result import ExecutionRequest, Limits, Outcome, StdioTest
 
 BROKEN: Final = "broken task: "
 _MAX_NAMED: Final = 20
 _WAITING_PER_WORKER: Final = 4
 _OUTCOMES: Final = frozenset(outcome.value for outcome in Outcome)
-
-
-class Runner(Protocol):
-    """What scoring needs of the pool."""
-
-    @property
-    def level(self) -> str:
-        """The isolation in force."""
-        ...
-
-    def run(self, request: ExecutionRequest) -> ExecutionResult:
-        """Run one program against its tests."""
-        ...
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +108,7 @@ def score_file(
     target: Path,
     keys: list[str],
     done: dict[str, str],
-    pool: Runner,
+    pool: Executor,
     num_workers: int,
     limits: Limits,
     screen: TextIO = sys.stderr,
@@ -134,12 +126,12 @@ def score_file(
     threads = ThreadPoolExecutor(num_workers)
     try:
         with part.open("a", encoding="utf-8") as file:
-            for name, result in _in_any_order(jobs, pool, threads, num_workers):
-                line = json.dumps({"id": name, **result})
+            for verdict in in_any_order(partial(_judge, pool), jobs, threads, num_workers):
+                line = json.dumps(verdict)
                 file.write(f"{line}\n")
                 file.flush()
-                done[_key(name)] = line
-                progress.count(cast("bool | None", result["passed"]))
+                done[_key(verdict["id"])] = line
+                progress.count(cast("bool | None", verdict["passed"]))
     finally:
         threads.shutdown(cancel_futures=True)
         if part.stat().st_size == 0:
@@ -156,35 +148,36 @@ def score_file(
     return _count([done[key] for key in keys])
 
 
-def _in_any_order(
-    jobs: Iterator[tuple[object, ExecutionRequest]],
-    pool: Runner,
+def in_any_order(
+    function: Callable[[_Item], _Result],
+    items: Iterable[_Item],
     threads: ThreadPoolExecutor,
     num_workers: int,
-) -> Iterator[tuple[object, dict[str, object]]]:
-    """The verdicts as they come; few jobs are held at a time, however long the file is."""
-    running: dict[Future[dict[str, object]], object] = {}
-    more = True
-    while more or running:
-        while more and len(running) < _WAITING_PER_WORKER * num_workers:
-            job = next(jobs, None)
-            more = job is not None
-            if job is not None:
-                running[threads.submit(_judge, pool, job[1])] = job[0]
-        ended, _ = wait(running, return_when=FIRST_COMPLETED)
+) -> Iterator[_Result]:
+    """What ``function`` gives for ``items``, as it comes; few are held at a time, however many there are."""
+    left = iter(items)
+    running: set[Future[_Result]] = set()
+    while True:
+        room = _WAITING_PER_WORKER * num_workers - len(running)
+        running |= {threads.submit(function, item) for item in islice(left, room)}
+        if not running:
+            return
+        ended, running = wait(running, return_when=FIRST_COMPLETED)
         for future in ended:
-            yield running.pop(future), future.result()
+            yield future.result()
 
 
-def _judge(pool: Runner, request: ExecutionRequest) -> dict[str, object]:
-    """The verdict's fields, but for the id."""
+def _judge(pool: Executor, job: tuple[object, ExecutionRequest]) -> dict[str, object]:
+    """The verdict's fields."""
+    name, request = job
     try:
         result = pool.run(request)
     except ValueError as fault:
         broken = {"outcome": Outcome.INFRA_ERROR.value, "passed": None, "detail": f"{BROKEN}{fault}"[:300]}
-        return {**broken, "cpu_s": 0.0, "wall_s": 0.0, "level": pool.level}
+        return {"id": name, **broken, "cpu_s": 0.0, "wall_s": 0.0, "level": pool.level}
     is_judged = result.outcome is not Outcome.INFRA_ERROR
     return {
+        "id": name,
         "outcome": result.outcome.value,
         "passed": result.outcome is Outcome.PASS if is_judged else None,
         "detail": result.detail,

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from sandbox.advice import LEVELS, WALLS, missing, remedies
+from sandbox.advice import LEVELS, REMEDIES, WALLS, missing
 from sandbox.canary import Walls
 from sandbox.pool import SAFE_LEVELS, SandboxPool
 from sandbox.result import CallTest, ExecutionRequest, Limits, Outcome, StdioTest
@@ -99,7 +99,7 @@ def as_fields(found: Selftest) -> dict[str, object]:
         "level": found.walls.level(),
         "safe": found.is_safe,
         "walls": asdict(found.walls),
-        "missing": {wall.name: _steps(wall.remedy) for wall in missing(found.walls)},
+        "missing": {wall.name: REMEDIES[wall.remedy] for wall in missing(found.walls)},
         "live_runs": [{**asdict(run), "right": run.is_right} for run in found.live_runs],
         "median_ms": {mode: round(1000 * seconds, 2) for mode, seconds in found.median_s.items()},
         "start_s": round(found.start_s, 3),
@@ -127,10 +127,10 @@ def as_text(found: Selftest) -> str:
 
 def _remedy_lines(walls: Walls) -> Iterator[str]:
     absent = missing(walls)
-    for remedy in remedies(absent):
-        names = ", ".join(wall.name for wall in absent if wall.remedy == remedy.name)
+    for remedy in dict.fromkeys(wall.remedy for wall in absent):
+        names = ", ".join(wall.name for wall in absent if wall.remedy == remedy)
         yield f"To get {names}:"
-        for step in remedy.steps:
+        for step in REMEDIES[remedy]:
             yield from _wrap("  - ", step)
     if absent:
         yield ""
@@ -154,11 +154,6 @@ def _wrap(head: str, text: str) -> list[str]:
     )
 
 
-def _steps(name: str) -> list[str]:
-    absent = tuple(wall for wall in WALLS if wall.remedy == name)
-    return [step for remedy in remedies(absent) for step in remedy.steps]
-
-
 def _honest() -> dict[str, ExecutionRequest]:
     stdio = "print(int(input()) + 1)\n"
     return {
@@ -168,9 +163,7 @@ def _honest() -> dict[str, ExecutionRequest]:
             call_tests=(CallTest(args=(1,), expected=2), CallTest(args=(5,), expected=6)),
             limits=_LIMITS,
         ),
-        "test program": ExecutionRequest(
-            solution=_HONEST, entry_point="f", check_source=_CHECK, limits=_LIMITS
-        ),
+        "test program": _checked(_HONEST),
         "stdio": ExecutionRequest(
             solution=stdio,
             entry_point="",
@@ -180,33 +173,22 @@ def _honest() -> dict[str, ExecutionRequest]:
     }
 
 
+def _checked(solution: str, limits: Limits = _LIMITS) -> ExecutionRequest:
+    return ExecutionRequest(solution=solution, entry_point="f", check_source=_CHECK, limits=limits)
+
+
 def _programs(secret: str) -> Iterator[tuple[str, bool, ExecutionRequest]]:
     """Name, whether it should pass, program."""
     for mode, request in _honest().items():
         yield f"honest: {mode}", True, request
-    for name, solution in (
-        ("cheat: exit with status 0", "import os\ndef f(x):\n    os._exit(0)\n"),
-        ("cheat: a value equal to everything", _ALWAYS_EQUAL),
-    ):
-        yield (
-            name,
-            False,
-            ExecutionRequest(solution=solution, entry_point="f", check_source=_CHECK, limits=_LIMITS),
-        )
-    loop = "def f(x):\n    while True:\n        pass\n"
-    yield (
-        "an endless loop",
-        False,
-        ExecutionRequest(solution=loop, entry_point="f", check_source=_CHECK, limits=_SHORT),
-    )
+    yield "cheat: exit with status 0", False, _checked("import os\ndef f(x):\n    os._exit(0)\n")
+    yield "cheat: a value equal to everything", False, _checked(_ALWAYS_EQUAL)
+    yield "an endless loop", False, _checked("def f(x):\n    while True:\n        pass\n", _SHORT)
     reader = f"def f():\n    return open({secret!r}).read() == {_SECRET!r}\n"
     for name, solution in {"read a host file": reader, **_REACHES}.items():
         tests = (CallTest(args=(), expected=True),)
-        yield (
-            f"reach out: {name}",
-            False,
-            ExecutionRequest(solution=solution, entry_point="f", call_tests=tests, limits=_LIMITS),
-        )
+        request = ExecutionRequest(solution=solution, entry_point="f", call_tests=tests, limits=_LIMITS)
+        yield f"reach out: {name}", False, request
 
 
 def _try(pool: SandboxPool, name: str, should_pass: bool, request: ExecutionRequest) -> LiveRun:

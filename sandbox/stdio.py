@@ -62,9 +62,6 @@ class _Attempt:
 class StdioRun(Run):
     """One process for one test."""
 
-    def __enter__(self) -> StdioRun:
-        return self
-
     def attempt(self, index: int, test: StdioTest) -> _Attempt:
         """Run the program on ``test.stdin`` and compare what it printed."""
         self.place = f"test {index}: "

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 import torch
+
+from sandbox.pool import SandboxPool
 
 # Read when trackio is imported, in whatever process.
 _TRACKIO = tempfile.TemporaryDirectory(prefix="code-grpo-trackio-")
@@ -19,3 +22,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="torch sees no CUDA device"))
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[SandboxPool]:
+    """Judges the answers of a test file, started once for the file."""
+    with SandboxPool() as pool:
+        yield pool

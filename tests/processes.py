@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,6 +24,17 @@ def descendants(pid: int, num_generations: int = 100) -> set[int]:
             break
         found |= frontier
     return found
+
+
+def left_by_killed_owner(program: str) -> set[int]:
+    """Run ``program``, which prints the id of a process of its own, and kill it: that and all below."""
+    command, root = [sys.executable, "-c", program], Path(__file__).parents[1]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pid = int(owner.stdout.readline())
+        family = {pid, *descendants(pid)}
+        owner.kill()
+    return family
 
 
 def is_running(pid: int) -> bool:

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from curriculum.difficulty import parse_quietly
 from curriculum.task import Task
+from sandbox.job import parse_quietly
 
 # What a function without an idea returns, besides what the tests expect.
 _COMMON: Final[tuple[object, ...]] = (None, True, False, 0, 1, -1, "", [])

@@ -14,11 +14,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from hashlib import blake2b
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from pprint import pformat
 from typing import Any
@@ -34,11 +33,11 @@ from curriculum.jsonl import local_file, read_records, record_task
 from curriculum.sources import load_named_tasks
 from curriculum.task import Task
 from sandbox.progress import Progress
+from sandbox.score import in_any_order
 from sandbox.worker import SandboxError
 
 _SAMPLES_A_TASK = 4
 _NOT_JUDGED = "not judged"
-_WAITING_A_WORKER = 4
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -170,25 +169,18 @@ def _examine_all(
 ) -> None:
     """Examine what is not in ``done``, which grows; each line is in the file when its task has ended."""
     progress = Progress(len(tasks), len(done), sys.stderr, verb="examined")
-    left = iter([task for task in tasks if task.task_id not in done])
+    left = [task for task in tasks if task.task_id not in done]
     threads = ThreadPoolExecutor(num_workers)
-    running: set[Future[_Examined]] = set()
     _write_lines(path, [_line(found, keys[name]) for name, found in done.items()])
     try:
         with path.open("a", encoding="utf-8") as file:
-            while True:
-                room = _WAITING_A_WORKER * num_workers - len(running)
-                running |= {threads.submit(examine, task) for task in islice(left, room)}
-                if not running:
-                    break
-                ended, running = wait(running, return_when=FIRST_COMPLETED)
-                for found in (future.result() for future in ended):
-                    name = found.audit.task_id
-                    done[name] = found
-                    file.write(f"{json.dumps(_line(found, keys[name]))}\n")
-                    file.flush()
-                    is_judged = not found.audit.fault.startswith(_NOT_JUDGED)
-                    progress.count(not found.audit.fault if is_judged else None)
+            for found in in_any_order(examine, left, threads, num_workers):
+                name = found.audit.task_id
+                done[name] = found
+                file.write(f"{json.dumps(_line(found, keys[name]))}\n")
+                file.flush()
+                is_judged = not found.audit.fault.startswith(_NOT_JUDGED)
+                progress.count(not found.audit.fault if is_judged else None)
     finally:
         threads.shutdown(cancel_futures=True)
     progress.finish()

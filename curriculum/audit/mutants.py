@@ -15,20 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-OPERATORS: Final = {
-    "arithmetic": "another arithmetic operator: + for -, // for *, * for **, | for &",
-    "comparison": "the opposite or another comparison: == and !=, in and not in, < and >",
-    "boundary": "a boundary moved by one: < and <=, > and >=",
-    "constant": "another constant: one more or one less, an empty text, the other truth value",
-    "logic": "and for or, a condition without its not",
-    "branch": "a condition that always holds, or never",
-    "loop": "break for continue, and the other way round",
-    "statement": "a statement left out",
-    "return": "None returned",
-    "builtin": "the opposite built-in function: min and max, any and all",
-    "slice": "an end of a slice left out",
-}
-
 _ARITHMETIC: Final[dict[type[ast.operator], type[ast.operator]]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
     ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult, ast.LShift: ast.RShift, ast.RShift: ast.LShift,

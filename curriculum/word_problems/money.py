@@ -15,8 +15,7 @@ def _two_goods(rng: Random) -> Draft:
     (_, goods), (_, more) = rng.sample(_GOODS, 2)
     return Draft(
         text=f"A shop sells {goods} for ${price} each and {more} for ${other} each. {name} buys {count} "
-        f"{goods} "
-        f"and {others} {more}. How many dollars does {name} pay?",
+        f"{goods} and {others} {more}. How many dollars does {name} pay?",
         program=(f"first = {count} * {price}", f"second = {others} * {other}", "return first + second"),
         answer=count * price + others * other,
     )
@@ -53,8 +52,7 @@ def _overtime(rng: Random) -> Draft:
     name, wage, hours = rng.choice(NAMES), 2 * rng.randint(5, 15), rng.randint(43, 56)
     return Draft(
         text=f"{name} earns ${wage} an hour for the first 40 hours of a week, and half as much again for "
-        "every "
-        f"hour beyond them. This week {name} worked {hours} hours. How many dollars is that?",
+        f"every hour beyond them. This week {name} worked {hours} hours. How many dollars is that?",
         program=(
             f"normal = 40 * {wage}",
             f"extra_hours = {hours} - 40",
@@ -84,9 +82,8 @@ def _saving(rng: Random) -> Draft:
 def _split_bill(rng: Random) -> Draft:
     people, share, tip = rng.randint(3, 8), rng.randint(9, 30), rng.randint(2, 6)
     return Draft(
-        text=f"{people} friends share a dinner of ${people * share} equally, and each of them leaves "
-        f"${tip} for "
-        "the waiter as well. How many dollars does each of them pay?",
+        text=f"{people} friends share a dinner of ${people * share} equally, and each of them leaves ${tip} "
+        "for the waiter as well. How many dollars does each of them pay?",
         program=(f"share = {people * share} / {people}", f"return share + {tip}"),
         answer=share + tip,
     )
@@ -96,9 +93,8 @@ def _bakery(rng: Random) -> Draft:
     name, trays, per_tray = rng.choice(NAMES), rng.randint(3, 8), rng.randint(6, 12)
     price, cost = rng.randint(2, 6), rng.randint(8, 30)
     return Draft(
-        text=f"{name} bakes {trays} trays of {per_tray} rolls, for which the ingredients cost ${cost}. "
-        "All rolls "
-        f"are sold, for ${price} each. How many dollars are left after the ingredients are paid?",
+        text=f"{name} bakes {trays} trays of {per_tray} rolls, for which the ingredients cost ${cost}. All "
+        f"rolls are sold, for ${price} each. How many dollars are left after the ingredients are paid?",
         program=(
             f"rolls = {trays} * {per_tray}",
             f"income = rolls * {price}",
@@ -112,9 +108,8 @@ def _tickets(rng: Random) -> Draft:
     adult, child = rng.randint(10, 20), rng.randint(4, 9)
     adults, children = rng.randint(20, 80), rng.randint(10, 60)
     return Draft(
-        text=f"A ticket for the play costs ${adult}, and ${child} for a child. Of the "
-        f"{adults + children} people "
-        f"who came, {children} were children. How many dollars did the tickets bring?",
+        text=f"A ticket for the play costs ${adult}, and ${child} for a child. Of the {adults + children} "
+        f"people who came, {children} were children. How many dollars did the tickets bring?",
         program=(
             f"adults = {adults + children} - {children}",
             f"income = adults * {adult}",

@@ -20,9 +20,8 @@ def _sharing(rng: Random) -> Draft:
 def _boxes(rng: Random) -> Draft:
     size, full, rest = rng.randint(6, 14), rng.randint(5, 20), rng.randint(1, 5)
     return Draft(
-        text=f"A farm packs {size * full + rest} eggs into boxes of {size}. Eggs that do not fill a box "
-        "are packed "
-        "as well. How many boxes are needed?",
+        text=f"A farm packs {size * full + rest} eggs into boxes of {size}. Eggs that do not fill a box are "
+        "packed as well. How many boxes are needed?",
         program=(
             f"full, rest = divmod({size * full + rest}, {size})",
             "return full + 1 if rest else full",
@@ -36,8 +35,7 @@ def _trip(rng: Random) -> Draft:
     hours, more = rng.randint(2, 5), rng.randint(2, 4)
     return Draft(
         text=f"{name} drives {hours} hours at {fast} kilometres an hour and then {more} hours at {slow} "
-        "kilometres "
-        f"an hour. How many kilometres is that in all?",
+        "kilometres an hour. How many kilometres is that in all?",
         program=(f"first = {hours} * {fast}", f"second = {more} * {slow}", "return first + second"),
         answer=hours * fast + more * slow,
     )
@@ -47,11 +45,9 @@ def _meeting(rng: Random) -> Draft:
     first, second = two_names(rng)
     one, two, hours = rng.randint(4, 9), rng.randint(10, 18), rng.randint(2, 6)
     return Draft(
-        text=f"{first} walks at {one} kilometres an hour and {second} cycles at {two} kilometres an "
-        "hour. They "
-        f"start {(one + two) * hours} kilometres apart and go towards each other. After how many hours "
-        "do they "
-        "meet?",
+        text=f"{first} walks at {one} kilometres an hour and {second} cycles at {two} kilometres an hour. "
+        f"They start {(one + two) * hours} kilometres apart and go towards each other. After how many hours "
+        "do they meet?",
         program=(f"closing = {one} + {two}", f"return {(one + two) * hours} / closing"),
         answer=hours,
     )
@@ -62,8 +58,7 @@ def _tank(rng: Random) -> Draft:
     start = rng.randint(10, 80)
     return Draft(
         text=f"A tank holds {start} litres. Each minute {into} litres flow into it and {out} litres leak "
-        "out. "
-        f"How many litres does it hold after {minutes} minutes?",
+        f"out. How many litres does it hold after {minutes} minutes?",
         program=(f"gain = {into} - {out}", f"return {start} + {minutes} * gain"),
         answer=start + minutes * (into - out),
     )
@@ -72,9 +67,8 @@ def _tank(rng: Random) -> Draft:
 def _pages(rng: Random) -> Draft:
     name, daily, days, first = rng.choice(NAMES), rng.randint(12, 40), rng.randint(3, 9), rng.randint(10, 60)
     return Draft(
-        text=f"{name} has read {first} pages of a book with {first + daily * days} pages, and reads "
-        f"{daily} pages "
-        "a day. In how many days is the book finished?",
+        text=f"{name} has read {first} pages of a book with {first + daily * days} pages, and reads {daily} "
+        "pages a day. In how many days is the book finished?",
         program=(f"left = {first + daily * days} - {first}", f"return left / {daily}"),
         answer=days,
     )
@@ -83,9 +77,8 @@ def _pages(rng: Random) -> Draft:
 def _recipe(rng: Random) -> Draft:
     grams, people, guests = 10 * rng.randint(3, 12), rng.randint(2, 5), rng.randint(6, 14)
     return Draft(
-        text=f"A soup for {people} people takes {grams * people} grams of lentils. How many grams does "
-        "it take for "
-        f"{guests} people?",
+        text=f"A soup for {people} people takes {grams * people} grams of lentils. How many grams does it "
+        f"take for {guests} people?",
         program=(f"each = {grams * people} / {people}", f"return each * {guests}"),
         answer=grams * guests,
     )
@@ -95,9 +88,8 @@ def _workers(rng: Random) -> Draft:
     men, days, more = rng.randint(3, 6), rng.randint(4, 9), rng.randint(2, 4)
     crew = men * more
     return Draft(
-        text=f"{men} painters paint a school in {days * more} days. How many days do {crew} painters "
-        "need, if all "
-        "work equally fast?",
+        text=f"{men} painters paint a school in {days * more} days. How many days do {crew} painters need, "
+        "if all work equally fast?",
         program=(f"work = {men} * {days * more}", f"return work / {crew}"),
         answer=days,
     )
@@ -107,8 +99,7 @@ def _harvest(rng: Random) -> Draft:
     rows, trees, apples, bad = rng.randint(4, 9), rng.randint(5, 12), rng.randint(20, 60), rng.randint(15, 90)
     return Draft(
         text=f"An orchard has {rows} rows of {trees} trees. Each tree bears {apples} apples, and {bad} "
-        "apples in "
-        "all are spoilt. How many good apples are there?",
+        "apples in all are spoilt. How many good apples are there?",
         program=(
             f"trees = {rows} * {trees}",
             f"apples = trees * {apples}",
@@ -122,8 +113,7 @@ def _buses(rng: Random) -> Draft:
     seats, buses, free = rng.randint(28, 52), rng.randint(3, 7), rng.randint(4, 20)
     teachers = rng.randint(3, 9)
     return Draft(
-        text=f"{buses} buses with {seats} seats each take a school on a trip. {teachers} seats are taken "
-        "by "
+        text=f"{buses} buses with {seats} seats each take a school on a trip. {teachers} seats are taken by "
         f"teachers and {free} stay free; pupils sit in the others. How many pupils are there?",
         program=(f"seats = {buses} * {seats}", f"return seats - {teachers} - {free}"),
         answer=buses * seats - teachers - free,

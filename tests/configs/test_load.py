@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 import configs
 from configs.evaluation_options import EvaluationOptions
-from configs.load import MODES, load_config, render, resolve
+from configs.load import MODES, Resolved, load_config, render, resolve
 from configs.schema import Config
 from configs.yaml_text import dump_value, parse_value
 
@@ -23,6 +23,12 @@ def _file(folder: Path, text: str) -> Path:
     file = folder / "run.yaml"
     file.write_text(text, encoding="utf-8")
     return file
+
+
+def _shown(resolved: Resolved) -> dict[str, str]:
+    """The lines of the rendered configuration, by what stands before their comments."""
+    lines = render(resolved.config, resolved.origins).splitlines()
+    return {line.split("#")[0].strip(): line for line in lines}
 
 
 def test_nothing_given_is_the_defaults_with_mode_balanced() -> None:
@@ -70,9 +76,7 @@ def test_the_origin_of_each_value_is_known(tmp_path: Path) -> None:
         "training.seed": "--set training.seed=2",
         "model.name": "command line",
     }
-    shown = {
-        line.split("#")[0].strip(): line for line in render(resolved.config, resolved.origins).splitlines()
-    }
+    shown = _shown(resolved)
     assert shown["max_steps: 3"].endswith(f"# {file}")
     assert shown["seed: 2"].endswith("# --set training.seed=2")
     assert shown["name: m"].endswith("# command line")
@@ -86,9 +90,7 @@ def test_a_preset_of_the_rewards_is_shown_with_the_weights_it_stands_for(tmp_pat
         "rewards.per_source.mbpp.tests=fraction",
     ]
     resolved = resolve(None, None, sets)
-    shown = {
-        line.split("#")[0].strip(): line for line in render(resolved.config, resolved.origins).splitlines()
-    }
+    shown = _shown(resolved)
     assert shown["execution: 0.0"].endswith("# rewards.preset tests_only")
     assert shown["syntax_failure_reward: 0.0"].endswith("# rewards.preset tests_only")
     assert shown["tests: all"].endswith("# rewards.preset tests_only")

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from configs.schema import DatasetConfig, ExecutionConfig
+from configs.schema import ExecutionConfig
 from curriculum.evalplus_inputs import restore_types
 from curriculum.humaneval import load_humaneval
 from curriculum.jsonl import load_jsonl
 from curriculum.judging import execution_request, has_passed
-from curriculum.sources import load_tasks
 from curriculum.task import Task
 from sandbox.pool import SandboxPool
 from tests.curriculum.answers import task_of
@@ -213,11 +212,3 @@ def test_a_packed_file_is_read_and_a_damaged_one_refused(tmp_path: Path) -> None
         file.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"plus\.jsonl\.gz"):
             load_jsonl(file)
-
-
-def test_training_on_it_is_refused_unless_it_is_allowed_by_name(tmp_path: Path) -> None:
-    file = tmp_path / "mine.jsonl"
-    file.write_text(json.dumps(_ADD), encoding="utf-8")
-    with pytest.raises(ValueError, match="humaneval is an evaluation set"):
-        load_tasks(DatasetConfig(name=str(file)))
-    assert load_tasks(DatasetConfig(name=str(file), allow_evaluation_sets=["humaneval"]))

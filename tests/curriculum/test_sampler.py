@@ -7,6 +7,7 @@ import pytest
 
 from configs.curriculum_schema import CurriculumConfig, CurriculumStageConfig, SkipAheadConfig
 from curriculum.difficulty import cold_start_order, complexity
+from curriculum.pass_rates import PassRates
 from curriculum.sampler import Sampler
 from curriculum.task import Task
 from sandbox.result import CallTest
@@ -146,12 +147,10 @@ def test_the_pool_opens_from_the_easiest_quarter_to_all(strategy: str) -> None:
 
 
 def test_tasks_of_middling_pass_rate_are_drawn_more_than_solved_or_hopeless_ones() -> None:
-    sampler = Sampler(_TASKS[:3], _PASS_RATE, 0)
-    for _ in range(4):
-        sampler.record("t00", 8, 8)
-        sampler.record("t01", 4, 8)
-        sampler.record("t02", 0, 8)
-    weights = sampler.weights(0)
+    rates = PassRates(_TASKS[:3])
+    for task_id, num_passed in (("t00", 32), ("t01", 16), ("t02", 0)):
+        rates.record(task_id, num_passed, 32, step=0)
+    weights = rates.variances(0)
     assert weights["t01"] > 5 * weights["t00"]
     assert weights["t01"] > 5 * weights["t02"]
 
@@ -171,22 +170,20 @@ def test_draw_frequencies_follow_the_weights_and_leave_no_task_out() -> None:
 
 def test_unseen_tasks_borrow_the_pass_rate_of_their_level() -> None:
     tasks = [_task(0, level=1), _task(1, level=1), _task(2, level=5), _task(3, level=5)]
-    sampler = Sampler(tasks, _PASS_RATE, 0)
-    sampler.record("t00", 20, 40)
-    sampler.record("t02", 0, 40)
-    weights = sampler.weights(0)
+    rates = PassRates(tasks)
+    rates.record("t00", 20, 40, step=0)
+    rates.record("t02", 0, 40, step=0)
+    weights = rates.variances(0)
     assert weights["t01"] > 3 * weights["t03"]
 
 
 def test_old_counts_fade_so_that_weights_follow_the_policy() -> None:
-    sampler = Sampler(_TASKS[:2], _PASS_RATE, 0)
-    sampler.draw(0)
-    sampler.record("t00", 0, 16)
-    hopeless = sampler.weights(0)["t00"]
-    assert sampler.weights(100)["t00"] > 2 * hopeless
-    sampler.draw(100)
-    sampler.record("t00", 4, 8)
-    assert sampler.weights(100)["t00"] > 0.15
+    rates = PassRates(_TASKS[:2])
+    rates.record("t00", 0, 16, step=0)
+    hopeless = rates.variances(0)["t00"]
+    assert rates.variances(100)["t00"] > 2 * hopeless
+    rates.record("t00", 4, 8, step=100)
+    assert rates.variances(100)["t00"] > 0.15
 
 
 def test_record_refuses_a_task_that_is_not_there_and_ignores_empty_groups() -> None:
@@ -254,8 +251,11 @@ def test_a_group_that_is_told_late_counts_as_of_its_own_step() -> None:
     for sampler in (in_time, late):
         sampler.draw(30)
         sampler.record("t00", 6, 8, step=30)
+        sampler.draw(31)
     late.record("t00", 2, 8, step=0)
-    assert late.weights(40) == pytest.approx(in_time.weights(40))
+    for sampler in (in_time, late):
+        sampler.draw(40)
+    assert late.state_dict()["counts"] == in_time.state_dict()["counts"]
 
 
 def test_draws_and_scored_groups_are_counted_by_level() -> None:

@@ -2,23 +2,20 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from configs.schema import DatasetConfig
 from curriculum.codeio import load_codeio
-from curriculum.difficulty import parse_quietly
 from curriculum.hub import load_hub
 from curriculum.humaneval import load_humaneval
 from curriculum.sources import load_named_tasks, load_tasks
 from curriculum.task import Task
+from sandbox.job import parse_quietly
 from sandbox.pool import SandboxPool
 from tests.curriculum.answers import passes
-
-_BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[3] / "shared" / "data" / "mbpp.jsonl"
-_MBPP = Path(os.environ.get("CODE_GRPO_MBPP", _BESIDE_THE_CHECKOUT))
+from tests.mbpp import MBPP, without_mbpp
 
 # Tasks whose published solution in this form is wrong, slow, or not judged by plain values.
 _MBPP_FAILING = {f"MBPP/{i}" for i in (123, 160, 367, 533, 596, 601, 607, 631, 642, 927)}
@@ -55,9 +52,9 @@ def test_references_of_humaneval_pass_in_the_sandbox_and_empty_answers_fail(sand
         assert not passes(sandbox, task, f"def {task.entry_point}(*args):\n    pass\n"), task.task_id
 
 
-@pytest.mark.skipif(not _MBPP.is_file(), reason="MBPP's file is not here; set CODE_GRPO_MBPP")
+@without_mbpp
 def test_mbpp_in_humaneval_form_is_read_whole_and_its_references_pass(sandbox: SandboxPool) -> None:
-    tasks = load_named_tasks(str(_MBPP))
+    tasks = load_named_tasks(str(MBPP))
     assert len(tasks) == 974
     assert {task.source for task in tasks} == {"mbpp"}
     assert sum(bool(task.call_tests) for task in tasks) > 900

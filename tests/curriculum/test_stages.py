@@ -6,7 +6,7 @@ import pytest
 
 from configs.curriculum_schema import CurriculumConfig
 from curriculum.sampler import Sampler
-from curriculum.stages import open_tasks, refuse_empty_stages, stage_at
+from curriculum.stages import open_tasks, refuse_empty_stages
 from curriculum.task import Task
 
 TASKS = tuple(
@@ -35,7 +35,6 @@ def test_a_stage_lasts_up_to_and_with_its_last_step() -> None:
     assert [levels_at(curriculum, step) for step in range(7)] == [
         {1}, {1}, {1, 2}, {1, 2}, {1, 2}, {1, 2, 3}, {1, 2, 3},
     ]  # fmt: skip
-    assert stage_at(curriculum.stages, 5) is None
 
 
 def test_the_last_stage_may_go_on_to_the_end() -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import rewards.lint
-from rewards.complexity import complexity_score
+from rewards.complexity import judge_complexity
 from rewards.fast import score_fast
 from rewards.lint import Linter, LintError, count_issues_many, lint_score, neutralise_suppressions
 from rewards.syntax import MAX_SOURCE_BYTES, check_syntax
-from tests.processes import none_runs
+from tests.processes import left_by_killed_owner, none_runs
 
 HONEST = "def f(xs):\n    total = 0\n    for x in xs:\n        total += x\n    return total\n"
 SLOPPY = (
@@ -52,41 +50,14 @@ def test_lint_loses_a_twentieth_for_each_issue_and_ends_at_zero(linter: Linter) 
     assert lint_score(21) == 0.0
 
 
-@pytest.mark.parametrize(
-    "trick",
-    [
-        lambda code: "# ruff: noqa\n" + code,
-        lambda code: "# flake8: noqa\n" + code,
-        lambda code: "#ruff:NOQA\n" + code,
-        lambda code: code.replace("\n", "  # noqa\n"),
-        lambda code: code.replace("\n", "  # NoQA: F401, E741, E722, B006, E711\n"),
-        lambda code: code.replace("\n", "  # type: ignore # noqa\n"),
-        lambda code: "# ruff: disable[E, F, B]\n" + code + "# ruff: enable[E, F, B]\n",
-        lambda code: code.replace("\n", "  # ruff: ignore[E, F, B]\n"),
-        lambda code: '# /// script\n# requires-python = ">=3.7"\n# ///\n' + code,
-        lambda code: "# isort: skip_file\n# fmt: off\n" + code,
-        lambda code: '"""# noqa"""\n' + code,
-    ],
-)
-def test_no_comment_talks_the_linter_out_of_an_issue(trick: object, linter: Linter) -> None:
-    assert callable(trick)
-    tricked = trick(SLOPPY)
-    assert linter.count_issues(tricked) >= linter.count_issues(SLOPPY) >= 5
-
-
 def test_neutralising_moves_no_column_and_touches_no_code() -> None:
     code = "import ruff  # noqa: F401\nnoqa = 1\n"
     neutral = neutralise_suppressions(code)
     assert neutral == "import ruff  # xxxx: F401\nnoqa = 1\n"
 
 
-def test_the_server_and_the_command_line_agree(linter: Linter) -> None:
-    for code in (HONEST, SLOPPY, SLOPPY + "x=1;y=2\n", "# noqa\nimport os # noqa\n"):
-        assert [linter.count_issues(code)] == count_issues_many([code])
-
-
 def test_a_batch_counts_each_program_for_itself(linter: Linter) -> None:
-    codes = [HONEST, SLOPPY, "def f(:\n", "", SLOPPY + "x=1;y=2\n"]
+    codes = [HONEST, SLOPPY, "def f(:\n", "", SLOPPY + "x=1;y=2\n", "# noqa\nimport os # noqa\n"]
     counts = count_issues_many(codes)
     assert counts == [linter.count_issues(code) for code in codes]
     assert counts[0] == 0 < counts[1] < counts[4]
@@ -127,14 +98,8 @@ def test_the_server_dies_with_a_killed_owner() -> None:
         "linter = Linter()\nlinter.count_issues('x = 1\\n')\n"
         "print(linter._server._process.pid, flush=True)\ntime.sleep(60)\n"
     )
-    root = Path(__file__).parents[2]
-    owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=root, text=True)
-    assert owner.stdout is not None
-    server = int(owner.stdout.readline())
-    owner.kill()
-    owner.wait(timeout=10)
-    owner.stdout.close()
-    assert none_runs([server], 10.0), f"ruff server {server} outlived its owner"
+    family = left_by_killed_owner(program)
+    assert none_runs(family, 10.0), f"of {family} some outlived their owner"
 
 
 @pytest.mark.parametrize(
@@ -157,37 +122,12 @@ def test_the_server_dies_with_a_killed_owner() -> None:
     ],
 )
 def test_complexity_by_example(name: str, code: str, expected: float) -> None:
-    assert complexity_score(code) == pytest.approx(expected), name
-
-
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [
-        ("semicolons instead of lines", "def f(x):\n    " + "; ".join(["x += 1"] * 60) + "\n"),
-        ("conditional expressions instead of if", "def f(x):\n    return " + "1 if x else " * 12 + "0\n"),
-        ("boolean operators instead of if", "def f(x):\n    return " + " or ".join(["x"] * 15) + "\n"),
-        ("nested lambdas", "f = " + "lambda x: " * 8 + "x\n"),
-        (
-            "nested comprehensions",
-            "def f(x):\n    return " + "[" * 6 + "y for y in x]" + " for x in x]" * 5 + "\n",
-        ),
-        ("filters of comprehensions", "def f(x):\n    return [y for y in x" + " if y" * 12 + "]\n"),
-        ("code in a string", "exec('def f(x): return x')\n"),
-        ("code in a string by an alias", "run = exec\nrun('def f(x): return x')\n"),
-        (
-            "branches in match",
-            "def f(x):\n    match x:\n"
-            + "".join(f"        case {i}:\n            return 0\n" for i in range(12)),
-        ),
-    ],
-)
-def test_no_way_of_writing_hides_complexity(name: str, code: str) -> None:
-    assert complexity_score(code) < 1.0, name
+    assert judge_complexity(code).score == pytest.approx(expected), name
 
 
 def test_a_deeply_nested_expression_is_measured_without_a_crash() -> None:
-    assert 0.0 <= complexity_score("x = " + "-" * 500 + "1\n") <= 1.0
-    assert 0.0 <= complexity_score("def f(x):\n    return x" + ".a" * 3000 + "\n") <= 1.0
+    assert 0.0 <= judge_complexity("x = " + "-" * 500 + "1\n").score <= 1.0
+    assert 0.0 <= judge_complexity("def f(x):\n    return x" + ".a" * 3000 + "\n").score <= 1.0
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -38,23 +37,14 @@ TASK = Task(
 HIDDEN = ("70123", "70134", "80456", "90789")
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxPool]:
-    with SandboxPool() as pool:
-        yield pool
+def judged(outcome: Outcome = Outcome.WRONG, detail: str = "") -> RewardResult:
+    passed = outcome is Outcome.PASS
+    return RewardResult(reward=0.0, breakdown={}, outcome=outcome, passed=passed, detail=detail)
 
 
 def verdict_on(sandbox: SandboxPool, program: str, task: Task = TASK) -> RewardResult:
     run = sandbox.run(execution_request(task, program, CONFIG))
-    return RewardResult(
-        reward=0.0,
-        breakdown={},
-        outcome=run.outcome,
-        passed=run.outcome is Outcome.PASS,
-        detail=run.detail,
-        cached=False,
-        seconds=0.0,
-    )
+    return judged(run.outcome, run.detail)
 
 
 RAISES = 'raise type(f"E{a}_{b}", (ValueError,), {})(f"{a} {b}")'
@@ -142,12 +132,6 @@ def test_values_are_cut_and_what_cannot_be_shown_is_left_out(sandbox: SandboxPoo
     assert "returns ...;" in public(sandbox, "def add(a, b):\n    return 10 ** 20_000\n")
 
 
-def failed(outcome: Outcome = Outcome.WRONG, detail: str = "") -> RewardResult:
-    return RewardResult(
-        reward=0.0, breakdown={}, outcome=outcome, passed=False, detail=detail, cached=False, seconds=0.0
-    )
-
-
 def test_a_task_without_examples_has_no_run_of_them() -> None:
     plain = Task(
         task_id="t",
@@ -157,15 +141,15 @@ def test_a_task_without_examples_has_no_run_of_them() -> None:
     )
     sandbox = FakeSandbox(Outcome.WRONG)
     assert not shows_examples(plain) and shows_examples(TASK)
-    make_feedback("public", plain, "def add(): ...\n", failed(), sandbox, CONFIG)
-    make_feedback("public", TASK, " ", failed(), sandbox, CONFIG)
-    make_feedback("verdict", TASK, "def add(): ...\n", failed(), sandbox, CONFIG)
+    make_feedback("public", plain, "def add(): ...\n", judged(), sandbox, CONFIG)
+    make_feedback("public", TASK, " ", judged(), sandbox, CONFIG)
+    make_feedback("verdict", TASK, "def add(): ...\n", judged(), sandbox, CONFIG)
     assert sandbox.requests == []
 
 
 def test_the_examples_are_what_is_run_and_those_behind_one_that_ended_the_run_are_not_called_right() -> None:
     sandbox = FakeSandbox(Outcome.TIMEOUT_CPU)
-    said = make_feedback("public", TASK, "def add(a, b): ...", failed(Outcome.TIMEOUT_CPU), sandbox, CONFIG)
+    said = make_feedback("public", TASK, "def add(a, b): ...", judged(Outcome.TIMEOUT_CPU), sandbox, CONFIG)
     assert said == "Your program takes too long."
     (request,) = sandbox.requests
     assert request.keep_values and [test.args for test in request.call_tests] == [(1, 2), (2, 2)]
@@ -173,7 +157,7 @@ def test_the_examples_are_what_is_run_and_those_behind_one_that_ended_the_run_ar
 
 def test_a_sandbox_that_fails_gives_no_feedback() -> None:
     with pytest.raises(FeedbackError, match="no feedback on t/add: because"):
-        make_feedback("public", TASK, "def add(): ...", failed(), FakeSandbox(Outcome.INFRA_ERROR), CONFIG)
+        make_feedback("public", TASK, "def add(): ...", judged(), FakeSandbox(Outcome.INFRA_ERROR), CONFIG)
 
 
 def test_full_tells_the_first_test_that_failed_and_judges_the_next_answer_without_it(
@@ -212,18 +196,18 @@ def test_a_told_test_that_raises_or_was_not_reached_is_told_without_a_value(sand
     ],
 )
 def test_all_tests_count_where_none_was_told(kind: str, detail: str) -> None:
-    assert without_told_test(kind, TASK, failed(detail=detail)) is TASK
+    assert without_told_test(kind, TASK, judged(detail=detail)) is TASK
 
 
 def test_the_last_test_is_never_told() -> None:
     last = replace(TASK, call_tests=TASK.call_tests[1:2])
-    assert without_told_test("full", last, failed(detail="test 0: wrong value")) is last
+    assert without_told_test("full", last, judged(detail="test 0: wrong value")) is last
 
 
 def test_a_whole_program_is_told_input_and_output() -> None:
     tests = tuple(StdioTest(stdin=f"{number}\n", expected_stdout=f"{number + 1}\n") for number in (1, 2))
     task = Task(task_id="t/next", prompt="Print the next number.", entry_point="", stdio_tests=tests)
-    result = failed(detail="test 1: wrong output")
+    result = judged(detail="test 1: wrong output")
     said = make_feedback("full", task, "print(2)", result, FakeSandbox(Outcome.WRONG), CONFIG).splitlines()
     assert make_feedback("full", task, "", result, FakeSandbox(Outcome.WRONG), CONFIG).endswith(said[1])
     assert said[1:] == ["For the input '2\\n' a test expects '3\\n'."]

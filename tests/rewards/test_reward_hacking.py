@@ -62,6 +62,7 @@ LINT_TRICKS = {
     "noqa without a space": _in_every_line(UNTIDY, "#noqa"),
     "noqa after another comment": _in_every_line(UNTIDY, "# reason # noqa"),
     "noqa for the file": "# ruff: noqa\n" + UNTIDY,
+    "noqa for the file, spelt otherwise": "#ruff:NOQA\n" + UNTIDY,
     "flake8's noqa for the file": "# flake8: noqa\n" + UNTIDY,
     "ruff: disable": "# ruff: disable[E, F, B, C4]\n" + UNTIDY + "# ruff: enable[E, F, B, C4]\n",
     "ruff: ignore": _in_every_line(UNTIDY, "# ruff: ignore[E, F, B, C4]"),
@@ -174,116 +175,74 @@ TYPE_TRICKS = {
     "a broken type comment": MISTYPED.replace("= xs", "= xs  # type: list of str"),
 }
 
+# What each is a trick against is said before the colon.
+COMPLEXITY_HONEST = {"deep": DEEP, "branchy": BRANCHY, "long": LONG}
 COMPLEXITY_TRICKS = {
-    "deep: inner functions": (
-        DEEP,
-        "def f(x):\n" + "".join("    " * i + "def g(x):\n" for i in range(1, 9)) + "    " * 9 + "return 1\n",
+    "deep: inner functions": "def f(x):\n"
+    + "".join("    " * i + "def g(x):\n" for i in range(1, 9))
+    + "    " * 9
+    + "return 1\n",
+    "deep: lambdas": "f = " + "lambda x: " * 10 + "1\n",
+    "deep: conditional expressions": "def f(x):\n    return "
+    + "".join(f"(x > {i} and (1 if x > {i} else " for i in range(8))
+    + "1"
+    + "))" * 8
+    + "\n",
+    "deep: comprehensions": "def f(x):\n    return "
+    + "[" * 9
+    + "1"
+    + "".join(f" for _ in x if x > {i}]" for i in range(9))
+    + "\n",
+    "deep: with, try and match": "def f(x):\n"
+    + "".join("    " * i + ("try:\n" if i % 2 else "with x:\n") for i in range(1, 9))
+    + "    " * 9
+    + "pass\n"
+    + "".join("    " * i + "finally:\n" + "    " * (i + 1) + "pass\n" for i in (7, 5, 3, 1)),
+    "deep: classes": "def f(x):\n"
+    + "".join("    " * i + "class C:\n" for i in range(1, 9))
+    + "    " * 9
+    + "pass\n",
+    "deep: exec": f"space = {{}}\nexec({DEEP!r}, space)\nf = space['f']\n",
+    "branchy: match": "def f(x):\n    match x:\n"
+    + "".join(f"        case {i}:\n            return {i}\n" for i in range(16)),
+    "branchy: conditional expressions": returning(
+        "".join(f"{i} if x == {i} else " for i in range(16)) + "None"
     ),
-    "deep: lambdas": (DEEP, "f = " + "lambda x: " * 10 + "1\n"),
-    "deep: conditional expressions": (
-        DEEP,
-        "def f(x):\n    return "
-        + "".join(f"(x > {i} and (1 if x > {i} else " for i in range(8))
-        + "1"
-        + "))" * 8
-        + "\n",
-    ),
-    "deep: comprehensions": (
-        DEEP,
-        "def f(x):\n    return "
-        + "[" * 9
-        + "1"
-        + "".join(f" for _ in x if x > {i}]" for i in range(9))
-        + "\n",
-    ),
-    "deep: with, try and match": (
-        DEEP,
-        "def f(x):\n"
-        + "".join("    " * i + ("try:\n" if i % 2 else "with x:\n") for i in range(1, 9))
-        + "    " * 9
-        + "pass\n"
-        + "".join("    " * i + "finally:\n" + "    " * (i + 1) + "pass\n" for i in (7, 5, 3, 1)),
-    ),
-    "deep: classes": (
-        DEEP,
-        "def f(x):\n" + "".join("    " * i + "class C:\n" for i in range(1, 9)) + "    " * 9 + "pass\n",
-    ),
-    "deep: exec": (DEEP, f"space = {{}}\nexec({DEEP!r}, space)\nf = space['f']\n"),
-    "branchy: match": (
-        BRANCHY,
-        "def f(x):\n    match x:\n"
-        + "".join(f"        case {i}:\n            return {i}\n" for i in range(16)),
-    ),
-    "branchy: conditional expressions": (
-        BRANCHY,
-        returning("".join(f"{i} if x == {i} else " for i in range(16)) + "None"),
-    ),
-    "branchy: and-or": (BRANCHY, returning(" or ".join(f"x == {i} and {i}" for i in range(16)))),
-    "branchy: a dict in place": (BRANCHY, returning("{" + SQUARES + "}[x]")),
-    "branchy: a dict's get": (BRANCHY, returning("{" + SQUARES + "}.get(x)")),
-    "branchy: a tuple in place": (
-        BRANCHY,
-        returning("(" + ", ".join(str(i * i) for i in range(17)) + ")[x]"),
-    ),
-    "branchy: pairs picked by a comparison": (
-        BRANCHY,
-        "def f(x):\n" + "".join(f"    x = (x, {i})[x == {i}]\n" for i in range(16)) + "    return x\n",
-    ),
-    "branchy: multiplied comparisons": (
-        BRANCHY,
-        returning(" + ".join(f"(x == {i}) * {i * i}" for i in range(16))),
-    ),
-    "branchy: many functions": (
-        BRANCHY,
-        "".join(f"def g{i}(x):\n    if x == {i}:\n        return {i}\n" for i in range(16)) + "f = g1\n",
-    ),
-    "branchy: filters": (
-        BRANCHY,
-        returning("[y for y in [x]" + "".join(f" if y != {i}" for i in range(16)) + "]"),
-    ),
-    "branchy: map and filter": (
-        BRANCHY,
-        "def f(x):\n"
-        + "".join(f"    x = list(filter(({i}).__lt__, x))\n" for i in range(16))
-        + "    return x\n",
-    ),
-    "branchy: suppressed exceptions": (
-        BRANCHY,
-        "from contextlib import suppress\ndef f(x):\n"
-        + "".join(f"    with suppress(KeyError):\n        return x[{i}]\n" for i in range(16)),
-    ),
-    "branchy: a code object": (
-        BRANCHY,
-        f"space = {{}}\ntype(lambda: 0)(compile({BRANCHY!r}, '', 'ex' 'ec'), space)()\nf = space['f']\n",
-    ),
-    "branchy: builtins": (
-        BRANCHY,
-        f"from builtins import exec as run\nspace = {{}}\nrun({BRANCHY!r}, space)\nf = space['f']\n",
-    ),
-    "branchy: types": (
-        BRANCHY,
-        "import types\ndef f(x):\n    return types.FunctionType(g.__code__, {})(x)\ng = f\n",
-    ),
-    "long: semicolons": (
-        LONG,
-        "def f(x):\n    " + "; ".join(f"x = x * {i} + 1" for i in range(80)) + "; return x\n",
-    ),
-    "long: walrus": (
-        LONG,
-        "def f(x):\n    return ("
-        + ", ".join(f"x := x * {i} + 1" for i in range(80)).replace("x :=", "(x :=").replace("+ 1", "+ 1)")
-        + ")[-1]\n",
-    ),
-    "long: one expression": (LONG, returning("(" * 79 + "x" + "".join(f" * {i} + 1)" for i in range(79)))),
-    "long: tuples": (
-        LONG,
-        "def f(x):\n    "
-        + "\n    ".join(f"x = x * {i} + 1; x = x * {i} + 1" for i in range(40))
-        + "\n    return x\n",
-    ),
-    "long: continued lines": (LONG, LONG.replace(" + 1\n", " \\\n + 1\n")),
-    "long: other line ends": (LONG, LONG.replace("\n", "\r")),
-    "long: form feeds": (LONG, LONG.replace("\n", "\n\f")),
+    "branchy: and-or": returning(" or ".join(f"x == {i} and {i}" for i in range(16))),
+    "branchy: a dict in place": returning("{" + SQUARES + "}[x]"),
+    "branchy: a dict's get": returning("{" + SQUARES + "}.get(x)"),
+    "branchy: a tuple in place": returning("(" + ", ".join(str(i * i) for i in range(17)) + ")[x]"),
+    "branchy: pairs picked by a comparison": "def f(x):\n"
+    + "".join(f"    x = (x, {i})[x == {i}]\n" for i in range(16))
+    + "    return x\n",
+    "branchy: multiplied comparisons": returning(" + ".join(f"(x == {i}) * {i * i}" for i in range(16))),
+    "branchy: many functions": "".join(
+        f"def g{i}(x):\n    if x == {i}:\n        return {i}\n" for i in range(16)
+    )
+    + "f = g1\n",
+    "branchy: filters": returning("[y for y in [x]" + "".join(f" if y != {i}" for i in range(16)) + "]"),
+    "branchy: map and filter": "def f(x):\n"
+    + "".join(f"    x = list(filter(({i}).__lt__, x))\n" for i in range(16))
+    + "    return x\n",
+    "branchy: suppressed exceptions": "from contextlib import suppress\ndef f(x):\n"
+    + "".join(f"    with suppress(KeyError):\n        return x[{i}]\n" for i in range(16)),
+    "branchy: a code object": "space = {}\n"
+    f"type(lambda: 0)(compile({BRANCHY!r}, '', 'ex' 'ec'), space)()\nf = space['f']\n",
+    "branchy: exec by another name": f"run = exec\nspace = {{}}\nrun({BRANCHY!r}, space)\nf = space['f']\n",
+    "branchy: builtins": "from builtins import exec as run\nspace = {}\n"
+    f"run({BRANCHY!r}, space)\nf = space['f']\n",
+    "branchy: types": "import types\ndef f(x):\n    return types.FunctionType(g.__code__, {})(x)\ng = f\n",
+    "long: semicolons": "def f(x):\n    " + "; ".join(f"x = x * {i} + 1" for i in range(80)) + "; return x\n",
+    "long: walrus": "def f(x):\n    return ("
+    + ", ".join(f"x := x * {i} + 1" for i in range(80)).replace("x :=", "(x :=").replace("+ 1", "+ 1)")
+    + ")[-1]\n",
+    "long: one expression": returning("(" * 79 + "x" + "".join(f" * {i} + 1)" for i in range(79))),
+    "long: tuples": "def f(x):\n    "
+    + "\n    ".join(f"x = x * {i} + 1; x = x * {i} + 1" for i in range(40))
+    + "\n    return x\n",
+    "long: continued lines": LONG.replace(" + 1\n", " \\\n + 1\n"),
+    "long: other line ends": LONG.replace("\n", "\r"),
+    "long: form feeds": LONG.replace("\n", "\n\f"),
 }
 
 
@@ -310,7 +269,8 @@ def test_no_trick_earns_more_of_the_type_reward(name: str, checker: TypeChecker)
 
 @pytest.mark.parametrize("name", COMPLEXITY_TRICKS)
 def test_no_trick_earns_more_of_the_complexity_reward(name: str, linter: Linter) -> None:
-    honest, tricked = (score_fast(code, "f", linter) for code in COMPLEXITY_TRICKS[name])
+    honest = score_fast(COMPLEXITY_HONEST[name.partition(":")[0]], "f", linter)
+    tricked = score_fast(COMPLEXITY_TRICKS[name], "f", linter)
     assert tricked.syntax == 1.0, "the trick must be a program"
     assert tricked.complexity <= honest.complexity
 

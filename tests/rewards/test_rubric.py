@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from configs.rewards_schema import PRESETS, RewardsConfig, RewardWeights
 from configs.task_sets import TASK_SOURCES
-from rewards.rubric import Rubric
+from rewards.rubric import Rubric, Rules
 
 ORIGINAL_GUIDE = {
     "tests": 0.50,
@@ -28,10 +29,13 @@ def rubric(**values: Any) -> Rubric:
     return Rubric(RewardsConfig.model_validate(values))
 
 
+def common(**values: Any) -> Rules:
+    """What is in force for a source without an entry of its own."""
+    return rubric(**values).rules("ladder")
+
+
 def test_the_default_weights_are_those_of_the_original_guide() -> None:
-    assert rubric().weights("ladder") == ORIGINAL_GUIDE
-    assert rubric().tests_mode("ladder") == "fraction"
-    assert rubric().syntax_failure_reward("ladder") == 0.1
+    assert common() == Rules(weights=ORIGINAL_GUIDE, tests_mode="fraction", syntax_failure_reward=0.1)
 
 
 @pytest.mark.parametrize(
@@ -45,38 +49,34 @@ def test_the_default_weights_are_those_of_the_original_guide() -> None:
 def test_presets_by_example(
     preset: str, full: float, half_right: float, compiles: float, syntax_failure: float, mode: str
 ) -> None:
-    rules = rubric(preset=preset)
+    rules = common(preset=preset)
     for breakdown, expected in ((FULL, full), (HALF_RIGHT, half_right), (COMPILES, compiles)):
-        assert rules.combine(breakdown, "ladder") == pytest.approx(expected)
-    assert rules.syntax_failure_reward("ladder") == syntax_failure
-    assert rules.tests_mode("ladder") == mode
+        assert rules.combine(breakdown) == pytest.approx(expected)
+    assert (rules.syntax_failure_reward, rules.tests_mode) == (syntax_failure, mode)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_under_every_preset_a_better_answer_earns_no_less(preset: str) -> None:
-    rules = rubric(preset=preset)
+    rules = common(preset=preset)
     ladder = [
-        rules.syntax_failure_reward("ladder"),
-        rules.combine(COMPILES, "ladder"),
-        rules.combine(COMPILES | {"execution": 1.0}, "ladder"),
-        rules.combine(HALF_RIGHT, "ladder"),
-        rules.combine(FULL, "ladder"),
+        rules.syntax_failure_reward,
+        rules.combine(COMPILES),
+        rules.combine(COMPILES | {"execution": 1.0}),
+        rules.combine(HALF_RIGHT),
+        rules.combine(FULL),
     ]
     assert ladder == sorted(ladder) and ladder[-1] == pytest.approx(1.0)
 
 
 def test_what_is_given_wins_over_the_preset_and_the_rest_of_it_stays() -> None:
-    rules = rubric(preset="tests_only", weights={"lint": 0.25}, tests="fraction", syntax_failure_reward=0.05)
-    expected = dict.fromkeys(RewardWeights.model_fields, 0.0) | {"tests": 1.0, "lint": 0.25}
-    assert rules.weights("ladder") == expected
-    assert rules.tests_mode("ladder") == "fraction"
-    assert rules.syntax_failure_reward("ladder") == 0.05
+    rules = common(preset="tests_only", weights={"lint": 0.25}, tests="fraction", syntax_failure_reward=0.05)
+    weights = dict.fromkeys(RewardWeights.model_fields, 0.0) | {"tests": 1.0, "lint": 0.25}
+    assert rules == Rules(weights=weights, tests_mode="fraction", syntax_failure_reward=0.05)
 
 
 def test_weights_given_as_an_object_are_laid_over_the_preset_too() -> None:
-    config = RewardsConfig(preset="shaped", weights=RewardWeights(lint=0.2))
-    assert Rubric(config).weights("mbpp")["lint"] == 0.2
-    assert Rubric(config).weights("mbpp")["tests"] == 0.8
+    weights = common(preset="shaped", weights=RewardWeights(lint=0.2)).weights
+    assert (weights["lint"], weights["tests"]) == (0.2, 0.8)
 
 
 def test_a_checked_configuration_reads_back_as_the_same_rules() -> None:
@@ -95,12 +95,11 @@ def test_a_source_has_its_own_rules_and_all_others_keep_the_common_ones() -> Non
             "mbpp": {"syntax_failure_reward": 0.0},
         }
     )
-    assert rules.weights("humaneval") == ORIGINAL_GUIDE | {"tests": 1.0, "lint": 0.0}
-    assert (rules.tests_mode("humaneval"), rules.syntax_failure_reward("humaneval")) == ("all", 0.1)
-    assert (rules.tests_mode("mbpp"), rules.syntax_failure_reward("mbpp")) == ("fraction", 0.0)
+    humaneval = ORIGINAL_GUIDE | {"tests": 1.0, "lint": 0.0}
+    assert rules.rules("humaneval") == Rules(weights=humaneval, tests_mode="all", syntax_failure_reward=0.1)
+    assert rules.rules("mbpp") == replace(common(), syntax_failure_reward=0.0)
     for source in ("ladder", "codeio", "jsonl", ""):
-        assert rules.weights(source) == ORIGINAL_GUIDE
-        assert rules.syntax_failure_reward(source) == 0.1
+        assert rules.rules(source) == common()
 
 
 def test_a_part_that_only_one_source_weighs_is_used_and_one_that_none_does_is_not() -> None:
@@ -110,24 +109,23 @@ def test_a_part_that_only_one_source_weighs_is_used_and_one_that_none_does_is_no
 
 
 def test_custom_rewards_weigh_one_unless_it_is_said_and_may_be_penalties() -> None:
-    assert rubric(custom=["m:short"]).combine(FULL | {"short": 0.5}, "ladder") == pytest.approx(1.5)
-    rules = rubric(custom=["m:short", "n:loud"], custom_weights=[0.2, -0.1])
-    assert rules.combine(FULL | {"short": 1.0, "loud": 3.0}, "ladder") == pytest.approx(0.9)
+    assert common(custom=["m:short"]).combine(FULL | {"short": 0.5}) == pytest.approx(1.5)
+    rules = common(custom=["m:short", "n:loud"], custom_weights=[0.2, -0.1])
+    assert rules.combine(FULL | {"short": 1.0, "loud": 3.0}) == pytest.approx(0.9)
 
 
 def test_what_is_not_in_the_breakdown_counts_nothing() -> None:
     without_execution = {"syntax": 1.0, "lint": 1.0, "complexity": 1.0}
-    assert rubric(custom=["m:short"]).combine(without_execution, "ladder") == pytest.approx(0.30)
+    assert common(custom=["m:short"]).combine(without_execution) == pytest.approx(0.30)
 
 
 def test_a_part_that_the_rubric_does_not_know_is_a_fault_of_the_caller() -> None:
     with pytest.raises(KeyError):
-        rubric().combine({"charm": 1.0}, "ladder")
+        common().combine({"charm": 1.0})
 
 
 # (values of the section, field, what the message must hold besides it)
 WRONG: dict[str, tuple[dict[str, object], list[str]]] = {
-    "unknown preset": ({"preset": "harsh"}, ["preset"]),
     "preset that is a list": ({"preset": ["shaped"]}, ["preset"]),
     "nothing weighs": ({"preset": "tests_only", "weights": {"tests": 0}}, ["weights", "at least one weight"]),
     "unknown source": (

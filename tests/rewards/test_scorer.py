@@ -73,12 +73,6 @@ def score_with(rewards: RewardsConfig, code: str, task: Task = TASK) -> RewardRe
 
 
 @pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxPool]:
-    with SandboxPool() as pool:
-        yield pool
-
-
-@pytest.fixture(scope="module")
 def scorer(sandbox: SandboxPool) -> Iterator[Scorer]:
     with Scorer(RewardsConfig(), ExecutionConfig(timeout=1.0), None, sandbox) as instance:
         yield instance
@@ -86,11 +80,11 @@ def scorer(sandbox: SandboxPool) -> Iterator[Scorer]:
 
 def test_an_honest_answer_earns_everything(scorer: Scorer) -> None:
     for task in (TASK, CHECKED):
-        for result in (scorer.score(task, fenced(HONEST)), scorer.score_code(task, HONEST)):
-            assert result.reward == pytest.approx(1.0)
-            assert result.passed and result.outcome is Outcome.PASS and not result.is_infra_error
-            assert dict.fromkeys(result.breakdown, 1.0) == result.breakdown
-            assert result.seconds > 0
+        result = scorer.score(task, fenced(HONEST))
+        assert result.reward == pytest.approx(1.0)
+        assert result.passed and result.outcome is Outcome.PASS and not result.is_infra_error
+        assert dict.fromkeys(result.breakdown, 1.0) == result.breakdown
+        assert result.seconds > 0
 
 
 def test_a_continuation_of_the_prompts_head_is_judged_whole(scorer: Scorer) -> None:
@@ -263,13 +257,11 @@ def test_a_repeated_program_comes_from_the_cache_with_the_same_verdict(sandbox: 
         first = scorer.score(TASK, fenced(HONEST))
         # Other prose around the same program: the program is what counts.
         second = scorer.score(TASK, "Here it is:\n" + fenced(HONEST) + "\nDone.")
-        third = scorer.score_code(TASK, HONEST)
-    assert [result.cached for result in (first, second, third)] == [False, True, True]
-    for result in (second, third):
-        assert replace(result, cached=False, seconds=first.seconds) == first
-        assert result.seconds < first.seconds
-    assert (cache.counts.num_hits, cache.counts.num_misses) == (2, 1)
-    assert cache.counts.saved_s == pytest.approx(2 * first.seconds)
+    assert (first.cached, second.cached) == (False, True)
+    assert replace(second, cached=False, seconds=first.seconds) == first
+    assert second.seconds < first.seconds
+    assert (cache.counts.num_hits, cache.counts.num_misses) == (1, 1)
+    assert cache.counts.saved_s == pytest.approx(first.seconds)
 
 
 def test_custom_rewards_see_the_text_so_nothing_is_taken_from_the_cache_or_kept() -> None:
@@ -279,15 +271,6 @@ def test_custom_rewards_see_the_text_so_nothing_is_taken_from_the_cache_or_kept(
     ) as scorer:
         assert not any(scorer.score(TASK, fenced(HONEST)).cached for _ in range(2))
     assert len(sandbox.requests) == 2 and len(cache) == 0 and cache.counts.num_misses == 0
-
-
-@pytest.mark.parametrize("outcome", [Outcome.INFRA_ERROR, Outcome.TIMEOUT_WALL, Outcome.OOM])
-def test_a_verdict_that_the_machine_had_a_part_in_is_made_again(outcome: Outcome) -> None:
-    cache, sandbox = RewardCache(100), FakeSandbox(outcome)
-    with Scorer(RewardsConfig(), ExecutionConfig(), cache, sandbox) as scorer:
-        for _ in range(2):
-            assert not scorer.score(TASK, fenced(HONEST)).cached
-    assert len(sandbox.requests) == 2 and len(cache) == 0
 
 
 def configuration(

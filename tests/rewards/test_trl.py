@@ -78,20 +78,12 @@ class MeetingPool:
 
 
 def result(breakdown: dict[str, float], reward: float = 1.0) -> RewardResult:
-    return RewardResult(
-        reward=reward,
-        breakdown=breakdown,
-        outcome=Outcome.PASS,
-        passed=True,
-        detail="",
-        cached=False,
-        seconds=0.5,
-    )
+    return RewardResult(reward=reward, breakdown=breakdown, outcome=Outcome.PASS, passed=True, seconds=0.5)
 
 
 @pytest.fixture(scope="module")
-def scorer() -> Iterator[Scorer]:
-    with SandboxPool() as sandbox, Scorer(RewardsConfig(), ExecutionConfig(), None, sandbox) as instance:
+def scorer(sandbox: SandboxPool) -> Iterator[Scorer]:
+    with Scorer(RewardsConfig(), ExecutionConfig(), None, sandbox) as instance:
         yield instance
 
 

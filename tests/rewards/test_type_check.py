@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,9 +19,8 @@ from rewards.type_check import (
     type_score,
 )
 from rewards.type_rules import count_hidden, count_reported, is_blocking, neutralise_type_comments
-from tests.processes import none_runs
+from tests.processes import left_by_killed_owner, none_runs
 
-ROOT = Path(__file__).parents[2]
 HONEST = "def f(xs: list[int]) -> int:\n    return sum(x * x for x in xs)\n"
 WRONG = "def f(xs: list[int]) -> str:\n    return sum(xs)\n"
 BARE = "def f(a, b):\n    return a + b\n"
@@ -142,15 +140,9 @@ def test_the_server_and_its_worker_die_with_a_killed_owner() -> None:
         "import time\nfrom rewards.type_check import TypeChecker\nchecker = TypeChecker(60.0)\n"
         "checker.count_errors('x = 1\\n')\nprint(checker._server._process.pid, flush=True)\ntime.sleep(60)\n"
     )
-    owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=ROOT, text=True)
-    assert owner.stdout is not None
-    server = int(owner.stdout.readline())
-    processes = [server, *map(int, Path(f"/proc/{server}/task/{server}/children").read_text().split())]
-    assert len(processes) == 2
-    owner.kill()
-    owner.wait(timeout=10)
-    owner.stdout.close()
-    assert none_runs(processes, 20.0), f"of {processes} some outlived their owner"
+    family = left_by_killed_owner(program)
+    assert len(family) == 2
+    assert none_runs(family, 20.0), f"of {family} some outlived their owner"
 
 
 def test_the_environment_has_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

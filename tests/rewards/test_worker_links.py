@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,10 +12,9 @@ from configs.schema import ClusterConfig, ExecutionConfig, RewardsConfig
 from pipeline.cluster import running_ray
 from pipeline.evaluation.scorers import reward_worker_starter
 from rewards.worker import CallCancelledError, StartWorker, WorkerCallError, WorkerLink, WorkerLostError
-from tests.processes import descendants, is_running, none_runs
+from tests.processes import descendants, is_running, left_by_killed_owner, none_runs
 from tests.rewards.test_pool import BROKEN_TASK, ENDLESS, TASK, answer
 
-ROOT = Path(__file__).parents[2]
 SLEEPY = answer("a + b").replace(
     "    return", "    import time\n    while time.process_time() < 0.4:\n        pass\n    return"
 )
@@ -110,10 +106,5 @@ time.sleep(100)
 
 
 def test_a_local_worker_dies_with_its_owner_even_at_work() -> None:
-    owner = subprocess.Popen([sys.executable, "-c", OWNER], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert owner.stdout is not None
-    pid = int(owner.stdout.readline())
-    family = {pid, *descendants(pid)}
-    owner.kill()
-    owner.wait()
+    family = left_by_killed_owner(OWNER)
     assert none_runs(family, WAIT_S), f"of {family} some are left"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
+from curriculum.asserts import literal_call_tests
+from curriculum.humaneval import last_head
 from sandbox.pool import SandboxPool
-from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Limits
+from sandbox.result import ExecutionRequest, ExecutionResult, Limits
 
 NUM_WORKERS = 2
 # Generous: the machine that runs this may be busy with anything.
@@ -57,42 +58,27 @@ def check_request(problem: dict[str, str], body: str, limits: Limits) -> Executi
         entry_point=entry_point,
         check_source=problem["test"],
         # Imports and helpers stand before the function that is asked for.
-        prelude=prompt[: _definition_start(prompt, entry_point)],
+        prelude=prompt[: last_head(prompt, entry_point)],
         limits=limits,
     )
-
-
-def _definition_start(prompt: str, entry_point: str) -> int:
-    return [match.start() for match in re.finditer(rf"def {entry_point}\s*\(", prompt)][-1]
 
 
 def call_request(problem: dict[str, str], body: str, limits: Limits) -> ExecutionRequest | None:
     """A request in I/O mode; None where some assert is not a literal ``candidate(args) == value``."""
-    tests = []
-    for statement in _check_body(problem["test"]):
-        if not isinstance(statement, ast.Assert):
-            return None
-        match statement.test:
-            case ast.Constant(value=True):
-                continue
-            case ast.Compare(
-                left=ast.Call(func=ast.Name(id="candidate"), args=args, keywords=[]),
-                ops=[ast.Eq()],
-                comparators=[expected],
-            ):
-                try:
-                    values = tuple(ast.literal_eval(arg) for arg in args)
-                    tests.append(CallTest(args=values, expected=ast.literal_eval(expected)))
-                except ValueError:
-                    return None
-            case _:
-                return None
+    asserts = [each for each in _check_body(problem["test"]) if not _holds_always(each)]
+    tests = literal_call_tests(asserts, "candidate")
+    if tests is None:
+        return None
     return ExecutionRequest(
         solution=f"{problem['prompt']}{body}\n",
         entry_point=problem["entry_point"],
-        call_tests=tuple(tests),
+        call_tests=tests,
         limits=limits,
     )
+
+
+def _holds_always(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Assert) and isinstance(statement.test, ast.Constant)
 
 
 def _check_body(source: str) -> list[ast.stmt]:

@@ -9,59 +9,26 @@ from enum import IntEnum
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from sandbox.cargo import pack, unpack
 from sandbox.codec import CodecError, decode, encode
-
-_ATOMS = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.complex_numbers()
-    | st.text(st.characters(codec=None))
-    | st.binary()
-)
-_KEYS = st.integers() | st.text() | st.booleans() | st.none()
-_VALUES = st.recursive(
-    _ATOMS,
-    lambda inner: (
-        st.lists(inner)
-        | st.lists(inner).map(tuple)
-        | st.dictionaries(_KEYS, inner)
-        | st.sets(_KEYS)
-        | st.frozensets(_KEYS)
-    ),
-    max_leaves=30,
-)
+from tests.sandbox.test_codec_fuzz import VALUES, canonical
 
 
 class _Number(IntEnum):
     ONE = 1
 
 
-def _shape(value: object) -> object:
-    """The value with the exact types spelled out, in order where there is one."""
-    if isinstance(value, (set, frozenset)):
-        return type(value), sorted(repr(_shape(item)) for item in value)
-    if isinstance(value, (list, tuple)):
-        return type(value), [_shape(item) for item in value]
-    if isinstance(value, dict):
-        return type(value), [(_shape(key), _shape(item)) for key, item in value.items()]
-    return type(value), repr(value)
-
-
-@given(_VALUES)
+@given(VALUES)
 def test_a_value_arrives_as_the_codec_would_bring_it(value: object) -> None:
-    assert _shape(unpack(pack(value))) == _shape(decode(encode(value)))
+    assert canonical(unpack(pack(value))) == canonical(decode(encode(value)))
 
 
 @pytest.mark.parametrize(
     "value", [int, type(None), range(3), Counter("aab"), OrderedDict(a=1), [str, (range(2), {1: dict})]]
 )
 def test_what_only_the_codec_knows_takes_the_codec(value: object) -> None:
-    assert _shape(unpack(pack(value))) == _shape(decode(encode(value)))
+    assert canonical(unpack(pack(value))) == canonical(decode(encode(value)))
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ _HASHABLES = st.recursive(
     ),
     max_leaves=8,
 )
-_VALUES = st.recursive(
+VALUES = st.recursive(
     _HASHABLES,
     lambda inner: st.one_of(
         st.lists(inner, max_size=5),
@@ -61,7 +61,7 @@ _PIECES = st.one_of(
         [b"\x00", b"\x01", b"\x02", b"\x7f", b"\x80", b"\xff\xff\xff\xff\x0f", b"\xff" * 6, b"\x80" * 9]
     ),
     st.binary(max_size=9),
-    _VALUES.map(encode),
+    VALUES.map(encode),
 )
 
 
@@ -98,7 +98,7 @@ _FOREIGN: tuple[object, ...] = (
 )  # fmt: skip
 
 
-def _canonical(value: object) -> object:
+def canonical(value: object) -> object:
     """A form that is equal only for values of the same exact types, NaNs and signed zeros included.
 
     Fails for every type that may not come out of the codec.
@@ -111,13 +111,13 @@ def _canonical(value: object) -> object:
         return "complex", struct.pack("<dd", value.real, value.imag)
     if kind in (list, tuple):
         assert isinstance(value, (list, tuple))
-        return kind.__name__, [_canonical(item) for item in value]
+        return kind.__name__, [canonical(item) for item in value]
     if kind in (set, frozenset):
         assert isinstance(value, (set, frozenset))
-        return kind.__name__, sorted(map(repr, map(_canonical, value)))
+        return kind.__name__, sorted(map(repr, map(canonical, value)))
     if kind is dict:
         assert isinstance(value, dict)
-        return "dict", [(_canonical(key), _canonical(item)) for key, item in value.items()]
+        return "dict", [(canonical(key), canonical(item)) for key, item in value.items()]
     if kind is range:
         assert isinstance(value, range)
         return "range", (value.start, value.stop, value.step)
@@ -134,16 +134,16 @@ def _decodes_to_plain_data_or_not_at_all(data: bytes) -> bool:
         value = decode(data)
     except CodecError:
         return False
-    assert _canonical(decode(encode(value))) == _canonical(value)
+    assert canonical(decode(encode(value))) == canonical(value)
     return True
 
 
 @_EXAMPLES
-@given(_VALUES)
+@given(VALUES)
 @example([float("nan"), -0.0, complex("nan+infj"), "\ud800\0", 2**4000, -(2**4000), {(): {frozenset(): b""}}])
 @example({True: 1, 0: False, 2.5: [], None: (), "": {}, b"": set(), range(0): int})
 def test_values_arrive_with_their_exact_types(value: object) -> None:
-    assert _canonical(decode(encode(value))) == _canonical(value)
+    assert canonical(decode(encode(value))) == canonical(value)
 
 
 @_EXAMPLES
@@ -165,7 +165,7 @@ def test_bytes_of_the_right_words_make_plain_data_or_an_error(data: bytes) -> No
 
 
 @_EXAMPLES
-@given(_VALUES, st.data())
+@given(VALUES, st.data())
 def test_encodings_with_a_flaw_make_plain_data_or_an_error(value: object, data: st.DataObject) -> None:
     encoded = bytearray(encode(value))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -176,7 +176,7 @@ def test_encodings_with_a_flaw_make_plain_data_or_an_error(value: object, data: 
 
 
 @_EXAMPLES
-@given(_VALUES, st.data())
+@given(VALUES, st.data())
 def test_no_encoding_is_the_beginning_of_another(value: object, data: st.DataObject) -> None:
     encoded = encode(value)
     cut = data.draw(st.integers(0, len(encoded) - 1))
@@ -185,7 +185,7 @@ def test_no_encoding_is_the_beginning_of_another(value: object, data: st.DataObj
 
 
 @_EXAMPLES
-@given(_VALUES, st.sampled_from(_FOREIGN), st.integers(0, 5))
+@given(VALUES, st.sampled_from(_FOREIGN), st.integers(0, 5))
 def test_a_foreign_object_is_refused_wherever_it_hides(value: object, foreign: object, place: int) -> None:
     holders: list[object] = [
         foreign, [value, foreign], (foreign, value), {0: value, 1: [foreign]}, [[{"a": (value, foreign)}]],

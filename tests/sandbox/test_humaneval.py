@@ -16,7 +16,6 @@ from tests.sandbox.programs import (
     CHEATS,
     ENDLESS,
     GENEROUS,
-    NUM_WORKERS,
     call_request,
     cheat,
     check_request,
@@ -25,12 +24,6 @@ from tests.sandbox.programs import (
 
 _PROBLEMS: dict[str, dict[str, str]] = read_problems()
 _NUM_BUSY = 16
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[SandboxPool]:
-    with SandboxPool(NUM_WORKERS) as pool:
-        yield pool
 
 
 def _check_requests(limits: Limits) -> dict[str, ExecutionRequest]:

@@ -204,6 +204,7 @@ def test_usual_forms_of_test_programs_work(pool: SandboxPool, check: str) -> Non
 @pytest.mark.parametrize(
     "check",
     ["assert undefined_name\n", "def check(candidate): undefined_name\n", "from solution import g\nf(1)\n",
+     "def check(candidate:\n", "x = 1\n", "import nothing_of_this_name\n",
      "import sys\nsys.exit(1)\n", "def check(candidate): candidate(object())\n",
      "import unittest\nclass T(unittest.TestCase):\n    def setUp(self): 1 / 0\n"
      "    def test(self): f(1)\n"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,18 +13,6 @@ from sandbox.canary import Walls
 from sandbox.pool import SandboxPool
 from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
 from sandbox.worker import SandboxError
-
-_ALL = Walls(
-    rlimits=True,
-    calls=True,
-    files=True,
-    imports=True,
-    landlock=True,
-    mounts=True,
-    processes=True,
-    network=True,
-    user=True,
-)
 
 
 def _run(pool: SandboxPool, solution: str) -> ExecutionResult:
@@ -101,8 +90,9 @@ def f(x):
 
 
 def test_the_level_follows_from_the_walls() -> None:
-    assert _ALL.level() == "L3"
-    assert Walls.from_bytes(_ALL.to_bytes()) == _ALL
+    every = b"\1" * len(fields(Walls))
+    assert Walls.from_bytes(every).level() == "L3"
+    assert Walls.from_bytes(every).to_bytes() == every
     with pytest.raises(ValueError, match="3 bytes are not"):
         Walls.from_bytes(b"\1\1\1")
 

@@ -6,24 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from sandbox.pool import SandboxPool
 from sandbox.result import Outcome
-from tests.sandbox.programs import CHEATS, GENEROUS, NUM_WORKERS, cheat, check_request, run_all
+from tests.mbpp import MBPP, without_mbpp
+from tests.sandbox.programs import CHEATS, GENEROUS, cheat, check_request, run_all
 
-_BESIDE_CHECKOUT = Path(__file__).resolve().parents[3] / "shared" / "data" / "mbpp.jsonl"
-_PATH = Path(os.environ.get("CODE_GRPO_MBPP", _BESIDE_CHECKOUT))
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(3600),
-    pytest.mark.skipif(
-        not _PATH.is_file(), reason=f"MBPP file {_PATH} is absent: set CODE_GRPO_MBPP to its path"
-    ),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600), without_mbpp]
 
 # Their tests use names that nobody defined: no candidate is ever called.
 _BROKEN = {"MBPP/367", "MBPP/601", "MBPP/927"}
@@ -54,20 +45,14 @@ for line in open(sys.argv[1], encoding="utf-8"):
 
 @pytest.fixture(scope="module")
 def problems() -> dict[str, dict[str, str]]:
-    records = [json.loads(line) for line in _PATH.read_text(encoding="utf-8").splitlines() if line.strip()]
+    records = [json.loads(line) for line in MBPP.read_text(encoding="utf-8").splitlines() if line.strip()]
     return {record["task_id"]: record for record in records}
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[SandboxPool]:
-    with SandboxPool(NUM_WORKERS) as pool:
-        yield pool
 
 
 def test_canonical_solutions_pass_wherever_they_pass_under_plain_python(
     workers: SandboxPool, problems: dict[str, dict[str, str]]
 ) -> None:
-    command = [sys.executable, "-c", _PLAIN, str(_PATH)]
+    command = [sys.executable, "-c", _PLAIN, str(MBPP)]
     # One task's solution turns a set into a tuple: the order must be the sandbox's.
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     plain = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=True, env=environment)

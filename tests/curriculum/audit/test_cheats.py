@@ -48,8 +48,8 @@ def test_examples_of_a_prompt_are_found(prompt: str, examples: list[tuple[str, s
     assert list(shown_examples(task_of(prompt, ((1,), 1)))) == examples
 
 
-def test_a_task_is_known_by_what_passes_it(pool: SandboxPool) -> None:
-    examiner = Examiner(sandbox=pool, execution=ExecutionConfig(), max_mutants=10)
+def test_a_task_is_known_by_what_passes_it(sandbox: SandboxPool) -> None:
+    examiner = Examiner(sandbox=sandbox, execution=ExecutionConfig(), max_mutants=10)
     same = task_of("?", ((1,), 3), ((2,), 3), reference="def f(x):\n    return 3\n")
     assert examiner.examine(same).passed_by == ("constant",)
     nothing = task_of("?", ((1,), None), reference="def f(x):\n    return None\n")
@@ -62,7 +62,7 @@ def test_a_task_is_known_by_what_passes_it(pool: SandboxPool) -> None:
     assert examiner.examine(hidden).passed_by == ()
 
 
-def test_whole_programs_and_methods_have_them_too(pool: SandboxPool) -> None:
+def test_whole_programs_and_methods_have_them_too(sandbox: SandboxPool) -> None:
     program = Task(
         task_id="p",
         prompt="Read a number, print its double. For 2 print 4.",
@@ -73,7 +73,7 @@ def test_whole_programs_and_methods_have_them_too(pool: SandboxPool) -> None:
         ),
         reference="print(2 * int(input()))\n",
     )
-    examiner = Examiner(sandbox=pool, execution=ExecutionConfig(), max_mutants=10)
+    examiner = Examiner(sandbox=sandbox, execution=ExecutionConfig(), max_mutants=10)
     found = examiner.examine(program)
     assert (found.passed_by, found.constant_share, found.fault) == ((), 0.5, "")
     assert look_up_program(program) is not None and empty_program(program) == ""

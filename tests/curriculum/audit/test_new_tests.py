@@ -30,8 +30,8 @@ def f(x, low, high):
 
 
 @pytest.fixture
-def examiner(pool: SandboxPool) -> Examiner:
-    return Examiner(sandbox=pool, execution=ExecutionConfig(), max_mutants=50)
+def examiner(sandbox: SandboxPool) -> Examiner:
+    return Examiner(sandbox=sandbox, execution=ExecutionConfig(), max_mutants=50)
 
 
 def clamp(*tests: tuple[tuple[int, int, int], int]) -> Task:

@@ -34,112 +34,64 @@ leaves = b''.join(b'Z' + count(200) + shared + digits((1000 + k) * P) for k in r
 tree = b't\\x02s\\x02okS' + count(200) + leaves
 """
 
+_PLAIN: Final = {
+    "forged values on all descriptors": _SEND + "def f(x):\n    for fd in range(64):\n"
+    "        for value in (('ready', None), ('ok', 2), ('pass', '', 3), ('pass', '', 3, 3)):\n"
+    "            try: send(encode(value), fd)\n            except OSError: pass\n    return 0",
+    "forged ready, then exit": _SEND + "send(encode(('ready', None)))\nos._exit(0)",
+    "one surplus result": _SEND + "def f(x):\n    send(encode(('ok', 2)))\n    return x + 1",
+    "empty frames": "def f(x):\n    os.write(3, b'\\0' * 64)\n    return x + 1",
+    "close everything": "def f(x):\n    os.closerange(0, 64)\n    return x + 1",
+    "redirect the channel": "def f(x):\n    os.dup2(1, 3)\n    return x + 1",
+    "channel in non-blocking mode": "def f(x):\n    os.set_blocking(3, False)\n    return 0",
+}
+_HANGING: Final = {
+    "half a surplus frame": "n = 0\ndef f(x):\n    global n\n    n += 1\n    if n == 3:\n"
+    "        os.write(3, b'\\x05')\n    return x + 1",
+    "error whose name is a huge integer": _SEND
+    + "def f(x):\n    send(ERROR + b't\\x02t\\x01' + HUGE + b't\\0')\n    time.sleep(9)",
+    "error at import whose name is a huge integer": _SEND
+    + "send(ERROR + b't\\x02t\\x01' + HUGE + b't\\0')\ntime.sleep(9)",
+    "error at import that is a huge integer": _SEND + "send(ERROR + HUGE)\ntime.sleep(9)",
+    "error whose argument is a huge integer": _SEND
+    + "def f(x):\n    send(ERROR + b't\\x02t\\x01s\\x0aValueErrort\\x01' + HUGE)\n"
+    "    time.sleep(9)",
+    "unknown kind that is a huge integer": _SEND
+    + "def f(x):\n    send(b't\\x02' + HUGE + HUGE)\n    time.sleep(9)",
+    "a frame that is expensive to decode": _SEND + _TREE + "def f(x):\n    send(tree)\n    time.sleep(9)",
+    "a frame at import that is expensive to decode": _SEND + _TREE + "send(tree)\ntime.sleep(9)",
+    "close the channel and stay": "os.close(3)\ntime.sleep(60)",
+    "talk to itself on the channel": _SEND
+    + "def f(x):\n    a, b = socket.socketpair()\n    os.dup2(a.fileno(), 3)\n"
+    "    for _ in range(9): send(encode(((1,), {}, False)), b.fileno())\n    return x + 1",
+}
+_FORGED: Final = {
+    "forged verdict at import": _SEND + "send(encode(('pass', '', 3)))\ndef f(x): return 0",
+    "surplus result after the last one": _SEND
+    + "n = 0\ndef f(x):\n    global n\n    n += 1\n    if n == 3:\n"
+    "        body = encode(('ok', x + 1))\n        frame = struct.pack('<I', len(body)) + body\n"
+    "        os.write(3, frame + frame)\n        time.sleep(60)\n    return x + 1",
+    "a huge frame": "def f(x):\n    os.write(3, b'\\xff' * 64)\n    return x + 1",
+    "garbage frames": "def f(x):\n    os.write(3, b'\\x02\\0\\0\\0zz' * 64)\n    return x + 1",
+    "nested beyond every depth": "def f(x):\n    body = b'l\\x01' * 100_000 + b'N'\n"
+    "    os.write(3, struct.pack('<I', len(body)) + body)\n    return 0",
+}
+
 CASES: Final = (
-    Case(
-        name="forged values on all descriptors",
-        source=_SEND + "def f(x):\n    for fd in range(64):\n"
-        "        for value in (('ready', None), ('ok', 2), ('pass', '', 3), ('pass', '', 3, 3)):\n"
-        "            try: send(encode(value), fd)\n            except OSError: pass\n    return 0",
-    ),
-    Case(
-        name="forged ready, then exit",
-        source=_SEND + "send(encode(('ready', None)))\nos._exit(0)",
-    ),
+    *(Case(name=name, source=source) for name, source in _PLAIN.items()),
     Case(
         name="forged ready, then it never reads",
         source=_SEND + "send(encode(('ready', None)))\ntime.sleep(60)",
         expected=_WALL,
         limits=BRIEF_WALL,
     ),
-    Case(
-        name="forged verdict at import",
-        source=_SEND + "send(encode(('pass', '', 3)))\ndef f(x): return 0",
-        expected=_VIOLATION,
-    ),
-    Case(
-        name="one surplus result",
-        source=_SEND + "def f(x):\n    send(encode(('ok', 2)))\n    return x + 1",
-    ),
-    Case(
-        name="surplus result after the last one",
-        source=_SEND + "n = 0\ndef f(x):\n    global n\n    n += 1\n    if n == 3:\n"
-        "        body = encode(('ok', x + 1))\n        frame = struct.pack('<I', len(body)) + body\n"
-        "        os.write(3, frame + frame)\n        time.sleep(60)\n    return x + 1",
-        expected=_VIOLATION,
-    ),
-    Case(
-        name="half a surplus frame",
-        source="n = 0\ndef f(x):\n    global n\n    n += 1\n    if n == 3:\n"
-        "        os.write(3, b'\\x05')\n    return x + 1",
-        limits=BRIEF_WALL,
-    ),
-    Case(
-        name="a huge frame",
-        source="def f(x):\n    os.write(3, b'\\xff' * 64)\n    return x + 1",
-        expected=_VIOLATION,
-    ),
-    Case(
-        name="garbage frames",
-        source="def f(x):\n    os.write(3, b'\\x02\\0\\0\\0zz' * 64)\n    return x + 1",
-        expected=_VIOLATION,
-    ),
-    Case(name="empty frames", source="def f(x):\n    os.write(3, b'\\0' * 64)\n    return x + 1"),
-    Case(
-        name="error whose name is a huge integer",
-        source=_SEND + "def f(x):\n    send(ERROR + b't\\x02t\\x01' + HUGE + b't\\0')\n    time.sleep(9)",
-        limits=BRIEF_WALL,
-    ),
-    Case(
-        name="error at import whose name is a huge integer",
-        source=_SEND + "send(ERROR + b't\\x02t\\x01' + HUGE + b't\\0')\ntime.sleep(9)",
-        limits=BRIEF_WALL,
-    ),
-    Case(
-        name="error at import that is a huge integer",
-        source=_SEND + "send(ERROR + HUGE)\ntime.sleep(9)",
-        limits=BRIEF_WALL,
-    ),
-    Case(
-        name="error whose argument is a huge integer",
-        source=_SEND + "def f(x):\n    send(ERROR + b't\\x02t\\x01s\\x0aValueErrort\\x01' + HUGE)\n"
-        "    time.sleep(9)",
-        limits=BRIEF_WALL,
-    ),
-    Case(
-        name="unknown kind that is a huge integer",
-        source=_SEND + "def f(x):\n    send(b't\\x02' + HUGE + HUGE)\n    time.sleep(9)",
-        limits=BRIEF_WALL,
-    ),
-    Case(
-        name="a frame that is expensive to decode",
-        source=_SEND + _TREE + "def f(x):\n    send(tree)\n    time.sleep(9)",
-        limits=BRIEF_WALL,
-    ),
-    Case(
-        name="a frame at import that is expensive to decode",
-        source=_SEND + _TREE + "send(tree)\ntime.sleep(9)",
-        limits=BRIEF_WALL,
-    ),
-    Case(
-        name="nested beyond every depth",
-        source="def f(x):\n    body = b'l\\x01' * 100_000 + b'N'\n"
-        "    os.write(3, struct.pack('<I', len(body)) + body)\n    return 0",
-        expected=_VIOLATION,
-    ),
+    *(Case(name=name, source=source, expected=_VIOLATION) for name, source in _FORGED.items()),
+    *(Case(name=name, source=source, limits=BRIEF_WALL) for name, source in _HANGING.items()),
     Case(
         name="a slow drip of a frame",
         source="def f(x):\n    os.write(3, b'\\xff\\xff\\0\\0')\n    while True:\n"
         "        os.write(3, b'a')\n        time.sleep(0.01)",
         expected=_WALL,
-        limits=BRIEF_WALL,
-    ),
-    Case(name="close everything", source="def f(x):\n    os.closerange(0, 64)\n    return x + 1"),
-    Case(name="close the channel and stay", source="os.close(3)\ntime.sleep(60)", limits=BRIEF_WALL),
-    Case(name="redirect the channel", source="def f(x):\n    os.dup2(1, 3)\n    return x + 1"),
-    Case(
-        name="talk to itself on the channel",
-        source=_SEND + "def f(x):\n    a, b = socket.socketpair()\n    os.dup2(a.fileno(), 3)\n"
-        "    for _ in range(9): send(encode(((1,), {}, False)), b.fileno())\n    return x + 1",
         limits=BRIEF_WALL,
     ),
     Case(
@@ -154,10 +106,6 @@ CASES: Final = (
         name="shuts the channel down for reading",
         source="socket.socket(fileno=os.dup(3)).shutdown(socket.SHUT_RD)\ndef f(x): return x + 1",
         expected=FAILS | PASSES,
-    ),
-    Case(
-        name="channel in non-blocking mode",
-        source="def f(x):\n    os.set_blocking(3, False)\n    return 0",
     ),
     harm(
         "descriptors passed over the channel",

@@ -39,6 +39,34 @@ def _list_liar(name: str, source: str) -> Case:
     )
 
 
+_PLAIN: Final = {
+    "descriptor that replaces the function's result": "class F:\n    __slots__ = ()\n    @property\n"
+    "    def __call__(self): return lambda x: F()\n"
+    "    def __eq__(self, o): return True\nf = F()",
+    "unittest.mock.ANY": "from unittest import mock\ndef f(x): return mock.ANY",
+    "NotImplemented": "def f(x): return NotImplemented",
+    "stub": "def f(x): pass",
+}
+_WRONG_VALUES: Final = {
+    "lying metaclass": "class M(type):\n    def __eq__(c, o): return True\n    __hash__ = type.__hash__\n"
+    "class E(metaclass=M): pass\ndef f(x): return E",
+    "metaclass that claims to be a built-in type": "class M(type):\n    def __eq__(c, o): return True\n"
+    "    def __hash__(c): return hash(int)\n"
+    "class E(int, metaclass=M):\n    def __eq__(s, o): return True\ndef f(x): return E()",
+    "lying __class__": f"class E:{_BODY}    __class__ = int\ndef f(x): return E()",
+    "int subclass with a lying to_bytes and bit_length": "class E(int):\n"
+    "    def to_bytes(self, *a, **k): return b'\\2'\n"
+    "    def bit_length(self): return 2\ndef f(x): return E(7)",
+    "str subclass with a lying encode": "class E(str):\n    def encode(self, *a): return b'2'\n"
+    "def f(x): return E('7')",
+    "MagicMock that equals": "from unittest import mock\nm = mock.MagicMock()\nm.__eq__.return_value = True\n"
+    "def f(x): return m",
+    "constant": "def f(x): return 2",
+    "right on the first call only": "n = 0\ndef f(x):\n    global n\n    n += 1\n"
+    "    return x + 1 if n == 1 else 0",
+    "range that includes it": "def f(x): return range(-10**9, 10**9)",
+}
+
 CASES: Final = (
     _liar("always equal", "object", "E()"),
     _liar("int with a lying eq", "int", "E()"),
@@ -58,53 +86,6 @@ CASES: Final = (
     _list_liar(
         "deque that equals", f"import collections\nclass E(collections.deque):{_BODY}def f(x): return E([2])"
     ),
-    Case(
-        name="lying metaclass",
-        source="class M(type):\n    def __eq__(c, o): return True\n    __hash__ = type.__hash__\n"
-        "class E(metaclass=M): pass\ndef f(x): return E",
-        expected=_WRONG,
-    ),
-    Case(
-        name="metaclass that claims to be a built-in type",
-        source="class M(type):\n    def __eq__(c, o): return True\n    def __hash__(c): return hash(int)\n"
-        "class E(int, metaclass=M):\n    def __eq__(s, o): return True\ndef f(x): return E()",
-        expected=_WRONG,
-    ),
-    Case(
-        name="lying __class__",
-        source=f"class E:{_BODY}    __class__ = int\ndef f(x): return E()",
-        expected=_WRONG,
-    ),
-    Case(
-        name="int subclass with a lying to_bytes and bit_length",
-        source="class E(int):\n    def to_bytes(self, *a, **k): return b'\\2'\n"
-        "    def bit_length(self): return 2\ndef f(x): return E(7)",
-        expected=_WRONG,
-    ),
-    Case(
-        name="str subclass with a lying encode",
-        source="class E(str):\n    def encode(self, *a): return b'2'\ndef f(x): return E('7')",
-        expected=_WRONG,
-    ),
-    Case(
-        name="descriptor that replaces the function's result",
-        source="class F:\n    __slots__ = ()\n    @property\n    def __call__(self): return lambda x: F()\n"
-        "    def __eq__(self, o): return True\nf = F()",
-    ),
-    Case(name="unittest.mock.ANY", source="from unittest import mock\ndef f(x): return mock.ANY"),
-    Case(
-        name="MagicMock that equals",
-        source="from unittest import mock\nm = mock.MagicMock()\nm.__eq__.return_value = True\n"
-        "def f(x): return m",
-        expected=_WRONG,
-    ),
-    Case(name="NotImplemented", source="def f(x): return NotImplemented"),
-    Case(name="stub", source="def f(x): pass"),
-    Case(name="constant", source="def f(x): return 2", expected=_WRONG),
-    Case(
-        name="right on the first call only",
-        source="n = 0\ndef f(x):\n    global n\n    n += 1\n    return x + 1 if n == 1 else 0",
-        expected=_WRONG,
-    ),
-    Case(name="range that includes it", source="def f(x): return range(-10**9, 10**9)", expected=_WRONG),
+    *(Case(name=name, source=source, expected=_WRONG) for name, source in _WRONG_VALUES.items()),
+    *(Case(name=name, source=source) for name, source in _PLAIN.items()),
 )

@@ -14,46 +14,44 @@ _LITTLE_OUTPUT: Final = Limits(cpu_s=0.6, wall_s=20.0, memory_bytes=256 * 1024**
 _BRIEF_MEMORY: Final = Limits(cpu_s=0.6, wall_s=20.0, memory_bytes=96 * 1024**2)
 
 
-def _bomb(name: str, source: str, expected: frozenset[Outcome] = _OOM) -> Case:
-    return Case(name=name, source=source, expected=expected, limits=LITTLE_MEMORY)
-
+_BOMBS: Final = {
+    "memory bomb": "def f(x):\n    a = []\n    while True: a.append(bytearray(1 << 20))",
+    "sudden memory bomb": "def f(x): return len(b'a' * (1 << 40))",
+    "memory bomb at import": "a = bytearray(1 << 40)\ndef f(x): return x + 1",
+    "gradual memory bomb": "def f(x):\n    a = bytearray()\n    while True: a += bytes(4096)",
+    "many small objects": "def f(x): return len(list(range(10**8)))",
+    "an integer of terabytes": "def f(x): return 1 << (1 << 42)",
+    "gzip bomb": "import gzip\ndef f(x): return len(gzip.decompress(gzip.compress(bytes(1 << 23)) * 500))",
+    "lzma bomb": "import lzma\n"
+    "def f(x): return len(lzma.decompress(lzma.compress(bytes(1 << 22), preset=0) * 500))",
+    "bz2 bomb": "import bz2\ndef f(x): return len(bz2.decompress(bz2.compress(bytes(1 << 22)) * 500))",
+    "billion laughs": "def f(x):\n    s = 'ha'\n    for _ in range(60): s += s\n    return s",
+}
+_STARVING: Final = {
+    "mapped memory bomb": "import mmap\ndef f(x):\n    a = []\n    while True:\n"
+    "        m = mmap.mmap(-1, 1 << 22)\n"
+    "        m[::4096] = bytes(1024); a.append(m)",
+    "private mapped memory bomb": "import mmap\ndef f(x):\n    a = []\n    while True:\n"
+    "        a.append(mmap.mmap(-1, 1 << 22, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))",
+    "memory from malloc": "import ctypes\nmalloc = ctypes.CDLL(None).malloc\n"
+    "malloc.restype = ctypes.c_void_p\ndef f(x):\n    while True:\n"
+    "        p = malloc(ctypes.c_size_t(1 << 20))\n        if not p: raise MemoryError\n"
+    "        ctypes.memset(p, 1, 1 << 20)",
+    "memory in other threads' stacks": "threading.stack_size(1 << 26)\ndef f(x):\n"
+    "    for _ in range(9): threading.Thread(target=time.sleep, args=(60,)).start()\n    return x",
+    "memory in pipes": "def f(x):\n    while True:\n        r, w = os.pipe()\n"
+    "        os.set_blocking(w, False)\n        os.write(w, bytes(1 << 16))",
+    "memory in socket buffers": "def f(x):\n    kept = []\n    while True:\n"
+    "        a, b = socket.socketpair()\n        kept += a, b\n        a.setblocking(False)\n"
+    "        a.send(bytes(1 << 20))",
+}
 
 CASES: Final = (
-    _bomb("memory bomb", "def f(x):\n    a = []\n    while True: a.append(bytearray(1 << 20))"),
-    _bomb("sudden memory bomb", "def f(x): return len(b'a' * (1 << 40))"),
-    _bomb("memory bomb at import", "a = bytearray(1 << 40)\ndef f(x): return x + 1"),
-    _bomb("gradual memory bomb", "def f(x):\n    a = bytearray()\n    while True: a += bytes(4096)"),
-    _bomb("many small objects", "def f(x): return len(list(range(10**8)))"),
-    _bomb("an integer of terabytes", "def f(x): return 1 << (1 << 42)"),
-    _bomb(
-        "mapped memory bomb",
-        "import mmap\ndef f(x):\n    a = []\n    while True:\n        m = mmap.mmap(-1, 1 << 22)\n"
-        "        m[::4096] = bytes(1024); a.append(m)",
-        _STARVED,
+    *(
+        Case(name=name, source=source, expected=expected, limits=LITTLE_MEMORY)
+        for expected, bombs in ((_OOM, _BOMBS), (_STARVED, _STARVING))
+        for name, source in bombs.items()
     ),
-    _bomb(
-        "private mapped memory bomb",
-        "import mmap\ndef f(x):\n    a = []\n    while True:\n"
-        "        a.append(mmap.mmap(-1, 1 << 22, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))",
-        _STARVED,
-    ),
-    _bomb(
-        "memory from malloc",
-        "import ctypes\nmalloc = ctypes.CDLL(None).malloc\n"
-        "malloc.restype = ctypes.c_void_p\ndef f(x):\n    while True:\n"
-        "        p = malloc(ctypes.c_size_t(1 << 20))\n        if not p: raise MemoryError\n"
-        "        ctypes.memset(p, 1, 1 << 20)",
-        _STARVED,
-    ),
-    _bomb(
-        "gzip bomb", "import gzip\ndef f(x): return len(gzip.decompress(gzip.compress(bytes(1 << 23)) * 500))"
-    ),
-    _bomb(
-        "lzma bomb",
-        "import lzma\ndef f(x): return len(lzma.decompress(lzma.compress(bytes(1 << 22), preset=0) * 500))",
-    ),
-    _bomb("bz2 bomb", "import bz2\ndef f(x): return len(bz2.decompress(bz2.compress(bytes(1 << 22)) * 500))"),
-    _bomb("billion laughs", "def f(x):\n    s = 'ha'\n    for _ in range(60): s += s\n    return s"),
     Case(
         name="memory bomb that swallows its end",
         source="def f(x):\n    a = []\n    while True:\n        try: a.append(bytearray(1 << 16))\n"
@@ -61,29 +59,11 @@ CASES: Final = (
         expected=frozenset({Outcome.TIMEOUT_CPU}),
         limits=_BRIEF_MEMORY,
     ),
-    _bomb(
-        "memory in other threads' stacks",
-        "threading.stack_size(1 << 26)\ndef f(x):\n"
-        "    for _ in range(9): threading.Thread(target=time.sleep, args=(60,)).start()\n    return x",
-        _STARVED,
-    ),
-    _bomb(
-        "memory in pipes",
-        "def f(x):\n    while True:\n        r, w = os.pipe()\n"
-        "        os.set_blocking(w, False)\n        os.write(w, bytes(1 << 16))",
-        _STARVED,
-    ),
-    _bomb(
-        "memory in socket buffers",
-        "def f(x):\n    kept = []\n    while True:\n"
-        "        a, b = socket.socketpair()\n        kept += a, b\n        a.setblocking(False)\n"
-        "        a.send(bytes(1 << 20))",
-        _STARVED,
-    ),
-    _bomb(
-        "memory leaked into the exception",
-        "class E(Exception): pass\ndef f(x): raise E(bytes(1 << 24), 'a' * (1 << 24))",
-        frozenset({Outcome.EXCEPTION, Outcome.OOM}),
+    Case(
+        name="memory leaked into the exception",
+        source="class E(Exception): pass\ndef f(x): raise E(bytes(1 << 24), 'a' * (1 << 24))",
+        expected=frozenset({Outcome.EXCEPTION, Outcome.OOM}),
+        limits=LITTLE_MEMORY,
     ),
     Case(
         name="thread bomb",

@@ -1,6 +1,5 @@
 """Programs that start, signal, read or outlive processes, or talk to the host's."""
 
-# ruff: noqa: E501
 from __future__ import annotations
 
 from typing import Final
@@ -20,7 +19,8 @@ _START: Final = {
     "exec": "os.execv('/bin/true', ['true'])",
     "exec of the interpreter": "os.execv(sys.executable, [sys.executable, '-c', ''])",
     "exec of memory": "fd = os.memfd_create('a', 0)\nos.execve(fd, ['a'], {})",
-    "multiprocessing": "import multiprocessing\np = multiprocessing.Process(target=print)\np.start()\np.join()",
+    "multiprocessing": "import multiprocessing\np = multiprocessing.Process(target=print)\np.start()\n"
+    "p.join()",
     "a pool of processes": "from concurrent.futures import ProcessPoolExecutor\n"
     "with ProcessPoolExecutor(1) as pool: pool.submit(abs, 1).result(1)",
     "asyncio's subprocess": "import asyncio\nasyncio.run(asyncio.create_subprocess_exec('/bin/true'))",
@@ -80,32 +80,26 @@ def _harms(verb: str, deeds: dict[str, str]) -> list[Case]:
     ]
 
 
+_PLAIN: Final = {
+    "fork bomb that never gives up": "def f(x):\n    for _ in range(1000):\n        try: os.fork()\n"
+    "        except OSError: pass\n"
+    "    return x",
+    "a survivor that answers instead": "def f(x):\n    try: pid = os.fork()\n    except OSError: return 0\n"
+    "    if pid: os._exit(0)\n    os.setsid()\n    return x + 1",
+    "kill the parent": "def f(x):\n    os.kill(os.getppid(), 9)\n    return x",
+    "kill everything": "def f(x):\n    os.kill(-1, 9)\n    return x",
+    "kill the judge": "def f(x):\n    for pid in range(2, 100):\n"
+    "        try: os.kill(os.getpid() + pid - 50, 9)\n"
+    "        except OSError: pass\n    return 0",
+    "stop itself": "import signal\ndef f(x):\n    os.kill(os.getpid(), signal.SIGSTOP)\n    return x",
+    "kill itself": "def f(x):\n    os.kill(os.getpid(), 9)",
+}
+
 CASES: Final = (
     *_harms("starts", _START),
     *_harms("signals", _SIGNAL),
     *_harms("reaches", _CONNECT),
     *_harms("shares", _SHARE),
     Case(name="fork bomb", source="def f(x):\n    while True: os.fork()", expected=_EXCEPTION),
-    Case(
-        name="fork bomb that never gives up",
-        source="def f(x):\n    for _ in range(1000):\n        try: os.fork()\n        except OSError: pass\n"
-        "    return x",
-    ),
-    Case(
-        name="a survivor that answers instead",
-        source="def f(x):\n    try: pid = os.fork()\n    except OSError: return 0\n"
-        "    if pid: os._exit(0)\n    os.setsid()\n    return x + 1",
-    ),
-    Case(name="kill the parent", source="def f(x):\n    os.kill(os.getppid(), 9)\n    return x"),
-    Case(name="kill everything", source="def f(x):\n    os.kill(-1, 9)\n    return x"),
-    Case(
-        name="kill the judge",
-        source="def f(x):\n    for pid in range(2, 100):\n        try: os.kill(os.getpid() + pid - 50, 9)\n"
-        "        except OSError: pass\n    return 0",
-    ),
-    Case(
-        name="stop itself",
-        source="import signal\ndef f(x):\n    os.kill(os.getpid(), signal.SIGSTOP)\n    return x",
-    ),
-    Case(name="kill itself", source="def f(x):\n    os.kill(os.getpid(), 9)"),
+    *(Case(name=name, source=source) for name, source in _PLAIN.items()),
 )

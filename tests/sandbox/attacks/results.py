@@ -53,23 +53,20 @@ _FOREIGN: Final = {
     "keys that collide": "{k * (2**61 - 1) for k in range(1, 3000)}",
 }
 
+_PLAIN: Final = {
+    "self-referential result": "def f(x):\n    a = []\n    a.append(a)\n    return a",
+    "self-referential dict": "def f(x):\n    a = {}\n    a[1] = a\n    return a",
+    "a result of a million levels": "def f(x):\n    a = []\n    for _ in range(10**6): a = [a]\n    return a",
+    "a result that shares itself to exponential size": "def f(x):\n    a = [1]\n"
+    "    for _ in range(60): a = [a, a]\n    return a",
+    "a result that grows while it is read": "def f(x):\n    a = [0]\n    def g():\n"
+    "        while True: a.append(0)\n"
+    "    threading.Thread(target=g, daemon=True).start()\n    return a",
+}
+
 CASES: Final = (
     *(Case(name=f"returns {name}", source=f"def f(x): return {result}") for name, result in _FOREIGN.items()),
-    Case(name="self-referential result", source="def f(x):\n    a = []\n    a.append(a)\n    return a"),
-    Case(name="self-referential dict", source="def f(x):\n    a = {}\n    a[1] = a\n    return a"),
-    Case(
-        name="a result of a million levels",
-        source="def f(x):\n    a = []\n    for _ in range(10**6): a = [a]\n    return a",
-    ),
-    Case(
-        name="a result that shares itself to exponential size",
-        source="def f(x):\n    a = [1]\n    for _ in range(60): a = [a, a]\n    return a",
-    ),
-    Case(
-        name="a result that grows while it is read",
-        source="def f(x):\n    a = [0]\n    def g():\n        while True: a.append(0)\n"
-        "    threading.Thread(target=g, daemon=True).start()\n    return a",
-    ),
+    *(Case(name=name, source=source) for name, source in _PLAIN.items()),
     Case(
         name="empties its argument, returns it",
         source="def f(xs):\n    xs.clear()\n    return []",
