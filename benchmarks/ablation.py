@@ -21,15 +21,14 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import RESULTS, table_text
+from benchmarks.report import table_text
 from benchmarks.whole_runs import contest
-from benchmarks.whole_runs.training_run import Contender
+from benchmarks.whole_runs.training_run import accelerated
 from configs.load import MODES, load_config, resolve
 from configs.schema import Config
 from configs.techniques import BY_KEY, TECHNIQUES, Scalar
 from configs.yaml_text import dump_value
 
-RESULT = RESULTS / "ablation_cpu.json"
 ALL, PLAIN = "all", "plain"
 # On in plain as well.
 _ALWAYS = ("bf16",)
@@ -68,28 +67,24 @@ def _key(row: str) -> str:
 
 
 def _with(mode: str, shared: Sequence[str], file: Path | None, values: Mapping[str, Scalar]) -> Config:
-    return resolve(file, mode, (*shared, *_assignments(values))).config
-
-
-def _assignments(values: Mapping[str, Scalar]) -> list[str]:
-    return [f"{path}={dump_value(value)}" for path, value in values.items()]
+    own = (f"{path}={dump_value(value)}" for path, value in values.items())
+    return resolve(file, mode, (*shared, *own)).config
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet."""
-    file = contest.config_file(given)
     chosen = {
         name: settings
-        for name, settings in rows(given.mode, given.set, file).items()
+        for name, settings in rows(given.mode, given.set, given.config).items()
         if given.only is None or _key(name) in ("", *given.only)
     }
     num_tails = {
-        name: contest.steps_ahead(_with(given.mode, given.set, file, settings))
+        name: contest.steps_ahead(_with(given.mode, given.set, given.config, settings))
         for name, settings in chosen.items()
     }
     entries = [
         contest.counted(
-            _contender(name, chosen[name], given.mode),
+            accelerated(name, given.mode, chosen[name]),
             repeat,
             given,
             f"ablation-{given.mode}-{name}-{repeat}",
@@ -99,16 +94,11 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     ]
     name_of = {key: technique.name for key, technique in BY_KEY.items()}
     return contest.hold(
-        contest.open_store(given, "ablation"),
+        contest.open_store(given),
         entries,
         lambda entry, folder: {"technique": name_of.get(_key(entry.contender.name), "")},
         given,
     )
-
-
-def _contender(name: str, settings: Mapping[str, Scalar], mode: str) -> Contender:
-    arguments = [word for text in _assignments(settings) for word in ("--set", text)]
-    return Contender(name=name, command="train_accelerated", arguments=("--speedup-mode", mode, *arguments))
 
 
 def against(name: str) -> str:
@@ -173,7 +163,7 @@ def _cells(runs: contest.Runs, key: str, pending: Collection[str] = ()) -> list[
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
-    parser = contest.options(__doc__, RESULT)
+    parser = contest.options(__doc__, "ablation")
     parser.add_argument("--mode", choices=MODES, default="aggressive", help="(%(default)s)")
     parser.add_argument("--only", nargs="+", choices=tuple(BY_KEY), help="these techniques; default: all")
     contest.add_counted_options(parser, repeats=1, warmup=3)

@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.report import RESULTS, positive, table_text
 from benchmarks.whole_runs import contest
-from benchmarks.whole_runs.training_run import Contender
+from benchmarks.whole_runs.training_run import Contender, accelerated
 from configs.load import MODES, load_config
 
 RESULT = RESULTS / "modes_cpu.json"
@@ -36,17 +36,13 @@ CONTENDERS: Mapping[str, Contender] = {
     BASELINE_VLLM: Contender(
         name=BASELINE_VLLM, command="train_code_grpo", arguments=("--baseline-engine", "vllm")
     ),
-    **{
-        mode: Contender(name=mode, command="train_accelerated", arguments=("--speedup-mode", mode))
-        for mode in MODES
-    },
+    **{mode: accelerated(mode, mode, {}) for mode in MODES},
 }
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet."""
-    file = contest.config_file(given)
-    num_tails = {mode: contest.steps_ahead(load_config(file, mode, given.set)) for mode in MODES}
+    num_tails = {mode: contest.steps_ahead(load_config(given.config, mode, given.set)) for mode in MODES}
     entries = [
         whole_run(name, repeat, given.seed + repeat, given, num_tail=num_tails.get(name, 0))
         for name, repeat in contest.in_turns(given.only, given.repeats)
@@ -56,7 +52,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             name = entry.contender.name
             raise ValueError(f"--steps {given.steps}: {name} has {num} steps that are not counted")
     return contest.hold(
-        contest.open_store(given, "modes"),
+        contest.open_store(given),
         entries,
         lambda entry, folder: {"curve": contest.curve_of(folder, given) if given.curve else []},
         given,
@@ -127,7 +123,7 @@ def _row(name: str, own: Sequence[Mapping[str, Any]], times: Sequence[str], targ
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
-    parser = contest.options(__doc__, RESULT)
+    parser = contest.options(__doc__, "modes")
     contest.add_only_option(parser, CONTENDERS, without=[BASELINE_VLLM])
     parser.add_argument("--repeats", type=positive, default=2, help="runs of each contender (%(default)s)")
     parser.add_argument(

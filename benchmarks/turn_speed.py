@@ -17,12 +17,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.report import RESULTS, table_text
+from benchmarks.report import table_text
 from benchmarks.whole_runs import contest
-from benchmarks.whole_runs.training_run import Contender
+from benchmarks.whole_runs.training_run import accelerated
 from configs.load import MODES, load_config
 
-RESULT = RESULTS / "turn_speed_cpu.json"
 ONE, TWO = "one answer", "two answers"
 CONTENDERS = {ONE: 1, TWO: 2}
 _LENGTH = "rollout/completion_length"
@@ -30,14 +29,10 @@ _LENGTH = "rollout/completion_length"
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet."""
-    num_tail = contest.steps_ahead(load_config(contest.config_file(given), given.mode, given.set))
+    num_tail = contest.steps_ahead(load_config(given.config, given.mode, given.set))
     entries = [
         contest.counted(
-            Contender(
-                name=name,
-                command="train_accelerated",
-                arguments=("--speedup-mode", given.mode, "--set", f"rollouts.max_turns={CONTENDERS[name]}"),
-            ),
+            accelerated(name, given.mode, {"rollouts.max_turns": CONTENDERS[name]}),
             repeat,
             given,
             f"turn-speed-{CONTENDERS[name]}-{repeat}",
@@ -45,7 +40,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         )
         for name, repeat in contest.in_turns(list(CONTENDERS), given.repeats)
     ]
-    return contest.hold(contest.open_store(given, "turn_speed"), entries, lambda entry, folder: {}, given)
+    return contest.hold(contest.open_store(given), entries, lambda entry, folder: {}, given)
 
 
 def tokens_per_s(run: Mapping[str, Any]) -> float:
@@ -83,7 +78,7 @@ def table(result: Mapping[str, Any]) -> str:
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
-    parser = contest.options(__doc__, RESULT)
+    parser = contest.options(__doc__, "turn_speed")
     parser.add_argument("--mode", choices=MODES, default="balanced", help="(%(default)s)")
     contest.add_counted_options(parser, repeats=3, warmup=2)
     return parser.parse_args(arguments)

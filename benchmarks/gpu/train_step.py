@@ -7,15 +7,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.gpu.stage import Figures, Stage
 from benchmarks.train_step.__main__ import measure
-from benchmarks.train_step.inputs import make_inputs
-from benchmarks.train_step.job import VARIANTS, BatchSpec, StepJob, job_config
+from benchmarks.train_step.inputs import job_config, make_inputs
+from benchmarks.train_step.job import VARIANTS, BatchSpec, StepJob
 from pipeline.training.trainer import Trainer
 
 _ROWS = (
@@ -75,7 +74,7 @@ class TrainStep(Stage):
         """The share of a step's time in which the device had nothing to do, and its largest kernels."""
         job = replace(self._job("random-0.5b", ("all",)), num_steps=_NUM_PROFILED + 1)
         inputs = make_inputs(job)
-        config = job_config(job, VARIANTS["all"], inputs.base, len(inputs.batch.samples))
+        config = job_config(job, VARIANTS["all"], inputs)
         trainer = Trainer(config, inputs.model_path, self.terms.device)
         trainer.step(inputs.batch)
         is_cuda = self.terms.device == "cuda"
@@ -95,12 +94,9 @@ class TrainStep(Stage):
             if event.device_type.name == wanted and not event.is_user_annotation
         }
         busy_s = sum(seconds.values())
+        largest = sorted(seconds.items(), key=lambda item: -item[1])[:_NUM_KERNELS]
         return {
             "step_s": wall_s / _NUM_PROFILED,
             "idle_share": max(0.0, 1.0 - busy_s / wall_s),
-            **{f"share of {name[:80]}": value / busy_s for name, value in _largest(seconds)},
+            **{f"share of {name[:80]}": value / busy_s for name, value in largest},
         }
-
-
-def _largest(seconds: Mapping[str, float]) -> list[tuple[str, Any]]:
-    return sorted(seconds.items(), key=lambda item: -item[1])[:_NUM_KERNELS]

