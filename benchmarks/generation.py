@@ -60,6 +60,7 @@ _OWN: Mapping[str, Mapping[str, Any]] = {
     "history": {"speculative": {"enabled": True, "method": "history", "dynamic": False}},
     "draft": {"speculative": {"enabled": True, "method": "draft_model", "dynamic": False}},
     "dynamic": {"speculative": {"enabled": True, "method": "history", "dynamic": True}},
+    "int8": _OFF,
 }
 _RIVALS = ("vllm_defaults", "transformers")
 
@@ -93,7 +94,10 @@ def contender_config(name: str, given: argparse.Namespace) -> Config:
             "model": {"name": given.model},
             "dataset": {"overlong_prompts": "skip"},
             "evaluation": {"tasks": given.task_set},
-            "generation": {"max_completion_length": given.length},
+            "generation": {
+                "max_completion_length": given.length,
+                "quantization": name if name == "int8" else "none",
+            },
             "acceleration": acceleration,
             "runtime": {"generator_threads": given.threads},
         }
