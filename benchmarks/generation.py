@@ -52,13 +52,14 @@ _PASS_TIMEOUT_S = 900.0
 _END_TIMEOUT_S = 30.0
 _PASSES = ("first", "second")
 _PLAIN = "plain"
-# How each contender drafts; rivals run as their kind says.
+# How each contender drafts; int8 is "plain" in another precision. Rivals run as their kind says.
 _OWN: Mapping[str, Mapping[str, Any]] = {
     _PLAIN: {"enabled": False},
     "ngram": {"enabled": True, "method": "ngram", "dynamic": False},
     "history": {"enabled": True, "method": "history", "dynamic": False},
     "draft": {"enabled": True, "method": "draft_model", "dynamic": False},
     "dynamic": {"enabled": True, "method": "history", "dynamic": True},
+    "int8": {"enabled": False},
 }
 _RIVALS = ("vllm_defaults", "transformers")
 
@@ -90,7 +91,10 @@ def contender_config(name: str, given: argparse.Namespace) -> Config:
             "model": {"name": given.model},
             "dataset": {"overlong_prompts": "skip"},
             "evaluation": {"tasks": given.task_set},
-            "generation": {"max_completion_length": given.length},
+            "generation": {
+                "max_completion_length": given.length,
+                "quantization": name if name == "int8" else "none",
+            },
             "acceleration": {"speculative": {**_OWN.get(name, _OWN[_PLAIN]), **drafts}},
             "runtime": {"generator_threads": given.threads},
         }

@@ -60,11 +60,11 @@ class GenerationConfig(Section):
         description="engine weights; auto: bfloat16 where there are instructions for it, else float32 on a "
         "CPU and float16 on a GPU",
     )
-    quantization: Literal["none", "auto", "fp8", "fp8_per_tensor", "fp8_per_block"] = Field(
+    quantization: Literal["none", "auto", "int8", "fp8", "fp8_per_tensor", "fp8_per_block"] = Field(
         default="none",
-        description="engine weights in 8 bits, quantised by vLLM at the start and at every update: fp8 has a "
-        "scale for each row (vLLM's fp8_per_channel), the others one for a matrix or a block; on a GPU of "
-        "compute capability 8.9 or more; auto: fp8 there, else none",
+        description="engine weights in 8 bits, quantised at the start and at every update: int8, on a CPU, "
+        "and fp8 have a scale for each row, the others one for a matrix or a block; fp8 needs a GPU of "
+        "compute capability 8.9 or more; auto: fp8 there, int8 on a CPU with instructions for it, else none",
     )
     kv_cache_dtype: Literal["auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2"] = Field(
         default="auto",

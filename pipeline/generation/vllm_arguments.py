@@ -57,12 +57,12 @@ OURS: Final = {
 
 
 def check_vllm_arguments(config: Config, device: str) -> None:
-    """Raises ConfigError for what vLLM does not know, what is not the user's to set, and what needs a GPU.
+    """Raises ConfigError for what vLLM does not know, is not the user's to set, or ``device`` has not.
 
     Where vLLM is not installed its names are not known, and none is refused for that.
     """
     generation = config.generation
-    if problems := [*_unknown(config), *(_needs_gpu(config) if device == "cpu" else ())]:
+    if problems := [*_unknown(config), *(_needs_gpu if device == "cpu" else _needs_cpu)(config)]:
         raise ConfigError(problems)
     backend = generation.attention_backend
     if backend is not None and (known := _names(*_BACKENDS)) and backend not in known:
@@ -75,7 +75,7 @@ def check_vllm_arguments(config: Config, device: str) -> None:
 def _needs_gpu(config: Config) -> Iterator[Problem]:
     generation = config.generation
     for field, value, idle in (
-        ("quantization", generation.quantization, ("none", "auto")),
+        ("quantization", generation.quantization, ("none", "auto", "int8")),
         ("kv_cache_dtype", generation.kv_cache_dtype, ("auto",)),
         ("attention_backend", generation.attention_backend, (None,)),
     ):
@@ -83,6 +83,12 @@ def _needs_gpu(config: Config) -> Iterator[Problem]:
             instead = "null" if None in idle else idle[0]
             allowed = f"{instead} on a CPU; this one needs a CUDA GPU (the run's device is cpu)"
             yield wrong_value(f"generation.{field}", value, allowed, "runtime.device")
+
+
+def _needs_cpu(config: Config) -> Iterator[Problem]:
+    if config.generation.quantization == "int8":
+        allowed = "none, auto or fp8 on a GPU; this one is for a CPU (the run's device is cuda)"
+        yield wrong_value("generation.quantization", "int8", allowed, "runtime.device")
 
 
 def _unknown(config: Config) -> Iterator[Problem]:

@@ -74,10 +74,10 @@ def engine_parts(config: Config, shape: ModelShape, device: str, gpu_bytes: floa
     generation = config.generation
     width, ranks = BYTES[generation.dtype], generation.tensor_parallel_size
     weights = shape.num_parameters * width / ranks
+    if generation.quantization != "none":
+        # Embedding and output head stay as they are.
+        weights -= (shape.num_parameters - embedding_parameters(shape)) * (width - 1) / ranks
     if device != "cpu":
-        if generation.quantization != "none":
-            # Embedding and output head stay as they are.
-            weights -= (shape.num_parameters - embedding_parameters(shape)) * (width - 1) / ranks
         reserved = engine_share(config, beside_trainer=shares_gpu(config)) * (gpu_bytes or 0.0)
         parts = {"weights": weights, "an update": _update_bytes(config, shape)}
         return {**parts, "KV cache and the rest": max(0.0, reserved - sum(parts.values()))}

@@ -257,6 +257,7 @@ def _engine_arguments(settings: EngineSettings) -> AsyncEngineArgs:
     )
     if settings.on_cpu:
         # Imported here: it registers kernels, which other devices have already.
+        from pipeline.generation.vllm import int8  # noqa: F401
         from pipeline.generation.vllm.cpu_kernels import kernel_priority
 
         arguments.ir_op_priority = kernel_priority()

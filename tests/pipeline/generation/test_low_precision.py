@@ -1,8 +1,12 @@
-"""Updates of an engine in fp8: vLLM's own quantisation and reload of its layers, with the kernel left out."""
+"""Engines with 8-bit weights, and their updates.
+
+Of fp8 vLLM's own quantisation and reload of its layers, with the kernel left out; int8 with its kernel.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,28 +23,39 @@ from vllm.model_executor.model_loader.reload import (
 )
 from vllm.model_executor.model_loader.weight_utils import default_weight_loader
 
+from configs.schema import Config
+from pipeline.generation.vllm import int8
 from pipeline.generation.vllm.held_weights import held_parts, whole
 from pipeline.generation.vllm.transfer import FileUpdateInfo, FileWeightTransferEngine
 from pipeline.generation.vllm.updates import WeightUpdates
+from pipeline.generation.vllm_generator import start_vllm_generator
 from pipeline.messages import WeightUpdate
+from pipeline.models.find import resolve_model
+from pipeline.models.loading import load_model
 from pipeline.weights.files import write_weights
-from pipeline.weights.receipts import differing, receipt_of
+from pipeline.weights.receipts import code_of, differing, receipt_of
+from tests.pipeline.conftest import RunningEngine
+from tests.pipeline.generation.test_vllm_engine import ask, collect, shaken, worst_difference
 
 ROWS, WIDTH, WORDS = 24, 40, 16
 _MODEL: Any = SimpleNamespace(quantization="fp8_per_channel", dtype=torch.bfloat16)
 
 
-class Model(nn.Module):
-    """A matrix that vLLM quantises a row at a time, and a norm that stays; loaded as vLLM's loader does."""
+def fp8_method() -> Any:
+    method: Any = object.__new__(fp8.Fp8PtpcOnlineLinearMethod)
+    method.out_dtype = method.input_dtype = torch.bfloat16
+    return method
 
-    def __init__(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+
+class Model(nn.Module):
+    """A matrix that is quantised a row at a time, and a norm that stays; loaded as vLLM's loader does."""
+
+    def __init__(self, weights: Iterable[tuple[str, Tensor]], method: Any = None) -> None:
         super().__init__()
         linear: Any = object.__new__(LinearBase)
         nn.Module.__init__(linear)
         linear.tp_size = 1
-        method: Any = object.__new__(fp8.Fp8PtpcOnlineLinearMethod)
-        method.out_dtype = method.input_dtype = torch.bfloat16
-        linear.quant_method = method
+        linear.quant_method = method = method or fp8_method()
         method.create_weights(
             linear, WIDTH, [ROWS], WIDTH, ROWS, torch.bfloat16, weight_loader=default_weight_loader
         )
@@ -48,7 +63,10 @@ class Model(nn.Module):
         self.proj, self.norm = linear, nn.LayerNorm(WIDTH, dtype=torch.bfloat16, bias=False)
         record_metadata_for_reloading(self)
         self.load_weights(weights)
-        finalize_layerwise_processing(self, _MODEL)
+        if method.uses_meta_device:
+            finalize_layerwise_processing(self, _MODEL)
+        else:
+            method.process_weights_after_loading(linear)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         for name, weight in weights:
@@ -150,3 +168,81 @@ def test_processes_that_were_given_different_weights_end_the_update() -> None:
     assert receipt([one, one]) == {"norm.weight": 5, "proj.weight": 1}
     with pytest.raises(RuntimeError, match="given different weights"):
         receipt([one, {**one, "given": {**given, "proj.weight": 2}}])
+
+
+def product(model: Model, rows: Tensor, bias: Tensor | None = None) -> Tensor:
+    found: Tensor = model.proj.quant_method.apply(model.proj, rows, bias)
+    return found
+
+
+@pytest.mark.parametrize("num_rows", [1, 7, 64])
+@pytest.mark.parametrize("is_biased", [False, True])
+def test_an_int8_layer_gives_the_product_of_what_was_rounded(num_rows: int, is_biased: bool) -> None:
+    weights = weights_of(0)
+    # A row that is far larger than the others has a step of its own, and one of zeros has no fault.
+    weights["proj.weight"][0] *= 1000
+    weights["proj.weight"][1] = 0
+    random = torch.Generator().manual_seed(1)
+    rows = torch.randn(3, num_rows, WIDTH, generator=random).bfloat16()
+    bias = torch.randn(ROWS, generator=random).bfloat16() if is_biased else None
+    found = product(Model(weights.items(), int8.Int8LinearMethod()), rows, bias)
+
+    def rounded(values: Tensor) -> Tensor:
+        step = values.double().abs().amax(-1, keepdim=True).clamp(min=1e-30) / 127
+        return (values.double() / step).round() * step
+
+    exact = rows.double() @ weights["proj.weight"].double().t()
+    expected = rounded(rows) @ rounded(weights["proj.weight"]).t() + (0 if bias is None else bias.double())
+    assert found.shape == (3, num_rows, ROWS) and found.dtype == torch.bfloat16
+    # The result is rounded to bf16, and a tie of rounding may fall the other way.
+    error = (found.double() - expected).norm(dim=(0, 1)) / expected.norm(dim=(0, 1)).clamp(min=1e-9)
+    assert float(error[2:].max()) < 2**-8 and float(error[0]) < 2**-8
+    if bias is None:
+        assert not found[..., 1].any()
+        assert 1e-3 < float((found.double() - exact).norm() / exact.norm()) < 0.02
+
+
+def test_an_update_of_an_int8_engine_quantises_the_new_weights_as_a_start_does(tmp_path: Path) -> None:
+    first, *later = (weights_of(seed) for seed in range(3))
+    model = Model(first.items(), int8.Int8LinearMethod())
+    engine = transfer_engine(model)
+    rows = torch.randn(5, WIDTH, generator=torch.Generator().manual_seed(3)).bfloat16()
+    before = product(model, rows)
+    for version, weights in enumerate(later, start=1):
+        update(engine, tmp_path / f"{version}.safetensors", weights, version)
+        # What the kernel points to must not be freed.
+        gc.collect()
+        junk = [torch.full((ROWS, 1), 1e9) for _ in range(100)]
+        found = product(model, rows)
+        assert torch.equal(found, product(Model(weights.items(), int8.Int8LinearMethod()), rows))
+        assert not torch.equal(found, before) and len(junk) == 100
+        parts, unread = held_parts(model, version)
+        assert unread == []
+        assert differing(receipt_of(weights.items(), version), {**engine.given, **whole([parts])}) == []
+        before = found
+
+
+@pytest.mark.slow
+def test_a_running_int8_engine_takes_new_weights_and_stays_near_the_model(tmp_path: Path) -> None:
+    config = Config.model_validate(
+        {"generation": {"dtype": "float32", "quantization": "int8", "max_completion_length": 64}}
+    )
+    path = resolve_model(config.model)
+    loop = asyncio.new_event_loop()
+    generator = loop.run_until_complete(start_vllm_generator(config, str(path), "cpu"))
+    engine = RunningEngine(generator=generator, model_path=path, loop=loop)
+    try:
+        model = load_model(path)
+        before = loop.run_until_complete(collect(engine, ask(engine, "before", 4)))
+        # Rounded, but of these weights.
+        assert 1e-3 < worst_difference(engine, model, before) < 1.0
+        shaken(model, seed=1)
+        new = write_weights(model.named_parameters(), str(tmp_path / "new"), 1, torch.float32)
+        loop.run_until_complete(generator.update_weights(new))
+        after = loop.run_until_complete(collect(engine, ask(engine, "after", 4)))
+        assert {c.receipt for c in after} == {code_of(new.receipt)}
+        now, then = (worst_difference(engine, one, after) for one in (model, load_model(path)))
+        assert now < 1.0 and now < then / 2
+    finally:
+        loop.run_until_complete(generator.close())
+        loop.close()

@@ -18,6 +18,7 @@ from configs.schema import Config
 from configs.techniques import value_at
 from pipeline.cli import train_accelerated
 from pipeline.generation import vllm_arguments, vllm_generator
+from pipeline.generation.vllm import int8
 from pipeline.generation.vllm.engine import _engine_arguments
 from pipeline.generation.vllm_arguments import OURS, check_vllm_arguments
 from tests.pipeline import fake_host
@@ -51,7 +52,7 @@ def test_all_that_the_project_sets_is_refused_with_our_setting(monkeypatch: pyte
 def test_what_the_schema_allows_vllm_knows() -> None:
     fields = GenerationConfig.model_fields
     words = {vllm_generator._QUANTIZATION.get(w, w) for w in get_args(fields["quantization"].annotation)}
-    assert words - {None} <= set(QUANTIZATION_METHODS)
+    assert words - {None} <= {int8.NAME, *QUANTIZATION_METHODS}
     assert set(get_args(fields["kv_cache_dtype"].annotation)) <= set(get_args(CacheDType))
 
 
@@ -78,8 +79,9 @@ REFUSED: dict[str, tuple[str, str, list[str]]] = {
     "no such backend": ("attention_backend=FLASH_ATN", "cuda", ["FLASH_ATN", "did you mean FLASH_ATTN"]),
     "a backend on a CPU": ("attention_backend=FLASH_ATTN", "cpu", ["null on a CPU", "needs a CUDA GPU"]),
     "fp8 on a CPU": ("quantization=fp8", "cpu", ["none on a CPU", "needs a CUDA GPU"]),
+    "int8 on a GPU": ("quantization=int8", "cuda", ["none, auto or fp8 on a GPU", "is for a CPU"]),
     "an fp8 cache on a CPU": ("kv_cache_dtype=fp8", "cpu", ["auto on a CPU", "needs a CUDA GPU"]),
-    "bitsandbytes": ("quantization=bitsandbytes", "cuda", ["bitsandbytes", "none, auto, fp8"]),
+    "bitsandbytes": ("quantization=bitsandbytes", "cuda", ["bitsandbytes", "none, auto, int8, fp8"]),
 }
 
 

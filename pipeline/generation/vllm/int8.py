@@ -1,0 +1,94 @@
+"""Rollouts in 8 bits on a CPU: the matrices of the layers, and what is multiplied with them, in int8.
+
+vLLM 0.31 has the kernel (oneDNN's), but takes it only for checkpoints that are in int8 already. Here weights
+are quantised when they are loaded, at the start and at each update: symmetrically, with a scale for each row
+of a matrix and, when they come, for each token's activations (W8A8, as in arXiv:2206.01861). Embedding,
+output head and norms stay as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from vllm import _custom_ops as ops
+from vllm.model_executor.layers.linear import LinearBase, LinearMethodBase, UnquantizedLinearMethod
+from vllm.model_executor.layers.quantization import register_quantization_config
+from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
+
+NAME = "int8"
+_LARGEST = 127.0
+# Shapes of inputs for which a matrix keeps its compiled kernel; vLLM's own number for this kernel.
+_NUM_KEPT = 32
+
+
+@register_quantization_config(NAME)
+class Int8Config(QuantizationConfig):  # type: ignore[misc]
+    """What vLLM asks when ``quantization`` is ``NAME``."""
+
+    @classmethod
+    def get_name(cls) -> str:
+        """The word for it."""
+        return NAME
+
+    @classmethod
+    def get_supported_act_dtypes(cls) -> list[torch.dtype]:
+        """What goes into a layer and comes out of it."""
+        return [torch.bfloat16, torch.float32]
+
+    @classmethod
+    def get_min_capability(cls) -> int:
+        """Of a GPU; this is for none."""
+        return 0
+
+    @classmethod
+    def get_config_filenames(cls) -> list[str]:
+        """Nothing in a checkpoint says how it is done."""
+        return []
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Int8Config:
+        """There is nothing to choose."""
+        return cls()
+
+    def get_quant_method(self, layer: nn.Module, prefix: str) -> LinearMethodBase | None:
+        """Linear layers are quantised."""
+        return Int8LinearMethod() if isinstance(layer, LinearBase) else None
+
+
+class Int8LinearMethod(LinearMethodBase):  # type: ignore[misc]
+    """Products of a layer (N, K) in int8."""
+
+    create_weights = UnquantizedLinearMethod.create_weights
+
+    def process_weights_after_loading(self, layer: nn.Module) -> None:
+        """Quantise what was loaded; the kernel packs it, and the 16-bit weights go."""
+        weight: Any = layer.weight
+        # The kernel keeps pointers to the scales.
+        layer.int8_scales = row_scales(weight.data)
+        quantised = quantise(weight.data, layer.int8_scales)
+        layer.int8_kernel = ops.create_onednn_scaled_mm(
+            quantised.t(), layer.int8_scales, weight.dtype, True, False, _NUM_KEPT
+        )
+        layer.weight = nn.Parameter(torch.empty(0, dtype=weight.dtype), requires_grad=False)
+
+    def apply(self, layer: nn.Module, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """``x`` (..., K) to (..., N)."""
+        rows = x.reshape(-1, x.shape[-1])
+        kernel: Any = layer.int8_kernel
+        quantised, scales, _ = ops.onednn_scaled_int8_quant(rows, None, None, True)
+        product = torch.empty((len(rows), kernel.n), dtype=x.dtype)
+        ops.onednn_scaled_mm(kernel, quantised, product, scales, None, None, bias)
+        return product.reshape(*x.shape[:-1], kernel.n)
+
+
+def row_scales(weight: Tensor) -> Tensor:
+    """The step of each row of ``weight`` (N, K): (N, 1), fp32. A row of zeros has one too."""
+    largest = weight.abs().amax(dim=1, keepdim=True).float()
+    return (largest / _LARGEST).clamp(min=torch.finfo(torch.float32).tiny)
+
+
+def quantise(weight: Tensor, scales: Tensor) -> Tensor:
+    """``weight`` (N, K) in steps of ``scales`` (N, 1), rounded to the nearest: int8."""
+    return (weight.float() / scales).round_().clamp_(-_LARGEST, _LARGEST).to(torch.int8)
