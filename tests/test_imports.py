@@ -46,6 +46,7 @@ ALLOWED_IN = {
         "pipeline/generation/vllm/updates.py",
         "pipeline/generation/vllm/samplers.py",
         "pipeline/generation/vllm/cpu_kernels.py",
+        "pipeline/generation/vllm/int8.py",
         "pipeline/generation/vllm/engine.py",
         "pipeline/generation/vllm/held_weights.py",
         "pipeline/generation/vllm/sampler_check.py",
