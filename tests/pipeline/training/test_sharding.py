@@ -156,7 +156,7 @@ def test_any_number_of_samples_is_shared_out_and_an_output_head_of_its_own_too(
     pair: TwoRanks, tmp_path: Path, num_samples: int, is_tied: bool
 ) -> None:
     training = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}
-    settings = {"training": training, "acceleration": PADDED}
+    settings: dict[str, Mapping[str, object]] = {"training": training, "acceleration": PADDED}
     batch = make_samples(LENGTHS[:num_samples], GROUP_ADVANTAGES[:num_samples])
     folder = save_model(tmp_path, is_tied=is_tied)
     names = assert_equals_one(pair, folder, batch, settings)
