@@ -58,8 +58,8 @@ def assert_equals_one(
     pair: TwoRanks,
     folder: Path,
     batch: TrainBatch,
+    settings: Mapping[str, Mapping[str, object]],
     sizes: Sequence[int] | None = None,
-    **settings: Mapping[str, object],
 ) -> set[str]:
     """Two ranks, given ``batch`` in parts of ``sizes``, have the loss and gradient of one; its names."""
     config = make_config(**settings)
@@ -113,7 +113,7 @@ def assert_close(
 def test_two_ranks_have_the_gradient_of_one(
     pair: TwoRanks, folder: Path, settings: Mapping[str, Mapping[str, object]], batch: TrainBatch
 ) -> None:
-    assert_equals_one(pair, folder, batch, **settings)
+    assert_equals_one(pair, folder, batch, settings)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_two_ranks_have_the_gradient_of_one(
 def test_two_ranks_have_the_gradient_of_one_part_by_part(
     pair: TwoRanks, folder: Path, settings: Mapping[str, Mapping[str, object]]
 ) -> None:
-    assert_equals_one(pair, folder, groups(), (4, 1, 3), **settings)
+    assert_equals_one(pair, folder, groups(), settings, (4, 1, 3))
 
 
 def step_part_by_part(ranks: Ranks, config: Config, folder: Path) -> dict[str, float]:
@@ -156,9 +156,10 @@ def test_any_number_of_samples_is_shared_out_and_an_output_head_of_its_own_too(
     pair: TwoRanks, tmp_path: Path, num_samples: int, is_tied: bool
 ) -> None:
     training = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}
+    settings: dict[str, Mapping[str, object]] = {"training": training, "acceleration": PADDED}
     batch = make_samples(LENGTHS[:num_samples], GROUP_ADVANTAGES[:num_samples])
     folder = save_model(tmp_path, is_tied=is_tied)
-    names = assert_equals_one(pair, folder, batch, training=training, acceleration=PADDED)
+    names = assert_equals_one(pair, folder, batch, settings)
     assert ("lm_head.weight" in names) is not is_tied
 
 
