@@ -142,9 +142,8 @@ def share_difference(before: Sequence[TaskCount], after: Sequence[TaskCount]) ->
 
     def differences(drawn: NDArray[np.int64]) -> NDArray[np.float64]:
         correct, total = (sums[:, part, :][:, drawn].sum(axis=2) for part in (0, 1))
-        shares: NDArray[np.float64] = correct / np.maximum(total, 1)
-        difference: NDArray[np.float64] = shares[1] - shares[0]
-        return difference
+        rises: NDArray[np.float64] = np.diff(correct / np.maximum(total, 1), axis=0)[0]
+        return rises
 
     return _bootstrap(mean, len(names), differences)
 
