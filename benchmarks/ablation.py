@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import RESULTS, table_text
+from benchmarks.report import table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import Contender
 from configs.load import MODES, load_config, resolve
@@ -29,7 +29,6 @@ from configs.schema import Config
 from configs.techniques import BY_KEY, TECHNIQUES, Scalar
 from configs.yaml_text import dump_value
 
-RESULT = RESULTS / "ablation_cpu.json"
 ALL, PLAIN = "all", "plain"
 # On in plain as well.
 _ALWAYS = ("bf16",)
@@ -77,14 +76,13 @@ def _assignments(values: Mapping[str, Scalar]) -> list[str]:
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet."""
-    file = contest.config_file(given)
     chosen = {
         name: settings
-        for name, settings in rows(given.mode, given.set, file).items()
+        for name, settings in rows(given.mode, given.set, given.config).items()
         if given.only is None or _key(name) in ("", *given.only)
     }
     num_tails = {
-        name: contest.steps_ahead(_with(given.mode, given.set, file, settings))
+        name: contest.steps_ahead(_with(given.mode, given.set, given.config, settings))
         for name, settings in chosen.items()
     }
     entries = [
@@ -173,7 +171,7 @@ def _cells(runs: contest.Runs, key: str, pending: Collection[str] = ()) -> list[
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
-    parser = contest.options(__doc__, RESULT)
+    parser = contest.options(__doc__, "ablation")
     parser.add_argument("--mode", choices=MODES, default="aggressive", help="(%(default)s)")
     parser.add_argument("--only", nargs="+", choices=tuple(BY_KEY), help="these techniques; default: all")
     contest.add_counted_options(parser, repeats=1, warmup=3)

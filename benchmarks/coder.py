@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import RESULTS, percent, table_text
+from benchmarks.report import percent, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import Contender, checkpoints, pass_at_1, task_counts, train
 from configs.load import load_config
@@ -29,8 +29,7 @@ from curriculum.mbpp import is_for_training
 from curriculum.sources import load_named_tasks
 from pipeline.evaluation.passk import Comparison, compare, mean_pass_at_k
 
-RESULT = RESULTS / "coder_cpu.json"
-RECIPE = "configs/recipes/coder.yaml"
+RECIPE = Path("configs/recipes/coder.yaml")
 NUM_SAMPLES = 8
 WAYS: Mapping[str, tuple[str, ...]] = {
     "greedy": ("--greedy",),
@@ -41,32 +40,23 @@ SETS = ("mbpp", "humaneval", "ladder-heldout")
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Do what the command line says and is not there yet; all that is there."""
-    config = load_config(contest.config_file(given), None, given.set)
+    config = load_config(given.config, None, given.set)
     store = contest.open_store(given, "coder")
     tasks = {name: name for name in SETS}
     training = config.dataset.name
     if given.mbpp is not None:
         training, tasks["mbpp"] = _parts(given.mbpp, given.work)
-    num_left = given.limit
-    for seed in (None, *given.seeds):
-        for name, way, key in _keys(contest.BASE if seed is None else f"seed {seed}"):
-            if key in store or num_left == 0:
-                continue
-            model = config.model.name
-            if seed is not None:
-                model = _trained(seed, training, config.training.max_steps, given)
-            file = key.replace("/", "-").replace(" ", "-")
-            store.add(key, {"tasks": contest.measured(model, tasks[name], WAYS[way], given, file=file)})
-            print(f"{key}: done", file=sys.stderr, flush=True)
-            num_left = None if num_left is None else num_left - 1
-    return store.result()
-
-
-def _keys(who: str) -> Iterator[tuple[str, str, str]]:
+    whose = {contest.BASE: None, **{f"seed {seed}": seed for seed in given.seeds}}
     # What takes minutes comes first.
-    for way in WAYS:
-        for name in SETS:
-            yield name, way, f"{who}/{name}/{way}"
+    keys = (f"{who}/{name}/{way}" for who in whose for way in WAYS for name in SETS)
+    for key in store.missing(keys, given.limit):
+        who, name, way = key.split("/")
+        model, seed = config.model.name, whose[who]
+        if seed is not None:
+            model = _trained(seed, training, config.training.max_steps, given)
+        file = key.replace("/", "-").replace(" ", "-")
+        store.add(key, {"tasks": contest.measured(model, tasks[name], WAYS[way], given, file=file)})
+    return store.result()
 
 
 def _parts(mbpp: Path, work: Path) -> tuple[str, str]:
@@ -91,7 +81,7 @@ def _parts(mbpp: Path, work: Path) -> tuple[str, str]:
 def _trained(seed: int, training: str, num_steps: int, given: argparse.Namespace) -> str:
     """The model that the recipe makes of ``seed`` on the tasks ``training``, now or earlier."""
     contender = Contender(name="coder", command="train_accelerated", arguments=("--dataset", training))
-    folder = train(contender, contest.terms_of(given), name=f"coder-{seed}", num_steps=num_steps, seed=seed)
+    folder, _ = train(contender, given, name=f"coder-{seed}", num_steps=num_steps, seed=seed)
     return str(checkpoints(folder)[num_steps])
 
 
@@ -150,7 +140,7 @@ def _difference(found: Comparison) -> str:
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
-    parser = contest.options(__doc__, RESULT)
+    parser = contest.options(__doc__, "coder")
     parser.set_defaults(config=RECIPE)
     parser.add_argument("--mbpp", type=Path, metavar="FILE", help="all of MBPP; default: from the hub")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="of the runs")

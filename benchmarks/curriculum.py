@@ -18,17 +18,17 @@ import argparse
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import RESULTS, table_lines
+import numpy as np
+
+from benchmarks.report import table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import Contender
 from configs.load import load_config
 from pipeline.record.metrics import read_metrics
 
-RESULT = RESULTS / "curriculum_cpu.json"
 UNIFORM = "uniform"
 _DEFAULT_ARMS = (UNIFORM, "success_rate")
 # What each arm sets, of the settings that tell arms apart.
@@ -96,11 +96,8 @@ def _draws(folder: Path) -> dict[str, Any]:
 
 def mean_over_curve(curve: Sequence[Mapping[str, float]]) -> float:
     """pass@1 averaged over the steps, on straight lines between the points."""
-    area = sum(
-        (after["step"] - before["step"]) * (after["mean"] + before["mean"]) / 2
-        for before, after in pairwise(curve)
-    )
-    return float(area / (curve[-1]["step"] - curve[0]["step"]))
+    steps, means = ([point[key] for point in curve] for key in ("step", "mean"))
+    return float(np.trapezoid(means, steps) / (steps[-1] - steps[0]))
 
 
 def table(result: Mapping[str, Any]) -> str:
@@ -110,19 +107,18 @@ def table(result: Mapping[str, Any]) -> str:
     head = ["draws", f"steps to {100 * target:g} %", "pass@1, mean over the curve", "pass@1 at the end"]
     head += ["groups without signal", "completions"]
     rows = [_row(arm, list(own.values()), target) for arm in ARMS if (own := contest.runs_of(runs, arm))]
-    lines = [
+    above = (
         f"{settings['model']}, mode {settings['mode']}, {settings['steps']} steps, {settings['tasks']}, "
-        f"{settings['samples']} samples a task; each cell one value a seed.",
-        "",
-        *table_lines(head, rows),
-    ]
+        f"{settings['samples']} samples a task; each cell one value a seed."
+    )
+    paragraphs = [table_text(head, rows, above=above)]
     for arm in ARMS:
         gains = above_uniform(runs, arm)
         if arm != UNIFORM and gains:
             each = ", ".join(f"{100 * value:+.1f}" for value in gains)
             mean = f"{100 * statistics.fmean(gains):+.1f} points"
-            lines += ["", f"{arm} minus {UNIFORM}, mean over the curve: {mean} ({each})."]
-    return "\n".join(lines)
+            paragraphs.append(f"{arm} minus {UNIFORM}, mean over the curve: {mean} ({each}).")
+    return "\n\n".join(paragraphs)
 
 
 def _row(arm: str, own: Sequence[Mapping[str, Any]], target: float) -> list[str]:
@@ -147,7 +143,7 @@ def above_uniform(runs: Mapping[str, Any], arm: str) -> list[float]:
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
-    parser = contest.options(__doc__, RESULT)
+    parser = contest.options(__doc__, "curriculum")
     parser.add_argument("--arms", nargs="+", choices=tuple(ARMS), default=list(_DEFAULT_ARMS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="of the runs (%(default)s)")
     parser.add_argument("--mode", default="balanced", help="the mode of all arms (%(default)s)")

@@ -27,7 +27,7 @@ from torch import nn
 
 from benchmarks.processes import Worker
 from benchmarks.report import (
-    check_cores,
+    add_cores_option,
     circumstances,
     make_parser,
     own_cores,
@@ -247,9 +247,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     """The command line; what cannot be is refused before anything starts."""
     parser = make_parser(__doc__)
     names = [*_OWN, *_RIVALS]
-    parser.add_argument(
-        "--threads", type=positive, default=2, help="cores, the first that this process may use"
-    )
+    add_cores_option(parser, "--threads", "cores, the first that this process may use")
     parser.add_argument(
         "--batch", nargs="+", type=positive, default=[1, 4, 16, 64], help="sequences in flight"
     )
@@ -266,7 +264,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         given.contenders = [name for name in names if name != "draft" or has_draft]
     if "draft" in given.contenders and not has_draft:
         parser.error("--contenders: draft needs --draft-model or --draft-layers")
-    check_cores(parser, given.threads, "--threads")
     return given
 
 

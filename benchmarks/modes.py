@@ -45,8 +45,7 @@ CONTENDERS: Mapping[str, Contender] = {
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet."""
-    file = contest.config_file(given)
-    num_tails = {mode: contest.steps_ahead(load_config(file, mode, given.set)) for mode in MODES}
+    num_tails = {mode: contest.steps_ahead(load_config(given.config, mode, given.set)) for mode in MODES}
     entries = [
         whole_run(name, repeat, given.seed + repeat, given, num_tail=num_tails.get(name, 0))
         for name, repeat in contest.in_turns(given.only, given.repeats)
@@ -127,7 +126,7 @@ def _row(name: str, own: Sequence[Mapping[str, Any]], times: Sequence[str], targ
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
-    parser = contest.options(__doc__, RESULT)
+    parser = contest.options(__doc__, "modes")
     contest.add_only_option(parser, CONTENDERS, without=[BASELINE_VLLM])
     parser.add_argument("--repeats", type=positive, default=2, help="runs of each contender (%(default)s)")
     parser.add_argument(

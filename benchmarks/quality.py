@@ -23,13 +23,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.modes import BASELINE, BASELINE_VLLM, CONTENDERS, whole_run
-from benchmarks.report import RESULTS, percent, table_text
+from benchmarks.report import percent, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import checkpoints, pass_at_1
 from configs.load import load_config
 from pipeline.evaluation.passk import Estimate
 
-RESULT = RESULTS / "quality_cpu.json"
 _NUM_RESAMPLES = 10_000
 _TAIL = 0.025
 Counts = Mapping[str, Sequence[int]]
@@ -37,11 +36,11 @@ Counts = Mapping[str, Sequence[int]]
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet, a seed of all contenders after the other."""
-    model = load_config(contest.config_file(given), None, given.set).model.name
+    model = load_config(given.config, None, given.set).model.name
     store = contest.open_store(given, "quality")
-    if contest.BASE not in store:
-        counts = contest.pass_rates(model, given, name=contest.BASE)
-        store.add(contest.BASE, {"contender": contest.BASE, "pass_at_1": pass_at_1(counts), "tasks": counts})
+    for base in store.missing([contest.BASE]):
+        counts = contest.pass_rates(model, given, name=base)
+        store.add(base, {"contender": base, "pass_at_1": pass_at_1(counts), "tasks": counts})
 
     def record(entry: contest.Entry, folder: Path) -> dict[str, Any]:
         trained = checkpoints(folder)[given.steps]
@@ -118,7 +117,7 @@ def table(result: Mapping[str, Any]) -> str:
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
-    parser = contest.options(__doc__, RESULT)
+    parser = contest.options(__doc__, "quality")
     contest.add_only_option(parser, CONTENDERS, without=[BASELINE_VLLM])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="of the runs")
     contest.add_measured_options(parser)

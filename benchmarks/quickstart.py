@@ -15,7 +15,6 @@ humaneval_cpu.json. Trains, generates and scores nothing. Tests hold README and 
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from collections import Counter
@@ -23,10 +22,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import RESULTS, make_parser, percent, table_lines, table_text, write_result
+from benchmarks.report import RESULTS, make_parser, percent, table_text, write_result
 from curriculum.sources import load_named_tasks
 from pipeline.evaluation.evaluate import EvaluatedSample
 from pipeline.evaluation.heldout import earlier_measurement
+from pipeline.host.files import read_object
 from pipeline.record.metrics import read_metrics
 
 RESULT = RESULTS / "quickstart_cpu.json"
@@ -38,7 +38,7 @@ _CURVE = ("rollout/reward_mean", "rollout/pass_rate", "rollout/completion_length
 def gather(run: Path) -> dict[str, Any]:
     """The figures of one run; raises ValueError when it is not a finished, measured one."""
     path = run / "summary.json"
-    summary = _read(path)
+    summary = read_object(path)
     evaluation = summary["evaluation"]
     if "difference" not in evaluation:
         raise ValueError(
@@ -86,32 +86,23 @@ def count_answers(samples: Sequence[EvaluatedSample], levels: Mapping[str, int])
 
 def answers_table(result: Mapping[str, Any]) -> str:
     """What became of the answers, over all runs, in Markdown: docs/results.md."""
-    sums = [_sum([run["answers"][when] for run in result["runs"]]) for when in _WHEN]
-    num_judged = [sum(one["judged"].values()) for one in sums]
-    rows = {
-        f"pass@1, level {level}": [
-            f"{100 * one['passed'][level] / one['judged'][level]:.1f} %" for one in sums
-        ]
-        for level in sums[0]["judged"]
-    }
-    rows["programs that do not compile"] = [
-        f"{100 * one['without_syntax'] / num:.0f} %" for one, num in zip(sums, num_judged, strict=True)
-    ]
-    rows["characters of an answer, mean"] = [
-        f"{one['characters'] / num:.0f}" for one, num in zip(sums, num_judged, strict=True)
-    ]
+    before, after = (_cells([run["answers"][when] for run in result["runs"]]) for when in _WHEN)
     head = ["all runs together", "before", "after"]
-    return table_text(head, [[name, *cells] for name, cells in rows.items()])
+    return table_text(head, [[name, before[name], after[name]] for name in before])
 
 
-def _sum(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The counts of several measurements of the same tasks, added."""
-    by_level = {
-        name: {level: sum(one[name][level] for one in answers) for level in answers[0][name]}
-        for name in ("judged", "passed")
+def _cells(answers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What all of ``answers`` are like together, by the names of the rows."""
+    judged, passed = Counter[str](), Counter[str]()
+    for one in answers:
+        judged.update(one["judged"])
+        passed.update(one["passed"])
+    num_bad, num_characters = (sum(one[name] for one in answers) for name in ("without_syntax", "characters"))
+    return {
+        **{f"pass@1, level {level}": f"{100 * passed[level] / judged[level]:.1f} %" for level in judged},
+        "programs that do not compile": f"{100 * num_bad / judged.total():.0f} %",
+        "characters of an answer, mean": f"{num_characters / judged.total():.0f}",
     }
-    totals = {name: sum(one[name] for one in answers) for name in ("without_syntax", "characters")}
-    return {**by_level, **totals}
 
 
 def table(result: Mapping[str, Any]) -> str:
@@ -122,12 +113,12 @@ def table(result: Mapping[str, Any]) -> str:
         rows.append([str(run["seed"]), *shares, f"{run['seconds']['total'] / 60:.1f}"])
     head = ["seed", "pass@1 before", "after", "difference", "minutes"]
     median = statistics.median(run["difference"]["mean"] for run in result["runs"])
-    return "\n".join([*table_lines(head, rows), f"| median | | | {100 * median:+.1f} | |"])
+    return f"{table_text(head, rows)}\n| median | | | {100 * median:+.1f} | |"
 
 
 def gather_humaneval(report: Path, run: Path) -> dict[str, Any]:
     """The comparison in ``report`` with what the run was. Raises ValueError for files that are not these."""
-    found, summary = _read(report), _read(run / "summary.json")
+    found, summary = read_object(report), read_object(run / "summary.json")
     if "comparison" not in found:
         raise ValueError(f"{report}: compares no two models; make it with --model BASE --against TRAINED")
     (base, before), (trained, after) = found["reports"].items()
@@ -151,14 +142,6 @@ def gather_humaneval(report: Path, run: Path) -> dict[str, Any]:
         "num_lost": len(comparison["first_better"]),
         "num_won": len(comparison["second_better"]),
     }
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: cannot be read: {error}") from error
-    return found
 
 
 def _side(report: dict[str, Any]) -> dict[str, Any]:

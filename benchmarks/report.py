@@ -14,12 +14,12 @@ import signal
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
 from pipeline.host.files import write_text_atomically
 from pipeline.host.shares import processor_field
+from pipeline.host.versions import package_version
 
 RESULTS: Final = Path(__file__).parent / "results"
 
@@ -42,20 +42,21 @@ def positive(text: str) -> int:
     return value
 
 
-def own_cores(num_cores: int, option: str = "--cores") -> tuple[int, ...]:
-    """The first ``num_cores`` that this process may use. Raises ValueError where there are fewer."""
-    available = sorted(os.sched_getaffinity(0))
-    if not 1 <= num_cores <= len(available):
-        raise ValueError(f"{option}: value {num_cores}: this process may use {len(available)} cores")
-    return tuple(available[:num_cores])
+def add_cores_option(parser: argparse.ArgumentParser, option: str, said: str, default: int = 2) -> None:
+    """How many cores to use, for ``own_cores``: at most those that this process may use."""
+    # A text, so that the default is checked as well.
+    parser.add_argument(option, type=_own_number, default=str(default), help=f"{said} (%(default)s)")
 
 
-def check_cores(parser: argparse.ArgumentParser, num_cores: int, option: str) -> None:
-    """End the process with a message where this process may not use so many cores."""
-    try:
-        own_cores(num_cores, option)
-    except ValueError as error:
-        parser.error(str(error))
+def _own_number(text: str) -> int:
+    if not 1 <= (value := int(text)) <= num_cores():
+        raise argparse.ArgumentTypeError(f"value {value}: this process may use {num_cores()} cores")
+    return value
+
+
+def own_cores(number: int) -> tuple[int, ...]:
+    """The first cores, so many, that this process may use."""
+    return tuple(sorted(os.sched_getaffinity(0))[:number])
 
 
 def num_cores() -> int:
@@ -64,28 +65,21 @@ def num_cores() -> int:
 
 
 def circumstances(*packages: str) -> dict[str, Any]:
-    """``hardware``, and the ``versions`` of Python and of those ``packages`` that are installed."""
-    versions = {"python": platform.python_version()}
-    for name in packages:
-        with contextlib.suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    return {"hardware": hardware(), "versions": versions}
-
-
-def hardware() -> dict[str, Any]:
-    """The processor, the cores this process may use, the kernel, and how busy the machine was of late."""
+    """``versions`` of Python and of those ``packages`` that are installed, and ``hardware``: the processor,
+    the cores that this process may use, the kernel, and how busy the machine was of late."""
     return {
-        "cpu": cpu_model(),
-        "cores": num_cores(),
-        "kernel": platform.release(),
-        "machine": platform.machine(),
-        "load_average_at_end": round(os.getloadavg()[0], 2),
+        "hardware": {
+            "cpu": processor_field("model name") or platform.processor() or "unknown",
+            "cores": num_cores(),
+            "kernel": platform.release(),
+            "machine": platform.machine(),
+            "load_average_at_end": round(os.getloadavg()[0], 2),
+        },
+        "versions": {
+            "python": platform.python_version(),
+            **{name: found for name in packages if (found := package_version(name))},
+        },
     }
-
-
-def cpu_model() -> str:
-    """The processor's name, as the kernel tells it."""
-    return processor_field("model name") or platform.processor() or "unknown"
 
 
 def command_line(name: str) -> str:
@@ -126,15 +120,11 @@ def end_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
-def table_lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table in Markdown."""
-    names = "|".join(f" {name} " if name else " " for name in head)
-    return [f"|{names}|", f"|{'---|' * len(head)}", *(f"| {' | '.join(cells)} |" for cells in rows)]
-
-
 def table_text(head: Sequence[str], rows: Iterable[Sequence[str]], *, above: str = "") -> str:
     """A table in Markdown, with a paragraph above it."""
-    return "\n".join([*([above, ""] if above else []), *table_lines(head, rows)])
+    names = "|".join(f" {name} " if name else " " for name in head)
+    lines = [f"|{names}|", f"|{'---|' * len(head)}", *(f"| {' | '.join(cells)} |" for cells in rows)]
+    return "\n".join([*([above, ""] if above else []), *lines])
 
 
 def percent(estimate: Mapping[str, float], sign: str = "") -> str:

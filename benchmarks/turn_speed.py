@@ -17,12 +17,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.report import RESULTS, table_text
+from benchmarks.report import table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import Contender
 from configs.load import MODES, load_config
 
-RESULT = RESULTS / "turn_speed_cpu.json"
 ONE, TWO = "one answer", "two answers"
 CONTENDERS = {ONE: 1, TWO: 2}
 _LENGTH = "rollout/completion_length"
@@ -30,7 +29,7 @@ _LENGTH = "rollout/completion_length"
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet."""
-    num_tail = contest.steps_ahead(load_config(contest.config_file(given), given.mode, given.set))
+    num_tail = contest.steps_ahead(load_config(given.config, given.mode, given.set))
     entries = [
         contest.counted(
             Contender(
@@ -83,7 +82,7 @@ def table(result: Mapping[str, Any]) -> str:
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
-    parser = contest.options(__doc__, RESULT)
+    parser = contest.options(__doc__, "turn_speed")
     parser.add_argument("--mode", choices=MODES, default="balanced", help="(%(default)s)")
     contest.add_counted_options(parser, repeats=3, warmup=2)
     return parser.parse_args(arguments)

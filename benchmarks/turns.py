@@ -17,14 +17,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import run_command
-from benchmarks.report import RESULTS, command_line, percent, positive, table_text
+from benchmarks.report import command_line, percent, positive, table_text
 from benchmarks.whole_runs import contest
-from benchmarks.whole_runs.training_run import task_counts
+from benchmarks.whole_runs.training_run import evaluated, task_counts
 from configs.evaluation_options import FEEDBACK
 from pipeline.evaluation.passk import share_difference
 
-RESULT = RESULTS / "turns_cpu.json"
 CODER = "qwen2.5-coder-0.5b-instruct"
 
 
@@ -32,35 +30,22 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Do what the command line says and is not there yet; all that is there."""
     settings = {name: getattr(given, name) for name in ("cores", "seed", "tasks", "turns", "samples")}
     store = contest.ResultStore(given.output, settings, command_line("turns"))
-    num_left = given.limit
-    for model in given.models:
-        for kind in given.feedback:
-            key = f"{Path(model).name}/{kind}"
-            if key in store or num_left == 0:
-                continue
-            store.add(key, measured(model, kind, given))
-            print(f"{key}: done", file=sys.stderr, flush=True)
-            num_left = None if num_left is None else num_left - 1
+    asked = {f"{Path(model).name}/{kind}": (model, kind) for model in given.models for kind in given.feedback}
+    for key in store.missing(asked, given.limit):
+        store.add(key, measured(*asked[key], given))
     return store.result()
 
 
 def measured(model: str, kind: str, given: argparse.Namespace) -> dict[str, Any]:
     """The command's own account of the turns of ``model`` with that feedback, done once."""
-    folder = given.work / "turns"
-    output = folder / f"{Path(model).name}-{Path(given.tasks).stem}-{kind}.jsonl"
-    report = Path(f"{output}_report.json")
-    if not report.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        terms = contest.terms_of(given)
-        arguments = [
-            *("--model", model, "--tasks", given.tasks, "--output", str(output)),
-            *("--turns", str(given.turns), "--feedback", kind),
-            *("-n", str(given.samples), "--temperature", "0.8", "--seed", str(given.seed)),
-        ]
-        log = folder / f"{output.stem}.log"
-        run_command("evaluate_humaneval", arguments, cores=terms.cores, log=log, deadline_s=terms.deadline_s)
+    arguments = [
+        *("--model", model, "--tasks", given.tasks, "--turns", str(given.turns), "--feedback", kind),
+        *("-n", str(given.samples), "--temperature", "0.8", "--seed", str(given.seed)),
+    ]
+    output = given.work / "turns" / f"{Path(model).name}-{Path(given.tasks).stem}-{kind}.jsonl"
+    results, report = evaluated(output, arguments, given)
     (turns,) = json.loads(report.read_text(encoding="utf-8"))["turns"].values()
-    return {**turns, "repairs": repairs_in(Path(f"{output}_results.jsonl"))}
+    return {**turns, "repairs": repairs_in(results)}
 
 
 def repairs_in(results: Path) -> dict[str, list[int]]:
@@ -120,7 +105,7 @@ def _cell(estimate: Mapping[str, float] | None, sign: str = "") -> str:
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
-    parser = contest.options(__doc__, RESULT)
+    parser = contest.options(__doc__, "turns")
     parser.add_argument("--tasks", default="mbpp", help="what is measured on (%(default)s)")
     parser.add_argument("--models", nargs="+", default=[CODER], help="names or folders (%(default)s)")
     parser.add_argument(

@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from benchmarks.async_overlap.loops import make_config, run, start_rewards
+from benchmarks.async_overlap.loops import Steps, make_config, run, start_rewards
 from benchmarks.async_overlap.recorded import RecordedRun, read_record
 from benchmarks.async_overlap.sleeping_stages import Order, Shape, StageCosts
 from benchmarks.recording import load_recording
-from benchmarks.report import RESULTS, hardware, make_parser, publish, table_text
+from benchmarks.report import RESULTS, circumstances, make_parser, publish, table_text
 from pipeline.cluster import running_ray
 
 STAGES = ("generation", "rewards", "training")
@@ -128,23 +128,18 @@ async def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
         for slowest in given.mixes:
             costs = make_costs(slowest, given.others, given.step_s, recorded, shape)
             for order in get_args(Order):
-                rows.append(await _measure_one(slowest, order, costs, shape, pool, given.steps))
+                steps = await run(order, costs, shape, pool, given.steps)
+                rows.append({"slowest": slowest, "order": order, **_figures(order, costs, shape, steps)})
     finally:
         pool.close()
     return rows
 
 
-async def _measure_one(
-    slowest: str, order: Order, costs: StageCosts, shape: Shape, pool: Any, num_steps: int
-) -> dict[str, Any]:
-    steps = await run(order, costs, shape, pool, num_steps)
-    seconds = [step["step/seconds"] or 0.0 for step in steps]
-    waited_s = [step["rollout/wait_s"] or 0.0 for step in steps]
+def _figures(order: Order, costs: StageCosts, shape: Shape, steps: Steps) -> dict[str, Any]:
+    seconds, waited_s = ([step[name] or 0.0 for step in steps] for name in ("step/seconds", "rollout/wait_s"))
     step_s = statistics.fmean(seconds[_NUM_FILLING:])
     own = own_times(costs, shape, order)
-    row = {
-        "slowest": slowest,
-        "order": order,
+    figures = {
         "step_s": step_s,
         "own_s": own,
         "ratio": step_s / max(own.values()),
@@ -152,9 +147,9 @@ async def _measure_one(
         "seconds": seconds,
     }
     if order == "on-policy overlap":
-        bound_s = on_policy_bound_s(costs, shape, num_steps)
-        row |= {"bound_s": bound_s, "over_bound": step_s / bound_s}
-    return row
+        bound_s = on_policy_bound_s(costs, shape, len(steps))
+        figures |= {"bound_s": bound_s, "over_bound": step_s / bound_s}
+    return figures
 
 
 def table(result: dict[str, Any]) -> str:
@@ -200,7 +195,7 @@ def main() -> None:
     with running_ray():
         rows = asyncio.run(measure(given))
     settings = {key: getattr(given, key) for key in ("step_s", "others", "steps", "places", "workers")}
-    publish({"hardware": hardware(), "settings": settings, "rows": rows}, "async_overlap", table, given)
+    publish({"settings": settings, "rows": rows, **circumstances("ray")}, "async_overlap", table, given)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from random import Random
 from typing import Any
 
 from benchmarks.chaos.run import ENGINE_KINDS, KINDS, Case, Kill, Report, run_case
-from benchmarks.report import command_line, hardware, make_parser, positive, publish, table_text
+from benchmarks.report import circumstances, command_line, make_parser, positive, publish, table_text
 from benchmarks.whole_runs.contest import ResultStore
 
 # One group of two short completions a step: what is killed counts, not what is learnt.
@@ -77,19 +77,17 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         name: getattr(given, name) for name in ("seed", "runs", "engine", "steps", "model", "victim", "turns")
     }
     store = ResultStore(folder / "done.json", terms, command_line("chaos"))
-    if _QUIET not in store:
-        quiet = _tried(case(_QUIET), [], Random(given.seed))
+    for name in store.missing([_QUIET]):
+        quiet = _tried(case(name), [], Random(given.seed))
         if quiet.faults:
             raise RuntimeError(f"the undisturbed run failed already: {quiet.faults}")
-        store.add(_QUIET, {"seconds": quiet.seconds, "step_times_s": quiet.step_times_s})
+        store.add(name, {"seconds": quiet.seconds, "step_times_s": quiet.step_times_s})
     undisturbed = store.result()["runs"][_QUIET]
-    for number, victim in enumerate(victims):
-        if (key := str(number)) not in store:
-            # A generator for each run: it is the same one, whatever was done before.
-            random = Random(f"{given.seed}/{number}")
-            row = _disturbed(case, number, victim, undisturbed["step_times_s"], random)
-            store.add(key, row)
-            print(f"{number + 1}/{given.runs} {_line(row)}", file=sys.stderr, flush=True)
+    for number in store.missing(map(str, range(given.runs))):
+        # A generator for each run: it is the same one, whatever was done before.
+        random = Random(f"{given.seed}/{number}")
+        row = _disturbed(case, number, victims[int(number)], undisturbed["step_times_s"], random)
+        store.add(number, row, said=_line(row))
     rows = [store.result()["runs"][str(number)] for number in range(given.runs)]
     return {
         "engine": given.engine,
@@ -100,12 +98,12 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "undisturbed_s": round(undisturbed["seconds"], 1),
         "num_faulty": sum(bool(row["faults"]) for row in rows),
         "runs": rows,
-        "hardware": hardware(),
+        **circumstances(),
     }
 
 
 def _disturbed(
-    make_case: Callable[[str], Case], number: int, victim: str, quiet_s: list[float], random: Random
+    make_case: Callable[[str], Case], number: str, victim: str, quiet_s: list[float], random: Random
 ) -> dict[str, Any]:
     """One run with one kill; made again where it was over before the kill."""
     for attempt in range(_MAX_TRIES):

@@ -28,7 +28,7 @@ from benchmarks.gpu.stage import Terms
 from benchmarks.processes import Worker
 from benchmarks.report import (
     RESULTS,
-    check_cores,
+    add_cores_option,
     command_line,
     end_on_sigterm,
     make_parser,
@@ -163,9 +163,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"default: all: {', '.join(STAGES)}")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="sizes that take a CPU seconds")
-    parser.add_argument(
-        "--threads", type=positive, default=min(8, num_cores()), help="cores, and threads (%(default)s)"
-    )
+    add_cores_option(parser, "--threads", "cores, and threads", min(8, num_cores()))
     parser.add_argument("--limit", type=positive, help="seconds that each stage may take")
     parser.add_argument(
         "--work", type=Path, default=cache_root() / "gpu-battery", help="models and runs (%(default)s)"
@@ -178,7 +176,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error(f"STAGE: value {unknown[0]!r}: one of {', '.join(STAGES)}")
     if given.device == "cpu" and not given.tiny:
         parser.error("--device: value 'cpu': with --tiny only, the sizes are a GPU's")
-    check_cores(parser, given.threads, "--threads")
     given.output = given.output or (given.work / "tiny.json" if given.tiny else RESULT)
     return given
 

@@ -13,9 +13,9 @@ from torch._dynamo.utils import counters
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.gpu.stage import Figures, Stage
-from benchmarks.train_step.inputs import make_inputs
-from benchmarks.train_step.job import VARIANTS, BatchSpec, StepJob, job_config
-from benchmarks.train_step.worker import run_job
+from benchmarks.train_step.inputs import job_config, make_inputs
+from benchmarks.train_step.job import VARIANTS, BatchSpec, StepJob
+from benchmarks.train_step.worker import distance, norm_of, run_job
 from pipeline.training.attention import RowKernel, make_layout, row_attention
 from pipeline.training.flex_attention import tree_mask
 from pipeline.training.rows import Tree
@@ -63,15 +63,14 @@ class Kernels(Stage):
     def _against_cpu(self) -> Figures:
         job = self._job()
         inputs = make_inputs(job)
-        config = job_config(job, VARIANTS["all"], inputs.base, len(inputs.batch.samples))
+        config = job_config(job, VARIANTS["all"], inputs)
         config = config.model_copy(update={"training": config.training.model_copy(update={"bf16": False})})
         here, there = (
             Trainer(config, inputs.model_path, device).gradients(inputs.batch)[1]
             for device in (self.terms.device, "cpu")
         )
-        distance = sum(float((here[name].cpu() - there[name]).pow(2).sum()) for name in there) ** 0.5
-        norm = sum(float(value.pow(2).sum()) for value in there.values()) ** 0.5
-        return {"relative": distance / norm}
+        here = {name: value.cpu() for name, value in here.items()}
+        return {"relative": distance(here, there) / norm_of(there)}
 
     def _compilations(self) -> Figures:
         """Rows of many lengths, with and without a gradient."""

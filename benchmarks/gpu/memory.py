@@ -10,8 +10,7 @@ from typing import Final
 import torch
 
 from benchmarks.gpu.stage import Figures, Stage
-from benchmarks.processes import Worker
-from benchmarks.train_step.job import MemoryCase, worker_environment
+from benchmarks.train_step.job import MemoryCase, run_worker
 from configs.schema import Config
 from pipeline.training.trainer import Trainer
 from pipeline.weights.exchange import WeightServer
@@ -56,10 +55,7 @@ class Memory(Stage):
             device=self.terms.device,
             is_checkpointed=is_checkpointed,
         )
-        target = "benchmarks.train_step.worker:MemoryWorker"
-        environment = worker_environment(self.terms.cores)
-        with Worker(case.name, target, case, environment=environment) as worker:
-            found = worker.ask("run", deadline_s=_TIMEOUT_S)
+        found = run_worker(case, _TIMEOUT_S)
         estimate = sum(found["estimate"].values())
         return {
             "estimate_gb": estimate / 1e9,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from benchmarks.gpu.stage import Figures, Stage
 from benchmarks.train_step.inputs import random_base, random_batch
 from benchmarks.train_step.job import BatchSpec
+from benchmarks.train_step.worker import distance
 from configs.schema import Config
 from pipeline.training.ranks import Ranks, join, leave
 from pipeline.training.trainer import Trainer
@@ -38,22 +38,19 @@ class Sharding(Stage):
             ours, our_norm = self._after(ranks, num_steps=1)
         finally:
             leave()
-        change = _distance(expected, start)
+        change = distance(expected, start)
         return {
-            "difference of the step": _distance(ours, expected) / change,
+            "difference of the step": distance(ours, expected) / change,
             "difference of the gradient's norm": abs(our_norm - norm) / norm,
             "seconds": time.perf_counter() - started,
         }
 
     def _after(self, ranks: Ranks, *, num_steps: int) -> tuple[dict[str, Tensor], float]:
         """The whole weights in fp32 on the CPU, and the gradient's norm."""
-        config = Config.model_validate(
-            {**random_base(_SPEC), "training": {**random_base(_SPEC)["training"], "bf16": False}}
-        )
-        # One step of the random batch changes little otherwise.
-        config = config.model_copy(
-            update={"training": config.training.model_copy(update={"warmup_steps": 0})}
-        )
+        base = random_base(_SPEC)
+        # One step of the random batch changes little with a warm-up.
+        base["training"] |= {"bf16": False, "warmup_steps": 0}
+        config = Config.model_validate(base)
         trainer = Trainer(config, self.model("random-tiny"), self.terms.device, ranks=ranks)
         batch = random_batch(_SPEC, int(trainer.model.config.get_text_config().vocab_size))
         norm = 0.0
@@ -61,8 +58,3 @@ class Sharding(Stage):
             norm = float(trainer.step(batch).metrics["train/grad_norm"])
         named = trainer.named_weights()
         return {name: weight.detach().float().cpu().clone() for name, weight in named}, norm
-
-
-def _distance(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
-    squares = (float((found[name] - value).pow(2).sum()) for name, value in expected.items())
-    return math.sqrt(sum(squares))

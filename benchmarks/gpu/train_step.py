@@ -14,8 +14,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.gpu.stage import Figures, Stage
 from benchmarks.train_step.__main__ import measure
-from benchmarks.train_step.inputs import make_inputs
-from benchmarks.train_step.job import VARIANTS, BatchSpec, StepJob, job_config
+from benchmarks.train_step.inputs import job_config, make_inputs
+from benchmarks.train_step.job import VARIANTS, BatchSpec, StepJob
 from pipeline.training.trainer import Trainer
 
 _ROWS = (
@@ -75,7 +75,7 @@ class TrainStep(Stage):
         """The share of a step's time in which the device had nothing to do, and its largest kernels."""
         job = replace(self._job("random-0.5b", ("all",)), num_steps=_NUM_PROFILED + 1)
         inputs = make_inputs(job)
-        config = job_config(job, VARIANTS["all"], inputs.base, len(inputs.batch.samples))
+        config = job_config(job, VARIANTS["all"], inputs)
         trainer = Trainer(config, inputs.model_path, self.terms.device)
         trainer.step(inputs.batch)
         is_cuda = self.terms.device == "cuda"

@@ -13,7 +13,6 @@ already) and works in a process of its own, in namespaces of its own where the h
 
 from __future__ import annotations
 
-import ast
 import json
 import shutil
 import statistics
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import circumstances, make_parser, positive, publish, table_text
+from benchmarks.sandbox.programs import check_body
 from curriculum.asserts import literal_call_tests
 from curriculum.sources import load_named_tasks
 from curriculum.task import Task
@@ -88,21 +88,14 @@ def references(tasks: Sequence[Task], most: int) -> Iterator[Program]:
     """The references of the first ``most`` tasks whose tests are calls with literals."""
     num_found = 0
     for task in tasks:
-        calls = task.call_tests or _calls_of(task)
+        # HumanEval's are the asserts of its check.
+        calls = task.call_tests or literal_call_tests(check_body(task.check_source or ""), "candidate")
         if calls and task.reference and not any(call.expected_args for call in calls) and num_found < most:
             num_found += 1
             source = f"{task.prelude}\n{task.reference}"
             yield Program(
                 id=task.task_id, source=source, entry_point=task.entry_point, calls=calls, is_right=True
             )
-
-
-def _calls_of(task: Task) -> tuple[CallTest, ...]:
-    """Those of HumanEval's form: all of the asserts of its check."""
-    for node in ast.parse(task.check_source or "").body:
-        if isinstance(node, ast.FunctionDef) and node.name == "check":
-            return literal_call_tests(node.body, "candidate") or ()
-    return ()
 
 
 def grade(name: str, programs: Sequence[Program], folder: Path) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from benchmarks.report import circumstances, make_parser, num_cores, publish, table_lines
+from benchmarks.report import circumstances, make_parser, num_cores, publish, table_text
 from benchmarks.rewards.completions import RUN_0, RUN_1, UNTRAINED, load_completions
 from benchmarks.rewards.figures import (
     batches_of_64,
@@ -78,16 +78,12 @@ def table(result: dict[str, Any]) -> str:
         for name, run in result["replay"].items()
     ]
     head = ["recorded run", "completions", "found in the cache", "seconds without", "with", "saved"]
-    return "\n".join(
-        [
-            f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, {result['level']}; "
-            f"Python {versions['python']}, ruff {versions['ruff']}, mypy {versions['mypy']}",
-            "",
-            *table_lines(["", "", "note"], _rows(result)),
-            "",
-            *table_lines(head, runs),
-        ]
+    above = (
+        f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, {result['level']}; "
+        f"Python {versions['python']}, ruff {versions['ruff']}, mypy {versions['mypy']}"
     )
+    figures = table_text(["", "", "note"], _rows(result), above=above)
+    return f"{figures}\n\n{table_text(head, runs)}"
 
 
 def _rows(result: dict[str, Any]) -> list[tuple[str, str, str]]:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from benchmarks.report import circumstances, make_parser, num_cores, publish, table_lines
+from benchmarks.report import circumstances, make_parser, num_cores, publish, table_text
 from benchmarks.sandbox.contenders import (
     Contender,
     bubblewrap_version,
@@ -175,17 +175,13 @@ def table(result: dict[str, Any]) -> str:
         [name, f"{row['median']:.1f}", f"{row['max']:.1f}"] for name, row in result["kill_latency_ms"].items()
     ]
     head = ["", "runs/s/core", "times the harness", "CPU ms a run", "latency ms (p95)", ""]
-    return "\n".join(
-        [
-            f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python "
-            f"{result['versions']['python']}; isolation {result['level']}; {result['num_programs']} "
-            f"HumanEval programs, which alone take {result['program_alone_ms']:.2f} ms",
-            "",
-            *table_lines(head, rows),
-            "",
-            *table_lines(["past the limit, ms", "median", "max"], kills),
-        ]
+    above = (
+        f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python "
+        f"{result['versions']['python']}; isolation {result['level']}; {result['num_programs']} "
+        f"HumanEval programs, which alone take {result['program_alone_ms']:.2f} ms"
     )
+    past = table_text(["past the limit, ms", "median", "max"], kills)
+    return f"{table_text(head, rows, above=above)}\n\n{past}"
 
 
 def main() -> None:

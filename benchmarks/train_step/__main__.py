@@ -25,9 +25,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from benchmarks.processes import Worker
 from benchmarks.report import (
-    check_cores,
+    add_cores_option,
     circumstances,
     make_parser,
     own_cores,
@@ -35,14 +34,7 @@ from benchmarks.report import (
     publish,
     table_text,
 )
-from benchmarks.train_step.job import (
-    ON_DEMAND,
-    VARIANTS,
-    BatchSpec,
-    StepJob,
-    why_left_out,
-    worker_environment,
-)
+from benchmarks.train_step.job import ON_DEMAND, VARIANTS, BatchSpec, StepJob, run_worker, why_left_out
 
 # Largest share of its norm by which an exact fp32 gradient may differ: rounding, summed in another order.
 TOLERANCE: Final = 1e-5
@@ -68,17 +60,6 @@ def measure(
             print(f"round {index + 1}, {name}: {done['step_s']}", file=sys.stderr, flush=True)
     limit = run_worker(replace(job, task="limit"), timeout_s)
     errors = run_worker(replace(job, task="check"), timeout_s) if is_checked else None
-    return result_of(job, steps, peaks, limit, errors)
-
-
-def result_of(
-    job: StepJob,
-    steps: dict[str, list[float]],
-    peaks: dict[str, float],
-    limit: dict[str, Any],
-    errors: dict[str, Any] | None,
-) -> dict[str, Any]:
-    """The figures of a run, from what the workers said."""
     batch = limit["batch"]
     medians = {name: statistics.median(values) for name, values in steps.items()}
     trl = [medians[name] for name in medians if VARIANTS[name].trl_weights is not None]
@@ -106,19 +87,6 @@ def has_right_gradients(result: dict[str, Any]) -> bool:
     if result["gradients"] is None:
         return True
     return all(error["relative"] <= TOLERANCE for error in result["gradients"]["errors"].values())
-
-
-def run_worker(job: StepJob, timeout_s: float) -> dict[str, Any]:
-    """What a fresh worker process makes of ``job``.
-
-    Raises RuntimeError when it fails, or takes longer than ``timeout_s``.
-    """
-    what = f"{job.task} {' '.join(job.variants)}"
-    with Worker(
-        what, "benchmarks.train_step.worker:StepWorker", job, environment=worker_environment(job.cores)
-    ) as worker:
-        found: dict[str, Any] = worker.ask("run", deadline_s=timeout_s)
-    return found
 
 
 def profile(job: StepJob, timeout_s: float) -> dict[str, Any]:
@@ -217,7 +185,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--repeats", type=positive, default=6, help="timed steps of each variant")
     parser.add_argument("--rounds", type=positive, default=3, help="processes of each variant")
-    parser.add_argument("--threads", type=positive, default=2, help="cores, and threads")
+    add_cores_option(parser, "--threads", "cores, and threads")
     parser.add_argument(
         "--trl-micro-batch", type=positive, default=8, help="TRL's per_device_train_batch_size"
     )
@@ -238,7 +206,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error(f"--repeats: value {given.repeats}: at least one for each of {given.rounds} --rounds")
     if not 0 <= given.flat_groups < given.groups:
         parser.error(f"--flat-groups: value {given.flat_groups}: from 0 to one less than --groups")
-    check_cores(parser, given.threads, "--threads")
     num_samples = given.groups * given.generations if given.batch == "random" else 64
     if num_samples % given.trl_micro_batch:
         parser.error(f"--trl-micro-batch: value {given.trl_micro_batch}: a divisor of {num_samples} samples")

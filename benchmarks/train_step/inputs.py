@@ -1,4 +1,4 @@
-"""The model and the samples of a training-step job: recorded ones, or random ones of a given geometry."""
+"""Model, settings and samples of a training-step job: recorded samples, or random ones of a given geometry."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from transformers import AutoConfig
 
 from benchmarks.recording import load_recording
-from benchmarks.train_step.job import BatchSpec, StepJob
-from configs.schema import ModelConfig
+from benchmarks.train_step.job import BatchSpec, StepJob, Variant
+from configs.schema import Config, ModelConfig
 from pipeline.messages import TrainBatch, TrainingSample
 from pipeline.models.find import resolve_model
 from pipeline.rollouts.batch import group_advantages
@@ -45,6 +45,32 @@ def make_inputs(job: StepJob) -> StepInputs:
         )
     base = recording.config.model_dump(exclude_unset=True)
     return StepInputs(model_path=path, batch=recording.batch, base=base)
+
+
+def job_config(job: StepJob, variant: Variant, inputs: StepInputs) -> Config:
+    """The configuration of ``variant``: one optimiser step takes the whole batch.
+
+    Raises ConfigError (a ValueError) for sizes that do not fit each other.
+    """
+    base, num_sequences = inputs.base, len(inputs.batch.samples)
+    training = {**base.get("training", {}), **variant.settings["training"]}
+    if variant.trl_weights is not None:
+        training["per_device_train_batch_size"] = job.trl_micro_batch
+        training["gradient_accumulation_steps"] = num_sequences // job.trl_micro_batch
+    # The completions are there: TRL starts no engine for them.
+    generation = {**base.get("generation", {}), "baseline_engine": "transformers"}
+    # The step is what is measured, not a schedule: every one of them has the same learning rate.
+    training |= {"max_steps": job.num_steps + 1, "warmup_steps": 0, "lr_scheduler_type": "constant"}
+    config = Config.model_validate(
+        {
+            **base,
+            "training": training,
+            "generation": generation,
+            "acceleration": variant.settings["acceleration"],
+        }
+    )
+    assert config.completions_per_step == num_sequences
+    return config
 
 
 def random_batch(spec: BatchSpec, vocabulary: int, seed: int = 0) -> TrainBatch:

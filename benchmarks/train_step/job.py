@@ -1,14 +1,15 @@
 """What the training-step benchmark compares: its variants, its batches, and the job of one worker process.
 
-Pure data, light to import: the parent process needs no torch.
+Light to import: the parent process needs no torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from benchmarks.processes import Worker
 from configs.errors import ConfigError
 from configs.schema import Config
 from pipeline.training.packages import refuse_unusable_packages
@@ -67,6 +68,11 @@ class StepJob:
     device: Literal["cpu", "cuda"]
     trl_micro_batch: int
 
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return f"{self.task} {' '.join(self.variants)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCase:
@@ -88,10 +94,18 @@ class MemoryCase:
         return f"{self.model}, {'LoRA' if self.is_lora else 'all weights'}, {self.num_tokens}"
 
 
-def worker_environment(cores: Sequence[int]) -> dict[str, str]:
-    """Of a worker process, set before torch is loaded, so that every library in it keeps to ``cores``."""
-    # The last as in the trainer's process; for TRL's as well.
-    return {"OMP_NUM_THREADS": str(len(cores)), "HF_HUB_OFFLINE": "1", "THP_MEM_ALLOC_ENABLE": "1"}
+def run_worker(job: StepJob | MemoryCase, timeout_s: float) -> dict[str, Any]:
+    """What a fresh worker process makes of ``job``.
+
+    Raises RuntimeError when it fails, or takes longer than ``timeout_s``.
+    """
+    # Set before torch is loaded, so that every library keeps to the cores. The last as in the trainer's
+    # process; for TRL's as well.
+    threads = {"OMP_NUM_THREADS": str(len(job.cores)), "HF_HUB_OFFLINE": "1", "THP_MEM_ALLOC_ENABLE": "1"}
+    target = "benchmarks.train_step.worker:StepWorker"
+    with Worker(job.name, target, job, environment=threads) as worker:
+        found: dict[str, Any] = worker.ask("run", deadline_s=timeout_s)
+    return found
 
 
 TECHNIQUES: Final = {
@@ -177,29 +191,3 @@ def why_left_out(name: str, device: str) -> str | None:
     except ConfigError as error:
         return " ".join(str(error).split())
     return None
-
-
-def job_config(job: StepJob, variant: Variant, base: dict[str, Any], num_sequences: int) -> Config:
-    """The configuration of ``variant``: one optimiser step takes all ``num_sequences`` of the batch.
-
-    ``base`` is what the batch was sampled with. Raises ConfigError (a ValueError) for sizes that do not
-    fit each other.
-    """
-    training = {**base.get("training", {}), **variant.settings["training"]}
-    if variant.trl_weights is not None:
-        training["per_device_train_batch_size"] = job.trl_micro_batch
-        training["gradient_accumulation_steps"] = num_sequences // job.trl_micro_batch
-    # The completions are there: TRL starts no engine for them.
-    generation = {**base.get("generation", {}), "baseline_engine": "transformers"}
-    # The step is what is measured, not a schedule: every one of them has the same learning rate.
-    training |= {"max_steps": job.num_steps + 1, "warmup_steps": 0, "lr_scheduler_type": "constant"}
-    config = Config.model_validate(
-        {
-            **base,
-            "training": training,
-            "generation": generation,
-            "acceleration": variant.settings["acceleration"],
-        }
-    )
-    assert config.completions_per_step == num_sequences
-    return config

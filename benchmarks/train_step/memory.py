@@ -14,9 +14,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from benchmarks.processes import Worker
 from benchmarks.report import (
-    check_cores,
+    add_cores_option,
     circumstances,
     make_parser,
     own_cores,
@@ -25,7 +24,7 @@ from benchmarks.report import (
     table_text,
     write_result,
 )
-from benchmarks.train_step.job import MemoryCase, worker_environment
+from benchmarks.train_step.job import MemoryCase, run_worker
 
 _ROWS: Final = (1024, 2048, 4096, 8192)
 _MODELS: Final = ("smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct")
@@ -68,10 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser(__doc__)
     parser.add_argument("--models", nargs="+", default=_MODELS, help="names or folders")
     parser.add_argument("--rows", nargs="+", type=positive, default=_ROWS, help="tokens a row")
-    parser.add_argument("--threads", type=positive, default=2, help="cores, and threads")
+    add_cores_option(parser, "--threads", "cores, and threads")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds that a case may take")
     given = parser.parse_args(arguments)
-    check_cores(parser, given.threads, "--threads")
     cores = own_cores(given.threads)
     cases: dict[str, Any] = {}
     if given.output is not None and given.output.is_file():
@@ -82,19 +80,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for num_tokens in given.rows:
                 case = MemoryCase(model=model, is_lora=is_lora, num_tokens=num_tokens, cores=cores)
                 if case.name not in cases:
-                    cases[case.name] = _measured(case, given.timeout)
+                    cases[case.name] = run_worker(case, given.timeout)
+                    print(f"{case.name}: {cases[case.name]}", file=sys.stderr, flush=True)
                     if given.output is not None:
                         write_result(given.output, result)
     publish(result, "train_step.memory", table, given)
     return 0
-
-
-def _measured(case: MemoryCase, timeout_s: float) -> dict[str, Any]:
-    target = "benchmarks.train_step.worker:MemoryWorker"
-    with Worker(case.name, target, case, environment=worker_environment(case.cores)) as worker:
-        found: dict[str, Any] = worker.ask("run", deadline_s=timeout_s)
-    print(f"{case.name}: {found}", file=sys.stderr, flush=True)
-    return found
 
 
 if __name__ == "__main__":

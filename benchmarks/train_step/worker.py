@@ -10,7 +10,6 @@ import math
 import os
 import re
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.recording import describe_batch
-from benchmarks.train_step.inputs import StepInputs, make_inputs, random_base, random_batch
-from benchmarks.train_step.job import VARIANTS, BatchSpec, MemoryCase, StepJob, Variant, job_config
+from benchmarks.train_step.inputs import StepInputs, job_config, make_inputs, random_base, random_batch
+from benchmarks.train_step.job import VARIANTS, BatchSpec, MemoryCase, StepJob, Variant
 from benchmarks.train_step.profile import measure_limit, needed_flops, profile_step
 from configs.schema import Config
 from pipeline.host.limits import memory
@@ -52,7 +51,7 @@ def run_job(job: StepJob) -> dict[str, Any]:
         }
     (variant,) = variants
     if job.task == "profile":
-        config = _config(job, variant, inputs)
+        config = job_config(job, variant, inputs)
         return profile_step(config, inputs.model_path, inputs.batch, job.device, job.num_steps)
     seconds = _step_seconds(job, variant, inputs)
     return {"step_s": seconds[1:], "peak_mb": _peak_mb(job.device)}
@@ -64,9 +63,9 @@ def check_gradients(job: StepJob, variants: list[Variant], inputs: StepInputs) -
     Every variant is computed in fp32, also one that runs in bf16, whose rounded gradient is compared in
     ``rounded``: rounding is what bf16 is, a wrong loss weight is not.
     """
-    config = _config(job, VARIANTS["plain"], inputs)
+    config = job_config(job, VARIANTS["plain"], inputs)
     expected = Trainer(config, inputs.model_path, job.device).gradients(inputs.batch)[1]
-    norm = _norm(expected)
+    norm = norm_of(expected)
     assert norm > 0, "the batch has no signal: nothing can be compared on it"
     errors: dict[str, dict[str, float]] = {}
     known: dict[str, float] = {}
@@ -74,16 +73,16 @@ def check_gradients(job: StepJob, variants: list[Variant], inputs: StepInputs) -
         exact = _in_fp32(variant)
         key = repr((exact.settings, exact.trl_weights is None))
         if key not in known:
-            known[key] = _distance(_gradients(job, exact, inputs), expected) / norm
+            known[key] = distance(_gradients(job, exact, inputs), expected) / norm
         errors[variant.name] = {"relative": known[key]}
         if variant.is_bf16 and variant.trl_weights is None:
             rounded = _gradients(job, variant, inputs)
-            errors[variant.name]["rounded"] = _distance(rounded, expected) / norm
+            errors[variant.name]["rounded"] = distance(rounded, expected) / norm
     return {"norm": norm, "errors": errors}
 
 
 def _gradients(job: StepJob, variant: Variant, inputs: StepInputs) -> dict[str, Tensor]:
-    config = _config(job, variant, inputs)
+    config = job_config(job, variant, inputs)
     if variant.trl_weights is None:
         return Trainer(config, inputs.model_path, job.device).gradients(inputs.batch)[1]
     # Imported where it is needed: it takes seconds, and memory that would count as ours.
@@ -94,7 +93,7 @@ def _gradients(job: StepJob, variant: Variant, inputs: StepInputs) -> dict[str, 
 
 def _step_seconds(job: StepJob, variant: Variant, inputs: StepInputs) -> list[float]:
     """Seconds of each step, the first included; the device is waited for."""
-    config = _config(job, variant, inputs)
+    config = job_config(job, variant, inputs)
     if variant.trl_weights is None:
         trainer = Trainer(config, inputs.model_path, job.device)
         return [_timed_step(trainer, inputs) for _ in range(job.num_steps + 1)]
@@ -124,17 +123,13 @@ def _in_fp32(variant: Variant) -> Variant:
     return replace(variant, settings=settings, trl_weights=variant.trl_weights and "float32")
 
 
-def _config(job: StepJob, variant: Variant, inputs: StepInputs) -> Config:
-    return job_config(job, variant, inputs.base, len(inputs.batch.samples))
-
-
-def _norm(gradients: dict[str, Tensor]) -> float:
+def norm_of(gradients: dict[str, Tensor]) -> float:
     return math.sqrt(sum(float(value.double().pow(2).sum()) for value in gradients.values()))
 
 
-def _distance(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
+def distance(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
     assert found.keys() == expected.keys(), "the variants train different parameters"
-    return _norm({name: value.double() - expected[name].double() for name, value in found.items()})
+    return norm_of({name: value.double() - expected[name].double() for name, value in found.items()})
 
 
 def _peak_mb(device: str) -> float:
@@ -149,70 +144,58 @@ def _peak_mb(device: str) -> float:
 
 
 class StepWorker:
-    """What benchmarks.train_step asks in the process (benchmarks.processes)."""
+    """What ``run_worker`` asks in the process."""
 
-    def __init__(self, job: StepJob) -> None:
+    def __init__(self, job: StepJob | MemoryCase) -> None:
         self._job = job
-        _keep_to(job.cores)
+        os.sched_setaffinity(0, job.cores)
+        torch.set_num_threads(len(job.cores))
 
     def run(self) -> dict[str, Any]:
-        """See ``run_job``."""
-        return run_job(self._job)
+        """What there is to find."""
+        return measure_memory(self._job) if isinstance(self._job, MemoryCase) else run_job(self._job)
 
 
-class MemoryWorker:
-    """What benchmarks.train_step.memory asks in the process."""
-
-    def __init__(self, case: MemoryCase) -> None:
-        self._case = case
-        _keep_to(case.cores)
-
-    def run(self) -> dict[str, Any]:
-        """Train a few steps; the estimate by its parts and the peak, in bytes."""
-        case = self._case
-        spec = BatchSpec(
-            name="random",
-            # Each group fills a row. After the first what that one has left over counts as well; long rows
-            # take too long for two.
-            groups=2 if case.num_tokens <= _MANY_TOKENS else 1,
-            generations=_GENERATIONS,
-            prompt_tokens=_PROMPT,
-            completion_tokens=(case.num_tokens - _PROMPT) // _GENERATIONS,
-            is_full=True,
-        )
-        config = Config.model_validate(
-            {
-                **random_base(spec),
-                "model": {"name": case.model},
-                "lora": {"enabled": case.is_lora},
-                "acceleration": {"token_packing": {"max_tokens": case.num_tokens}},
-            }
-        )
-        config = with_precision(config, case.device)
-        trainer = Trainer(config, resolve_model(config.model), case.device)
-        shape, every = shape_of(trainer.model, case.model), limits(config)
-        is_cpu = case.device == "cpu"
-        libraries = TRAINER_LIBRARIES if is_cpu else 0.0
-        room = memory()[1] * 2**30 - libraries if is_cpu else float(torch.cuda.mem_get_info()[1])
-        number = 0
-        parts = trainer_parts(config, shape, case.device, every[number], num_tokens=case.num_tokens)
-        if case.is_checkpointed or sum(parts.values()) > _LARGEST_SHARE * room:
-            # The same rows, checkpointed.
-            number = len(every) // 2
-            parts = trainer_parts(config, shape, case.device, every[number], num_tokens=case.num_tokens)
-        trainer.adopt_limit(number)
-        batch = random_batch(spec, shape.vocabulary)
-        for _ in range(_NUM_STEPS):
-            trainer.step(batch)
-        return {
-            "estimate": {"libraries": libraries, **parts},
-            # With the gaps between tensors, which no one else gets.
-            "peak": _peak_mb("cpu") * _MIB if is_cpu else torch.cuda.max_memory_reserved(),
-            "checkpoints": every[number].checkpoints,
-            "bf16": config.training.bf16,
+def measure_memory(case: MemoryCase) -> dict[str, Any]:
+    """Train a few steps; the estimate by its parts and the peak, in bytes."""
+    spec = BatchSpec(
+        name="random",
+        # Each group fills a row. After the first what that one has left over counts as well; long rows
+        # take too long for two.
+        groups=2 if case.num_tokens <= _MANY_TOKENS else 1,
+        generations=_GENERATIONS,
+        prompt_tokens=_PROMPT,
+        completion_tokens=(case.num_tokens - _PROMPT) // _GENERATIONS,
+        is_full=True,
+    )
+    config = Config.model_validate(
+        {
+            **random_base(spec),
+            "model": {"name": case.model},
+            "lora": {"enabled": case.is_lora},
+            "acceleration": {"token_packing": {"max_tokens": case.num_tokens}},
         }
-
-
-def _keep_to(cores: Sequence[int]) -> None:
-    os.sched_setaffinity(0, cores)
-    torch.set_num_threads(len(cores))
+    )
+    config = with_precision(config, case.device)
+    trainer = Trainer(config, resolve_model(config.model), case.device)
+    shape, every = shape_of(trainer.model, case.model), limits(config)
+    is_cpu = case.device == "cpu"
+    libraries = TRAINER_LIBRARIES if is_cpu else 0.0
+    room = memory()[1] * 2**30 - libraries if is_cpu else float(torch.cuda.mem_get_info()[1])
+    number = 0
+    parts = trainer_parts(config, shape, case.device, every[number], num_tokens=case.num_tokens)
+    if case.is_checkpointed or sum(parts.values()) > _LARGEST_SHARE * room:
+        # The same rows, checkpointed.
+        number = len(every) // 2
+        parts = trainer_parts(config, shape, case.device, every[number], num_tokens=case.num_tokens)
+    trainer.adopt_limit(number)
+    batch = random_batch(spec, shape.vocabulary)
+    for _ in range(_NUM_STEPS):
+        trainer.step(batch)
+    return {
+        "estimate": {"libraries": libraries, **parts},
+        # With the gaps between tensors, which no one else gets.
+        "peak": _peak_mb("cpu") * _MIB if is_cpu else torch.cuda.max_memory_reserved(),
+        "checkpoints": every[number].checkpoints,
+        "bf16": config.training.bf16,
+    }

@@ -12,37 +12,37 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import run_command
 from benchmarks.report import (
+    RESULTS,
+    add_cores_option,
     circumstances,
     command_line,
     end_on_sigterm,
     make_parser,
-    own_cores,
     positive,
     write_result,
 )
 from benchmarks.whole_runs.training_run import (
     Contender,
-    Terms,
     checkpoints,
     drop_optimiser_states,
+    evaluated,
     pass_at_1,
     read_pass_rates,
     speed_of,
-    time_at,
     train,
-    watched_of,
 )
 from configs.load import load_config
 from configs.schema import Config
+from pipeline.host.files import read_object
+from pipeline.record.metrics import read_metrics
 
 BASE = "base"  # the model as it was, before any training
 _PACKAGES = ("torch", "transformers", "trl", "ray")
@@ -81,14 +81,14 @@ class ResultStore:
     def __init__(self, path: Path, settings: Mapping[str, Any], command: str) -> None:
         """Go on with what the file holds. Raises ValueError where it is of other settings, or is damaged."""
         self.path = path
-        # As JSON gives it back: a tuple is a list.
-        self._settings = json.loads(json.dumps(settings))
+        # As JSON gives it back: a tuple is a list, a path a text.
+        self._settings = json.loads(json.dumps(settings, default=str))
         self._command = command
         self._runs: dict[str, Any] = self._read() if path.exists() else {}
 
     def _read(self) -> dict[str, Any]:
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
+            found = read_object(self.path)
             earlier, runs = found["settings"], dict(found["runs"])
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
@@ -105,13 +105,15 @@ class ResultStore:
             )
         return runs
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._runs
+    def missing(self, keys: Iterable[str], limit: int | None = None) -> Iterator[str]:
+        """Those of ``keys`` that it has not; at most ``limit``."""
+        return islice((key for key in keys if key not in self._runs), limit)
 
-    def add(self, key: str, record: Mapping[str, Any]) -> None:
-        """Keep ``record``; it is on disk when this returns."""
+    def add(self, key: str, record: Mapping[str, Any], *, said: str = "done") -> None:
+        """Keep ``record``; it is on disk when this returns. ``said`` of it goes to stderr."""
         self._runs[key] = dict(record)
         write_result(self.path, self.result())
+        print(f"{key}: {said}", file=sys.stderr, flush=True)
 
     def result(self) -> dict[str, Any]:
         """All of it."""
@@ -127,7 +129,7 @@ def open_store(given: argparse.Namespace, benchmark: str) -> ResultStore:
     """The store of a command line; runs are comparable where the model and all options are the same but
     those that say which runs, and where they go."""
     options = {name: value for name, value in vars(given).items() if name not in _NOT_COMPARED}
-    model = load_config(config_file(given), getattr(given, "mode", None), given.set).model.name
+    model = load_config(given.config, getattr(given, "mode", None), given.set).model.name
     return ResultStore(given.output, {"model": model, **options}, command_line(benchmark))
 
 
@@ -156,17 +158,12 @@ def hold(
     given: argparse.Namespace,
 ) -> dict[str, Any]:
     """Train what is not in ``store`` yet, keep what ``measure`` reads off each run's folder; all of it."""
-    num_done = 0
-    for entry in entries:
-        if entry.key in store:
-            continue
-        if given.limit is not None and num_done >= given.limit:
-            break
-        folder = train(
-            entry.contender, terms_of(given), name=entry.run_name, num_steps=entry.num_steps, seed=entry.seed
+    by_key = {entry.key: entry for entry in entries}
+    for entry in map(by_key.__getitem__, store.missing(by_key, given.limit)):
+        folder, watched = train(
+            entry.contender, given, name=entry.run_name, num_steps=entry.num_steps, seed=entry.seed
         )
         drop_optimiser_states(folder)
-        watched = watched_of(folder)
         record = {
             "contender": entry.contender.name,
             "number": entry.number,
@@ -177,10 +174,8 @@ def hold(
         if entry.num_warmup:
             record["speed"] = speed_of(folder, num_warmup=entry.num_warmup, num_tail=entry.num_tail)
         store.add(entry.key, record)
-        print(f"{entry.key}: done", file=sys.stderr, flush=True)
         if not given.keep:
             shutil.rmtree(folder, ignore_errors=True)
-        num_done += 1
     return store.result()
 
 
@@ -190,7 +185,7 @@ def pass_rates(model: str, given: argparse.Namespace, *, name: str) -> dict[str,
     ``model`` is a folder or a name. One that was trained anew needs another ``name``, or an empty folder of
     work.
     """
-    length = load_config(config_file(given), None, given.set).evaluation.max_completion_length
+    length = load_config(given.config, None, given.set).evaluation.max_completion_length
     how = ("-n", str(given.samples), "--temperature", "1", "--max-completion-length", str(length))
     file = f"{name}-{Path(given.tasks).stem}-{given.samples}-{given.seed}-{length}"
     return measured(model, given.tasks, (*how, "--seed", str(given.seed)), given, file=file)
@@ -200,14 +195,8 @@ def measured(
     model: str, tasks: str, how: Sequence[str], given: argparse.Namespace, *, file: str
 ) -> dict[str, list[int]]:
     """[passed, judged] of every one of ``tasks``, sampled as ``how`` says; done once for each ``file``."""
-    folder = given.work / "measured"
-    output = folder / f"{file}.jsonl"
-    results = Path(f"{output}_results.jsonl")
-    if not results.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        arguments = ["--model", model, "--tasks", tasks, *how, "--output", str(output)]
-        terms, log = terms_of(given), folder / f"{file}.log"
-        run_command("evaluate_humaneval", arguments, cores=terms.cores, log=log, deadline_s=terms.deadline_s)
+    output = given.work / "measured" / f"{file}.jsonl"
+    results, _ = evaluated(output, ("--model", model, "--tasks", tasks, *how), given)
     return read_pass_rates(results)
 
 
@@ -242,9 +231,10 @@ def curve_of(folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
     model = load_config(folder / "config.yaml").model.name
     base = pass_rates(model, given, name=BASE)
     points = [{"step": 0, "time_s": 0.0, **pass_at_1(base)}]
+    times_s = {row["step"]: row["time_s"] or 0.0 for row in read_metrics(folder / "metrics.jsonl")}
     for step, path in checkpoints(folder).items():
         counts = pass_rates(str(path), given, name=f"{folder.name}-{step}")
-        points.append({"step": step, "time_s": time_at(folder, step), **pass_at_1(counts)})
+        points.append({"step": step, "time_s": times_s[step], **pass_at_1(counts)})
     return points
 
 
@@ -259,27 +249,10 @@ def reached(curve: Sequence[Mapping[str, float]], target: float, along: str) -> 
     return None
 
 
-def config_file(given: argparse.Namespace) -> Path | None:
-    """What --config says."""
-    return Path(given.config) if given.config else None
-
-
-def terms_of(given: argparse.Namespace) -> Terms:
-    """What ``options`` were given; without --save-every a run saves its last step only."""
-    return Terms(
-        work=given.work,
-        cores=own_cores(given.cores),
-        deadline_s=given.timeout,
-        shared=tuple(word for text in given.set for word in ("--set", text)),
-        config=given.config,
-        save_steps=getattr(given, "save_every", None),
-    )
-
-
-def options(description: str | None, result: Path) -> argparse.ArgumentParser:
+def options(description: str | None, benchmark: str) -> argparse.ArgumentParser:
     """The options of every contest."""
     parser = make_parser(description, prints_result=False)
-    parser.add_argument("--cores", type=int, default=2, help="cores that every command may use (%(default)s)")
+    add_cores_option(parser, "--cores", "cores that every command may use")
     parser.add_argument("--seed", type=int, default=0, help="of the first run; others count on from it")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="for every contender; repeatable"
@@ -293,11 +266,12 @@ def options(description: str | None, result: Path) -> argparse.ArgumentParser:
             metavar="NAME",
             help=f"{field} of every contender",
         )
-    parser.add_argument("--config", metavar="FILE", help="for every contender")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="for every contender")
     parser.add_argument("--timeout", type=float, default=14400.0, help="seconds that one command may take")
     parser.add_argument("--work", type=Path, default=Path("runs/benchmark"), help="folder of the runs")
     parser.add_argument("--keep", action="store_true", help="keep the runs when their result is there")
     parser.add_argument("--limit", type=int, help="stop after so many runs; the next start goes on")
+    result = RESULTS / f"{benchmark}_cpu.json"
     parser.add_argument("--output", type=Path, default=result, help="result file, gone on with (%(default)s)")
     return parser
 

@@ -6,7 +6,7 @@ done stands in the run's folder, and a run that was cut off begins anew.
 
 from __future__ import annotations
 
-import contextlib
+import argparse
 import json
 import shutil
 from collections import defaultdict
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.processes import Watched, run_command
-from benchmarks.report import rows_of
+from benchmarks.report import own_cores, rows_of
 from pipeline.evaluation.passk import TaskCount, mean_pass_at_k
-from pipeline.host.files import write_text_atomically
+from pipeline.host.files import read_object, write_text_atomically
 from pipeline.record.metrics import read_metrics
 
 _OWN = "contest.json"  # in the run's folder when it was trained whole: what was watched
@@ -44,63 +44,51 @@ class Contender:
     arguments: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """What is the same for all contenders.
+def train(
+    contender: Contender, given: argparse.Namespace, *, name: str, num_steps: int, seed: int
+) -> tuple[Path, Watched]:
+    """The folder of the run ``name`` of ``contender``, trained now or earlier, and what the run took.
 
-    ``shared`` are arguments of every command, ``config`` is --config of every one or None. ``save_steps`` of
-    None saves the last step only.
+    ``given`` are ``contest.options``; without --save-every a run saves its last step only. Nothing is
+    measured before or after it: that is the same work for all. Raises as ``run_command`` does.
     """
-
-    work: Path
-    cores: tuple[int, ...]
-    deadline_s: float
-    shared: tuple[str, ...] = ()
-    config: str | None = None
-    save_steps: int | None = None
-
-
-def train(contender: Contender, terms: Terms, *, name: str, num_steps: int, seed: int) -> Path:
-    """The folder of the run ``name`` of ``contender``, trained now or earlier.
-
-    Nothing is measured before or after it: that is the same work for all. Raises as ``run_command`` does.
-    """
-    folder = terms.work / name
+    folder = given.work / name
     arguments = [
-        *(("--config", terms.config) if terms.config else ()),
+        *(("--config", str(given.config)) if given.config else ()),
         *contender.arguments,
-        *("--output-dir", str(terms.work), "--run-name", name),
+        *("--output-dir", str(given.work), "--run-name", name),
         *("--max-steps", str(num_steps), "--seed", str(seed)),
         *("--set", "evaluation.enabled=false"),
-        *("--set", f"output.save_steps={terms.save_steps or num_steps}"),
+        *("--set", f"output.save_steps={getattr(given, 'save_every', num_steps)}"),
         *("--set", "output.save_total_limit=1000"),
         *("--set", "runtime.progress=plain"),
-        *terms.shared,
+        *(word for text in given.set for word in ("--set", text)),
     ]
-    asked = [contender.command, *arguments, f"{len(terms.cores)} cores"]
-    if (folder / _OWN).is_file() and _own(folder)["asked"] == asked:
-        return folder
+    asked = [contender.command, *arguments, f"{given.cores} cores"]
+    if (folder / _OWN).is_file():
+        earlier = read_object(folder / _OWN)
+        if earlier["asked"] == asked:
+            return folder, Watched(**earlier["watched"])
     # Cut off in the middle, its speed would be that of two halves; or it is another run of that name.
     shutil.rmtree(folder, ignore_errors=True)
-    watched = run_command(
-        contender.command,
-        arguments,
-        cores=terms.cores,
-        log=terms.work / f"{name}.log",
-        deadline_s=terms.deadline_s,
-    )
+    watched = command(contender.command, arguments, given, log=given.work / f"{name}.log")
     write_text_atomically(folder / _OWN, json.dumps({"asked": asked, "watched": asdict(watched)}) + "\n")
-    return folder
+    return folder, watched
 
 
-def watched_of(folder: Path) -> Watched:
-    """What the run took as a whole."""
-    return Watched(**_own(folder)["watched"])
+def evaluated(output: Path, arguments: Sequence[str], given: argparse.Namespace) -> tuple[Path, Path]:
+    """Verdicts and report that ``evaluate_humaneval`` makes beside ``output``, now or earlier."""
+    results, report = Path(f"{output}_results.jsonl"), Path(f"{output}_report.json")
+    if not (results.is_file() and report.is_file()):
+        words = [*arguments, "--output", str(output)]
+        command("evaluate_humaneval", words, given, log=output.with_suffix(".log"))
+    return results, report
 
 
-def _own(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / _OWN).read_text(encoding="utf-8"))
-    return found
+def command(name: str, arguments: Sequence[str], given: argparse.Namespace, *, log: Path) -> Watched:
+    """See ``run_command``; on the cores and in the time that were given."""
+    cores = own_cores(given.cores)
+    return run_command(name, arguments, cores=cores, log=log, deadline_s=given.timeout)
 
 
 def speed_of(folder: Path, *, num_warmup: int, num_tail: int) -> dict[str, Any]:
@@ -152,17 +140,10 @@ def checkpoints(folder: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def time_at(folder: Path, step: int) -> float:
-    """Seconds from the start of training to the end of ``step``."""
-    (row,) = [row for row in read_metrics(folder / "metrics.jsonl") if row["step"] == step]
-    return float(row["time_s"] or 0.0)
-
-
 def drop_optimiser_states(folder: Path) -> None:
     """Free the disk: what is measured later needs the weights alone."""
     for path in (folder / "checkpoints").glob("*/*.pt"):
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
+        path.unlink(missing_ok=True)
 
 
 def read_pass_rates(results: Path) -> dict[str, list[int]]:

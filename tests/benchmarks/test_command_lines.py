@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import ablation, curriculum, generation, modes, quality
 from benchmarks.async_overlap import __main__ as async_overlap
+from benchmarks.gpu import __main__ as gpu
 from benchmarks.train_step import __main__ as train_step
 
 REFUSED = [
@@ -24,6 +25,11 @@ REFUSED = [
     (train_step.parse, "--profile --device cuda", "--profile"),
     (train_step.parse, "--profile --rows all plain", "--profile"),
     (async_overlap.parse_arguments, "--steps 3", "--steps: value 3"),
+    (gpu.parse, "nonsense", "STAGE: value 'nonsense': one of kernels, train_step"),
+    (gpu.parse, "--device cpu", "--device: value 'cpu': with --tiny only"),
+    (gpu.parse, "--threads 4096", "--threads: value 4096"),
+    (gpu.parse, "--limit 0", "at least 1"),
+    (modes.parse, "--cores 4096", "--cores: value 4096: this process may use"),
     *((one.parse, "--steps 0", "--steps: value 0") for one in (modes, quality, ablation, curriculum)),
 ]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import guide
-from benchmarks.gpu.__main__ import STAGES, Planned, main, parse, run_stage, table
+from benchmarks.gpu.__main__ import STAGES, Planned, main, run_stage, table
 from benchmarks.gpu.stage import Terms
 
 ROOT = Path(__file__).parents[2]
@@ -80,24 +80,6 @@ def test_a_stage_that_is_there_is_measured_again_only_if_named_or_failed(
     assert set(kept["stages"]) == set(STAGES)
     assert kept["versions"]["torch"] and kept["hardware"]["gpus"] == []
     assert kept["stages"]["kernels"]["command"].startswith("python -m benchmarks.gpu")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ("nonsense", "STAGE: value 'nonsense': one of kernels, train_step"),
-        ("--device cpu", "--device: value 'cpu': with --tiny only"),
-        ("--threads 4096", "--threads: value 4096"),
-        ("--limit 0", "at least 1"),
-    ],
-)
-def test_a_command_line_that_cannot_be_run_is_refused(
-    arguments: str, complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        parse(arguments.split())
-    assert ended.value.code == 2
-    assert complaint in capsys.readouterr().err
 
 
 def test_the_trainers_stages_need_neither_vllm_nor_ray_nor_trl_nor_datasets() -> None:

@@ -68,7 +68,7 @@ def test_the_table_of_answers_adds_the_runs_up() -> None:
 
 @pytest.mark.parametrize(
     ("evaluation", "complaint"),
-    [(None, r"summary\.json: cannot be read"), ({"before": {}}, "evaluation.enabled")],
+    [(None, r"summary\.json: no such file"), ({"before": {}}, "evaluation.enabled")],
 )
 def test_a_run_that_was_not_measured_is_refused(
     evaluation: dict[str, object] | None, complaint: str, tmp_path: Path
@@ -119,7 +119,7 @@ def test_a_report_of_another_run_or_of_one_model_is_refused(tmp_path: Path) -> N
     (run / "summary.json").rename(tmp_path / "other" / "summary.json")
     with pytest.raises(ValueError, match="no checkpoint of"):
         gather_humaneval(report, tmp_path / "other")
-    with pytest.raises(ValueError, match=r"summary\.json: cannot be read"):
+    with pytest.raises(ValueError, match=r"summary\.json: no such file"):
         gather_humaneval(report, run)
     report.write_text(json.dumps({"reports": {}}))
     with pytest.raises(ValueError, match="compares no two models"):

@@ -16,13 +16,6 @@ def test_only_literal_asserts_become_calls() -> None:
     head = "def check(candidate):\n"
     literal = head + "    assert candidate([1], 'a') == {'b': -1.5}, 'message'\n    assert True\n"
     assert literal_calls(literal) == (CallTest(args=([1], "a"), expected={"b": -1.5}),)
-    for other in (
-        "candidate(n) == 1",
-        "candidate(1) is 1",
-        "abs(candidate(1) - 1) < 0.1",
-        "candidate(x=1) == 1",
-    ):
-        assert literal_calls(f"{head}    assert {other}\n") is None
     assert literal_calls(f"{head}    for n in (1, 2):\n        assert candidate(n) == n\n") is None
     assert literal_calls(f"{head}    assert True\n") is None
 

@@ -28,14 +28,10 @@ from benchmarks.train_step.__main__ import (
     measure,
     parse,
     profile_table,
-    run_worker,
     table,
 )
-from benchmarks.train_step.inputs import (
-    make_inputs,
-    random_batch,
-)
-from benchmarks.train_step.job import TECHNIQUES, VARIANTS, BatchSpec, StepJob, job_config
+from benchmarks.train_step.inputs import job_config, make_inputs, random_batch
+from benchmarks.train_step.job import TECHNIQUES, VARIANTS, BatchSpec, StepJob, run_worker
 from benchmarks.train_step.profile import GROUPS, group_seconds, needed_flops
 from benchmarks.train_step.worker import check_gradients, run_job
 from pipeline.baseline import trl_setup
@@ -130,7 +126,7 @@ def test_each_technique_has_a_row_alone_and_one_left_out() -> None:
 def test_a_step_takes_the_whole_batch_in_every_variant(job: StepJob) -> None:
     inputs = make_inputs(job)
     for variant in VARIANTS.values():
-        config = job_config(job, variant, inputs.base, len(inputs.batch.samples))
+        config = job_config(job, variant, inputs)
         assert config.completions_per_step == len(inputs.batch.samples) == 8
 
 

@@ -42,10 +42,11 @@ def test_each_model_and_kind_is_measured_once_as_the_command_line_says(
         assert command == "evaluate_humaneval"
         asked.append([*arguments])
         output = arguments[arguments.index("--output") + 1]
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
         Path(f"{output}_report.json").write_text(json.dumps({"turns": {"m": FOUND}}))
         Path(f"{output}_results.jsonl").write_text("\n".join(map(json.dumps, VERDICTS)))
 
-    monkeypatch.setattr(turns, "run_command", run)
+    monkeypatch.setattr("benchmarks.whole_runs.training_run.run_command", run)
     words = ["--tasks", "t.jsonl", "--models", "runs/a/step-1", "b", "--work", str(tmp_path / "work")]
     words += ["--output", str(tmp_path / "result.json")]
     turns.measure(turns.parse([*words, "--limit", "1"]))
