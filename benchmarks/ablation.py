@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.report import table_text
 from benchmarks.whole_runs import contest
-from benchmarks.whole_runs.training_run import Contender
+from benchmarks.whole_runs.training_run import accelerated
 from configs.load import MODES, load_config, resolve
 from configs.schema import Config
 from configs.techniques import BY_KEY, TECHNIQUES, Scalar
@@ -67,11 +67,8 @@ def _key(row: str) -> str:
 
 
 def _with(mode: str, shared: Sequence[str], file: Path | None, values: Mapping[str, Scalar]) -> Config:
-    return resolve(file, mode, (*shared, *_assignments(values))).config
-
-
-def _assignments(values: Mapping[str, Scalar]) -> list[str]:
-    return [f"{path}={dump_value(value)}" for path, value in values.items()]
+    own = (f"{path}={dump_value(value)}" for path, value in values.items())
+    return resolve(file, mode, (*shared, *own)).config
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
@@ -87,7 +84,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     }
     entries = [
         contest.counted(
-            _contender(name, chosen[name], given.mode),
+            accelerated(name, given.mode, chosen[name]),
             repeat,
             given,
             f"ablation-{given.mode}-{name}-{repeat}",
@@ -97,16 +94,11 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     ]
     name_of = {key: technique.name for key, technique in BY_KEY.items()}
     return contest.hold(
-        contest.open_store(given, "ablation"),
+        contest.open_store(given),
         entries,
         lambda entry, folder: {"technique": name_of.get(_key(entry.contender.name), "")},
         given,
     )
-
-
-def _contender(name: str, settings: Mapping[str, Scalar], mode: str) -> Contender:
-    arguments = [word for text in _assignments(settings) for word in ("--set", text)]
-    return Contender(name=name, command="train_accelerated", arguments=("--speedup-mode", mode, *arguments))
 
 
 def against(name: str) -> str:

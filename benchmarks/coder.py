@@ -41,7 +41,7 @@ SETS = ("mbpp", "humaneval", "ladder-heldout")
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Do what the command line says and is not there yet; all that is there."""
     config = load_config(given.config, None, given.set)
-    store = contest.open_store(given, "coder")
+    store = contest.open_store(given)
     tasks = {name: name for name in SETS}
     training = config.dataset.name
     if given.mbpp is not None:

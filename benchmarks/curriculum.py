@@ -25,25 +25,25 @@ import numpy as np
 
 from benchmarks.report import table_text
 from benchmarks.whole_runs import contest
-from benchmarks.whole_runs.training_run import Contender
+from benchmarks.whole_runs.training_run import Contender, accelerated
 from configs.load import load_config
 from pipeline.record.metrics import read_metrics
 
 UNIFORM = "uniform"
 _DEFAULT_ARMS = (UNIFORM, "success_rate")
 # What each arm sets, of the settings that tell arms apart.
-ARMS: Mapping[str, Mapping[str, str]] = {
-    UNIFORM: {"curriculum.enabled": "false"},
-    "success_rate": {"curriculum.enabled": "true"},
-    "skip_ahead": {"curriculum.enabled": "true", "curriculum.skip_ahead.enabled": "true"},
-    "refill": {"curriculum.enabled": "true", "refill.enabled": "true"},
+ARMS: Mapping[str, Mapping[str, object]] = {
+    UNIFORM: {"curriculum.enabled": False},
+    "success_rate": {"curriculum.enabled": True},
+    "skip_ahead": {"curriculum.enabled": True, "curriculum.skip_ahead.enabled": True},
+    "refill": {"curriculum.enabled": True, "refill.enabled": True},
 }
-_PLAIN = {
+_PLAIN: Mapping[str, object] = {
     "curriculum.strategy": "success_rate",
-    "curriculum.warmup_steps": "0",
-    "curriculum.stages": "[]",
-    "curriculum.skip_ahead.enabled": "false",
-    "refill.enabled": "false",
+    "curriculum.warmup_steps": 0,
+    "curriculum.stages": [],
+    "curriculum.skip_ahead.enabled": False,
+    "refill.enabled": False,
 }
 _REPORTED = ("rollout/zero_signal_share", "rollout/pass_rate", "rollout/reward_mean", "rollout/gated_groups")
 
@@ -62,7 +62,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         for arm in given.arms
     ]
     return contest.hold(
-        contest.open_store(given, "curriculum"),
+        contest.open_store(given),
         entries,
         lambda entry, folder: {"curve": contest.curve_of(folder, given), **_draws(folder)},
         given,
@@ -71,11 +71,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 def contender(arm: str, mode: str) -> Contender:
     """The command of an arm."""
-    settings = {**_PLAIN, **ARMS[arm]}
-    chosen = tuple(
-        word for name, value in settings.items() for word in ("--set", f"acceleration.{name}={value}")
-    )
-    return Contender(name=arm, command="train_accelerated", arguments=("--speedup-mode", mode, *chosen))
+    settings = {f"acceleration.{name}": value for name, value in {**_PLAIN, **ARMS[arm]}.items()}
+    return accelerated(arm, mode, settings)
 
 
 def _draws(folder: Path) -> dict[str, Any]:

@@ -52,14 +52,13 @@ _PASS_TIMEOUT_S = 900.0
 _END_TIMEOUT_S = 30.0
 _PASSES = ("first", "second")
 _PLAIN = "plain"
-_OFF = {"speculative": {"enabled": False}}
-# What each contender changes in the acceleration section; rivals run as their kind says.
+# How each contender drafts; rivals run as their kind says.
 _OWN: Mapping[str, Mapping[str, Any]] = {
-    _PLAIN: _OFF,
-    "ngram": {"speculative": {"enabled": True, "method": "ngram", "dynamic": False}},
-    "history": {"speculative": {"enabled": True, "method": "history", "dynamic": False}},
-    "draft": {"speculative": {"enabled": True, "method": "draft_model", "dynamic": False}},
-    "dynamic": {"speculative": {"enabled": True, "method": "history", "dynamic": True}},
+    _PLAIN: {"enabled": False},
+    "ngram": {"enabled": True, "method": "ngram", "dynamic": False},
+    "history": {"enabled": True, "method": "history", "dynamic": False},
+    "draft": {"enabled": True, "method": "draft_model", "dynamic": False},
+    "dynamic": {"enabled": True, "method": "history", "dynamic": True},
 }
 _RIVALS = ("vllm_defaults", "transformers")
 
@@ -85,16 +84,14 @@ class Contender(Worker):
 
 def contender_config(name: str, given: argparse.Namespace) -> Config:
     """The defaults of the project, and what makes this contender."""
-    acceleration = {key: dict(value) for key, value in _OWN.get(name, _OFF).items()}
-    if name == "draft":
-        acceleration["speculative"]["draft_model"] = given.draft_model
+    drafts = {"draft_model": given.draft_model} if name == "draft" else {}
     config = Config.model_validate(
         {
             "model": {"name": given.model},
             "dataset": {"overlong_prompts": "skip"},
             "evaluation": {"tasks": given.task_set},
             "generation": {"max_completion_length": given.length},
-            "acceleration": acceleration,
+            "acceleration": {"speculative": {**_OWN.get(name, _OWN[_PLAIN]), **drafts}},
             "runtime": {"generator_threads": given.threads},
         }
     )
@@ -273,7 +270,7 @@ def main() -> None:
     os.sched_setaffinity(0, own_cores(given.threads))
     # Killed, contenders would leave their engines behind.
     with guarded():
-        publish(measure(given), "generation", table, given)
+        publish(measure(given), table, given)
 
 
 if __name__ == "__main__":

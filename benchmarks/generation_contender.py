@@ -151,12 +151,8 @@ class Hosted:
     """One contender, with the prompts of all tasks."""
 
     def __init__(self, kind: str, config: Config, model_path: str) -> None:
-        kinds: dict[str, type[OwnEngine] | type[VllmDefaults] | type[TransformersGenerate]] = {
-            "own": OwnEngine,
-            "vllm_defaults": VllmDefaults,
-            "transformers": TransformersGenerate,
-        }
-        self._contender = kinds[kind](config, model_path)
+        kinds = {"own": OwnEngine, "vllm_defaults": VllmDefaults, "transformers": TransformersGenerate}
+        self._contender: Contender = kinds[kind](config, model_path)
         tokenizer = load_tokenizer(model_path, trust_remote_code=False)
         prefill = config.generation.assistant_prefill
         self._prompts = {

@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.report import RESULTS, positive, table_text
 from benchmarks.whole_runs import contest
-from benchmarks.whole_runs.training_run import Contender
+from benchmarks.whole_runs.training_run import Contender, accelerated
 from configs.load import MODES, load_config
 
 RESULT = RESULTS / "modes_cpu.json"
@@ -36,10 +36,7 @@ CONTENDERS: Mapping[str, Contender] = {
     BASELINE_VLLM: Contender(
         name=BASELINE_VLLM, command="train_code_grpo", arguments=("--baseline-engine", "vllm")
     ),
-    **{
-        mode: Contender(name=mode, command="train_accelerated", arguments=("--speedup-mode", mode))
-        for mode in MODES
-    },
+    **{mode: accelerated(mode, mode, {}) for mode in MODES},
 }
 
 
@@ -55,7 +52,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             name = entry.contender.name
             raise ValueError(f"--steps {given.steps}: {name} has {num} steps that are not counted")
     return contest.hold(
-        contest.open_store(given, "modes"),
+        contest.open_store(given),
         entries,
         lambda entry, folder: {"curve": contest.curve_of(folder, given) if given.curve else []},
         given,

@@ -37,7 +37,7 @@ Counts = Mapping[str, Sequence[int]]
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run what the command line says and is not there yet, a seed of all contenders after the other."""
     model = load_config(given.config, None, given.set).model.name
-    store = contest.open_store(given, "quality")
+    store = contest.open_store(given)
     for base in store.missing([contest.BASE]):
         counts = contest.pass_rates(model, given, name=base)
         store.add(base, {"contender": base, "pass_at_1": pass_at_1(counts), "tasks": counts})

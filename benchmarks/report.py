@@ -82,16 +82,16 @@ def circumstances(*packages: str) -> dict[str, Any]:
     }
 
 
-def command_line(name: str) -> str:
-    """How this process was started: the benchmark ``name`` and its arguments."""
-    return " ".join([f"python -m benchmarks.{name}", *sys.argv[1:]])
+def command_line() -> str:
+    """How this process was started."""
+    return " ".join(["python", *sys.orig_argv[1:]])
 
 
 def publish(
-    result: dict[str, Any], name: str, table: Callable[[dict[str, Any]], str], given: argparse.Namespace
+    result: dict[str, Any], table: Callable[[dict[str, Any]], str], given: argparse.Namespace
 ) -> None:
     """Print ``result`` as ``table`` shows it and as JSON, with the command that made it."""
-    result = {"command": command_line(name), **result}
+    result = {"command": command_line(), **result}
     if not given.json_only:
         print(table(result))
     if given.output is not None:

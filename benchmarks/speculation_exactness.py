@@ -239,7 +239,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=methods, choices=methods)
     given = parser.parse_args()
     result = asyncio.run(compare(given))
-    publish(result, "speculation_exactness", table, given)
+    publish(result, table, given)
     sys.exit(0 if all(entry["ok"] for entry in result["rows"]) else 1)
 
 

@@ -156,7 +156,7 @@ def main() -> None:
     add_cores_option(parser, "--cores", "cores that the commands may use")
     given = parser.parse_args()
     end_on_sigterm()
-    publish(measure(given.cases, given.rounds, given.cores), "startup", table, given)
+    publish(measure(given.cases, given.rounds, given.cores), table, given)
 
 
 if __name__ == "__main__":

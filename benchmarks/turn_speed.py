@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.report import table_text
 from benchmarks.whole_runs import contest
-from benchmarks.whole_runs.training_run import Contender
+from benchmarks.whole_runs.training_run import accelerated
 from configs.load import MODES, load_config
 
 ONE, TWO = "one answer", "two answers"
@@ -32,11 +32,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     num_tail = contest.steps_ahead(load_config(given.config, given.mode, given.set))
     entries = [
         contest.counted(
-            Contender(
-                name=name,
-                command="train_accelerated",
-                arguments=("--speedup-mode", given.mode, "--set", f"rollouts.max_turns={CONTENDERS[name]}"),
-            ),
+            accelerated(name, given.mode, {"rollouts.max_turns": CONTENDERS[name]}),
             repeat,
             given,
             f"turn-speed-{CONTENDERS[name]}-{repeat}",
@@ -44,7 +40,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         )
         for name, repeat in contest.in_turns(list(CONTENDERS), given.repeats)
     ]
-    return contest.hold(contest.open_store(given, "turn_speed"), entries, lambda entry, folder: {}, given)
+    return contest.hold(contest.open_store(given), entries, lambda entry, folder: {}, given)
 
 
 def tokens_per_s(run: Mapping[str, Any]) -> float:

@@ -17,9 +17,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import command_line, percent, positive, table_text
+from benchmarks.report import percent, positive, table_text
 from benchmarks.whole_runs import contest
-from benchmarks.whole_runs.training_run import evaluated, task_counts
+from benchmarks.whole_runs.training_run import counted_in, evaluated, task_counts
 from configs.evaluation_options import FEEDBACK
 from pipeline.evaluation.passk import share_difference
 
@@ -29,7 +29,7 @@ CODER = "qwen2.5-coder-0.5b-instruct"
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Do what the command line says and is not there yet; all that is there."""
     settings = {name: getattr(given, name) for name in ("cores", "seed", "tasks", "turns", "samples")}
-    store = contest.ResultStore(given.output, settings, command_line("turns"))
+    store = contest.ResultStore(given.output, settings)
     asked = {f"{Path(model).name}/{kind}": (model, kind) for model in given.models for kind in given.feedback}
     for key in store.missing(asked, given.limit):
         store.add(key, measured(*asked[key], given))
@@ -45,23 +45,15 @@ def measured(model: str, kind: str, given: argparse.Namespace) -> dict[str, Any]
     output = given.work / "turns" / f"{Path(model).name}-{Path(given.tasks).stem}-{kind}.jsonl"
     results, report = evaluated(output, arguments, given)
     (turns,) = json.loads(report.read_text(encoding="utf-8"))["turns"].values()
-    return {**turns, "repairs": repairs_in(results)}
+    return {**turns, "repairs": counted_in(results, _was_repaired)}
 
 
-def repairs_in(results: Path) -> dict[str, list[int]]:
-    """[repaired, failed] answers of every task in a file of verdicts; what was not judged is left out."""
-    found: dict[str, list[int]] = {}
-    for line in results.read_text(encoding="utf-8").splitlines():
-        one = json.loads(line)
-        if one["passed"] is not False:
-            continue
-        passed = [turn["passed"] for turn in one["turns"]]
-        if None in passed:
-            continue
-        counts = found.setdefault(one["task_id"], [0, 0])
-        counts[0] += any(passed)
-        counts[1] += 1
-    return found
+def _was_repaired(verdict: Mapping[str, Any]) -> bool | None:
+    """Of an answer that failed; None of others, and where a turn was not judged."""
+    if verdict["passed"] is not False:
+        return None
+    passed = [turn["passed"] for turn in verdict["turns"]]
+    return None if None in passed else any(passed)
 
 
 def table(result: Mapping[str, Any]) -> str:

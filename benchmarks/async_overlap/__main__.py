@@ -195,7 +195,7 @@ def main() -> None:
     with running_ray():
         rows = asyncio.run(measure(given))
     settings = {key: getattr(given, key) for key in ("step_s", "others", "steps", "places", "workers")}
-    publish({"settings": settings, "rows": rows, **circumstances("ray")}, "async_overlap", table, given)
+    publish({"settings": settings, "rows": rows, **circumstances("ray")}, table, given)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from random import Random
 from typing import Any
 
 from benchmarks.chaos.run import ENGINE_KINDS, KINDS, Case, Kill, Report, run_case
-from benchmarks.report import circumstances, command_line, make_parser, positive, publish, table_text
+from benchmarks.report import circumstances, make_parser, positive, publish, table_text
 from benchmarks.whole_runs.contest import ResultStore
 
 # One group of two short completions a step: what is killed counts, not what is learnt.
@@ -76,7 +76,7 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     terms = {
         name: getattr(given, name) for name in ("seed", "runs", "engine", "steps", "model", "victim", "turns")
     }
-    store = ResultStore(folder / "done.json", terms, command_line("chaos"))
+    store = ResultStore(folder / "done.json", terms)
     for name in store.missing([_QUIET]):
         quiet = _tried(case(name), [], Random(given.seed))
         if quiet.faults:
@@ -194,7 +194,7 @@ def main() -> int:
         raise SystemExit(f"error: {error}") from error
     if given.keep is None and not result["num_faulty"]:
         shutil.rmtree(folder)
-    publish(result, "chaos", table, given)
+    publish(result, table, given)
     return 1 if result["num_faulty"] else 0
 
 

@@ -118,7 +118,7 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
         print(f"{name}:", file=sys.stderr, flush=True)
         planned = STAGES[name]
         found = run_stage(planned, terms, given.limit or planned.limit_s)
-        result["stages"][name] = {"command": command_line("gpu"), **found}
+        result["stages"][name] = {"command": command_line(), **found}
         write_result(given.output, result)
     return result
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -95,12 +94,9 @@ class TrainStep(Stage):
             if event.device_type.name == wanted and not event.is_user_annotation
         }
         busy_s = sum(seconds.values())
+        largest = sorted(seconds.items(), key=lambda item: -item[1])[:_NUM_KERNELS]
         return {
             "step_s": wall_s / _NUM_PROFILED,
             "idle_share": max(0.0, 1.0 - busy_s / wall_s),
-            **{f"share of {name[:80]}": value / busy_s for name, value in _largest(seconds)},
+            **{f"share of {name[:80]}": value / busy_s for name, value in largest},
         }
-
-
-def _largest(seconds: Mapping[str, float]) -> list[tuple[str, Any]]:
-    return sorted(seconds.items(), key=lambda item: -item[1])[:_NUM_KERNELS]

@@ -226,7 +226,7 @@ def main() -> None:
     names = {name: words for name, (_, words) in PACKAGES.items()} | {
         name: f"this project, level {name}" for name in OURS
     }
-    publish({"names": names, "graders": found, **circumstances()}, "graders", table, given)
+    publish({"names": names, "graders": found, **circumstances()}, table, given)
 
 
 if __name__ == "__main__":

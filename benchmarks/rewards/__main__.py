@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="use only so many completions, to try it")
     given = parser.parse_args()
     result = measure(given.rounds, given.workers, given.limit)
-    publish(result, "rewards", table, given)
+    publish(result, table, given)
 
 
 if __name__ == "__main__":

@@ -5,16 +5,13 @@ Read from tests/rewards/data, whose README says where they come from; samples no
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from curriculum.humaneval import load_humaneval
-from curriculum.jsonl import tasks_of_records
+from curriculum.jsonl import load_jsonl, read_records
 from curriculum.ladder.index import ladder_tasks
-from curriculum.record import Record
 from curriculum.task import Task
 
 _DATA = Path(__file__).parents[2] / "tests" / "rewards" / "data"
@@ -44,9 +41,10 @@ def load_completions(sources: Iterable[str] = UNTRAINED) -> list[RealCompletion]
     Raises ValueError for a source that the file lacks and for a task that is no longer there.
     """
     wanted = set(sources)
-    tasks = _tasks_by_id()
+    others = [task for path in _OTHER_TASKS for task in load_jsonl(path)]
+    tasks = {task.task_id: task for task in (*load_humaneval(), *others, *ladder_tasks("all"))}
     found = []
-    for record in _read(_COMPLETIONS):
+    for record in read_records(_COMPLETIONS):
         if record.text("source") not in wanted:
             continue
         task = tasks.get(record.text("task_id"))
@@ -57,16 +55,3 @@ def load_completions(sources: Iterable[str] = UNTRAINED) -> list[RealCompletion]
     if missing:
         raise ValueError(f"{_COMPLETIONS.name}: source: value {sorted(missing)}: see its README for all")
     return found
-
-
-def _tasks_by_id() -> dict[str, Task]:
-    others = [task for path in _OTHER_TASKS for task in tasks_of_records(_read(path), origin=path.name)]
-    return {task.task_id: task for task in (*load_humaneval(), *others, *ladder_tasks("all"))}
-
-
-def _read(path: Path) -> list[Record]:
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        return [
-            Record(where=f"{path.name}:{number}", fields=json.loads(line))
-            for number, line in enumerate(file, start=1)
-        ]

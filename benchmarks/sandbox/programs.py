@@ -24,16 +24,15 @@ class Program:
     """One task with its canonical solution.
 
     ``script`` is the whole program as a plain interpreter runs it: solution, tests, call of check.
-    ``problem`` and ``completion`` are what OpenAI's harness takes.
+    ``problem`` and ``completion`` are what OpenAI's harness takes, ``requests`` what our own sandbox does, by
+    their form.
     """
 
     task_id: str
     script: str
     problem: dict[str, str]
     completion: str
-    call: ExecutionRequest
-    judge: ExecutionRequest
-    stdio: ExecutionRequest
+    requests: dict[str, ExecutionRequest]
 
 
 def literal_programs() -> list[Program]:
@@ -71,20 +70,21 @@ def _program(problem: dict[str, str]) -> Program | None:
     assert callable(function)
     # Not what the test expects: 1 and 1.0 are equal and print differently. Some change their arguments.
     printed = "".join(f"{function(*copy.deepcopy(call.args))}\n" for call in calls)
+    given = "".join(f"{call.args!r}\n" for call in calls)
     return Program(
         task_id=problem["task_id"],
         script=f"{solution}\n{test}\ncheck({entry_point})",
         problem=problem,
         completion=problem["canonical_solution"],
-        call=ExecutionRequest(solution=solution, entry_point=entry_point, call_tests=calls),
-        judge=ExecutionRequest(
-            solution=solution, entry_point=entry_point, check_source=test, prelude=prelude
-        ),
-        stdio=ExecutionRequest(
-            solution=solution + _READ_AND_PRINT.format(entry_point=entry_point),
-            entry_point="",
-            stdio_tests=(
-                StdioTest(stdin="".join(f"{call.args!r}\n" for call in calls), expected_stdout=printed),
+        requests={
+            "call": ExecutionRequest(solution=solution, entry_point=entry_point, call_tests=calls),
+            "judge": ExecutionRequest(
+                solution=solution, entry_point=entry_point, check_source=test, prelude=prelude
             ),
-        ),
+            "stdio": ExecutionRequest(
+                solution=solution + _READ_AND_PRINT.format(entry_point=entry_point),
+                entry_point="",
+                stdio_tests=(StdioTest(stdin=given, expected_stdout=printed),),
+            ),
+        },
     )

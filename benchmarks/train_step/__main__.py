@@ -249,7 +249,7 @@ def main() -> int:
     given = parse()
     job = make_job(given)
     if given.profile:
-        publish(profile(job, given.timeout), "train_step", profile_table, given)
+        publish(profile(job, given.timeout), profile_table, given)
         return 0
     result = measure(
         job,
@@ -258,7 +258,7 @@ def main() -> int:
         timeout_s=given.timeout,
         is_checked=not given.skip_check,
     )
-    publish({**result, "left_out": given.left_out}, "train_step", table, given)
+    publish({**result, "left_out": given.left_out}, table, given)
     return 0 if has_right_gradients(result) else 1
 
 

@@ -1,4 +1,4 @@
-"""Model, settings and samples of a training-step job: recorded samples, or random ones of a given geometry."""
+"""Model, settings and samples of a training-step job: recorded ones, or random ones of a given geometry."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def job_config(job: StepJob, variant: Variant, inputs: StepInputs) -> Config:
     return config
 
 
-def random_batch(spec: BatchSpec, vocabulary: int, seed: int = 0) -> TrainBatch:
+def random_batch(spec: BatchSpec, vocabulary: int) -> TrainBatch:
     """Samples of random lengths, token ids and rewards.
 
     The old policy is uniform, which random weights nearly are: ratios stay near 1.
     """
-    rng = random.Random(seed)
+    rng = random.Random(0)
     samples: list[TrainingSample] = []
     for group in range(spec.groups):
         prompt = _ids(rng, vocabulary, _length(rng, spec.prompt_tokens, 2, is_full=spec.is_full))

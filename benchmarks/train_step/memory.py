@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     print(f"{case.name}: {cases[case.name]}", file=sys.stderr, flush=True)
                     if given.output is not None:
                         write_result(given.output, result)
-    publish(result, "train_step.memory", table, given)
+    publish(result, table, given)
     return 0
 
 

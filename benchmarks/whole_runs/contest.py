@@ -78,12 +78,11 @@ class Entry:
 class ResultStore:
     """The runs in the file ``path``, by key; ``settings`` are those that make runs comparable."""
 
-    def __init__(self, path: Path, settings: Mapping[str, Any], command: str) -> None:
+    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         """Go on with what the file holds. Raises ValueError where it is of other settings, or is damaged."""
         self.path = path
         # As JSON gives it back: a tuple is a list, a path a text.
         self._settings = json.loads(json.dumps(settings, default=str))
-        self._command = command
         self._runs: dict[str, Any] = self._read() if path.exists() else {}
 
     def _read(self) -> dict[str, Any]:
@@ -118,19 +117,19 @@ class ResultStore:
     def result(self) -> dict[str, Any]:
         """All of it."""
         return {
-            "command": self._command,
+            "command": command_line(),
             "settings": self._settings,
             **circumstances(*_PACKAGES),
             "runs": dict(self._runs),
         }
 
 
-def open_store(given: argparse.Namespace, benchmark: str) -> ResultStore:
+def open_store(given: argparse.Namespace) -> ResultStore:
     """The store of a command line; runs are comparable where the model and all options are the same but
     those that say which runs, and where they go."""
     options = {name: value for name, value in vars(given).items() if name not in _NOT_COMPARED}
     model = load_config(given.config, getattr(given, "mode", None), given.set).model.name
-    return ResultStore(given.output, {"model": model, **options}, command_line(benchmark))
+    return ResultStore(given.output, {"model": model, **options})
 
 
 def counted(contender: Contender, repeat: int, given: argparse.Namespace, name: str, num_tail: int) -> Entry:

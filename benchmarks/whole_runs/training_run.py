@@ -10,13 +10,14 @@ import argparse
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.processes import Watched, run_command
 from benchmarks.report import own_cores, rows_of
+from configs.yaml_text import dump_value
 from pipeline.evaluation.passk import TaskCount, mean_pass_at_k
 from pipeline.host.files import read_object, write_text_atomically
 from pipeline.record.metrics import read_metrics
@@ -42,6 +43,12 @@ class Contender:
     name: str
     command: Literal["train_accelerated", "train_code_grpo"]
     arguments: tuple[str, ...] = ()
+
+
+def accelerated(name: str, mode: str, settings: Mapping[str, object]) -> Contender:
+    """train_accelerated in ``mode`` with ``settings``, dotted names with their values."""
+    words = (word for path, value in settings.items() for word in ("--set", f"{path}={dump_value(value)}"))
+    return Contender(name=name, command="train_accelerated", arguments=("--speedup-mode", mode, *words))
 
 
 def train(
@@ -148,11 +155,16 @@ def drop_optimiser_states(folder: Path) -> None:
 
 def read_pass_rates(results: Path) -> dict[str, list[int]]:
     """[passed, judged] of every task of a file of verdicts."""
+    return counted_in(results, lambda verdict: verdict["passed"])
+
+
+def counted_in(results: Path, judge: Callable[[Mapping[str, Any]], bool | None]) -> dict[str, list[int]]:
+    """[true, judged] of every task of a file of verdicts; those without ``judge``'s answer are left out."""
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for line in results.read_text(encoding="utf-8").splitlines():
         verdict = json.loads(line)
-        if verdict["passed"] is not None:
-            found[verdict["task_id"]][0] += bool(verdict["passed"])
+        if (answer := judge(verdict)) is not None:
+            found[verdict["task_id"]][0] += answer
             found[verdict["task_id"]][1] += 1
     return dict(found)
 

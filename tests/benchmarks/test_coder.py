@@ -16,17 +16,15 @@ CONFIG = Path(__file__).parents[2] / coder.RECIPE
 
 
 def write_mbpp(path: Path, numbers: list[int]) -> Path:
-    rows = [
-        {
-            "task_id": n,
-            "text": "Double it.",
-            "code": "def f(x):\n    return 2 * x",
-            "test_list": ["assert f(1) == 2"],
-        }
-        for n in numbers
-    ]
+    row = {"text": "Double it.", "code": "def f(x):\n    return 2 * x", "test_list": ["assert f(1) == 2"]}
+    rows = [{"task_id": number, **row} for number in numbers]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def parsed(folder: Path, mbpp: Path, *more: str) -> argparse.Namespace:
+    files = ("--mbpp", str(mbpp), "--work", str(folder / "work"), "--output", str(folder / "result.json"))
+    return coder.parse(["--config", str(CONFIG), *files, *more])
 
 
 def test_each_measurement_is_done_once_and_a_seed_is_trained_on_the_training_part(
@@ -36,13 +34,8 @@ def test_each_measurement_is_done_once_and_a_seed_is_trained_on_the_training_par
     trained, asked = [], []
 
     def train(seed: int, training: str, num_steps: int, given: argparse.Namespace) -> str:
-        trained.append(
-            (
-                seed,
-                [json.loads(line)["task_id"] for line in Path(training).read_text().splitlines()],
-                num_steps,
-            )
-        )
+        ids = [json.loads(line)["task_id"] for line in Path(training).read_text().splitlines()]
+        trained.append((seed, ids, num_steps))
         return f"model {seed}"
 
     def measured(
@@ -53,15 +46,11 @@ def test_each_measurement_is_done_once_and_a_seed_is_trained_on_the_training_par
 
     monkeypatch.setattr(coder, "_trained", train)
     monkeypatch.setattr(contest, "measured", measured)
-    words = [
-        *("--config", str(CONFIG), "--mbpp", str(mbpp), "--seeds", "5", "--work", str(tmp_path / "work"))
-    ]
-    words += ["--output", str(tmp_path / "result.json")]
-    coder.measure(coder.parse([*words, "--limit", "7"]))
+    coder.measure(parsed(tmp_path, mbpp, "--seeds", "5", "--limit", "7"))
     assert len(asked) == 7 and [model for model, *_ in asked[:6]] == [load_config(CONFIG).model.name] * 6
     assert asked[0] == (load_config(CONFIG).model.name, "mbpp_test", "--greedy", "base-mbpp-greedy")
     assert asked[6] == ("model 5", "mbpp_test", "--greedy", "seed-5-mbpp-greedy")
-    result = coder.measure(coder.parse(words))
+    result = coder.measure(parsed(tmp_path, mbpp, "--seeds", "5"))
     assert len(asked) == 12 == len({file for *_, file in asked})
     assert trained == [(5, [511, 974], 40)] * 6
     # The file alone, not where this machine has it.
@@ -87,17 +76,6 @@ def test_the_table_compares_with_the_base_task_by_task() -> None:
 
 def test_a_file_without_the_test_part_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mbpp = write_mbpp(tmp_path / "mbpp.jsonl", [511, 974])
-    given = coder.parse(
-        [
-            "--config",
-            str(CONFIG),
-            "--mbpp",
-            str(mbpp),
-            "--work",
-            str(tmp_path),
-            "--output",
-            str(tmp_path / "r.json"),
-        ]
-    )
+    given = parsed(tmp_path, mbpp)
     assert contest.run_to_the_end(lambda: coder.measure(given), coder.table) == 2
     assert "holds no task of MBPP's test part" in capsys.readouterr().err

@@ -86,18 +86,18 @@ def test_verdicts_are_counted_by_task_and_what_was_not_judged_is_not(tmp_path: P
 
 def test_a_store_goes_on_where_it_was_and_takes_no_other_settings(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    first = ResultStore(path, {"steps": 3, "set": ()}, "cmd")
+    first = ResultStore(path, {"steps": 3, "set": ()})
     assert list(first.missing(["a/0", "b/0", "c/0"], 2)) == ["a/0", "b/0"]
     first.add("a/0", {"value": 1})
-    again = ResultStore(path, {"steps": 3, "set": []}, "cmd")
+    again = ResultStore(path, {"steps": 3, "set": []})
     assert list(again.missing(["a/0", "b/0"])) == ["b/0"]
     again.add("b/0", {"value": 2})
     assert sorted(json.loads(path.read_text())["runs"]) == ["a/0", "b/0"]
     with pytest.raises(ValueError, match="steps was 3, is 4"):
-        ResultStore(path, {"steps": 4, "set": []}, "cmd")
+        ResultStore(path, {"steps": 4, "set": []})
     path.write_text("{", encoding="utf-8")
     with pytest.raises(ValueError, match="no result of this benchmark"):
-        ResultStore(path, {"steps": 3}, "cmd")
+        ResultStore(path, {"steps": 3})
 
 
 @pytest.fixture
