@@ -28,8 +28,8 @@ import numpy as np
 from pydantic import TypeAdapter
 from transformers import PreTrainedTokenizerBase
 
-from benchmarks.async_overlap.recorded import RECORD, record_run, write_record
-from benchmarks.report import circumstances, command_line, make_parser
+from benchmarks.report import circumstances, command_line, make_parser, rows_of
+from configs.finished import load_finished
 from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
 from curriculum.sampler import Sampler
@@ -43,12 +43,15 @@ from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGro
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_tokenizer
 from pipeline.models.prompts import encode_prompt, training_sampling
+from pipeline.planning.measured_run import read_run
 from pipeline.rollouts.batch import make_batch
 from pipeline.rollouts.producer import make_group
 from rewards.pool import RewardPool
 from rewards.result import RewardResult
 
 DATA: Final = Path(__file__).parent / "data"
+COSTS: Final = DATA / "stage_costs.json.gz"
+_MAX_LENGTHS = 512
 RecordingName = Literal["short", "long"]
 RECORDINGS: Final[tuple[RecordingName, ...]] = ("short", "long")
 _STEP_OF_64: Final = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 8}
@@ -221,6 +224,45 @@ def describe_batch(name: str, batch: TrainBatch) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCosts:
+    """``lengths``: tokens of the run's first completions, in the order of their draws. Seconds of a step."""
+
+    groups_per_step: int
+    num_generations: int
+    lengths: tuple[int, ...]
+    update_s: float
+    pause_s: float
+    step_s: float
+
+
+def costs_of(folder: Path) -> RunCosts:
+    """The run in ``folder``. Raises ValueError where it holds none, or one with too few steps."""
+    run, config = read_run(folder), load_finished(folder / "config.yaml")
+    query = "SELECT num_tokens FROM rollouts WHERE num_tokens > 0 ORDER BY draw_id, rollout_id"
+    rows = rows_of(folder, f"{query} LIMIT {_MAX_LENGTHS}")
+    if not rows:
+        raise ValueError(f"{folder / 'run.db'} holds no completion; let the run train a step")
+    return RunCosts(
+        groups_per_step=config.prompts_per_step,
+        num_generations=config.grpo.num_generations,
+        lengths=tuple(int(num_tokens) for (num_tokens,) in rows),
+        update_s=run.update_s,
+        pause_s=run.pause_s,
+        step_s=run.step_s,
+    )
+
+
+def read_costs(path: Path = COSTS) -> RunCosts:
+    """What was recorded in ``path``."""
+    return TypeAdapter(RunCosts).validate_json(gzip.decompress(path.read_bytes()))
+
+
+def write_costs(costs: RunCosts, path: Path) -> None:
+    """Write ``costs`` to ``path``, the same bytes for the same run."""
+    path.write_bytes(gzip.compress(TypeAdapter(RunCosts).dump_json(costs, indent=1), mtime=0))
+
+
 def _record_step(given: argparse.Namespace) -> None:
     for name in (given.only,) if given.only else RECORDINGS:
         config = Config.model_validate(SETTINGS[name])
@@ -233,8 +275,8 @@ def _record_step(given: argparse.Namespace) -> None:
 
 
 def _record_costs(given: argparse.Namespace) -> None:
-    recorded = record_run(given.run)
-    write_record(recorded, given.output)
+    recorded = costs_of(given.run)
+    write_costs(recorded, given.output)
     print(f"{given.output}: {len(recorded.lengths)} completions, steps of {recorded.step_s:.2f} s")
 
 
@@ -248,7 +290,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     step.set_defaults(record=_record_step)
     costs = kinds.add_parser("costs", help="record what the stages of a finished run cost")
     costs.add_argument("run", type=Path, help="folder of a run")
-    costs.add_argument("--output", type=Path, default=RECORD, help="default: %(default)s")
+    costs.add_argument("--output", type=Path, default=COSTS, help="default: %(default)s")
     costs.set_defaults(record=_record_costs)
     given = parser.parse_args(arguments)
     given.record(given)

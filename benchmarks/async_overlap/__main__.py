@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from benchmarks.async_overlap.loops import Steps, make_config, run, start_rewards
-from benchmarks.async_overlap.recorded import RecordedRun, read_record
 from benchmarks.async_overlap.sleeping_stages import Order, Shape, StageCosts
-from benchmarks.recording import load_recording
+from benchmarks.recording import RunCosts, load_recording, read_costs
 from benchmarks.report import RESULTS, circumstances, make_parser, publish, table_text
 from pipeline.cluster import running_ray
 
@@ -37,7 +36,7 @@ _PROFILE = RESULTS / "train_step_profile_cpu.json"
 class Recorded:
     """What real runs measured: a run, the seconds of scores, the optimiser's share of training."""
 
-    run: RecordedRun
+    run: RunCosts
     reward_s: tuple[float, ...]
     optimizer_share: float
 
@@ -47,7 +46,7 @@ def read_recorded() -> Recorded:
     groups = load_recording("short").groups
     profile = json.loads(_PROFILE.read_text(encoding="utf-8"))["profile"]
     return Recorded(
-        run=read_record(),
+        run=read_costs(),
         reward_s=tuple(rollout.result.seconds for group in groups for rollout in group.rollouts),
         optimizer_share=profile["groups"]["optimiser, clipping and copy"]["share"],
     )

@@ -18,8 +18,8 @@ from benchmarks.async_overlap.__main__ import (
     table,
 )
 from benchmarks.async_overlap.loops import Steps, make_config, run, start_rewards
-from benchmarks.async_overlap.recorded import read_record, record_run, write_record
 from benchmarks.async_overlap.sleeping_stages import Order, Shape, StageCosts
+from benchmarks.recording import costs_of, read_costs, write_costs
 from pipeline.cluster import running_ray
 from tests.pipeline.planning.test_plan import write_run
 
@@ -110,8 +110,8 @@ def test_a_record_holds_what_its_run_measured(tmp_path: Path) -> None:
         database.execute("CREATE TABLE rollouts (draw_id INTEGER, rollout_id TEXT, num_tokens INTEGER)")
         rows = [(2, "2/0", 70), (1, "1/0", 90), (1, "1/1", 0)]
         database.executemany("INSERT INTO rollouts VALUES (?, ?, ?)", rows)
-    write_record(record_run(folder), tmp_path / "record.json.gz")
-    recorded = read_record(tmp_path / "record.json.gz")
-    assert recorded == record_run(folder)
+    write_costs(costs_of(folder), tmp_path / "record.json.gz")
+    recorded = read_costs(tmp_path / "record.json.gz")
+    assert recorded == costs_of(folder)
     assert recorded.lengths == (90, 70)
     assert (recorded.update_s, recorded.pause_s, recorded.step_s) == pytest.approx((0.3, 0.1, 4.5))
