@@ -45,10 +45,11 @@ def positive(text: str) -> int:
 def add_cores_option(parser: argparse.ArgumentParser, option: str, said: str, default: int = 2) -> None:
     """How many cores to use, for ``own_cores``: at most those that this process may use."""
     # A text, so that the default is checked as well.
-    parser.add_argument(option, type=_own_number, default=str(default), help=f"{said} (%(default)s)")
+    parser.add_argument(option, type=core_count, default=str(default), help=f"{said} (%(default)s)")
 
 
-def _own_number(text: str) -> int:
+def core_count(text: str) -> int:
+    """The type of such an option."""
     if not 1 <= (value := int(text)) <= num_cores():
         raise argparse.ArgumentTypeError(f"value {value}: this process may use {num_cores()} cores")
     return value
