@@ -131,7 +131,7 @@ def of_the_trainer(
 ) -> Callable[..., Awaitable[list[Any]]]:
     async def do(end: Callable[[], Liar]) -> list[Any]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(handle, "_make_ranks", lambda *_: [end()])
+            patch.setattr(handle.TrainerHandle, "_make_ranks", lambda _: [end()])
             for limit in ("_SAVE_LIMIT", "_FIT_LIMIT"):
                 patch.setattr(handle, limit, (DEADLINE_S, "fixed"))
             patch.setattr(handle, "_PROBE_TIMEOUT_S", 0.3)
