@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 import torch
 
@@ -14,6 +15,9 @@ from sandbox.pool import SandboxPool
 # Read when trackio is imported, in whatever process.
 _TRACKIO = tempfile.TemporaryDirectory(prefix="code-grpo-trackio-")
 os.environ["TRACKIO_DIR"] = _TRACKIO.name
+# How long an example takes says something of the machine only.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

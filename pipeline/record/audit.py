@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.command_line import make_parser, run_command
-from pipeline.record.ledger_tables import check_database
+from pipeline.record.ledger_tables import reading
 
 _MAX_SHOWN = 20
 
@@ -222,19 +222,9 @@ def audit(path: Path) -> Audit:
 
     Raises ValueError when there is none, or it is damaged or of another schema version.
     """
-    file = path / "run.db" if path.is_dir() else path
-    if not file.is_file():
-        raise ValueError(f"{file} does not exist; give the folder of a run")
-    # Read-only would not see what a killed process left in the log beside the file.
-    database = sqlite3.connect(file)
-    try:
-        check_database(database, file)
+    with reading(path / "run.db" if path.is_dir() else path) as database:
         database.executescript(_VIEWS + "PRAGMA query_only = ON;")
         return Audit(checks=tuple(_check(rule, database.execute) for rule in _RULES))
-    except sqlite3.DatabaseError as error:
-        raise ValueError(f"{file} cannot be read: {error}") from error
-    finally:
-        database.close()
 
 
 def _check(rule: _Rule, execute: Callable[[str], sqlite3.Cursor]) -> Check:

@@ -9,7 +9,8 @@ import os
 import socket
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from pipeline.errors import StageError
@@ -141,6 +142,23 @@ def open_ledger(path: Path) -> sqlite3.Connection:
             raise ValueError(f"{path} is not a run database, or is damaged: {error}") from error
         raise
     return database
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """The run database at ``path``, for one who only reads.
+
+    It is not opened read-only: a killed process may have left its last steps in the log beside the file.
+    Raises ValueError when there is none, or it is damaged or of another schema version.
+    """
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist; give the folder of a run")
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            check_database(database, path)
+            yield database
+    except sqlite3.DatabaseError as error:
+        raise ValueError(f"{path} is not a run database, or is damaged: {error}") from error
 
 
 def check_version(database: sqlite3.Connection, path: Path) -> None:

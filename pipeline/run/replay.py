@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import sqlite3
 import tempfile
@@ -40,7 +39,7 @@ from pipeline.models.find import resolve_model
 from pipeline.models.prompts import PromptTokenizer
 from pipeline.record.checkpoints import find_faults, step_of
 from pipeline.record.ledger_rows import ROLLOUT_COLUMNS, packed, rollout_of
-from pipeline.record.ledger_tables import check_database
+from pipeline.record.ledger_tables import reading
 from pipeline.record.metrics import finite_or_none
 from pipeline.rollouts.batch import make_batch
 from pipeline.run.resume import GroupBasis
@@ -278,11 +277,7 @@ def _main(arguments: argparse.Namespace) -> int:
     def tell(text: str) -> None:
         print(text, flush=True)
 
-    path = arguments.run / "run.db"
-    if not path.is_file():
-        raise ValueError(f"{path} does not exist; give the folder of a run")
-    with contextlib.closing(sqlite3.connect(path)) as database:
-        check_database(database, path)
+    with reading(arguments.run / "run.db") as database:
         database.execute("PRAGMA query_only = ON")
         record = RunRecord(arguments.run, database)
         try:

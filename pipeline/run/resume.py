@@ -34,7 +34,7 @@ from pipeline.models.prompts import training_sampling
 from pipeline.record.checkpoints import find_faults, latest_checkpoint, step_of
 from pipeline.record.draw_states import DrawState
 from pipeline.record.ledger import Ledger, Terms
-from pipeline.record.ledger_tables import check_database
+from pipeline.record.ledger_tables import reading
 from pipeline.record.metrics import read_metrics
 from pipeline.rollouts.draws import max_gated
 from rewards.digest import task_digest
@@ -239,11 +239,6 @@ def _query(path: Path, query: str) -> tuple[Any, ...]:
 
 
 def _check_ledger(path: Path) -> None:
-    if not _holds_anything(path):
-        return
-    try:
-        # Not read-only: a killed process may have left its last steps in the log beside the file.
-        with contextlib.closing(sqlite3.connect(path)) as database:
-            check_database(database, path)
-    except sqlite3.DatabaseError as error:
-        raise ValueError(f"{path} is not a run database, or is damaged: {error}") from None
+    if _holds_anything(path):
+        with reading(path):
+            pass

@@ -17,6 +17,7 @@ from pipeline.doctor.command import main as doctor
 from pipeline.handover.command import main as hand_over
 from pipeline.record.audit import main as audit
 from pipeline.report.page import main as report
+from pipeline.run.replay import main as replay
 from pipeline.run.resume import refuse_resume
 from tests.bad_input.harness import Case, refuse, write_files
 from tests.pipeline.fake_stages import FakeRun, make_config
@@ -80,6 +81,7 @@ ALL: dict[str, Command] = {
     "doctor": doctor,
     "plan": plan,
     "hand over": hand_over,
+    "replay": replay,
     "resume": resume,
 }
 
@@ -89,7 +91,7 @@ def of(*names: str) -> dict[str, Command]:
 
 
 READ_THE_CONFIG = of("doctor", "plan", "hand over", "resume")
-READ_THE_LEDGER = of("audit", "report", "resume")
+READ_THE_LEDGER = of("audit", "report", "replay", "resume")
 READ_THE_METRICS = of("doctor", "plan", "resume")
 LINE = {"step": 1, "time_s": 1.0, "train/seconds": 1.0, "generation/tokens": 5.0}
 
@@ -116,8 +118,8 @@ RUNS: dict[str, tuple[Changes, dict[str, Command], tuple[str, ...]]] = {
     "run.db of text": ({"run.db": b"no database, and long enough " * 50}, READ_THE_LEDGER, ("run.db",)),
     "cut run.db": ({"run.db": b"SQLite format 3\0" + bytes(60)}, READ_THE_LEDGER, ("run.db",)),
     "somebody's run.db": ({"run.db": other_database(0)}, READ_THE_LEDGER, ("run.db",)),
-    "a run.db to come": ({"run.db": other_database(99)}, of("audit", "report", "resume"), ("run.db", "99")),
-    "no run.db": ({"run.db": None}, of("audit", "report"), ("run.db",)),
+    "a run.db to come": ({"run.db": other_database(99)}, READ_THE_LEDGER, ("run.db", "99")),
+    "no run.db": ({"run.db": None}, of("audit", "report", "replay"), ("run.db",)),
     "metrics that are no JSON": (
         {"metrics.jsonl": line() + b"step 2\n"},
         READ_THE_METRICS,

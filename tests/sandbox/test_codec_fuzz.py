@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from sandbox.codec import MAX_BYTES, MAX_DEPTH, MAX_NODES, CodecError, decode, encode
 from sandbox.wire import FrameError, receive_frame, send_frame
 
-_EXAMPLES = settings(max_examples=150, deadline=None)
-_FEW_EXAMPLES = settings(max_examples=60, deadline=None)
+_EXAMPLES = settings(max_examples=150)
+_FEW_EXAMPLES = settings(max_examples=60)
 
 _SMALL_INTS = st.integers(-(2**70), 2**70)
 _SCALARS = st.one_of(

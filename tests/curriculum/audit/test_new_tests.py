@@ -86,7 +86,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.nested_given], max_examples=40, deadline=None)
+@settings(suppress_health_check=[HealthCheck.nested_given], max_examples=40)
 @given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=3))
 def test_any_present_inputs_give_new_ones_that_are_plain_data(present: list[tuple[object, ...]]) -> None:
     known = {repr(one) for one in present}

@@ -165,7 +165,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     source=st.sampled_from(VALID),
     first=st.integers(0, 200),
@@ -189,7 +189,7 @@ def test_a_hopeless_beginning_fails_with_every_continuation(
             break
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     text=st.lists(
         st.sampled_from(

@@ -79,7 +79,7 @@ def test_two_turns_are_the_conversation_that_the_template_writes(
 
 
 @given(said=st.text(max_size=3000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_feedback_is_longer_than_its_bound(said: str) -> None:
     ids = turn_tokens(tokenizer_of(DEFAULT), 80).feedback_ids(TASK, (5,), said)
     assert len(ids) <= 80
@@ -172,7 +172,7 @@ def conversation(
         st.lists(st.integers(0, 49_000), min_size=1, max_size=12).map(tuple), min_size=2, max_size=4
     )
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_what_was_sampled_stands_in_the_next_prompt_token_by_token(answers: list[tuple[int, ...]]) -> None:
     outcomes = [Outcome.WRONG] * len(answers)
     turns, generator, request = conversation(list(answers), outcomes, len(answers))

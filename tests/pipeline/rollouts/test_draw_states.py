@@ -254,7 +254,7 @@ def group_of(draw_id: int) -> RolloutGroup:
     return make_group(draw_id, task, (1, 2, 3), completions, [scored(1.0) for _ in completions])
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(max_staleness=st.sampled_from((0, 1, 2)), data=st.data())
 def test_ledger_buffer_and_producer_agree_on_every_walk(max_staleness: int, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
