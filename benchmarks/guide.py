@@ -63,6 +63,7 @@ MEASURED: Final[Mapping[str, tuple[Callable[[dict[str, Any]], str], str]]] = {
     "memory": (memory.table, "train_step.memory"),
     "train_step_profile": (train_step.profile_table, "train_step --profile"),
     "generation": (generation.table, "generation"),
+    "generation_coder": (generation.table, "generation --model qwen2.5-coder-0.5b-instruct --length 256"),
     "generation_transformers": (generation.table, "generation --contenders plain transformers"),
     "generation_draft": (generation.table, "generation --draft-layers 6 --contenders plain draft"),
     "speculation_exactness": (speculation_exactness.table, "speculation_exactness"),

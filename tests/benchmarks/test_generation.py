@@ -31,7 +31,8 @@ def test_every_contender_runs_but_draft_without_a_model() -> None:
     given = parse_arguments(["--threads", "1"])
     assert given.batch == [1, 4, 16, 64]
     assert "draft" not in given.contenders
-    assert {"plain", "ngram", "history", "dynamic", "vllm_defaults", "transformers"} == set(given.contenders)
+    own = {"plain", "ngram", "history", "dynamic", "int8"}
+    assert own | {"vllm_defaults", "transformers"} == set(given.contenders)
     with_draft = parse_arguments(["--threads", "1", "--draft-model", "tiny", "--output", "out.json"])
     assert "draft" in with_draft.contenders
     assert with_draft.output.name == "out.json"
@@ -47,6 +48,10 @@ def test_contenders_differ_in_what_their_names_say() -> None:
     assert speculative["ngram"].method == "ngram"
     assert speculative["draft"].draft_model == "tiny"
     assert contender_config("plain", given).runtime.generator_threads == 1
+    quantised = {
+        name for name in given.contenders if contender_config(name, given).generation.quantization != "none"
+    }
+    assert quantised == {"int8"}
 
 
 def test_rivals_are_told_the_cores_and_nothing_of_our_settings() -> None:
