@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -130,6 +132,41 @@ def test_random_and_hash_order_do_not_change_between_zygotes() -> None:
     pairs = [(i, 1) for i in range(60)]
     with SandboxPool(recycle_after=1) as pool:
         assert len({_calls(pool, bits, *pairs).num_passed for _ in range(3)}) == 1
+
+
+@pytest.mark.parametrize("judge", [False, True], ids=["call", "judge"])
+def test_killing_the_zygote_in_the_middle_gives_the_right_verdict_after_a_retry(judge: bool) -> None:
+    with SandboxPool() as pool:
+        victim = pool.worker_pids[0]
+        killer = threading.Timer(0.3, os.kill, (victim, signal.SIGKILL))
+        killer.start()
+        solution = "import time\ndef f(x):\n    time.sleep(0.8)\n    return x + 1\n"
+        result = _check(pool, solution) if judge else _calls(pool, solution, (1, 2))
+        killer.join()
+        assert result.outcome is Outcome.PASS
+        assert pool.worker_pids != [victim]
+
+
+def test_killing_every_child_from_outside_ends_as_infra_error_and_never_as_wrong() -> None:
+    with SandboxPool(max_infra_retries=1) as pool:
+        stop = threading.Event()
+
+        def kill_zygotes() -> None:
+            while not stop.wait(0.05):
+                for pid in pool.worker_pids:
+                    # The pool may have reaped it since.
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill_zygotes)
+        killer.start()
+        try:
+            result = _calls(pool, "import time\ndef f(x):\n    time.sleep(3)\n    return x\n", (1, 1))
+        finally:
+            stop.set()
+            killer.join()
+        assert result.outcome is Outcome.INFRA_ERROR
+        assert _calls(pool, "def f(x): return x\n", (1, 1)).outcome is Outcome.PASS
 
 
 def test_zygotes_are_recycled_and_many_threads_may_share_a_pool() -> None:
