@@ -231,7 +231,7 @@ TECHNIQUES: Final = (
         gain="engine weights in 8 bits (fp8 on a GPU, int8 on a CPU): half the bytes to read for a token, "
         "faster products; the ratio to the generator's probabilities corrects",
         proof="tests/pipeline/generation/test_low_precision.py::test_an_update_quantises_the_new_weights_as_a_start_does",
-        guard="off where card or processor has no such products; train/mismatch_kl says what it changes",
+        guard="auto: off where the card has no fp8; train/mismatch_kl says how far it moves the policy",
         idle=why_not_quantised,
     ),
     Technique(

@@ -26,7 +26,6 @@ _SHARED, _OWN = 0.4, 0.9
 FP8_CAPABILITY = (8, 9)
 # Of x86 and of Arm.
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
-INT8_FLAGS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 
 
 def may_have_gpu() -> bool:
@@ -72,8 +71,8 @@ def with_precision(config: Config, device: str) -> Config:
         without = "float32" if device == "cpu" else "float16"
         engine["dtype"] = "bfloat16" if has_bf16 else without
     if config.generation.quantization == "auto":
-        is_possible = config.generation.engine == "vllm" and not config.cluster.is_joined
-        engine["quantization"] = _fast_quantization(device) if is_possible else "none"
+        takes_fp8 = config.generation.engine == "vllm" and not config.cluster.is_joined and _has_fp8(device)
+        engine["quantization"] = "fp8" if takes_fp8 else "none"
     if engine:
         changes["generation"] = config.generation.model_copy(update=engine)
     return config.model_copy(update=changes)
@@ -125,13 +124,6 @@ def _capability(device: str) -> tuple[int, int] | None:
     import torch
 
     return min(map(torch.cuda.get_device_capability, range(torch.cuda.device_count())), default=None)
-
-
-def _fast_quantization(device: str) -> str:
-    """The 8-bit weights that ``device`` computes with at more than the speed of 16 bits, or "none"."""
-    if device == "cpu":
-        return "none" if INT8_FLAGS.isdisjoint(processor_flags()) else "int8"
-    return "fp8" if _has_fp8(device) else "none"
 
 
 def _has_bf16(device: str) -> bool:
