@@ -17,6 +17,7 @@ from configs.finished import load_finished
 from configs.load import render
 from configs.schema import Config
 from configs.techniques import value_at
+from pipeline.evaluation.passk import Estimate
 from pipeline.host.files import read_object, write_text_atomically
 from pipeline.models.packaged import BUILT_IN
 from pipeline.record.run_folder import BASELINE_MARK
@@ -168,9 +169,9 @@ def _evaluation_lines(model: TrainedModel) -> Iterator[str]:
     yield from _table(("", "pass@1", "95 % interval"), rows)
 
 
-def _interval(estimate: Mapping[str, float], *, sign: str) -> tuple[str, str]:
-    mean, low, high = (100 * estimate[name] for name in ("mean", "low", "high"))
-    return f"{mean:{sign}.1f} %", f"{low:{sign}.1f} to {high:{sign}.1f} %"
+def _interval(estimate: Mapping[str, Any], *, sign: str) -> tuple[str, str]:
+    mean, interval = Estimate(**estimate).in_percent(sign)
+    return mean, f"{interval} %"
 
 
 def _origin_lines(model: TrainedModel) -> Iterator[str]:

@@ -18,7 +18,6 @@ from vllm.model_executor.layers.quantization import register_quantization_config
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
 
 NAME = "int8"
-_LARGEST = 127.0
 # Shapes of inputs for which a matrix keeps its compiled kernel; vLLM's own number for this kernel.
 _NUM_KEPT = 32
 
@@ -65,9 +64,8 @@ class Int8LinearMethod(LinearMethodBase):  # type: ignore[misc]
     def process_weights_after_loading(self, layer: nn.Module) -> None:
         """Quantise what was loaded; the kernel packs it, and the 16-bit weights go."""
         weight: Any = layer.weight
-        # The kernel keeps pointers to the scales.
-        layer.int8_scales = row_scales(weight.data)
-        quantised = quantise(weight.data, layer.int8_scales)
+        # Rows of weights, as those of activations below. The kernel keeps pointers to the scales.
+        quantised, layer.int8_scales, _ = ops.onednn_scaled_int8_quant(weight.data, None, None, True)
         layer.int8_kernel = ops.create_onednn_scaled_mm(
             quantised.t(), layer.int8_scales, weight.dtype, True, False, _NUM_KEPT
         )
@@ -81,14 +79,3 @@ class Int8LinearMethod(LinearMethodBase):  # type: ignore[misc]
         product = torch.empty((len(rows), kernel.n), dtype=x.dtype)
         ops.onednn_scaled_mm(kernel, quantised, product, scales, None, None, bias)
         return product.reshape(*x.shape[:-1], kernel.n)
-
-
-def row_scales(weight: Tensor) -> Tensor:
-    """The step of each row of ``weight`` (N, K): (N, 1), fp32. A row of zeros has one too."""
-    largest = weight.abs().amax(dim=1, keepdim=True).float()
-    return (largest / _LARGEST).clamp(min=torch.finfo(torch.float32).tiny)
-
-
-def quantise(weight: Tensor, scales: Tensor) -> Tensor:
-    """``weight`` (N, K) in steps of ``scales`` (N, 1), rounded to the nearest: int8."""
-    return (weight.float() / scales).round_().clamp_(-_LARGEST, _LARGEST).to(torch.int8)
