@@ -71,6 +71,7 @@ def why_not_quantised(config: Config) -> str | None:
     """The setting for which the engine's weights stay as they are."""
     if config.generation.engine != "vllm":
         return f"generation.engine: {config.generation.engine} does not quantise"
-    if config.runtime.device == "cpu" and config.generation.quantization != "int8":
-        return "runtime.device: cpu: fp8 needs a GPU, and int8 has to be asked for"
+    generation = config.generation
+    if config.runtime.device == "cpu" and generation.quantization == "auto" and not generation.enforce_eager:
+        return "generation.enforce_eager is false: what is compiled cannot leave int8"
     return None

@@ -64,7 +64,8 @@ class GenerationConfig(Section):
         default="none",
         description="engine weights in 8 bits, quantised at the start and at every update: int8, on a CPU, "
         "and fp8 have a scale for each row, the others one for a matrix or a block; fp8 needs a GPU of "
-        "compute capability 8.9 or more; auto: fp8 there, else none",
+        "compute capability 8.9 or more; auto: fp8 there, int8 on a CPU with AVX-512 VNNI, else none; a run "
+        "leaves int8 where train/mismatch_kl says so",
     )
     kv_cache_dtype: Literal["auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2"] = Field(
         default="auto",
@@ -103,6 +104,9 @@ class GenerationConfig(Section):
         if not self.recompute_kv_cache and self.weight_update_mode != "keep":
             allowed = "true (only keep has completions that could go on over the old KV cache)"
             yield wrong_value("recompute_kv_cache", False, allowed, "weight_update_mode")
+        if self.quantization == "int8" and not self.enforce_eager:
+            allowed = "true with int8: what is compiled keeps the kernels that it began with"
+            yield wrong_value("enforce_eager", False, allowed, "quantization")
         if self.engine != "vllm":
             yield from self._vllm_problems()
 

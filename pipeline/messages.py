@@ -235,7 +235,7 @@ class WeightUpdate:
     ``mode`` and ``recompute_kv_cache`` say what becomes of completions in flight: see
     ``generation.weight_update_mode``. ``receipt`` has the digest of each tensor that was published
     (pipeline.weights.receipts); empty for a model's folder. ``changed_share`` of its numbers are others than
-    in the update before.
+    in the update before. Without ``is_quantised`` an engine that can leave its 8 bits (int8) does so.
     """
 
     policy_version: int
@@ -246,6 +246,7 @@ class WeightUpdate:
     recompute_kv_cache: bool = True
     receipt: Mapping[str, int] = field(default_factory=dict)
     changed_share: float | None = None
+    is_quantised: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

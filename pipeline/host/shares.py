@@ -26,6 +26,7 @@ _SHARED, _OWN = 0.4, 0.9
 FP8_CAPABILITY = (8, 9)
 # Of x86 and of Arm.
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+INT8_FLAG = "avx512_vnni"
 
 
 def may_have_gpu() -> bool:
@@ -60,7 +61,7 @@ def with_precision(config: Config, device: str) -> Config:
     """``config`` with ``training.bf16``, ``generation.dtype`` and ``quantization`` decided, if they are not.
 
     Emulated bf16 products take four times as long as fp32 ones (torch 2.13, AVX-512 without its bf16 part).
-    On a cluster both are bf16 and nothing is in fp8: what the other nodes have is not known here.
+    On a cluster both are bf16 and nothing is in 8 bits: what the other nodes have is not known here.
     """
     has_bf16 = config.cluster.is_joined or _has_bf16(device)
     changes: dict[str, Any] = {}
@@ -71,11 +72,21 @@ def with_precision(config: Config, device: str) -> Config:
         without = "float32" if device == "cpu" else "float16"
         engine["dtype"] = "bfloat16" if has_bf16 else without
     if config.generation.quantization == "auto":
-        takes_fp8 = config.generation.engine == "vllm" and not config.cluster.is_joined and _has_fp8(device)
-        engine["quantization"] = "fp8" if takes_fp8 else "none"
+        engine["quantization"] = _low_precision(config, device)
     if engine:
         changes["generation"] = config.generation.model_copy(update=engine)
     return config.model_copy(update=changes)
+
+
+def _low_precision(config: Config, device: str) -> str:
+    """The quantisation that this machine has products for, else "none"."""
+    generation = config.generation
+    if generation.engine != "vllm" or config.cluster.is_joined:
+        return "none"
+    if device != "cpu":
+        return "fp8" if _has_fp8(device) else "none"
+    # What is compiled keeps the kernels that it began with.
+    return "int8" if generation.enforce_eager and INT8_FLAG in processor_flags() else "none"
 
 
 def check_precision(config: Config, device: str) -> None:

@@ -118,6 +118,8 @@ class Attempt:
         self._last_step = self._last_saved = step  # committed
         self._saved_at_s = time.monotonic()
         self._closing: asyncio.Task[None] | None = None
+        # fp8 stays: vLLM cannot go back from it.
+        self._is_quantised = config.generation.quantization == "int8"
 
     async def run(self) -> None:
         """Train to the end; raises TrainerLostError where the trainer is lost, StoppedError where a signal
@@ -225,6 +227,7 @@ class Attempt:
         feeding = self._feed.train(step, after=self._closing)
         fed = await (feeding if self._closing is None else beside(self._closing, feeding))
         self.buffer.trained(step)
+        self._watch_quantisation(step, fed.result.metrics.get("train/mismatch_kl"))
         started = time.perf_counter()
         update = None
         if not self._stays_asleep(step):
@@ -245,6 +248,17 @@ class Attempt:
         await self._turns.to_trainer()
         if self._turns.always:
             await self._fit_memory()
+
+    def _watch_quantisation(self, step: int, mismatch_kl: float | None) -> None:
+        """Leave 8 bits for good where the policy that they make is too far from the one that is trained."""
+        limit = self._config.grpo.mismatch_kl_warning
+        if self._is_quantised and mismatch_kl is not None and mismatch_kl > limit:
+            self._is_quantised = False
+            self._context.note(
+                GUARD,
+                f"generation.quantization: from weights {step} on the engine computes in 16 bits: with int8 "
+                f"train/mismatch_kl is {mismatch_kl:.2g}, above grpo.mismatch_kl_warning ({limit:g})",
+            )
 
     def _stays_asleep(self, step: int) -> bool:
         """Whether the engine, asleep, is not needed before the next step: a later version is loaded then."""
@@ -284,6 +298,7 @@ class Attempt:
             update,
             mode=generation.weight_update_mode,
             recompute_kv_cache=generation.recompute_kv_cache,
+            is_quantised=self._is_quantised,
         )
 
     async def _load_weights(self, update: WeightUpdate) -> float:

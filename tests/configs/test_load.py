@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import configs
+from configs.errors import ConfigError
 from configs.evaluation_options import EvaluationOptions
-from configs.load import MODES, Resolved, load_config, render, resolve
+from configs.load import MODES, Resolved, load_config, profiles, render, resolve
 from configs.schema import Config
 from configs.yaml_text import dump_value, parse_value
 
@@ -35,6 +36,7 @@ def test_nothing_given_is_the_defaults_with_mode_balanced() -> None:
     expected = Config().model_dump()
     expected["acceleration"]["curriculum"]["enabled"] = True
     expected["acceleration"]["refill"]["enabled"] = True
+    expected["acceleration"]["speculative"]["enabled"] = True
     assert load_config().model_dump() == expected
 
 
@@ -72,6 +74,7 @@ def test_the_origin_of_each_value_is_known(tmp_path: Path) -> None:
         "acceleration.curriculum.enabled": "mode balanced",
         "acceleration.curriculum.strategy": "mode balanced",
         "acceleration.refill.enabled": "mode balanced",
+        "acceleration.speculative.enabled": "mode balanced",
         "training.max_steps": str(file),
         "training.seed": "--set training.seed=2",
         "model.name": "command line",
@@ -108,6 +111,19 @@ def test_a_mode_loads_and_a_mode_is_named_after_its_file(mode: str) -> None:
     exact_only = mode == "conservative"
     assert config.acceleration.max_staleness == {"conservative": 0, "balanced": 1, "aggressive": 2}[mode]
     assert config.acceleration.curriculum.enabled is not exact_only
+
+
+def test_files_for_cards_leave_drafts_off_in_every_mode_until_a_card_has_run_them() -> None:
+    mode = "aggressive"
+    on_cards = [load_config(FOLDER / name, mode) for name in ("gpu.yaml", "cluster.yaml")]
+    on_cards += [load_config(profile=name, mode=mode) for name in profiles() if name.startswith("gpu")]
+    assert len(on_cards) > 5
+    assert not any(config.acceleration.speculative.enabled for config in on_cards)
+
+
+def test_int8_is_refused_where_the_engine_is_compiled() -> None:
+    with pytest.raises(ConfigError, match=r"enforce_eager: false is not allowed; allowed: true with int8"):
+        load_config(overrides=["generation.quantization=int8", "generation.enforce_eager=false"])
 
 
 def test_there_are_no_modes_but_those_of_the_schema() -> None:

@@ -3,7 +3,7 @@
 vLLM 0.31 has the kernel (oneDNN's), but takes it only for checkpoints that are in int8 already. Here weights
 are quantised when they are loaded, at the start and at each update: symmetrically, with a scale for each row
 of a matrix and, when they come, for each token's activations (W8A8, as in arXiv:2206.01861). Embedding,
-output head and norms stay as they are.
+output head and norms stay as they are. An update may leave it out, for a model that does not bear it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from vllm.model_executor.layers.quantization.base_config import QuantizationConf
 NAME = "int8"
 # Shapes of inputs for which a matrix keeps its compiled kernel; vLLM's own number for this kernel.
 _NUM_KEPT = 32
+_COPIES = ("int8_kernel", "int8_scales", "cpu_linear")
 
 
 @register_quantization_config(NAME)
@@ -79,3 +80,13 @@ class Int8LinearMethod(LinearMethodBase):  # type: ignore[misc]
         product = torch.empty((len(rows), kernel.n), dtype=x.dtype)
         ops.onednn_scaled_mm(kernel, quantised, product, scales, None, None, bias)
         return product.reshape(*x.shape[:-1], kernel.n)
+
+
+def choose(model: nn.Module, is_quantised: bool) -> None:
+    """What is loaded next into the layers of ``model`` stays in 16 bits, or does not."""
+    for layer in model.modules():
+        if isinstance(layer, LinearBase) and isinstance(layer.quant_method, Int8LinearMethod) != is_quantised:
+            layer.quant_method = Int8LinearMethod() if is_quantised else UnquantizedLinearMethod()
+            # The copies of the weights that the other kind computes with.
+            for name in _COPIES:
+                layer.__dict__.pop(name, None)

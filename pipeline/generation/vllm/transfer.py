@@ -54,6 +54,7 @@ class FileUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
     path: str
     kind: str
     policy_version: int
+    is_quantised: bool = True
     receiver: str = ""
     timeout_s: float = 0.0
 
@@ -84,6 +85,11 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
     def receive_weights(self, update_info: FileUpdateInfo) -> None:
         """Read the tensors and hand them to the model's own loader."""
         version = update_info.policy_version
+        if self.model_config.quantization == "int8":
+            # Imported here: it makes itself known to vLLM, which no other engine needs.
+            from pipeline.generation.vllm.int8 import choose
+
+            choose(self.model, update_info.is_quantised)
         self.merged, self.adapter, self.given = {}, {}, {}
         if update_info.kind == "adapter":
             adapter = read_adapter(update_info.path)

@@ -222,6 +222,7 @@ class WeightUpdates:
             "path": update.path,
             "kind": update.kind,
             "policy_version": update.policy_version,
+            "is_quantised": update.is_quantised,
         }
         if update.kind == "offer":
             info["receiver"], info["timeout_s"] = self._receiver, self._weight_timeout_s

@@ -56,7 +56,7 @@ class Model(nn.Module):
         super().__init__()
         linear: Any = object.__new__(LinearBase)
         nn.Module.__init__(linear)
-        linear.tp_size = 1
+        linear.tp_size, linear.input_size, linear.output_size, linear.bias = 1, WIDTH, ROWS, None
         linear.quant_method = method = method or fp8_method()
         method.create_weights(
             linear, WIDTH, [ROWS], WIDTH, ROWS, torch.bfloat16, weight_loader=default_weight_loader
@@ -99,10 +99,18 @@ def transfer_engine(model: Model) -> FileWeightTransferEngine:
     return made
 
 
-def update(engine: FileWeightTransferEngine, path: Path, weights: dict[str, Tensor], version: int) -> None:
+def update(
+    engine: FileWeightTransferEngine,
+    path: Path,
+    weights: dict[str, Tensor],
+    version: int,
+    is_quantised: bool = True,
+) -> None:
     write_weights(weights.items(), str(path), version, torch.bfloat16)
     engine.start_weight_update()
-    engine.receive_weights(FileUpdateInfo(path=str(path), kind="full", policy_version=version))
+    engine.receive_weights(
+        FileUpdateInfo(path=str(path), kind="full", policy_version=version, is_quantised=is_quantised)
+    )
     engine.finish_weight_update()
 
 
@@ -222,6 +230,23 @@ def test_an_update_of_an_int8_engine_quantises_the_new_weights_as_a_start_does(t
         assert unread == []
         assert differing(receipt_of(weights.items(), version), {**engine.given, **whole([parts])}) == []
         before = found
+
+
+def test_an_update_may_leave_int8_and_come_back_to_it(tmp_path: Path) -> None:
+    first, second, third = (weights_of(seed) for seed in range(3))
+    model = Model(first.items(), int8.Int8LinearMethod())
+    engine = transfer_engine(model)
+    engine.model_config = SimpleNamespace(quantization="int8", dtype=torch.bfloat16)
+    rows = torch.randn(5, WIDTH, generator=torch.Generator().manual_seed(3)).bfloat16()
+    update(engine, tmp_path / "1.safetensors", second, 1, is_quantised=False)
+    torch.testing.assert_close(product(model, rows), rows @ second["proj.weight"].t())
+    assert "int8_kernel" not in vars(model.proj)
+    # In 16 bits it is read where the kernel reads it, as of any engine.
+    parts, unread = held_parts(model, 1)
+    assert unread == [] and differing(receipt_of(second.items(), 1), whole([parts])) == []
+    update(engine, tmp_path / "2.safetensors", third, 2)
+    assert torch.equal(product(model, rows), product(Model(third.items(), int8.Int8LinearMethod()), rows))
+    assert "cpu_linear" not in vars(model.proj)
 
 
 @pytest.mark.slow

@@ -114,9 +114,24 @@ def test_mode_aggressive_generates_in_fp8_where_every_card_has_it(
         check_precision(with_precision(config, "cuda"), "cuda")
 
 
-@pytest.mark.parametrize("mode", ["conservative", "balanced", "aggressive"])
-def test_on_a_cpu_nothing_is_quantised_in_any_mode(mode: str) -> None:
-    assert with_precision(load_config(mode=mode), "cpu").generation.quantization == "none"
+@pytest.mark.parametrize(
+    ("mode", "flags", "overrides", "expected"),
+    [
+        ("conservative", f"{X86} avx512_vnni", [], "none"),
+        ("balanced", f"{X86} avx512_vnni", [], "none"),
+        ("aggressive", f"{X86} avx512_vnni", [], "int8"),
+        ("aggressive", X86, [], "none"),
+        ("aggressive", ARM, [], "none"),
+        ("aggressive", f"{X86} avx512_vnni", ["generation.enforce_eager=false"], "none"),
+        ("aggressive", f"{X86} avx512_vnni", ["generation.engine=transformers"], "none"),
+    ],
+)
+def test_mode_aggressive_generates_in_int8_on_a_cpu_with_such_products(
+    mode: str, flags: str, overrides: list[str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "processor_field", lambda name: flags)
+    config = load_config(mode=mode, overrides=overrides)
+    assert with_precision(config, "cpu").generation.quantization == expected
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import torch
 from configs.schema import Config
 from pipeline.errors import CannotLearnError
 from pipeline.evaluation.summary import guards_of
-from pipeline.messages import StepResult, TrainBatch
+from pipeline.messages import StepResult, TrainBatch, WeightsLoaded, WeightUpdate
 from pipeline.training.loss import LossSums
 from pipeline.training.ranks import Ranks, sums_of_all
 from pipeline.training.trainer import Trainer
@@ -90,6 +90,41 @@ def test_a_run_whose_engines_disagree_says_so_once_on_its_progress_output(tmp_pa
     lines = [line for line in run.output.getvalue().splitlines() if "mismatch_kl" in line]
     assert len(lines) == 1
     assert "step 3: generator and trainer disagree: train/mismatch_kl is 0.09" in lines[0]
+
+
+@pytest.mark.parametrize("quantization", ["int8", "none"])
+def test_int8_is_left_for_good_where_it_makes_another_policy(quantization: str, tmp_path: Path) -> None:
+    config = make_config(
+        grpo={"mismatch_kl_warning": 0.02},
+        generation={"quantization": quantization},
+        training={"max_steps": 4},
+    )
+    run = FakeRun(tmp_path, config)
+    step, update_weights = run.trainer.step, run.generator.update_weights
+    updates: list[bool] = []
+
+    async def disagree(batch: TrainBatch) -> StepResult:
+        result = await step(batch)
+        mismatch = {1: {"train/mismatch_kl": 0.01}, 2: {"train/mismatch_kl": 0.03}}.get(batch.step, {})
+        return replace(result, metrics={**result.metrics, **mismatch})
+
+    async def watched(update: WeightUpdate) -> WeightsLoaded:
+        updates.append(update.is_quantised)
+        return await update_weights(update)
+
+    run.trainer.step = disagree  # type: ignore[method-assign]
+    run.generator.update_weights = watched  # type: ignore[method-assign]
+    run.train()
+    has_int8 = quantization == "int8"
+    assert updates == [has_int8, False, False, False]
+    guards = guards_of(run.folder.db, run.folder.path / "metrics.jsonl", config)
+    said = [guard.partition(": with int8 ")[::2] for guard in guards if "16 bits" in guard]
+    assert said == has_int8 * [
+        (
+            "generation.quantization: from weights 2 on the engine computes in 16 bits",
+            "train/mismatch_kl is 0.03, above grpo.mismatch_kl_warning (0.02)",
+        )
+    ]
 
 
 @pytest.mark.parametrize("is_strict", [False, True])
