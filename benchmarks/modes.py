@@ -19,6 +19,7 @@ import argparse
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from benchmarks.report import RESULTS, positive, table_text
@@ -47,10 +48,13 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         whole_run(name, repeat, given.seed + repeat, given, num_tail=num_tails.get(name, 0))
         for name, repeat in contest.in_turns(given.only, given.repeats)
     ]
+    if given.baseline_steps is not None:
+        shorter = {"num_steps": given.baseline_steps, "num_warmup": 1}
+        entries = [e if e.contender.name in num_tails else replace(e, **shorter) for e in entries]
     for entry in entries:
-        if given.steps <= (num := given.warmup + entry.num_tail):
+        if entry.num_steps <= (num := entry.num_warmup + entry.num_tail):
             name = entry.contender.name
-            raise ValueError(f"--steps {given.steps}: {name} has {num} steps that are not counted")
+            raise ValueError(f"--steps {entry.num_steps}: {name} has {num} steps that are not counted")
     return contest.hold(
         contest.open_store(given),
         entries,
@@ -99,6 +103,8 @@ def table(result: Mapping[str, Any]) -> str:
         f"{settings['steps']} steps, counted after {settings['warmup']} of warm-up; medians of the "
         "repeats."
     )
+    if (shorter := settings.get("baseline_steps")) is not None:
+        above += f" Of a baseline {shorter} steps, counted after the first."
     return table_text([*head, f"time to {100 * target:g} %"] if has_curve else head, rows, above=above)
 
 
@@ -128,6 +134,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=positive, default=2, help="runs of each contender (%(default)s)")
     parser.add_argument(
         "--warmup", type=positive, default=12, help="steps that are not counted (%(default)s)"
+    )
+    parser.add_argument(
+        "--baseline-steps",
+        type=positive,
+        help="steps of a baseline's run, which has no trial: all but its first are counted (as --steps)",
     )
     parser.add_argument("--curve", action="store_true", help="measure the checkpoints")
     parser.add_argument("--target", type=float, default=0.15, help="pass@1 to be reached (%(default)s)")

@@ -296,7 +296,7 @@ def load_adapter(model: PreTrainedModel, model_path: str, adapter: Adapter) -> N
     """Set the adapted weights to those of the base in ``model_path`` with the ``adapter`` added."""
     parameters = dict(model.named_parameters(remove_duplicate=False))
     merged = {
-        name: adapter.merged(name, weight)
+        name: adapter.merged(name, weight, torch.float32)
         for name, weight in base_weights(model_path)
         if name in adapter.factors
     }

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -36,6 +37,7 @@ from pipeline.models.check import (
 )
 from pipeline.models.files import base_weights, check_safetensors, stored_files
 
+_CHUNK = 2**19  # elements whose sums fit into a core's cache
 # Kinds of adapter that PEFT can make and that are more than W + (alpha / r) B A.
 _VARIANTS = ("use_dora", "modules_to_save", "rank_pattern", "alpha_pattern", "trainable_token_indices")
 
@@ -59,19 +61,24 @@ class Adapter:
             yield f"{layer}{A_END}", low
             yield f"{layer}{B_END}", high
 
-    def merged(self, name: str, weight: Tensor) -> Tensor:
-        """The weight ``name`` with the adapter added, in fp32; one without an adapter as it is.
+    def merged(self, name: str, weight: Tensor, dtype: torch.dtype) -> Tensor:
+        """The weight ``name`` with the adapter added in fp32, rounded to ``dtype``.
 
         Raises ValueError when the adapter is of another shape.
         """
         if name not in self.factors:
-            return weight
+            return weight.to(dtype)
         low, high = self.factors[name]
         shape = (high.shape[0], low.shape[1])
         if shape != tuple(weight.shape):
             raise ValueError(f"adapter: {name} has shape {shape}, the base model {tuple(weight.shape)}")
-        device = weight.device
-        return weight.float() + self.scale * (high.to(device).float() @ low.to(device).float())
+        low, high = low.to(weight.device).float(), high.to(weight.device).float()
+        merged = torch.empty_like(weight, dtype=dtype)
+        # Sums in fp32 of a whole matrix would go to memory and back.
+        num_rows = max(1, _CHUNK // weight.shape[1]) if weight.is_cpu else len(weight)
+        for part in (slice(start, start + num_rows) for start in range(0, len(weight), num_rows)):
+            merged[part] = torch.addmm(weight[part].float(), high[part], low, alpha=self.scale)
+        return merged
 
 
 def read_adapter(folder: Path | str) -> Adapter:
@@ -113,14 +120,16 @@ def write_adapter_files(folder: Path, config: Mapping[str, object], tensors: Map
     save_file(dict(tensors), folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
 
 
-def merged_weights(adapter: Adapter, base: Path | str) -> Iterator[tuple[str, Tensor]]:
-    """``base_weights`` with the adapter added.
+def merged_weights(
+    adapter: Adapter, base: Path | str, dtype: torch.dtype | None = None
+) -> Iterator[tuple[str, Tensor]]:
+    """``base_weights`` with the adapter added, in ``dtype``, without one as they are stored.
 
     Raises ValueError, before the first, for a layer that the base does not have.
     """
     _refuse_strangers(adapter, stored_files(Path(base)), Path(base))
     for name, weight in base_weights(base):
-        yield name, adapter.merged(name, weight)
+        yield name, adapter.merged(name, weight, dtype or weight.dtype)
 
 
 def merge_adapter(folder: Path | str, base: Path | str, out: Path | str) -> Path:
@@ -146,7 +155,7 @@ def merge_adapter(folder: Path | str, base: Path | str, out: Path | str) -> Path
         (partial / "state.json").unlink(missing_ok=True)
         for path in files:
             tensors = load_file(path)
-            merged = {name: adapter.merged(name, weight).to(weight.dtype) for name, weight in tensors.items()}
+            merged = {name: adapter.merged(name, weight, weight.dtype) for name, weight in tensors.items()}
             save_file(merged, partial / path.name, metadata={"format": "pt"})
     return out
 

@@ -94,10 +94,9 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
         if update_info.kind == "adapter":
             adapter = read_adapter(update_info.path)
             self.adapter = receipt_of(adapter.named_factors(), version, scale=adapter.scale)
-            merged = merged_weights(adapter, self.model_config.model)
             # In the dtype of the engine, which is what it will hold.
-            cast = ((name, weight.to(self.model_config.dtype)) for name, weight in merged)
-            self._load(noted(cast, version, self.merged), version)
+            merged = merged_weights(adapter, self.model_config.model, self.model_config.dtype)
+            self._load(noted(merged, version, self.merged), version)
         elif update_info.kind == "base":
             self._load(base_weights(update_info.path), version)
         elif update_info.kind == "offer":
