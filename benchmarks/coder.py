@@ -117,8 +117,9 @@ def _cells(runs: Mapping[str, Any], who: str, name: str) -> list[str]:
     if sampled is not None:
         counts = task_counts(sampled["tasks"])
         cells[0] = percent(pass_at_1(sampled["tasks"]))
-        most = min(NUM_SAMPLES, *(count.num_samples for count in counts))
-        cells[1] = f"{100 * mean_pass_at_k(counts, most).mean:.1f} %"
+        # A task whose own tests cannot run judges next to no answer.
+        whole = [count for count in counts if count.num_samples == NUM_SAMPLES]
+        cells[1] = f"{100 * mean_pass_at_k(whole, NUM_SAMPLES).mean:.1f} %" if whole else ""
     if greedy is not None:
         cells[3] = percent(pass_at_1(greedy["tasks"]))
     if who != contest.BASE:

@@ -174,7 +174,9 @@ def test_modes_take_turns_are_compared_within_a_repeat_and_go_on_after_an_interr
 
 def test_a_baseline_of_minutes_a_step_may_run_fewer_steps(tmp_path: Path, calls: list[list[str]]) -> None:
     asked = ("--warmup", "2", "--steps", "6", "--repeats", "1", "--baseline-steps", "3")
-    result = modes.measure(options(modes, tmp_path, *asked, "--only", "baseline", "baseline-vllm", "balanced"))
+    result = modes.measure(
+        options(modes, tmp_path, *asked, "--only", "baseline", "baseline-vllm", "balanced")
+    )
     assert [call[call.index("--max-steps") + 1] for call in calls] == ["3", "3", "6"]
     assert [run["speed"]["num_steps"] for run in result["runs"].values()] == [2, 2, 2]
     assert "Of a baseline 3 steps, counted after the first." in modes.table(result)

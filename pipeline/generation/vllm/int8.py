@@ -82,11 +82,17 @@ class Int8LinearMethod(LinearMethodBase):  # type: ignore[misc]
         return product.reshape(*x.shape[:-1], kernel.n)
 
 
-def choose(model: nn.Module, is_quantised: bool) -> None:
-    """What is loaded next into the layers of ``model`` stays in 16 bits, or does not."""
+def choose(model: nn.Module, is_quantised: bool) -> bool:
+    """What is loaded next into the layers of ``model`` stays in 16 bits, or does not.
+
+    Returns whether that is another choice than before: all layers have to be loaded then.
+    """
+    is_new = False
     for layer in model.modules():
         if isinstance(layer, LinearBase) and isinstance(layer.quant_method, Int8LinearMethod) != is_quantised:
+            is_new = True
             layer.quant_method = Int8LinearMethod() if is_quantised else UnquantizedLinearMethod()
             # The copies of the weights that the other kind computes with.
             for name in _COPIES:
                 layer.__dict__.pop(name, None)
+    return is_new

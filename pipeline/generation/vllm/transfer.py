@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
-from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 from pipeline.models.files import base_weights, file_weights
@@ -60,7 +61,10 @@ class FileUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  # type: ignore[misc]
-    """Loads a whole checkpoint from what the trainer left in shared memory, or from its process."""
+    """Loads a whole checkpoint from what the trainer left in shared memory, or from its process.
+
+    Of an adapter on what is still its base, the numbered layers that it adapts.
+    """
 
     init_info_cls = FileInitInfo
     update_info_cls = FileUpdateInfo
@@ -74,6 +78,8 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
         self.adapter: dict[str, int] = {}
         # Of all that a quantised engine was given: what it makes of that is not what was published.
         self.given: dict[str, int] = {}
+        # Whether the model held is the base, but for an adapter; and whether an update loads all of it.
+        self._is_adapted_base = self._is_whole = True
 
     def init_transfer_engine(self, init_info: FileInitInfo) -> None:
         """Nothing to prepare."""
@@ -89,14 +95,20 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
             # Imported here: it makes itself known to vLLM, which no other engine needs.
             from pipeline.generation.vllm.int8 import choose
 
-            choose(self.model, update_info.is_quantised)
+            self._is_adapted_base &= not choose(self.model, update_info.is_quantised)
+        is_adapted_base, self._is_adapted_base, self._is_whole = self._is_adapted_base, False, True
         self.merged, self.adapter, self.given = {}, {}, {}
         if update_info.kind == "adapter":
             adapter = read_adapter(update_info.path)
             self.adapter = receipt_of(adapter.named_factors(), version, scale=adapter.scale)
             # In the dtype of the engine, which is what it will hold.
             merged = merged_weights(adapter, self.model_config.model, self.model_config.dtype)
-            self._load(noted(merged, version, self.merged), version)
+            layers = {_layer_of(name) for name in adapter.factors} if is_adapted_base else {""}
+            self._is_whole = "" in layers
+            self._load(
+                (pair for pair in noted(merged, version, self.merged) if pair[0].startswith(tuple(layers))),
+                version,
+            )
         elif update_info.kind == "base":
             self._load(base_weights(update_info.path), version)
         elif update_info.kind == "offer":
@@ -104,6 +116,7 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
         else:
             # One by one: a card never holds a second copy of the model.
             self._load(file_weights(update_info.path, str(self.device)), version)
+        self._is_adapted_base = update_info.kind in ("adapter", "base")
 
     def _load(self, weights: Iterator[tuple[str, Tensor]], version: int) -> None:
         """Hand them to the model; where it is quantised, vLLM does that to each layer when it is whole."""
@@ -114,7 +127,7 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
     def finish_weight_update(self) -> None:
         """Pack the layers for the kernels again, tied output heads included."""
         finalize_layerwise_reload(self.model, self.model_config)
-        if self.device.type == "cpu":
+        if self.device.type == "cpu" and self._is_whole:
             _pack_heads(self.model)
 
     def shutdown(self) -> None:
@@ -143,12 +156,21 @@ def reload_on_cpu(model: nn.Module, model_config: Any, weights: Iterable[tuple[s
     _pack_heads(model)
 
 
+def _layer_of(name: str) -> str:
+    """How the names of all weights of the numbered layer of ``name`` begin; empty for one of none."""
+    found = re.match(r".*?\.\d+\.", name)
+    return found[0] if found else ""
+
+
 def _pack_heads(model: nn.Module) -> None:
     """vLLM's reload does not re-pack an output head that shares its weight with the embedding, so on a CPU
     it would keep answering with the old weights (seen in 0.31.0).
     """
+    head = getattr(model, "lm_head", None)
     for module in model.modules():
-        if isinstance(module, VocabParallelEmbedding):
+        if isinstance(module, ParallelLMHead) or (
+            module is head and isinstance(module, VocabParallelEmbedding)
+        ):
             with torch.no_grad():
                 module.quant_method.process_weights_after_loading(module)
 

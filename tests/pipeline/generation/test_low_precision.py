@@ -95,6 +95,7 @@ def transfer_engine(model: Model) -> FileWeightTransferEngine:
     engine: Any = object.__new__(FileWeightTransferEngine)
     engine.model, engine.model_config, engine.device = model, _MODEL, torch.device("cpu")
     engine.merged, engine.adapter, engine.given = {}, {}, {}
+    engine._is_adapted_base = engine._is_whole = True
     made: FileWeightTransferEngine = engine
     return made
 
