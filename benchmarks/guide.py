@@ -52,6 +52,7 @@ _MARKED: Final = re.compile(rf"<!-- table: (?P<name>[a-z_]+) -->\n(?P<body>.*?){
 MEASURED: Final[Mapping[str, tuple[Callable[[dict[str, Any]], str], str]]] = {
     "modes": (modes.table, "modes"),
     "baselines": (modes.table, "modes --only baseline baseline-vllm conservative balanced aggressive"),
+    "modes_coder": (modes.table, "modes --config configs/recipes/coder.yaml"),
     "quality": (quality.table, "quality"),
     "coder": (coder.table, "coder"),
     "turns": (turns.table, "turns"),
@@ -62,6 +63,7 @@ MEASURED: Final[Mapping[str, tuple[Callable[[dict[str, Any]], str], str]]] = {
     "train_step": (train_step.table, "train_step"),
     "memory": (memory.table, "train_step.memory"),
     "train_step_profile": (train_step.profile_table, "train_step --profile"),
+    "train_step_profile_coder": (train_step.profile_table, "train_step --profile --rows all-lora"),
     "generation": (generation.table, "generation"),
     "generation_coder": (generation.table, "generation --model qwen2.5-coder-0.5b-instruct --length 256"),
     "generation_transformers": (generation.table, "generation --contenders plain transformers"),

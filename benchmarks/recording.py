@@ -226,11 +226,15 @@ def describe_batch(name: str, batch: TrainBatch) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCosts:
-    """``lengths``: tokens of the run's first completions, in the order of their draws. Seconds of a step."""
+    """``lengths``: tokens of the run's first completions, in the order of their draws. Seconds of a step.
+
+    ``own_s`` has those that each stage takes by itself, of a run whose stages went in turn.
+    """
 
     groups_per_step: int
     num_generations: int
     lengths: tuple[int, ...]
+    own_s: dict[str, float]
     update_s: float
     pause_s: float
     step_s: float
@@ -247,6 +251,7 @@ def costs_of(folder: Path) -> RunCosts:
         groups_per_step=config.prompts_per_step,
         num_generations=config.grpo.num_generations,
         lengths=tuple(int(num_tokens) for (num_tokens,) in rows),
+        own_s=run.own_s,
         update_s=run.update_s,
         pause_s=run.pause_s,
         step_s=run.step_s,

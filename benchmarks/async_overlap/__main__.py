@@ -5,9 +5,11 @@
 The loops, the buffer, the ledger, the reward pool and the queues are the pipeline's own; generator, reward
 workers and trainer are Ray actors that sleep for recorded costs, so that two cores hold them all. Lengths of
 completions, seconds of scores, the optimiser's share of training and the cost of a weight update in relation
-to a step are those of recorded runs; a mix scales the three stages so that one of them takes --step-s seconds
-a step by itself, and each of the others --others of that. "synchronous" generates all, then scores all, then
-trains; "on-policy overlap" is max_staleness 0 with streamed steps; "asynchronous" is max_staleness 1.
+to a step are those of recorded runs. A mix scales the three stages so that one of them takes --step-s seconds
+a step by itself, and each of the others --others of that; "recorded" leaves them in the relation in which the
+run measured them, with 1 generator and with 4. "synchronous" generates all, then scores all, then trains;
+"on-policy overlap" is max_staleness 0 with streamed steps; "asynchronous" is max_staleness 1, "two steps
+ahead" 2.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ import asyncio
 import itertools
 import json
 import statistics
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from benchmarks.async_overlap.loops import Steps, make_config, run, start_rewards
@@ -26,8 +29,11 @@ from benchmarks.async_overlap.sleeping_stages import Order, Shape, StageCosts
 from benchmarks.recording import RunCosts, load_recording, read_costs
 from benchmarks.report import RESULTS, circumstances, make_parser, publish, table_text
 from pipeline.cluster import running_ray
+from pipeline.planning.plan import in_turn, step_time
 
 STAGES = ("generation", "rewards", "training")
+# Mixes as the run measured them, by their number of generators.
+RECORDED = {"recorded": 1, "recorded, 4 generators": 4}
 _NUM_FILLING = 3
 _PROFILE = RESULTS / "train_step_profile_cpu.json"
 
@@ -52,14 +58,20 @@ def read_recorded() -> Recorded:
     )
 
 
-def make_costs(slowest: str, others: float, step_s: float, recorded: Recorded, shape: Shape) -> StageCosts:
-    """Costs for which a step takes ``slowest`` ``step_s`` seconds by itself, and the other stages a share.
+def make_costs(mix: str, others: float, step_s: float, recorded: Recorded, shape: Shape) -> StageCosts:
+    """Costs for which a step takes the slowest stage ``step_s`` seconds by itself, and the others a share.
 
+    ``mix`` names that stage, or is one of RECORDED: with one generator the slowest then takes ``step_s``.
     The part of a recorded weight update in which generation went on is taken to be the trainer's own.
     """
     record = recorded.run
-    own_s = {stage: step_s * (1.0 if stage == slowest else others) for stage in STAGES}
-    update_s, pause_s = (value / record.step_s * step_s for value in (record.update_s, record.pause_s))
+    if mix in RECORDED:
+        scale = step_s / max(record.own_s.values())
+        own_s = {stage: scale * seconds for stage, seconds in record.own_s.items()}
+    else:
+        scale = step_s / record.step_s
+        own_s = {stage: step_s * (1.0 if stage == mix else others) for stage in STAGES}
+    update_s, pause_s = scale * record.update_s, scale * record.pause_s
     generation_s = (own_s["generation"] - pause_s) * shape.num_generating / shape.num_completions
     scoring_s = own_s["rewards"] * shape.num_reward_workers / shape.num_completions
     training_s = own_s["training"] - (update_s - pause_s)
@@ -77,7 +89,7 @@ def make_costs(slowest: str, others: float, step_s: float, recorded: Recorded, s
 
 def own_times(costs: StageCosts, shape: Shape, order: Order) -> dict[str, float]:
     """Seconds that one step takes of each stage by itself: no order of these stages can be faster."""
-    generation_s = shape.num_completions * statistics.fmean(costs.completion_s) / shape.num_generating
+    generation_s = shape.num_completions * statistics.fmean(costs.completion_s) / shape.num_places
     training_s = shape.groups_per_step * costs.train_group_s + costs.optimizer_s + costs.publish_s
     return {
         "generation": generation_s + costs.pause_s,
@@ -104,7 +116,7 @@ def on_policy_bound_s(costs: StageCosts, shape: Shape, num_steps: int) -> float:
         completions, scores = written[start : start + num], scored[start : start + num]
         chains = [a + b for a, b in zip(completions, scores, strict=True)]
         first_group_s = min(max(chains[group : group + size]) for group in range(0, num, size))
-        generating_s = max(sum(completions) / shape.num_generating, max(completions)) + min(scores)
+        generating_s = max(sum(completions) / shape.num_places, max(completions)) + min(scores)
         scoring_s = min(completions) + max(sum(scores) / shape.num_reward_workers, max(scores))
         last_s = max(generating_s, scoring_s, max(chains)) + costs.train_group_s
         bounds.append(end_s + max(last_s, first_group_s + shape.groups_per_step * costs.train_group_s))
@@ -124,14 +136,30 @@ async def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     pool = start_rewards(make_config("asynchronous", shape, given.steps))
     try:
-        for slowest in given.mixes:
-            costs = make_costs(slowest, given.others, given.step_s, recorded, shape)
+        for mix in given.mixes:
+            costs = make_costs(mix, given.others, given.step_s, recorded, shape)
+            own = replace(shape, num_generators=RECORDED.get(mix, 1))
             for order in get_args(Order):
-                steps = await run(order, costs, shape, pool, given.steps)
-                rows.append({"slowest": slowest, "order": order, **_figures(order, costs, shape, steps)})
+                steps = await run(order, costs, own, pool, given.steps)
+                rows.append({"slowest": mix, "order": order, **_figures(order, costs, own, steps)})
+                print(f"{mix}, {order}: {rows[-1]['step_s']:.2f} s", file=sys.stderr, flush=True)
     finally:
         pool.close()
     return rows
+
+
+def planned_s(rows: Sequence[dict[str, Any]], row: dict[str, Any]) -> float | None:
+    """What ``--plan`` says of the mix and order of ``row``; None where it knows no run to tell it from.
+
+    Without staleness that is a run in the same order: here the first of another mix of the same kind.
+    """
+    if row["order"] in ("asynchronous", "two steps ahead"):
+        return step_time(row["own_s"], 0.0)
+    kinds = (STAGES, tuple(RECORDED))
+    (kind,) = (kind for kind in kinds if row["slowest"] in kind)
+    known = (one for one in rows if one["order"] == row["order"] and one["slowest"] in kind)
+    other = next((one for one in known if one["slowest"] != row["slowest"]), None)
+    return None if other is None else step_time(row["own_s"], other["step_s"] / in_turn(other["own_s"]))
 
 
 def _figures(order: Order, costs: StageCosts, shape: Shape, steps: Steps) -> dict[str, Any]:
@@ -153,18 +181,21 @@ def _figures(order: Order, costs: StageCosts, shape: Shape, steps: Steps) -> dic
 
 def table(result: dict[str, Any]) -> str:
     """The figures in Markdown."""
-    rows = [
-        [
-            row["slowest"],
-            row["order"],
-            f"{row['step_s']:.2f} s",
-            f"{row['ratio']:.2f}",
-            f"{row['over_bound']:.2f}" if "over_bound" in row else "",
-        ]
-        for row in result["rows"]
-    ]
+    rows = []
+    for row in result["rows"]:
+        told = planned_s(result["rows"], row)
+        rows.append(
+            [
+                row["slowest"],
+                row["order"],
+                f"{row['step_s']:.2f} s",
+                f"{row['ratio']:.2f}",
+                f"{row['over_bound']:.2f}" if "over_bound" in row else "",
+                "" if told is None else f"{told:.2f} s ({100 * (told / row['step_s'] - 1):+.0f} %)",
+            ]
+        )
     head = ["slowest stage", "order", "step", "over the slowest stage alone", "over the on-policy bound"]
-    return table_text(head, rows)
+    return table_text([*head, "the plan says"], rows)
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -177,9 +208,12 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         "--others", type=float, default=0.6, help="the other stages' share of it (%(default)s)"
     )
     parser.add_argument("--steps", type=int, default=15, help="steps of each run (%(default)s)")
-    parser.add_argument("--places", type=int, default=16, help="completions written at once (%(default)s)")
+    parser.add_argument(
+        "--places", type=int, default=16, help="completions that a generator writes at once (%(default)s)"
+    )
     parser.add_argument("--workers", type=int, default=4, help="reward workers (%(default)s)")
-    parser.add_argument("--mixes", nargs="+", choices=STAGES, default=list(STAGES), help="default: all")
+    mixes = [*STAGES, *RECORDED]
+    parser.add_argument("--mixes", nargs="+", choices=mixes, default=mixes, help="default: all")
     given = parser.parse_args(arguments)
     if given.steps <= _NUM_FILLING:
         parser.error(f"--steps: value {given.steps}: more than {_NUM_FILLING}, which fill the pipeline")

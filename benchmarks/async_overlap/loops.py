@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +23,8 @@ from configs.schema import ClusterConfig, Config, OutputConfig
 from curriculum.sampler import Sampler
 from curriculum.task import Task
 from pipeline.evaluation.scorers import reward_worker_starter
+from pipeline.generation.dispatch import Dispatcher
+from pipeline.generation.generator import Generator
 from pipeline.models.prompts import PromptTokenizer
 from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import read_metrics
@@ -39,6 +42,7 @@ _TASKS = tuple(
     Task(task_id=f"t{index}", prompt="p", entry_point="f", check_source="def check(f): pass")
     for index in range(64)
 )
+_MAX_STALENESS: Mapping[Order, int] = {"asynchronous": 1, "two steps ahead": 2}
 _NO_WEIGHTS = dict.fromkeys(("tests", "execution", "syntax", "lint", "complexity"), 0.0)
 
 
@@ -55,7 +59,7 @@ def make_config(order: Order, shape: Shape, num_steps: int) -> Config:
             "grpo": {"num_generations": shape.num_generations},
             "generation": {"assistant_prefill": ""},
             "acceleration": {
-                "max_staleness": int(order == "asynchronous"),
+                "max_staleness": _MAX_STALENESS.get(order, 0),
                 "stream_steps": is_overlapped,
                 "async_rewards": {"enabled": is_overlapped, "workers": shape.num_reward_workers},
                 # Every completion is scored, and in the order of its draw: that is what the costs stand for.
@@ -83,21 +87,23 @@ async def run(order: Order, costs: StageCosts, shape: Shape, pool: RewardPool, n
     """The metrics of ``num_steps`` steps of sleep; every wait has the deadline that a run's has."""
     config = make_config(order, shape, num_steps)
     scorer: Any = SynchronousScorer(pool, shape.num_completions) if order == "synchronous" else pool
-    generator = SleepingGenerator(costs, shape.num_generating)
+    generators = [SleepingGenerator(costs, shape.num_generating) for _ in range(shape.num_generators)]
     trainer = SleepingTrainer(costs, shape.num_generations)
     with tempfile.TemporaryDirectory(prefix="async-overlap-") as path:
         try:
-            await generator.warm_up()
-            await trainer.warm_up()
+            for stage in (*generators, trainer):
+                await stage.warm_up()
+            generator = Dispatcher(generators, update_timeout_s=config.runtime.weight_update_timeout_s)
             await _train(config, Path(path), generator, trainer, scorer)
             return read_metrics(Path(path) / "run" / "metrics.jsonl")
         finally:
             trainer.close()
-            await generator.close()
+            for one in generators:
+                await one.close()
 
 
 async def _train(
-    config: Config, path: Path, generator: SleepingGenerator, trainer: SleepingTrainer, scorer: Any
+    config: Config, path: Path, generator: Generator, trainer: SleepingTrainer, scorer: Any
 ) -> None:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(RunFolder.create(OutputConfig(dir=str(path), name="run"), "{}"))

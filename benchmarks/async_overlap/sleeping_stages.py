@@ -26,7 +26,7 @@ from pipeline.messages import (
 from rewards.pool import RewardPool
 from rewards.result import RewardResult
 
-Order = Literal["synchronous", "on-policy overlap", "asynchronous"]
+Order = Literal["synchronous", "on-policy overlap", "asynchronous", "two steps ahead"]
 REWARD = "benchmarks.async_overlap.sleeping_stages:sleep_as_written"
 
 
@@ -50,17 +50,26 @@ class StageCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A step's groups of ``num_generations`` completions, and how much is written and scored at once."""
+    """A step's groups of ``num_generations`` completions, and how much is written and scored at once.
+
+    Each of ``num_generators`` writes ``num_generating``.
+    """
 
     groups_per_step: int
     num_generations: int
     num_generating: int
     num_reward_workers: int
+    num_generators: int = 1
 
     @property
     def num_completions(self) -> int:
         """Of a step."""
         return self.groups_per_step * self.num_generations
+
+    @property
+    def num_places(self) -> int:
+        """Completions that are written at once."""
+        return self.num_generators * self.num_generating
 
 
 @ray.remote(num_cpus=0, max_concurrency=1000)

@@ -59,11 +59,12 @@ def measure(
             peaks[name] = max(peaks[name], done["peak_mb"])
             print(f"round {index + 1}, {name}: {done['step_s']}", file=sys.stderr, flush=True)
     limit = run_worker(replace(job, task="limit"), timeout_s)
-    errors = run_worker(replace(job, task="check"), timeout_s) if is_checked else None
+    compared = tuple(name for name in job.variants if not VARIANTS[name].has_adapters)
+    check = replace(job, task="check", variants=compared)
+    errors = run_worker(check, timeout_s) if is_checked and compared else None
     batch = limit["batch"]
     medians = {name: statistics.median(values) for name, values in steps.items()}
     trl = [medians[name] for name in medians if VARIANTS[name].trl_weights is not None]
-    needed = sum(limit["needed_flops"].values())
     rows = {
         name: {
             "note": VARIANTS[name].note,
@@ -73,13 +74,20 @@ def measure(
             "samples_per_s": batch["num_samples"] / median,
             "peak_mb": peaks[name],
             "ratio": min(trl) / median if trl else None,
-            "gflops": needed / median / 1e9,
-            "of_limit": needed / median / 1e9 / limit["gflops"],
-            "mfu": needed / median / 1e9 / limit["sheet_gflops"] if limit["sheet_gflops"] else None,
+            "gflops": (gflops := _needed_gflop(limit, name) / median),
+            "of_limit": gflops / limit["gflops"],
+            "mfu": gflops / limit["sheet_gflops"] if limit["sheet_gflops"] else None,
         }
         for name, median in medians.items()
     }
     return {"batch": batch, "variants": rows, "limit": limit, "gradients": errors, **_circumstances(job)}
+
+
+def _needed_gflop(limit: dict[str, Any], name: str) -> float:
+    """The operations of a step of the variant: for frozen weights those of their own gradient fall away."""
+    needed = limit["needed_flops"]
+    share = 2 / 3 if VARIANTS[name].has_adapters else 1.0
+    return float(share * (needed["layers"] + needed["head"]) + needed["attention"]) / 1e9
 
 
 def has_right_gradients(result: dict[str, Any]) -> bool:
@@ -143,8 +151,8 @@ def table(result: dict[str, Any]) -> str:
 def profile_table(result: dict[str, Any]) -> str:
     """Where the time of a step goes."""
     found, limit = result["profile"], result["limit"]
-    needed = sum(limit["needed_flops"].values())
-    reached = needed / found["step_s"] / 1e9
+    needed = _needed_gflop(limit, result["variant"])
+    reached = needed / found["step_s"]
     groups = sorted(found["groups"].items(), key=lambda item: -item[1]["share"])
     rows = [
         [name, f"{100 * group['share']:.1f} %", f"{1e3 * group['seconds']:.0f}"] for name, group in groups
@@ -153,7 +161,7 @@ def profile_table(result: dict[str, Any]) -> str:
         f"{result['batch']['description']}; {result['model']}, variant {result['variant']}, on "
         f"{_place(result)}.\n"
         f"A step takes {found['step_s']:.2f} s, {found['profiled_s']:.2f} s under the profiler. It needs "
-        f"{needed / 1e9:.0f} GFLOP; matrix products of this model reach {limit['gflops']:.0f} GFLOP/s "
+        f"{needed:.0f} GFLOP; matrix products of this model reach {limit['gflops']:.0f} GFLOP/s "
         f"here in bf16, the step {reached:.0f}: {100 * reached / limit['gflops']:.0f} % of that limit."
     )
     return table_text(["part of a step", "share", "ms"], rows, above=above)
@@ -161,7 +169,7 @@ def profile_table(result: dict[str, Any]) -> str:
 
 def _gradient(gradients: dict[str, Any] | None, name: str) -> str:
     """The relative error of the variant in fp32, and that of its rounded gradient if it runs in bf16."""
-    if gradients is None:
+    if gradients is None or name not in gradients["errors"]:
         return "not compared"
     error = gradients["errors"][name]
     rounded = f" (bf16: {error['rounded']:.1e})" if "rounded" in error else ""

@@ -67,6 +67,7 @@ def job_config(job: StepJob, variant: Variant, inputs: StepInputs) -> Config:
             "training": training,
             "generation": generation,
             "acceleration": variant.settings["acceleration"],
+            "lora": variant.settings.get("lora", {}),
         }
     )
     assert config.completions_per_step == num_sequences

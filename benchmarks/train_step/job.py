@@ -32,6 +32,11 @@ class Variant:
         """Whether forward and backward run in bf16; such a gradient is rounded and not compared."""
         return bool(self.settings["training"]["bf16"])
 
+    @property
+    def has_adapters(self) -> bool:
+        """Whether it trains adapters: other gradients than plain's, from two thirds of the products."""
+        return "lora" in self.settings
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSpec:
@@ -142,7 +147,7 @@ _ON_A_GPU: Final[tuple[tuple[str, str, dict[str, object]], ...]] = (
     ("all-liger", "all + Liger's fused kernels", {"use_liger_kernel": True}),
 )
 # Measured only where they are asked for.
-ON_DEMAND: Final = frozenset({"trl-fp32", "all-compiled", *(name for name, *_ in _ON_A_GPU)})
+ON_DEMAND: Final = frozenset({"trl-fp32", "all-compiled", "all-lora", *(name for name, *_ in _ON_A_GPU)})
 
 
 def _ours(enabled: frozenset[str], **training: object) -> dict[str, Any]:
@@ -177,6 +182,8 @@ def _variants() -> Iterator[Variant]:
     )
     for name, note, training in rows:
         yield Variant(name=name, note=note, settings=_ours(every, **training))
+    settings = {**_ours(every), "lora": {"enabled": True, "r": 32, "alpha": 64}}
+    yield Variant(name="all-lora", note="all, adapters of rank 32 instead of all weights", settings=settings)
 
 
 VARIANTS: Final = {variant.name: variant for variant in _variants()}

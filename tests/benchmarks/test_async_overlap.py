@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from benchmarks.async_overlap.__main__ import (
     make_costs,
     on_policy_bound_s,
     own_times,
+    planned_s,
     read_recorded,
     table,
 )
@@ -35,6 +37,34 @@ def test_a_mix_has_the_own_times_that_it_is_asked_for(slowest: str) -> None:
     }
     assert 0 < costs.pause_s == costs.update_s < 0.1 * 3.0
     assert len(set(costs.completion_s)) > 10 and len(set(costs.reward_s)) > 10
+
+
+def test_recorded_stages_keep_their_relation_and_four_generators_write_four_times_as_fast() -> None:
+    recorded = read_recorded()
+    costs = make_costs("recorded", 0.6, 3.0, recorded, SHAPE)
+    own = own_times(costs, SHAPE, "two steps ahead")
+    assert max(own.values()) == pytest.approx(3.0)
+    longest = max(recorded.run.own_s.values())
+    assert own == pytest.approx({stage: 3.0 * s / longest for stage, s in recorded.run.own_s.items()})
+    four = replace(SHAPE, num_generators=4)
+    assert make_costs("recorded, 4 generators", 0.6, 3.0, recorded, four) == costs
+    writing = (
+        own_times(costs, shape, "asynchronous")["generation"] - costs.pause_s for shape in (SHAPE, four)
+    )
+    assert next(writing) == pytest.approx(4 * next(writing))
+
+
+@pytest.mark.parametrize("order", ["synchronous", "asynchronous"])
+def test_the_plan_tells_a_step_from_the_same_order_of_another_mix(order: str) -> None:
+    own_s = {"generation": 2.0, "training": 3.0, "rewards": 1.0}
+    rows = [
+        {"slowest": "recorded", "order": order, "step_s": 8.0, "own_s": own_s},
+        {"slowest": "training", "order": order, "step_s": 9.0, "own_s": own_s},
+        {"slowest": "rewards", "order": order, "step_s": 4.0, "own_s": {**own_s, "training": 1.0}},
+    ]
+    # All in turn, generation twice: 8 s and 6 s.
+    told = [3.0, 3.0, 2.0] if order == "asynchronous" else [None, 4.0 * 8 / 6, 9.0 * 6 / 8]
+    assert [planned_s(rows, row) for row in rows] == told
 
 
 def test_the_on_policy_bound_is_the_longest_chain_of_a_step() -> None:
@@ -70,8 +100,8 @@ def test_figures_stand_where_they_belong() -> None:
         },
     ]
     lines = table({"rows": rows}).splitlines()
-    assert lines[2] == "| training | synchronous | 6.00 s | 2.00 |  |"
-    assert lines[3] == "| training | on-policy overlap | 4.50 s | 1.50 | 1.25 |"
+    assert lines[2] == "| training | synchronous | 6.00 s | 2.00 |  |  |"
+    assert lines[3] == "| training | on-policy overlap | 4.50 s | 1.50 | 1.25 |  |"
 
 
 def mean_of_the_last_four(steps: Steps) -> float:
@@ -114,4 +144,5 @@ def test_a_record_holds_what_its_run_measured(tmp_path: Path) -> None:
     recorded = read_costs(tmp_path / "record.json.gz")
     assert recorded == costs_of(folder)
     assert recorded.lengths == (90, 70)
+    assert set(recorded.own_s) == set(STAGES)
     assert (recorded.update_s, recorded.pause_s, recorded.step_s) == pytest.approx((0.3, 0.1, 4.5))

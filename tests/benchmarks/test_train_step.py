@@ -211,10 +211,16 @@ def test_the_profile_accounts_for_all_of_the_step(job: StepJob) -> None:
     assert sum(group["share"] for group in found["groups"].values()) == pytest.approx(1.0)
     for name in GROUPS:
         assert found["groups"][name]["share"] > 0, name
-    limit = {"gflops": 10.0, "needed_flops": {"layers": 1e9}}
+    limit = {"gflops": 10.0, "needed_flops": {"layers": 3e9, "head": 6e9, "attention": 1e9}}
     place = {"device": "cpu", "threads": 1, "hardware": {"cpu": "some"}, "model": "tiny", "variant": "all"}
     text = profile_table({"profile": found, "limit": limit, "batch": {"description": "some"}, **place})
     assert all(f"| {name} | " in text for name in GROUPS)
+    assert "It needs 10 GFLOP;" in text
+    # Frozen weights have no gradient.
+    text = profile_table(
+        {"profile": found, "limit": limit, "batch": {"description": "some"}, **place, "variant": "all-lora"}
+    )
+    assert "It needs 7 GFLOP;" in text
 
 
 def test_operations_of_the_backward_count_for_the_module_of_their_forward() -> None:
