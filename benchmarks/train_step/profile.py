@@ -23,10 +23,11 @@ from torch import Tensor, nn
 from torch.autograd.profiler import record_function
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.profiler import ProfilerActivity, profile
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
 from configs.schema import Config
 from pipeline.messages import TrainBatch
+from pipeline.models.loading import model_without_weights
 from pipeline.training.card_use import peak_flops
 from pipeline.training.trainer import Trainer
 
@@ -253,9 +254,7 @@ def needed_flops(folder: str, batch: TrainBatch) -> dict[str, float]:
 
 
 def _meta_model(folder: str) -> Any:
-    settings = AutoConfig.from_pretrained(folder, local_files_only=True)
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(settings)  # type: ignore[no-untyped-call]
+    return model_without_weights(AutoConfig.from_pretrained(folder, local_files_only=True))
 
 
 def _products_s(rows: int, num_out: int, num_in: int, device: str) -> dict[str, float]:

@@ -16,6 +16,7 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -74,6 +75,13 @@ def load_model(
         trust_remote_code=trust_remote_code,
     )
     return cast(PreTrainedModel, cast(nn.Module, model).to(device).eval())
+
+
+def model_without_weights(settings: PretrainedConfig, *, trust_remote_code: bool = False) -> PreTrainedModel:
+    """The causal language model that ``settings`` describe, for its names and shapes: milliseconds."""
+    make: Any = AutoModelForCausalLM.from_config
+    with torch.device("meta"):
+        return cast(PreTrainedModel, make(settings, trust_remote_code=trust_remote_code))
 
 
 def _empty_model(path: Path | str, dtype: torch.dtype, *, trust_remote_code: bool) -> PreTrainedModel | None:

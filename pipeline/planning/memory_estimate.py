@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from configs.schema import Config, ModelConfig
 from pipeline.host.shares import engine_share, uses_ray
@@ -28,9 +28,6 @@ from pipeline.training.memory import (
     shape_of,
     trainer_parts,
 )
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig
 
 # Resident memory of a process that has imported its libraries and holds no model yet.
 _ENGINE_LIBRARIES = 1.3e9
@@ -189,7 +186,10 @@ def find_shape(model: ModelConfig) -> ModelShape | None:
         # Imported here: it takes seconds, and the command line must not wait for it.
         from transformers import LlamaConfig
 
-        return _count(LlamaConfig(**_BUILT_IN_SIZES), f"known sizes of {model.name}", False)
+        from pipeline.models.loading import model_without_weights
+
+        built_in = model_without_weights(LlamaConfig(**_BUILT_IN_SIZES))
+        return shape_of(built_in, f"known sizes of {model.name}")
     found = _from_hub(model)
     return None if found is None else read_shape(found, trust_remote_code=model.trust_remote_code)
 
@@ -198,24 +198,15 @@ def read_shape(file: Path, *, trust_remote_code: bool = False) -> ModelShape:
     """The sizes of the model whose config.json is ``file``. Raises ValueError where it does not say them."""
     from transformers import AutoConfig
 
+    from pipeline.models.loading import model_without_weights
+
     try:
         config = AutoConfig.from_pretrained(str(file.parent), trust_remote_code=trust_remote_code)
-        return _count(config, str(file), trust_remote_code)
+        return shape_of(model_without_weights(config, trust_remote_code=trust_remote_code), str(file))
     # Whatever a wrong value breaks inside of transformers or torch is the fault of the file.
     except Exception as error:
         said = (str(error).strip() or repr(error)).splitlines()[0]
         raise ValueError(f"{file}: gives no sizes of a dense decoder: {said}") from error
-
-
-def _count(config: PretrainedConfig, origin: str, trust_remote_code: bool) -> ModelShape:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-            config, trust_remote_code=trust_remote_code
-        )
-    return shape_of(model, origin)
 
 
 def _from_hub(model: ModelConfig) -> Path | None:

@@ -24,7 +24,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, P
 from configs.errors import ConfigError, wrong_value
 from configs.schema import Config, LoraConfig, ModelConfig
 from pipeline.models.check import ADAPTER_CONFIG, ADAPTER_WEIGHTS, PEFT_PREFIX
-from pipeline.models.loading import load_model
+from pipeline.models.loading import load_model, model_without_weights
 from pipeline.models.packaged import BUILT_IN
 
 ALL_LINEAR = "all-linear"
@@ -33,19 +33,12 @@ _ADAPTER = "default"
 
 
 def refuse_unknown_layers(config: Config, model_path: Path | str) -> None:
-    """Raise ConfigError when ``lora.target_modules`` names a layer that the model does not have.
-
-    Builds the model without memory for its weights: milliseconds.
-    """
+    """Raise ConfigError when ``lora.target_modules`` names a layer that the model does not have."""
     if not config.lora.enabled:
         return
     trust = config.model.trust_remote_code
     settings = AutoConfig.from_pretrained(str(model_path), local_files_only=True, trust_remote_code=trust)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-            settings, trust_remote_code=trust
-        )
-    target_names(model, config.lora)
+    target_names(model_without_weights(settings, trust_remote_code=trust), config.lora)
 
 
 def target_names(model: PreTrainedModel, lora: LoraConfig) -> list[str]:
