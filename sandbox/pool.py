@@ -138,7 +138,7 @@ class SandboxPool:
         return ExecutionResult(
             outcome=Outcome.INFRA_ERROR,
             num_passed=0,
-            num_tests=1 if request.check_source is not None else len(request.call_tests),
+            num_tests=request.num_tests,
             detail=reason[:200],
             clean=False,
             cpu_s=0.0,

@@ -95,6 +95,11 @@ class ExecutionRequest:
     keep_values: bool = False
     limits: Limits = Limits()
 
+    @property
+    def num_tests(self) -> int:
+        """As far as it is known before the run: that of a test program counts as one."""
+        return max(1, len(self.call_tests) + len(self.stdio_tests))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionResult:

@@ -39,8 +39,7 @@ class Run:
         self.worker = worker
         self.request = request
         self.limits: Limits = request.limits
-        # A check program's own count is known only later.
-        self.num_tests = max(1, len(request.call_tests) + len(request.stdio_tests))
+        self.num_tests = request.num_tests
         self.place = "load: "
         self.started = time.monotonic()
         self.deadline = self.started + self.limits.wall_cap_s + _GRACE_S

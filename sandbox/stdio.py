@@ -43,7 +43,7 @@ def run_stdio(worker: Worker, request: ExecutionRequest) -> ExecutionResult:
     return ExecutionResult(
         outcome=outcome,
         num_passed=len(attempts) - len(failures),
-        num_tests=len(request.stdio_tests),
+        num_tests=request.num_tests,
         detail=detail,
         clean=all(attempt.report.num_stderr_bytes == 0 for attempt in attempts),
         cpu_s=sum(attempt.report.cpu_s for attempt in attempts),

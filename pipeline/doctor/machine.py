@@ -126,7 +126,8 @@ def gather(output_folder: Path, *, libraries: Iterable[str] = LIBRARIES) -> Mach
         processor=processor_field("model name") or platform.processor(),
         flags=processor_flags(),
         num_cores=os.cpu_count() or 1,
-        num_allowed=len(os.sched_getaffinity(0)),
+        # What another system lacks must not end the doctor before he says so.
+        num_allowed=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         core_quota=core_quota(),
         load_average=os.getloadavg()[0],
         thread_variables={name: os.environ[name] for name in _THREAD_VARIABLES if name in os.environ},

@@ -186,7 +186,7 @@ def _takes_turns(config: Config) -> bool:
 
 def _engine_bytes(config: Config, gpu_bytes: float) -> float:
     """What an engine holds of a trainer's GPU while that one works."""
-    if config.runtime.placement == "split":
+    if not shares_gpu(config):
         return 0.0
     return ASLEEP if _takes_turns(config) else engine_share(config, beside_trainer=True) * gpu_bytes
 

@@ -8,12 +8,13 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sandbox.pool import SandboxPool
-from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Limits, Outcome
+from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Limits, Outcome, StdioTest
 from sandbox.worker import Worker
 from tests.processes import all_gone, descendants
 
@@ -147,7 +148,15 @@ def test_killing_the_zygote_in_the_middle_gives_the_right_verdict_after_a_retry(
         assert pool.worker_pids != [victim]
 
 
-def test_killing_every_child_from_outside_ends_as_infra_error_and_never_as_wrong() -> None:
+@pytest.mark.parametrize(
+    "tests", [(CallTest(args=(1,), expected=1),), (StdioTest(stdin="1\n", expected_stdout="1\n"),) * 2]
+)
+def test_killing_every_child_from_outside_ends_as_infra_error_and_never_as_wrong(
+    tests: tuple[CallTest, ...] | tuple[StdioTest, ...],
+) -> None:
+    program = "import time\ntime.sleep(3)\ndef f(x):\n    return x\n"
+    request = ExecutionRequest(solution=program, entry_point="f", limits=_LIMITS)
+    field = "call_tests" if isinstance(tests[0], CallTest) else "stdio_tests"
     with SandboxPool(max_infra_retries=1) as pool:
         stop = threading.Event()
 
@@ -161,11 +170,12 @@ def test_killing_every_child_from_outside_ends_as_infra_error_and_never_as_wrong
         killer = threading.Thread(target=kill_zygotes)
         killer.start()
         try:
-            result = _calls(pool, "import time\ndef f(x):\n    time.sleep(3)\n    return x\n", (1, 1))
+            result = pool.run(replace(request, **{field: tests}))  # type: ignore[arg-type]
         finally:
             stop.set()
             killer.join()
         assert result.outcome is Outcome.INFRA_ERROR
+        assert (result.num_passed, result.num_tests) == (0, len(tests))
         assert _calls(pool, "def f(x): return x\n", (1, 1)).outcome is Outcome.PASS
 
 

@@ -133,10 +133,13 @@ def test_a_card_that_is_too_small_is_an_error_with_the_settings_to_change(
     assert "generation.gpu_memory_utilization" in said and "lora.enabled" in said
 
 
-def _on_a_card(model: str, gpu_gb: float, **generation: object) -> tuple[MicroBatchLimit, list[str], float]:
+def _on_a_card(
+    model: str, gpu_gb: float, *, address: str | None = None, **generation: object
+) -> tuple[MicroBatchLimit, list[str], float]:
     """What a run that trains all weights would choose, its faults, the host memory of an engine asleep."""
     changes = {"generation": {"dtype": "bfloat16", **generation}, "training": {"bf16": True}}
-    config = Config.model_validate({"model": {"name": model}, **changes})
+    place = {"cluster": {"address": address}, "runtime": {"device": "cuda"}}
+    config = Config.model_validate({"model": {"name": model}, **changes, **place})
     shape, machine = shape_of(config.model), Machine(host_bytes=None, gpu_bytes=gpu_gb * 1e9)
     limit = chosen_limit(config, shape, "cuda", machine)
     every = processes(config, shape, "cuda", limit, machine.gpu_bytes)
@@ -161,6 +164,9 @@ def test_a_trainer_that_has_the_card_to_itself_counts_on_what_the_sleeping_engin
     assert never == both and host == 0.0
     _, faults, _ = _on_a_card(model, 20.0, gpu_memory_utilization=0.8, sleep_while_training=True)
     assert len(faults) == 1 and "awake, the engine leaves the trainer 4.0 GB" in faults[0]
+    # On a cluster each has a card of its own.
+    own, faults, host = _on_a_card(model, 20.0, address="auto", gpu_memory_utilization=0.8)
+    assert own == asked and faults == [] and host == 0.0
 
 
 @pytest.mark.usefixtures("known_models")
