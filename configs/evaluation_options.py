@@ -33,7 +33,8 @@ class EvaluationOptions:
     the k of pass@k; left empty, they become 1 and, where it is larger and
     known, ``num_samples``. ``num_samples``, the completions per task, and the sampling
     settings only count when sampling. An answer that failed is followed by up to ``turns`` - 1 more, after
-    ``feedback`` (rewards.feedback) on the one before. ``limit`` evaluates the first so many tasks. ``output``
+    ``feedback`` (rewards.feedback) on the one before, or what a user's function ``custom_feedback`` makes of
+    that. ``limit`` evaluates the first so many tasks. ``output``
     is the file for samples and verdicts. ``seed`` makes each task's samples repeatable with the Transformers
     engine, and with vLLM on a GPU; vLLM 0.31 on a CPU ends on some seeded batches, so none are sent to it
     there.
@@ -62,6 +63,7 @@ class EvaluationOptions:
     modules: tuple[str, ...] = ()
     turns: int = 1
     feedback: str = "public"
+    custom_feedback: str | None = None
     attach: bool = False
     keep_alive: bool = False
 

@@ -233,6 +233,12 @@ _SAMPLING = (
         "failed",
         needs="--turns",
     ),
+    Flag(
+        "--custom-feedback MODULE:FUNCTION",
+        "custom_feedback",
+        "a function of yours that makes the text of it, as rollouts.custom_feedback",
+        needs="--turns",
+    ),
     Flag("--engine ENGINE", "engine", "vllm (default) or transformers"),
     Flag("--seed N", "seed", "default: 0; without effect with vLLM on a CPU"),
     Flag("--keep-alive", "keep_alive", _KEEP_ALIVE),

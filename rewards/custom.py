@@ -71,11 +71,16 @@ class CustomReward:
 
 
 class CustomFeedback:
-    """The function ``spec`` of the user's that makes feedback; raises ConfigError as ``load_functions``."""
+    """The function ``spec`` of the user's that makes feedback, given in the setting ``field``.
 
-    def __init__(self, spec: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    Raises ConfigError as ``load_functions``. Not for several threads at once.
+    """
+
+    def __init__(
+        self, spec: str, timeout_s: float = DEFAULT_TIMEOUT_S, field: str = "rollouts.custom_feedback"
+    ) -> None:
         keywords = _verdict_columns(_EXAMPLE, "", "", infra_error("", 0.0), "")
-        (self._function,) = load_functions("rollouts.custom_feedback", [spec], timeout_s, keywords)
+        (self._function,) = load_functions(field, [spec], timeout_s, keywords)
 
     def tell(self, task: Task, text: str, code: str, result: RewardResult, feedback: str) -> str:
         """What the function makes of ``feedback`` on the answer ``text``, which was scored ``result``.

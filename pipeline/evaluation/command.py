@@ -64,6 +64,7 @@ from pipeline.host.shares import choose_device
 from pipeline.messages import SamplingSettings
 from pipeline.models.check import refuse_damaged_model, refuse_misfit
 from pipeline.models.find import resolve_model
+from rewards.custom import CustomFeedback
 from rewards.digest import task_digest
 
 
@@ -82,6 +83,8 @@ def run_evaluation(options: EvaluationOptions) -> int:
     samples = {name: read_samples(name, tasks) for name in stems if options.samples is not None}
     for name in stems if options.samples is None else ():
         refuse_damaged_model(name, "--against" if name == options.against else "--model")
+    own = options.custom_feedback
+    custom = None if own is None else CustomFeedback(own, field="--custom-feedback")
     check_sandbox(execution, modules_flag="--module", unsafe_flag="--allow-unsafe")
     # Both are looked up before the first is sampled.
     folders = {name: resolve_model(ModelConfig(name=name)) for name in stems if options.samples is None}
@@ -91,7 +94,7 @@ def run_evaluation(options: EvaluationOptions) -> int:
             if options.samples is not None:
                 report = asyncio.run(_score_samples(samples[name], CompletionScorer(sandbox, execution)))
             else:
-                report = _sample_model(options, name, folders[name], stem, tasks, sandbox, execution)
+                report = _sample_model(options, name, folders[name], stem, tasks, sandbox, execution, custom)
             completions = _completions(options, report, tasks)
             if options.samples is None:
                 ids = [sample.task_id for sample in report.samples]
@@ -182,6 +185,7 @@ def _sample_model(
     tasks: Sequence[Task],
     sandbox: Executor,
     execution: ExecutionConfig,
+    custom: CustomFeedback | None,
 ) -> EvaluationReport:
     """The report on one model; goes on where an earlier process ended."""
     # Imported here: scoring a file need not wait for torch.
@@ -215,6 +219,7 @@ def _sample_model(
                     execution,
                     max_turns=options.turns,
                     kind=options.feedback,
+                    custom=custom,
                 ).go_on
         report = asyncio.run(_sample_and_score(options, config, folder, form, tasks, later, scorer, journal))
         journal.remove()
@@ -290,6 +295,7 @@ def _settings(options: EvaluationOptions) -> dict[str, str]:
     )
     # Of no meaning where there is one turn, and then not in the journals of earlier versions either.
     of_turns = ("turns", "feedback") if options.turns > 1 else ()
+    of_turns += ("custom_feedback",) if options.custom_feedback is not None else ()
     return {name.replace("_", " "): str(getattr(options, name)) for name in (*names, *of_turns)}
 
 

@@ -31,9 +31,11 @@ from pipeline.generation.generator import Generator
 from pipeline.messages import Completion, GenerationRequest
 from pipeline.models.turns import TurnTokens
 from pipeline.rollouts.turns import TurnLoop, TurnTerms, write_one
+from rewards.custom import CustomFeedback
 from rewards.extract import extract_code
 from rewards.feedback import FeedbackError, make_feedback, refuse_feedback
 from rewards.result import RewardResult, infra_error
+from rewards.user_function import UserFunctionError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -42,8 +44,8 @@ if TYPE_CHECKING:
 class SecondTries:
     """Goes on after failed answers of an evaluation, up to ``max_turns`` answers each.
 
-    ``kind`` is one of configs.evaluation_options.FEEDBACK. Raises ValueError for a template that cannot go
-    on, and as ``refuse_feedback``.
+    ``kind`` is one of configs.evaluation_options.FEEDBACK; ``custom`` has the last word. Raises ValueError
+    for a template that cannot go on, and as ``refuse_feedback``.
     """
 
     def __init__(
@@ -56,12 +58,15 @@ class SecondTries:
         *,
         max_turns: int,
         kind: str,
+        custom: CustomFeedback | None = None,
     ) -> None:
         refuse_feedback(kind, tasks, "--feedback")
         self._form = form
         self._sandbox = sandbox
         self._execution = execution
         self._kind = kind
+        self._custom = custom
+        self._one_at_a_time = asyncio.Lock()
         tokens = TurnTokens(tokenizer, form.prefill, MAX_FEEDBACK_LENGTH, tasks[0])
         self._terms = TurnTerms(tokens=tokens, feedback=self._feedback, kind=kind, max_turns=max_turns)
 
@@ -82,7 +87,7 @@ class SecondTries:
         loop = TurnLoop(generator.generate, score, self._terms)
         try:
             turns = await loop.go_on(task, request, first, result)
-        except FeedbackError as error:
+        except (FeedbackError, UserFunctionError) as error:
             unjudged = infra_error(str(error), 0.0)
             return (EvaluatedTurn(feedback="", text="", result=unjudged, num_tokens=0),), None
         shown = tuple(
@@ -111,10 +116,15 @@ class SecondTries:
         return shown, False
 
     async def _feedback(self, task: Task, completion: Completion, result: RewardResult) -> str:
-        program = extract_code(self._form.answer(task, completion.text), task.entry_point, task.prompt)
-        return await asyncio.to_thread(
+        answer = self._form.answer(task, completion.text)
+        program = extract_code(answer, task.entry_point, task.prompt)
+        said = await asyncio.to_thread(
             make_feedback, self._kind, task, program, result, self._sandbox, self._execution
         )
+        if self._custom is None:
+            return said
+        async with self._one_at_a_time:
+            return await asyncio.to_thread(self._custom.tell, task, answer, program, result, said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

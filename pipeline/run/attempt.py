@@ -58,6 +58,8 @@ class Attempt:
     ``trial`` decides over the first steps whether generation goes on while the trainer computes.
     """
 
+    _is_quantised = True
+
     def __init__(
         self,
         context: Context,
@@ -118,8 +120,6 @@ class Attempt:
         self._last_step = self._last_saved = step  # committed
         self._saved_at_s = time.monotonic()
         self._closing: asyncio.Task[None] | None = None
-        # fp8 stays: vLLM cannot go back from it.
-        self._is_quantised = config.generation.quantization == "int8"
 
     async def run(self) -> None:
         """Train to the end; raises TrainerLostError where the trainer is lost, StoppedError where a signal
@@ -252,7 +252,9 @@ class Attempt:
     def _watch_quantisation(self, step: int, mismatch_kl: float | None) -> None:
         """Leave 8 bits for good where the policy that they make is too far from the one that is trained."""
         limit = self._config.grpo.mismatch_kl_warning
-        if self._is_quantised and mismatch_kl is not None and mismatch_kl > limit:
+        # fp8 stays: vLLM cannot go back from it.
+        can_leave = self._is_quantised and self._config.generation.quantization == "int8"
+        if can_leave and mismatch_kl is not None and mismatch_kl > limit:
             self._is_quantised = False
             self._context.note(
                 GUARD,

@@ -29,6 +29,7 @@ from pipeline.evaluation.journal import EvaluationJournal
 from pipeline.evaluation.scorers import SandboxScorer
 from pipeline.evaluation.turns import SecondTries, turn_report
 from pipeline.messages import SamplingSettings
+from rewards.custom import CustomFeedback
 from rewards.result import RewardResult, infra_error
 from sandbox.pool import SandboxPool
 from sandbox.result import CallTest, Outcome
@@ -61,11 +62,19 @@ def evaluated(
     temperature: float = 1.0,
     max_turns: int = 2,
     examples: Executor | None = None,
+    custom: CustomFeedback | None = None,
 ) -> tuple[EvaluationReport, ScriptedGenerator]:
     tokenizer = make_byte_tokenizer()
     form = ChatForm(tokenizer=tokenizer, prefill=PREFILL, stops=())
     tries = SecondTries(
-        form, tokenizer, [TASK], examples or sandbox, ExecutionConfig(), max_turns=max_turns, kind=kind
+        form,
+        tokenizer,
+        [TASK],
+        examples or sandbox,
+        ExecutionConfig(),
+        max_turns=max_turns,
+        kind=kind,
+        custom=custom,
     )
     generator = ScriptedGenerator(answer)
     report = asyncio.run(
@@ -132,6 +141,31 @@ def test_greedy_answers_have_no_fresh_ones_beside_them(sandbox: SandboxPool) -> 
     assert report.samples[0].resampled is None and len(generator.requests) == 2
     found = turn_report(report.samples, 2)
     assert found.resampled is None and found.above_resampled is None and found.repaired is not None
+
+
+def hint(feedback: str, task_id: str, **columns: object) -> str | None:
+    return f"{task_id}: {feedback}"
+
+
+def silent(feedback: str, **columns: object) -> int:
+    return 3
+
+
+def test_a_function_of_the_users_has_the_last_word_on_feedback(sandbox: SandboxPool) -> None:
+    custom = CustomFeedback(f"{__name__}:hint", field="--custom-feedback")
+    report, _ = evaluated(sandbox, lambda name, index: WRONG, kind="verdict", num_samples=3, custom=custom)
+    told = {turn.feedback for sample in report.samples for turn in sample.turns}
+    assert told == {"t/double: Your program gives a wrong result in a test."}
+
+
+def test_a_function_that_tells_nothing_usable_leaves_the_answer_unjudged(sandbox: SandboxPool) -> None:
+    custom = CustomFeedback(f"{__name__}:silent", field="--custom-feedback")
+    report, _ = evaluated(sandbox, lambda name, index: WRONG, custom=custom)
+    (turn,) = report.samples[0].turns
+    assert turn.result.is_infra_error
+    assert f"--custom-feedback: {__name__}:silent: returned 3, not a text or None" in turn.result.detail
+    with pytest.raises(ConfigError, match=r"--custom-feedback: .*defines no hints"):
+        CustomFeedback(f"{__name__}:hints", field="--custom-feedback")
 
 
 def test_public_feedback_on_tasks_that_show_nothing_is_refused(sandbox: SandboxPool) -> None:
@@ -201,7 +235,11 @@ def test_the_command_shows_the_turns(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
     assert evaluate_humaneval([*arguments, "--feedback", "verdict"]) == 2
     assert "used by --turns only" in capsys.readouterr().err
-    assert evaluate_humaneval([*arguments, "--turns", "2"]) == 0
+    own = ("--custom-feedback", f"{__name__}:hint")
+    assert evaluate_humaneval([*arguments, *own]) == 2
+    assert evaluate_humaneval([*arguments, "--turns", "2", "--custom-feedback", "my:hint"]) == 2
+    assert "--custom-feedback" in capsys.readouterr().err
+    assert evaluate_humaneval([*arguments, "--turns", "2", *own]) == 0
     shown = capsys.readouterr().out
     assert "passed after turn 2" in shown and "fresh answers, as many tokens" in shown
     record = json.loads((tmp_path / "out.jsonl_report.json").read_text())
@@ -211,6 +249,8 @@ def test_the_command_shows_the_turns(tmp_path: Path, capsys: pytest.CaptureFixtu
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl_results.jsonl").read_text().splitlines()]
     assert [len(line["turns"]) for line in lines] == [1, 1]
     assert set(lines[0]["turns"][0]) == {"feedback", "answer", "result", "passed"}
+    assert record["settings"]["custom feedback"] == own[1]
+    assert lines[0]["turns"][0]["feedback"].startswith(f"{lines[0]['task_id']}: Your program")
 
 
 def test_an_answer_without_feedback_is_not_judged_and_counts_in_no_rate(sandbox: SandboxPool) -> None:
