@@ -57,6 +57,10 @@ def test_speed_is_that_of_the_steps_between_warm_up_and_tail(tmp_path: Path) -> 
     assert speed["means"]["train/seconds"] == pytest.approx(4.0)
     with pytest.raises(ValueError, match="leave none"):
         speed_of(run, num_warmup=2, num_tail=2)
+    # The completions of two steps are written at once: half of such a pair says nothing.
+    pairs = make_run(tmp_path, "pairs", [50.0, 10.0, 6.0, 10.0, 0.5, 0.5])
+    speed = speed_of(pairs, num_warmup=1, num_tail=2)
+    assert (speed["num_steps"], speed["seconds"]) == (2, 16.0)
     ledger = Ledger(run / "run.db")
     ledger.event("restart", "the trainer died")
     ledger.close()
