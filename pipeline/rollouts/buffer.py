@@ -105,6 +105,11 @@ class RolloutBuffer:
         self._changed()
 
     @property
+    def alternates(self) -> bool:
+        """Whether they take turns; see ``alternate``."""
+        return self._alternates
+
+    @property
     def next_step(self) -> int:
         """The step that the trainer is at, or waits for; steps count from 1."""
         return self._trainer_version + 1

@@ -230,7 +230,7 @@ class Attempt:
         self._watch_quantisation(step, fed.result.metrics.get("train/mismatch_kl"))
         started = time.perf_counter()
         update = None
-        if not self._stays_asleep(step):
+        if not self._skips_update(step):
             update = await self._write_weights(step)
             await self._turns.to_generator()
         self._closing = asyncio.create_task(
@@ -262,16 +262,17 @@ class Attempt:
                 f"train/mismatch_kl is {mismatch_kl:.2g}, above grpo.mismatch_kl_warning ({limit:g})",
             )
 
-    def _stays_asleep(self, step: int) -> bool:
-        """Whether the engine, asleep, is not needed before the next step: a later version is loaded then."""
-        if not self._turns.is_asleep or step == self._config.training.max_steps:
+    def _skips_update(self, step: int) -> bool:
+        """Whether the engine has nothing to write before the next step: a later version is loaded then."""
+        waits = self._turns.is_asleep or self.buffer.alternates
+        if not waits or step == self._config.training.max_steps:
             return False
         return self.buffer.is_next_step_ready and not self.evaluation.is_due(step)
 
     async def _close(self, step: int, fed: FedStep, update: WeightUpdate | None, started: float) -> None:
         """What follows from a step: the generator's weights, the checkpoint if it is due, the account.
 
-        Without ``update`` the generator keeps its weights, asleep.
+        Without ``update`` the generator keeps its weights.
         """
         pause_s = 0.0 if update is None else await self._load_weights(update)
         weights = {"weights/update_s": time.perf_counter() - started, "weights/pause_s": pause_s}

@@ -208,5 +208,8 @@ def test_in_turn_nothing_is_generated_while_the_trainer_computes(tmp_path: Path)
     # Two steps are generated at once: the second of them is trained on one step later.
     size = NUM_GENERATIONS * GROUPS_PER_STEP
     assert run.trainer.staleness[-4 * size :] == [0] * size + [1] * size + [0] * size + [1] * size
+    # Nobody writes before it, so that its weights are the next that are loaded.
+    loaded = [entry for entry in in_turn if entry.startswith("weights ")]
+    assert loaded == ["weights 4", "weights 6", "weights 8"]
     (event,) = [row for row in run.rows("SELECT kind, text FROM events") if row[0] == "placement"]
     assert "run in turn" in str(event[1])
