@@ -26,6 +26,7 @@ from benchmarks import (
     quality,
     speculation_exactness,
     startup,
+    step_limit,
     turn_speed,
     turns,
 )
@@ -53,6 +54,7 @@ MEASURED: Final[Mapping[str, tuple[Callable[[dict[str, Any]], str], str]]] = {
     "modes": (modes.table, "modes"),
     "baselines": (modes.table, "modes --only baseline baseline-vllm conservative balanced aggressive"),
     "modes_coder": (modes.table, "modes --config configs/recipes/coder.yaml"),
+    "step_limit": (step_limit.table, "step_limit RUN ..."),
     "quality": (quality.table, "quality"),
     "coder": (coder.table, "coder"),
     "turns": (turns.table, "turns"),

@@ -2,7 +2,7 @@
 
     python -m benchmarks.recording step                 # both recorded steps
     python -m benchmarks.recording step --only short
-    python -m benchmarks.recording costs RUN_DIR        # for async_overlap
+    python -m benchmarks.recording costs RUN_DIR --last 8    # for async_overlap
 
 A recorded step is gzipped JSON: 8 drawn tasks, 8 completions each, with what generator and judge said. Tasks
 are kept by id and looked up in the built-in ladder; samples and advantages are made when it is loaded,
@@ -28,7 +28,7 @@ import numpy as np
 from pydantic import TypeAdapter
 from transformers import PreTrainedTokenizerBase
 
-from benchmarks.report import circumstances, command_line, make_parser, rows_of
+from benchmarks.report import circumstances, command_line, make_parser, positive, rows_of
 from configs.finished import load_finished
 from configs.schema import Config
 from curriculum.ladder.index import ladder_tasks
@@ -240,9 +240,12 @@ class RunCosts:
     step_s: float
 
 
-def costs_of(folder: Path) -> RunCosts:
-    """The run in ``folder``. Raises ValueError where it holds none, or one with too few steps."""
-    run, config = read_run(folder), load_finished(folder / "config.yaml")
+def costs_of(folder: Path, last: int | None = None) -> RunCosts:
+    """The ``last`` steps of the run in ``folder``, without a number all of them.
+
+    Raises ValueError where it holds none, or one with too few steps.
+    """
+    run, config = read_run(folder, last=last), load_finished(folder / "config.yaml")
     query = "SELECT num_tokens FROM rollouts WHERE num_tokens > 0 ORDER BY draw_id, rollout_id"
     rows = rows_of(folder, f"{query} LIMIT {_MAX_LENGTHS}")
     if not rows:
@@ -280,7 +283,7 @@ def _record_step(given: argparse.Namespace) -> None:
 
 
 def _record_costs(given: argparse.Namespace) -> None:
-    recorded = costs_of(given.run)
+    recorded = costs_of(given.run, given.last)
     write_costs(recorded, given.output)
     print(f"{given.output}: {len(recorded.lengths)} completions, steps of {recorded.step_s:.2f} s")
 
@@ -295,6 +298,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     step.set_defaults(record=_record_step)
     costs = kinds.add_parser("costs", help="record what the stages of a finished run cost")
     costs.add_argument("run", type=Path, help="folder of a run")
+    costs.add_argument(
+        "--last", type=positive, help="its last steps, where the first went in another order (all)"
+    )
     costs.add_argument("--output", type=Path, default=COSTS, help="default: %(default)s")
     costs.set_defaults(record=_record_costs)
     given = parser.parse_args(arguments)

@@ -87,12 +87,16 @@ class MeasuredRun:
         }
 
 
-def read_run(folder: Path) -> MeasuredRun:
-    """The run in ``folder``. Raises ValueError where it holds none, or one with too few steps."""
+def read_run(folder: Path, *, last: int | None = None) -> MeasuredRun:
+    """The run in ``folder``, or its ``last`` steps of those that tell what stages cost.
+
+    Raises ValueError where it holds none, or one with too few steps.
+    """
     file, summary = folder / "config.yaml", folder / "summary.json"
     if not file.is_file():
         raise ValueError(f"{folder} holds no config.yaml; allowed: the folder of an earlier run")
     config, rows = load_finished(file), _steady_rows(folder)
+    rows = rows if last is None else rows[-last:]
     # A run that did not end has none.
     hardware = read_object(summary).get("hardware", {}) if summary.is_file() else {}
     if not isinstance(hardware, dict):

@@ -149,8 +149,9 @@ def write_run(folder: Path, num_steps: int) -> Path:
 
 
 def test_the_costs_of_a_run_are_those_of_its_metrics(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", 5))
-    assert run.num_steps == 3
+    folder = write_run(tmp_path / "run", 5)
+    run = read_run(folder)
+    assert run.num_steps == 3 and read_run(folder, last=2).num_steps == 2
     assert run.num_completions == 32
     assert run.own_s == pytest.approx({"generation": 4.0 + 0.1, "training": 2.0, "rewards": 1.6})
     assert (run.update_s, run.pause_s) == pytest.approx((0.3, 0.1))

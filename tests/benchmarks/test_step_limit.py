@@ -1,0 +1,50 @@
+"""The limit of a step counts what the step has to do, and no more."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.step_limit import main, measure_run, needed, table
+from benchmarks.train_step.inputs import random_batch
+from benchmarks.train_step.profile import needed_flops
+from pipeline.record.metrics import read_metrics
+from tests.benchmarks.test_train_step import BATCH
+from tests.pipeline.run.test_replay import trained
+from tests.pipeline.tiny_model import VOCABULARY, save_model
+
+
+def test_groups_without_signal_are_written_and_need_no_training(tmp_path: Path) -> None:
+    folder = str(save_model(tmp_path))
+    batch = random_batch(BATCH, VOCABULARY)
+    found = needed(folder, batch, is_lora=False)
+    # A forward is a third of it all; of two groups one has signal.
+    every = sum(needed_flops(folder, batch).values())
+    assert found["generation"] == pytest.approx(every / 3)
+    assert 0.2 * every < found["training"] < 0.8 * every
+    assert needed(folder, batch, is_lora=True)["training"] < found["training"]
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_measured_by_whole_blocks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained(tmp_path, "small", 6)
+    rates = {"flops_per_s": 1e9, "bytes_per_s": 1e12}
+    found = measure_run(run, 3, 32, rates)
+    # One step ahead: two are written at once, and nothing follows the last two.
+    times = [row["time_s"] or 0.0 for row in read_metrics(run / "metrics.jsonl")]
+    assert found["num_steps"] == 2 and found["step_s"] == pytest.approx((times[3] - times[1]) / 2)
+    assert set(found["least_s"]) <= set(found["stages_s"])
+    assert found["of_limit"] == pytest.approx(sum(found["least_s"].values()) / found["step_s"])
+    slow = measure_run(run, 2, 32, {**rates, "bytes_per_s": 1e3})
+    assert slow["least_s"]["generation"] > found["least_s"]["generation"]
+    text = table({"runs": {"small": found}, "rates": rates, "hardware": {"cpu": "some", "cores": 1}})
+    assert "| `small` | step (mean of 2) |" in text
+    assert main([str(run), "--steps", "1"]) == 2
+    assert main([str(run / "nothing")]) == 2
+    assert "error: " in capsys.readouterr().err
+    assert main([str(run), "--steps", "2"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["runs"]["small"]["num_steps"] == 2
