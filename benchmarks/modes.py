@@ -85,16 +85,41 @@ def times_baseline(runs: contest.Runs, name: str, baseline: str = BASELINE) -> s
     return f"{statistics.median(times):.2f} ({each})" if times else ""
 
 
+def with_signal(runs: contest.Runs, name: str) -> str:
+    """The median of trained samples/s whose groups had a gradient, and how many times the baseline's that is.
+
+    Empty where a run does not say how many had none.
+    """
+    speeds = {key: _with_signal(run) for key, run in runs.items()}
+    own = contest.runs_of(speeds, name)
+    if None in own.values():
+        return ""
+    both = contest.pairs(speeds, name, BASELINE)
+    times = [one / other for one, other in both if other]
+    said = f"{statistics.median(own.values()):.2f}"
+    return f"{said} ({statistics.median(times):.2f})" if times else said
+
+
+def _with_signal(run: Mapping[str, Any]) -> float | None:
+    share = run["speed"].get("means", {}).get("rollout/zero_signal_share")
+    return None if share is None else float(run["speed"]["samples_per_s"] * (1 - share))
+
+
 def table(result: Mapping[str, Any]) -> str:
     """The figures in Markdown."""
     runs, settings = result["runs"], result["settings"]
     target = settings["target"]
     has_curve = any(run["curve"] for run in runs.values())
     baselines = [name for name in (BASELINE, BASELINE_VLLM) if contest.runs_of(runs, name)] or [BASELINE]
-    head = ["", "trained samples/s", *(f"times {name} (of each repeat)" for name in baselines), "s a step"]
-    head += ["completions written a step", "peak memory"]
+    head = ["", "trained samples/s", *(f"times {name} (of each repeat)" for name in baselines)]
+    head += ["of them with signal (times baseline)", "s a step", "completions written a step", "peak memory"]
     rows = [
-        _row(name, own, [times_baseline(runs, name, baseline) for baseline in baselines], target)
+        _row(
+            name,
+            own,
+            [*(times_baseline(runs, name, baseline) for baseline in baselines), with_signal(runs, name)],
+            target,
+        )
         for name in CONTENDERS
         if (own := list(contest.runs_of(runs, name).values()))
     ]

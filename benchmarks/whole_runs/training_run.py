@@ -102,8 +102,8 @@ def speed_of(folder: Path, *, num_warmup: int, num_tail: int) -> dict[str, Any]:
     """Trained completions over the wall clock, from the end of the warm-up to the step before the tail.
 
     In the tail of a run nothing is generated for later steps any more, so it would flatter runs that work
-    ahead. Those may write the completions of as many steps at once: steps are counted by so many. Raises
-    ValueError for a run of too few steps, RuntimeError for one in which something died.
+    ahead. Those may write the completions of as many steps at once: steps are counted by so many, if there
+    are as many. Raises ValueError for a run of too few steps, RuntimeError for one in which something died.
     """
     ((num_restarts,),) = rows_of(folder, "SELECT COUNT(*) FROM events WHERE kind = 'restart'")
     if num_restarts > 0:
@@ -111,7 +111,8 @@ def speed_of(folder: Path, *, num_warmup: int, num_tail: int) -> dict[str, Any]:
     ((num_rollouts,),) = rows_of(folder, "SELECT COUNT(*) FROM rollouts")
     rows = read_metrics(folder / "metrics.jsonl")
     end = len(rows) - num_tail
-    end -= (end - num_warmup) % max(1, num_tail)
+    if (num_counted := end - num_warmup) >= num_tail > 0:
+        end -= num_counted % num_tail
     if num_warmup < 1 or end <= num_warmup:
         raise ValueError(
             f"{folder}: {len(rows)} steps; {num_warmup} of warm-up (at least 1) and {num_tail} of the tail "

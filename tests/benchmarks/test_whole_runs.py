@@ -168,7 +168,7 @@ def test_modes_take_turns_are_compared_within_a_repeat_and_go_on_after_an_interr
     # Balanced works two steps ahead of its end: they and the warm-up are not counted.
     assert [result["runs"][f"{name}/0"]["speed"]["num_steps"] for name in ("baseline", "balanced")] == [4, 2]
     row = modes.table(result).splitlines()[-1]
-    assert row.startswith("| `balanced` | 2.00 | 4.00 (4.00, 4.00) | 2.0 |") and row.endswith("| 2.5 GB |")
+    assert row.startswith("| `balanced` | 2.00 | 4.00 (4.00, 4.00) |  | 2.0 |") and row.endswith("| 2.5 GB |")
     assert not (tmp_path / "work" / "balanced-0").exists()
     modes.measure(given)
     assert len(calls) == 4
@@ -338,7 +338,11 @@ def test_modes_are_measured_against_trls_vllm_too_where_it_is_asked_for() -> Non
     result = {"hardware": {"cpu": "a CPU"}, "settings": settings, "runs": runs}
     head, _, *rows = modes.table(result).splitlines()[2:]
     assert "times baseline (of each repeat) | times baseline-vllm (of each repeat)" in head
-    assert rows[-1].startswith("| `balanced` | 6.00 | 6.00 (6.00) | 3.00 (3.00) | 1.0 |")
+    assert rows[-1].startswith("| `balanced` | 6.00 | 6.00 (6.00) | 3.00 (3.00) |  | 1.0 |")
+    # Of the baseline's groups every other one has a gradient, of the mode's every one.
+    for key, share in (("baseline/0", 0.5), ("balanced/0", 0.0)):
+        runs[key]["speed"]["means"] = {"rollout/zero_signal_share": share}
+    assert "| 3.00 (3.00) | 6.00 (12.00) | 1.0 |" in modes.table(result)
     # Without it the table is as it was.
     plain = {**result, "runs": {key: run for key, run in runs.items() if key != "baseline-vllm/0"}}
     assert "baseline-vllm" not in modes.table(plain)
