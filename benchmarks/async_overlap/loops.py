@@ -91,8 +91,9 @@ async def run(order: Order, costs: StageCosts, shape: Shape, pool: RewardPool, n
     trainer = SleepingTrainer(costs, shape.num_generations)
     with tempfile.TemporaryDirectory(prefix="async-overlap-") as path:
         try:
-            for stage in (*generators, trainer):
-                await stage.warm_up()
+            for one in generators:
+                await one.warm_up()
+            await trainer.warm_up()
             generator = Dispatcher(generators, update_timeout_s=config.runtime.weight_update_timeout_s)
             await _train(config, Path(path), generator, trainer, scorer)
             return read_metrics(Path(path) / "run" / "metrics.jsonl")

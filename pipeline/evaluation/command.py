@@ -294,8 +294,8 @@ def _settings(options: EvaluationOptions) -> dict[str, str]:
         "modules",
     )
     # Of no meaning where there is one turn, and then not in the journals of earlier versions either.
-    of_turns = ("turns", "feedback") if options.turns > 1 else ()
-    of_turns += ("custom_feedback",) if options.custom_feedback is not None else ()
+    of_turns = ["turns", "feedback"] if options.turns > 1 else []
+    of_turns += ["custom_feedback"] if options.custom_feedback is not None else []
     return {name.replace("_", " "): str(getattr(options, name)) for name in (*names, *of_turns)}
 
 

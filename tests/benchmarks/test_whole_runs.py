@@ -330,7 +330,7 @@ def test_modes_are_measured_against_trls_vllm_too_where_it_is_asked_for() -> Non
     assert modes.parse(["--only", "baseline-vllm", "balanced"]).only == ["baseline-vllm", "balanced"]
     speeds = {"baseline/0": 1.0, "baseline-vllm/0": 2.0, "balanced/0": 6.0}
     figures = {"step_s": 1.0, "rollouts_per_step": 8.0}
-    runs = {
+    runs: dict[str, Any] = {
         key: {"speed": {"samples_per_s": speed, **figures}, "peak_mb": 1e3, "curve": []}
         for key, speed in speeds.items()
     }
