@@ -84,6 +84,9 @@ def test_an_engine_can_sleep_where_a_trainer_shares_its_card_and_nobody_forbids_
     assert engines[f"{name}, {what}"]["sleeps"] is (shares and what != "no sleep")
 
 
+SMALL = ["generation.max_num_batched_tokens=64", "generation.max_num_seqs=512"]
+
+
 @pytest.mark.parametrize(
     ("overrides", "device", "expected"),
     [
@@ -91,7 +94,9 @@ def test_an_engine_can_sleep_where_a_trainer_shares_its_card_and_nobody_forbids_
         ([], "cuda", 8192),
         (["generation.max_num_batched_tokens=4096"], "cpu", 4096),
         (["generation.max_num_batched_tokens=4096"], "cuda", 4096),
-        (["generation.max_num_batched_tokens=64", "generation.max_num_seqs=512"], "cuda", 512),
+        ([*SMALL, "acceleration.speculative.enabled=false"], "cuda", 512),
+        # Each sequence with the 8 tokens that were drafted for it.
+        (SMALL, "cuda", 512 * 9),
     ],
 )
 def test_the_tokens_of_a_forward_are_as_set_and_enough_for_all_sequences(
