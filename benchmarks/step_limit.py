@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from benchmarks.report import circumstances, make_parser, positive, publish, table_text
-from benchmarks.train_step.profile import linear_shapes, measure_limit, needed_flops
+from benchmarks.train_step.profile import linear_shapes, measure_limit, needed_flops, training_flops
 from benchmarks.whole_runs.contest import steps_ahead
 from configs.finished import load_finished
 from pipeline.messages import TrainBatch
@@ -59,12 +59,10 @@ def needed(folder: str, batch: TrainBatch, *, is_lora: bool) -> dict[str, float]
     """Operations by stage of a step that writes ``batch`` and trains on it."""
     trained = replace(batch, samples=tuple(one for one in batch.samples if one.advantage != 0))
     trained = replace(trained, num_tokens=sum(sum(one.loss_mask) for one in trained.samples))
-    every, own = needed_flops(folder, batch), needed_flops(folder, trained)
-    products, attention = own["layers"] + own["head"], own["attention"]
     return {
-        "training": (2 / 3 if is_lora else 1.0) * products + attention,
+        "training": training_flops(needed_flops(folder, trained), has_adapters=is_lora),
         # A forward is a third of forward and backward.
-        "generation": sum(every.values()) / 3,
+        "generation": sum(needed_flops(folder, batch).values()) / 3,
     }
 
 

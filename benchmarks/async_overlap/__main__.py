@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from benchmarks.async_overlap.loops import Steps, make_config, run, start_rewards
-from benchmarks.async_overlap.sleeping_stages import Order, Shape, StageCosts
+from benchmarks.async_overlap.sleeping_stages import MAX_STALENESS, Order, Shape, StageCosts
 from benchmarks.recording import RunCosts, load_recording, read_costs
 from benchmarks.report import RESULTS, circumstances, make_parser, publish, table_text
 from pipeline.cluster import running_ray
@@ -153,13 +153,13 @@ def planned_s(rows: Sequence[dict[str, Any]], row: dict[str, Any]) -> float | No
 
     Without staleness that is a run in the same order: here the first of another mix of the same kind.
     """
-    if row["order"] in ("asynchronous", "two steps ahead"):
+    if row["order"] in MAX_STALENESS:
         return step_time(row["own_s"], 0.0)
-    kinds = (STAGES, tuple(RECORDED))
-    (kind,) = (kind for kind in kinds if row["slowest"] in kind)
-    known = (one for one in rows if one["order"] == row["order"] and one["slowest"] in kind)
-    other = next((one for one in known if one["slowest"] != row["slowest"]), None)
-    return None if other is None else step_time(row["own_s"], other["step_s"] / in_turn(other["own_s"]))
+    for other in rows:
+        is_of_kind = (other["slowest"] in RECORDED) == (row["slowest"] in RECORDED)
+        if is_of_kind and other["order"] == row["order"] and other["slowest"] != row["slowest"]:
+            return step_time(row["own_s"], other["step_s"] / in_turn(other["own_s"]))
+    return None
 
 
 def _figures(order: Order, costs: StageCosts, shape: Shape, steps: Steps) -> dict[str, Any]:

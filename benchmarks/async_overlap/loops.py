@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from benchmarks.async_overlap.sleeping_stages import (
+    MAX_STALENESS,
     REWARD,
     Order,
     Shape,
@@ -42,7 +42,6 @@ _TASKS = tuple(
     Task(task_id=f"t{index}", prompt="p", entry_point="f", check_source="def check(f): pass")
     for index in range(64)
 )
-_MAX_STALENESS: Mapping[Order, int] = {"asynchronous": 1, "two steps ahead": 2}
 _NO_WEIGHTS = dict.fromkeys(("tests", "execution", "syntax", "lint", "complexity"), 0.0)
 
 
@@ -59,7 +58,7 @@ def make_config(order: Order, shape: Shape, num_steps: int) -> Config:
             "grpo": {"num_generations": shape.num_generations},
             "generation": {"assistant_prefill": ""},
             "acceleration": {
-                "max_staleness": _MAX_STALENESS.get(order, 0),
+                "max_staleness": MAX_STALENESS.get(order, 0),
                 "stream_steps": is_overlapped,
                 "async_rewards": {"enabled": is_overlapped, "workers": shape.num_reward_workers},
                 # Every completion is scored, and in the order of its draw: that is what the costs stand for.

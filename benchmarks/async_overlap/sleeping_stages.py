@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from rewards.pool import RewardPool
 from rewards.result import RewardResult
 
 Order = Literal["synchronous", "on-policy overlap", "asynchronous", "two steps ahead"]
+MAX_STALENESS: Mapping[Order, int] = {"asynchronous": 1, "two steps ahead": 2}  # 0 of the others
 REWARD = "benchmarks.async_overlap.sleeping_stages:sleep_as_written"
 
 

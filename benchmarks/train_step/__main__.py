@@ -35,6 +35,7 @@ from benchmarks.report import (
     table_text,
 )
 from benchmarks.train_step.job import ON_DEMAND, VARIANTS, BatchSpec, StepJob, run_worker, why_left_out
+from benchmarks.train_step.profile import training_flops
 
 # Largest share of its norm by which an exact fp32 gradient may differ: rounding, summed in another order.
 TOLERANCE: Final = 1e-5
@@ -84,10 +85,8 @@ def measure(
 
 
 def _needed_gflop(limit: dict[str, Any], name: str) -> float:
-    """The operations of a step of the variant: for frozen weights those of their own gradient fall away."""
-    needed = limit["needed_flops"]
-    share = 2 / 3 if VARIANTS[name].has_adapters else 1.0
-    return float(share * (needed["layers"] + needed["head"]) + needed["attention"]) / 1e9
+    """The operations of a step of the variant."""
+    return training_flops(limit["needed_flops"], has_adapters=VARIANTS[name].has_adapters) / 1e9
 
 
 def has_right_gradients(result: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -251,6 +251,12 @@ def needed_flops(folder: str, batch: TrainBatch) -> dict[str, float]:
         "head": 6.0 * head * batch.num_tokens,
         "attention": 12.0 * width * num_pairs,
     }
+
+
+def training_flops(needed: Mapping[str, float], *, has_adapters: bool) -> float:
+    """Of ``needed_flops`` those of a step: for frozen weights the gradient of their own falls away."""
+    share = 2 / 3 if has_adapters else 1.0
+    return share * (needed["layers"] + needed["head"]) + needed["attention"]
 
 
 def _meta_model(folder: str) -> Any:

@@ -96,19 +96,19 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
             from pipeline.generation.vllm.int8 import choose
 
             self._is_adapted_base &= not choose(self.model, update_info.is_quantised)
-        is_adapted_base, self._is_adapted_base, self._is_whole = self._is_adapted_base, False, True
+        # No more, where this one fails halfway.
+        is_adapted_base, self._is_adapted_base = self._is_adapted_base, False
+        self._is_whole = True
         self.merged, self.adapter, self.given = {}, {}, {}
         if update_info.kind == "adapter":
             adapter = read_adapter(update_info.path)
             self.adapter = receipt_of(adapter.named_factors(), version, scale=adapter.scale)
             # In the dtype of the engine, which is what it will hold.
             merged = merged_weights(adapter, self.model_config.model, self.model_config.dtype)
-            layers = {_layer_of(name) for name in adapter.factors} if is_adapted_base else {""}
+            weights = noted(merged, version, self.merged)
+            layers = tuple({_layer_of(name) for name in adapter.factors} if is_adapted_base else ("",))
             self._is_whole = "" in layers
-            self._load(
-                (pair for pair in noted(merged, version, self.merged) if pair[0].startswith(tuple(layers))),
-                version,
-            )
+            self._load((pair for pair in weights if pair[0].startswith(layers)), version)
         elif update_info.kind == "base":
             self._load(base_weights(update_info.path), version)
         elif update_info.kind == "offer":

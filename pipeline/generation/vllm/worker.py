@@ -20,7 +20,7 @@ from pipeline.generation.vllm.samplers import CpuSampler, DeterministicDraftSamp
 
 _MAX_MEASURED_TOKENS = 256
 _REPEATS = 3
-_ENOUGH_S = 0.25  # a forward of a large model: its first call costs little more than the next
+_LONG_S = 0.15  # a forward of a large model: its first call costs little more than the next
 
 
 class WorkerMethods:
@@ -123,15 +123,15 @@ def _measured_forwards(runner: Any) -> dict[int, float]:
     num_tokens = 1
     while num_tokens <= min(_MAX_MEASURED_TOKENS, runner.max_num_tokens):
         best = float("inf")
-        for repeat in range(_REPEATS):
-            if repeat * best > _ENOUGH_S:
-                break
+        for _ in range(_REPEATS):
             started = time.perf_counter()
             hidden, _ = runner._dummy_run(num_tokens)
             runner.model.compute_logits(hidden[:num_tokens])
             if runner.device.type == "cuda":
                 torch.cuda.synchronize(runner.device)
             best = min(best, time.perf_counter() - started)
+            if best > _LONG_S:
+                break
         measured[num_tokens] = best
         num_tokens *= 2
     return measured

@@ -153,6 +153,16 @@ def test_a_mismatch_of_weights_that_are_rounded_otherwise_is_told_as_that(sectio
     assert "generation.quantization to none" in text and "importance_sampling_mode" in text
 
 
+def test_what_a_run_leaves_int8_for_is_no_alarm_and_what_is_measured_after_it_is_one() -> None:
+    alarms = Alarms(Config.model_validate({"generation": {"quantization": "int8"}}), shares_device=False)
+    high: dict[str, float | None] = {"train/mismatch_kl": 0.2}
+    # Only the first step of a block is of the policy in training.
+    rows = [GOOD | high, *[GOOD | {"train/mismatch_kl": None}] * 4]
+    assert [alarm for row in rows for alarm in alarms.step(row)] == []
+    (alarm,) = alarms.step(GOOD | high)
+    assert "grpo.mismatch_kl_warning" in alarm.text and "generation.dtype" in alarm.text
+
+
 def test_a_fault_from_the_first_step_on_is_told_in_the_third() -> None:
     alarms = Alarms(Config(), shares_device=False)
     rows = [
