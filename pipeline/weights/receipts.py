@@ -105,11 +105,11 @@ def differing(
     """What an engine holds otherwise than it was published, in words, a text each tensor.
 
     A tied output head that was not published has to be what the input embedding is. Where the engine could
-    not read all that it holds (``unread``), what is missing counts as unread.
+    not read all that it holds (``unread``), what is missing counts as unread. Sorted by name.
     """
-    faults = [] if unread else [f"{name} is missing" for name in published if name not in held]
+    faults = [] if unread else [f"{name} is missing" for name in sorted(published) if name not in held]
     embedding = next((name for name in published if name.endswith("embed_tokens.weight")), None)
-    for name, value in held.items():
+    for name, value in sorted(held.items()):
         wanted = published.get(name, published.get(embedding) if embedding else None)
         if wanted is None:
             faults.append(f"{name} was not published")

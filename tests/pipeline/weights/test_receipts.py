@@ -83,6 +83,9 @@ def test_what_differs_is_named_and_a_tied_head_is_the_embedding() -> None:
     assert differing(published, {"model.embed_tokens.weight": 1}) == ["model.norm.weight is missing"]
     assert differing(published, {"model.embed_tokens.weight": 1}, unread=["experts"]) == []
     assert differing({"a": 1}, {"a": 1, "b": 2}) == ["b was not published"]
+    # An engine holds them in no order.
+    assert differing({"b": 1, "a": 1}, {"b": 2, "a": 2}) == ["a differs", "b differs"]
+    assert differing({"b": 1, "a": 1}, {}) == ["a is missing", "b is missing"]
 
 
 def test_a_code_is_of_what_is_held_of_what_was_published() -> None:
