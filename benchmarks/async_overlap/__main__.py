@@ -151,14 +151,15 @@ async def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
 def planned_s(rows: Sequence[dict[str, Any]], row: dict[str, Any]) -> float | None:
     """What ``--plan`` says of the mix and order of ``row``; None where it knows no run to tell it from.
 
-    Without staleness that is a run in the same order: here the first of another mix of the same kind.
+    Without staleness that is a run in the same order: here the first of another mix.
     """
+    own_s, longest_s = row["own_s"], row["longest_s"]
     if row["order"] in MAX_STALENESS:
-        return step_time(row["own_s"], 0.0)
+        return step_time(own_s, 0.0, longest_s)
     for other in rows:
-        is_of_kind = (other["slowest"] in RECORDED) == (row["slowest"] in RECORDED)
-        if is_of_kind and other["order"] == row["order"] and other["slowest"] != row["slowest"]:
-            return step_time(row["own_s"], other["step_s"] / in_turn(other["own_s"]))
+        if other["order"] == row["order"] and other["slowest"] != row["slowest"]:
+            share = other["step_s"] / in_turn(other["own_s"], other["longest_s"])
+            return step_time(own_s, share, longest_s)
     return None
 
 
@@ -169,6 +170,7 @@ def _figures(order: Order, costs: StageCosts, shape: Shape, steps: Steps) -> dic
     figures = {
         "step_s": step_s,
         "own_s": own,
+        "longest_s": max(costs.completion_s),
         "ratio": step_s / max(own.values()),
         "trainer_waited_s": statistics.fmean(waited_s[_NUM_FILLING:]),
         "seconds": seconds,

@@ -1,8 +1,9 @@
 """``train_accelerated --plan RUN_DIR``: how many generators, trainer ranks and reward workers to take.
 
 In closed form, from what that run measured: n GPUs do n times the work of one, and the batch grows with them.
-With staleness a step takes as long as its slowest stage by itself, on-policy the same share as in the run of
-all stages in turn: within a tenth of what benchmarks.async_overlap measured. Knows no traffic between GPUs.
+With staleness a step takes as long as its slowest stage by itself; on-policy the same share as in the run of
+all stages in turn, and its longest answer no GPU shortens: within a tenth of what benchmarks.async_overlap
+measured. Knows no traffic between GPUs.
 """
 
 from __future__ import annotations
@@ -90,18 +91,25 @@ def plans(run: MeasuredRun, config: Config, num_gpus: int) -> Iterator[Plan]:
             groups_per_step=groups,
             num_completions=number,
             own_s=own_s,
-            step_s=step_time(own_s, share),
+            step_s=step_time(own_s, share, run.generation_s),
         )
 
 
-def step_time(own_s: Mapping[str, float], share: float) -> float:
-    """The slowest stage by itself, or ``share`` of all stages in turn where that is more."""
-    return max(*own_s.values(), share * in_turn(own_s))
+def step_time(own_s: Mapping[str, float], share: float, longest_s: float) -> float:
+    """The slowest stage by itself; on-policy ``share`` of all stages in turn, where that is more.
+
+    ``share`` is 0 with staleness. Without it nothing is faster than training after the longest answer, which
+    takes ``longest_s``.
+    """
+    slowest_s = max(own_s.values())
+    if share == 0.0:
+        return slowest_s
+    return max(slowest_s, share * in_turn(own_s, longest_s), longest_s + own_s["training"])
 
 
-def in_turn(own_s: Mapping[str, float]) -> float:
-    """All stages after each other. Generation counts twice: towards a step's end its places become empty."""
-    return sum(own_s.values()) + own_s["generation"]
+def in_turn(own_s: Mapping[str, float], longest_s: float) -> float:
+    """All stages after each other, and the longest answer once more: it ends when other places are empty."""
+    return sum(own_s.values()) + longest_s
 
 
 def _share(run: MeasuredRun, max_staleness: int) -> float:
@@ -111,14 +119,14 @@ def _share(run: MeasuredRun, max_staleness: int) -> float:
     if run.max_staleness > 0:
         allowed = f"{run.max_staleness}, as in {run.origin}; or the folder of a run with 0"
         raise ConfigError([wrong_value("acceleration.max_staleness", 0, allowed)])
-    return run.step_s / in_turn(run.own_s)
+    return run.step_s / in_turn(run.own_s, run.generation_s)
 
 
 def print_plans(run: MeasuredRun, found: Sequence[Plan], config: Config) -> None:
     """Print the table, the origin of its numbers, and what is taken for granted."""
     console = Console(highlight=False, soft_wrap=True)
     own = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in run.own_s.items())
-    closed_s = step_time(run.own_s, _share(run, run.max_staleness))
+    closed_s = step_time(run.own_s, _share(run, run.max_staleness), run.generation_s)
     console.print(
         f"Measured in {run.origin}, on {run.device}; {run.num_steps} steps:\n"
         f"  a step of {run.num_completions} completions took {run.step_s:.2f} s; by themselves {own}\n"

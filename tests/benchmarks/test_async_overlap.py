@@ -57,13 +57,14 @@ def test_recorded_stages_keep_their_relation_and_four_generators_write_four_time
 @pytest.mark.parametrize("order", ["synchronous", "asynchronous"])
 def test_the_plan_tells_a_step_from_the_same_order_of_another_mix(order: str) -> None:
     own_s = {"generation": 2.0, "training": 3.0, "rewards": 1.0}
+    found = (("training", 9.0, own_s), ("rewards", 4.0, {**own_s, "training": 1.0}), ("recorded", 8.0, own_s))
     rows = [
-        {"slowest": "recorded", "order": order, "step_s": 8.0, "own_s": own_s},
-        {"slowest": "training", "order": order, "step_s": 9.0, "own_s": own_s},
-        {"slowest": "rewards", "order": order, "step_s": 4.0, "own_s": {**own_s, "training": 1.0}},
+        {"slowest": slowest, "order": order, "step_s": step_s, "own_s": own, "longest_s": 2.0}
+        for slowest, step_s, own in found
     ]
-    # All in turn, generation twice: 8 s and 6 s.
-    told = [3.0, 3.0, 2.0] if order == "asynchronous" else [None, 4.0 * 8 / 6, 9.0 * 6 / 8]
+    # All in turn, and the longest answer: 8 s and 6 s; training cannot end before it and 3 s.
+    told = [3.0, 2.0, 3.0] if order == "asynchronous" else [4.0 * 8 / 6, 9.0 * 6 / 8, 9.0]
+    assert planned_s(rows[:1], rows[0]) == (3.0 if order == "asynchronous" else None)
     assert [planned_s(rows, row) for row in rows] == told
 
 
@@ -89,14 +90,16 @@ def test_the_synchronous_order_overlaps_nothing() -> None:
 
 
 def test_figures_stand_where_they_belong() -> None:
+    times = {"own_s": {"generation": 1.0, "training": 3.0, "rewards": 1.0}, "longest_s": 1.0}
     rows = [
-        {"slowest": "training", "order": "synchronous", "step_s": 6.0, "ratio": 2.0},
+        {"slowest": "training", "order": "synchronous", "step_s": 6.0, "ratio": 2.0, **times},
         {
             "slowest": "training",
             "order": "on-policy overlap",
             "step_s": 4.5,
             "ratio": 1.5,
             "over_bound": 1.25,
+            **times,
         },
     ]
     lines = table({"rows": rows}).splitlines()
