@@ -7,18 +7,20 @@ standard error), 130 interrupted, 143 terminated, 141 nobody reads the output an
 from __future__ import annotations
 
 import argparse
+import asyncio
 import errno
 import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from configs.errors import CommandEnd, nearest
 
+T = TypeVar("T")
 FAILED = 1
 USER_ERROR = 2
 INTERRUPTED = 130
@@ -134,6 +136,40 @@ def raise_if_interrupted() -> None:
     """Raise KeyboardInterrupt where there was a Ctrl-C since the command began, which somebody has caught."""
     if _interrupted.is_set():
         raise KeyboardInterrupt
+
+
+def run_async(main: Coroutine[Any, Any, T]) -> T:
+    """``asyncio.run`` within a command: Ctrl-C is noted, and cancels ``main`` where it waits.
+
+    The handler of a command raises wherever it strikes: within an event loop that loses what the loop was
+    about to do, and something is waited for that never comes. Raises KeyboardInterrupt after the first Ctrl-C
+    when ``main`` has ended, at the second at once.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    # None is a handler that was not set in Python.
+    if threading.current_thread() is not threading.main_thread() or before in (signal.SIG_IGN, None):
+        return asyncio.run(main)
+
+    async def noted() -> T:
+        cancels = signal.getsignal(signal.SIGINT)
+        assert callable(cancels)
+
+        def note(number: int, frame: FrameType | None) -> None:
+            _interrupted.set()
+            cancels(number, frame)
+
+        signal.signal(signal.SIGINT, note)
+        try:
+            return await main
+        finally:
+            signal.signal(signal.SIGINT, cancels)
+
+    # asyncio puts its own handler in the place of this one only.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return asyncio.run(noted())
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _report(error: Exception | str, status: int, verbose: bool) -> int:

@@ -15,7 +15,6 @@ The checkpoints on the way hold weights only and there is no --resume: a run is 
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import os
 from collections.abc import Mapping
@@ -28,6 +27,7 @@ from pathlib import Path
 import ray
 from transformers import PreTrainedTokenizerBase
 
+from configs.command_line import run_async
 from configs.load import render
 from configs.schema import Config
 from configs.techniques import value_at
@@ -165,7 +165,7 @@ class _Baseline:
             return None
         is_ray_ours = not ray.is_initialized()
         try:
-            return asyncio.run(self._measure(when, model_path, tokenizer, progress))
+            return run_async(self._measure(when, model_path, tokenizer, progress))
         finally:
             if is_ray_ours:
                 ray.shutdown()

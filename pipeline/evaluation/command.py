@@ -22,6 +22,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from configs.command_line import run_async
 from configs.evaluation_options import EvaluationOptions
 from configs.rollouts_schema import MAX_FEEDBACK_LENGTH
 from configs.schema import Config, ExecutionConfig, ModelConfig
@@ -92,7 +93,7 @@ def run_evaluation(options: EvaluationOptions) -> int:
     with start_sandbox(execution, max(1, (os.cpu_count() or 2) // 2)) as sandbox:
         for name, stem in stems.items():
             if options.samples is not None:
-                report = asyncio.run(_score_samples(samples[name], CompletionScorer(sandbox, execution)))
+                report = run_async(_score_samples(samples[name], CompletionScorer(sandbox, execution)))
             else:
                 report = _sample_model(options, name, folders[name], stem, tasks, sandbox, execution, custom)
             completions = _completions(options, report, tasks)
@@ -221,7 +222,7 @@ def _sample_model(
                     kind=options.feedback,
                     custom=custom,
                 ).go_on
-        report = asyncio.run(_sample_and_score(options, config, folder, form, tasks, later, scorer, journal))
+        report = run_async(_sample_and_score(options, config, folder, form, tasks, later, scorer, journal))
         journal.remove()
     return report
 

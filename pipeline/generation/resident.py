@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from configs.command_line import run_async
 from pipeline.generation.client import Welcome, ask
 from pipeline.generation.settings import EngineSettings
 from pipeline.host.files import cache_root, files_digest
@@ -122,7 +123,7 @@ def stop_all() -> int:
             print("there is no resident engine")
         return status
 
-    return asyncio.run(stop_each())
+    return run_async(stop_each())
 
 
 def _is_alive(pid: int) -> bool:

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from configs.command_line import make_parser, run_command
+from configs.command_line import make_parser, run_async, run_command
 from configs.finished import load_finished
 from configs.schema import Config
 from curriculum.sources import load_tasks
@@ -281,7 +281,7 @@ def _main(arguments: argparse.Namespace) -> int:
         database.execute("PRAGMA query_only = ON")
         record = RunRecord(arguments.run, database)
         try:
-            differs = asyncio.run(replay(record, arguments.first, arguments.last, tell))
+            differs = run_async(replay(record, arguments.first, arguments.last, tell))
         except StageError as error:
             raise ValueError(str(error)) from error
     print(differs or "the same, bit for bit: metrics, weights and checkpoints")

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from configs.command_line import run_async
 from configs.load import render
 from configs.schema import Config
 from curriculum.sampler import Sampler
@@ -70,7 +71,7 @@ def _run_until_first_score(config: Config, folder: RunFolder, early: Launched) -
             await stages.trainer
 
     try:
-        asyncio.run(start())
+        run_async(start())
     finally:
         progress.close()
 

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 import pytest
@@ -47,19 +48,21 @@ def _sampling(tmp_path: Path, model: Path, *more: str | Path) -> tuple[str | Pat
 @contextmanager
 def _interrupted_once(journal: Path, num_lines: int) -> Iterator[None]:
     """Press Ctrl-C when the journal has so many lines."""
+    is_over = threading.Event()
 
-    def look(number: int, frame: FrameType | None) -> None:
-        if journal.exists() and journal.read_text(encoding="utf-8").count("\n") >= num_lines:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            raise KeyboardInterrupt
+    def watch() -> None:
+        while not is_over.wait(0.002):
+            if journal.exists() and journal.read_text(encoding="utf-8").count("\n") >= num_lines:
+                os.kill(os.getpid(), signal.SIGINT)
+                return
 
-    before = signal.signal(signal.SIGALRM, look)
-    signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        is_over.set()
+        watcher.join()
 
 
 def test_an_evaluation_that_was_interrupted_goes_on_where_it_was(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from configs.command_line import INTERRUPTED, make_parser, raise_if_interrupted, run_command
+from configs.command_line import INTERRUPTED, make_parser, raise_if_interrupted, run_async, run_command
 
 ARGUMENTS = "--max-steps 40 --set evaluation.enabled=false --set generation.engine=transformers"
 # Seconds after the start; all of them, every 20 ms up to 3 s, take four minutes and were tried by hand.
@@ -73,6 +74,30 @@ def test_an_interrupt_that_a_library_catches_is_not_lost(capsys: pytest.CaptureF
     assert run_command(make_parser("x", "x"), [], command) == INTERRUPTED
     assert later == ["caught"] and "interrupted" in capsys.readouterr().err
     # What was there before is there again.
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+def test_an_interrupt_of_an_event_loop_cancels_where_it_waits(
+    swallows: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = []
+
+    async def main() -> int:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            # Nothing is raised here: what the loop is about to do would be lost.
+            later.append("went on")
+            await asyncio.sleep(DEADLINE_S)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.01)
+            later.append("tidied up")
+            if not swallows:
+                raise
+        return 0
+
+    assert run_command(make_parser("x", "x"), [], lambda _: run_async(main())) == INTERRUPTED
+    assert later == ["went on", "tidied up"] and "interrupted" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
