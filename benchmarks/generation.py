@@ -45,22 +45,24 @@ from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.models.prompts import PromptTokenizer
 
-_GENERATIONS_PER_TASK = 8
+GENERATIONS_PER_TASK = 8
 _MIN_SEQUENCES = 16
-_START_TIMEOUT_S = 600.0
-_PASS_TIMEOUT_S = 900.0
+START_TIMEOUT_S = 600.0
+PASS_TIMEOUT_S = 900.0
 _END_TIMEOUT_S = 30.0
 _PASSES = ("first", "second")
-_PLAIN = "plain"
+PLAIN = "plain"
 # How each contender drafts; int8 is "plain" in another precision. Rivals run as their kind says.
 _OWN: Mapping[str, Mapping[str, Any]] = {
-    _PLAIN: {"enabled": False},
+    PLAIN: {"enabled": False},
     "ngram": {"enabled": True, "method": "ngram", "dynamic": False},
     "history": {"enabled": True, "method": "history", "dynamic": False},
     "draft": {"enabled": True, "method": "draft_model", "dynamic": False},
     "dynamic": {"enabled": True, "method": "history", "dynamic": True},
     "int8": {"enabled": False},
 }
+# Ours, with measured parts (benchmarks.generation_parts): what is called in the engine is pickled.
+_TIMED = "timed"
 _RIVALS = ("vllm_defaults", "transformers")
 
 
@@ -72,7 +74,7 @@ class Contender(Worker):
         super().__init__(
             name,
             "benchmarks.generation_contender:Hosted",
-            *(name if name in _RIVALS else "own", config, model_path),
+            *(name if name in (*_RIVALS, _TIMED) else "own", config, model_path),
             environment={**contender_environment(name, config), "HF_HUB_OFFLINE": "1"},
         )
 
@@ -95,7 +97,7 @@ def contender_config(name: str, given: argparse.Namespace) -> Config:
                 "max_completion_length": given.length,
                 "quantization": name if name == "int8" else "none",
             },
-            "acceleration": {"speculative": {**_OWN.get(name, _OWN[_PLAIN]), **drafts}},
+            "acceleration": {"speculative": {**_OWN.get(name, _OWN[PLAIN]), **drafts}},
             "runtime": {"generator_threads": given.threads},
         }
     )
@@ -105,7 +107,8 @@ def contender_config(name: str, given: argparse.Namespace) -> Config:
 def contender_environment(name: str, config: Config) -> dict[str, str]:
     """Ours for ours; a rival is told nothing but the cores and to be quiet."""
     if name not in _RIVALS:
-        return engine_environment(config, "cpu")
+        pickles = {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"} if name == _TIMED else {}
+        return {**engine_environment(config, "cpu"), **pickles}
     num_threads = config.runtime.generator_threads or 1
     quiet = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1", "TOKENIZERS_PARALLELISM": "false"}
     cores = ",".join(map(str, own_cores(num_threads)))
@@ -119,7 +122,7 @@ def task_slices(
 
     Raises ValueError when there are too few tasks.
     """
-    sizes = {batch: max(_MIN_SEQUENCES, 2 * batch) // _GENERATIONS_PER_TASK for batch in batches}
+    sizes = {batch: max(_MIN_SEQUENCES, 2 * batch) // GENERATIONS_PER_TASK for batch in batches}
     needed = num_repeats * sum(sizes.values())
     if needed > len(ids):
         raise ValueError(f"--repeats {num_repeats} needs {needed} tasks; there are {len(ids)}")
@@ -132,7 +135,7 @@ def task_slices(
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Every pass of every contender, and what follows from them."""
-    config = contender_config(_PLAIN, given)
+    config = contender_config(PLAIN, given)
     model_path = str(resolve_model(config.model))
     tokenizer = PromptTokenizer(Path(model_path), trust_remote_code=False)
     tasks = tasks_that_fit(tokenizer, load_named_tasks(given.task_set), (), config, lambda *_: None)
@@ -145,18 +148,18 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         contenders = []
         for name in given.contenders:
             contenders.append(stack.enter_context(Contender(name, given, model_path)))
-            contenders[-1].ask("stats", deadline_s=_START_TIMEOUT_S)
+            contenders[-1].ask("stats", deadline_s=START_TIMEOUT_S)
         # Not counted, over a task that no round takes: compilation, first allocations.
         for one in contenders:
-            one.ask("write_all", "warm-up", [warm_up] * 4, 4, deadline_s=_PASS_TIMEOUT_S)
+            one.ask("write_all", "warm-up", [warm_up] * 4, 4, deadline_s=PASS_TIMEOUT_S)
         for repeat, batch, names in task_slices(rest, given.batch, given.repeats):
-            wanted = [task for task in names for _ in range(_GENERATIONS_PER_TASK)]
+            wanted = [task for task in names for _ in range(GENERATIONS_PER_TASK)]
             for which in _PASSES:
                 # Whoever comes first in every round might find another machine than the last.
                 turn = repeat % len(contenders)
                 for one in contenders[turn:] + contenders[:turn]:
                     asked = (f"{repeat}-{batch}-{which}", wanted, batch)
-                    answer = one.ask("write_all", *asked, deadline_s=_PASS_TIMEOUT_S)
+                    answer = one.ask("write_all", *asked, deadline_s=PASS_TIMEOUT_S)
                     row = {"contender": one.name, "repeat": repeat, "batch": batch, "pass": which}
                     rows.append({**row, **answer})
                     print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
@@ -167,7 +170,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             "threads": given.threads,
             "repeats": given.repeats,
             "max_completion_length": given.length,
-            "generations_per_task": _GENERATIONS_PER_TASK,
+            "generations_per_task": GENERATIONS_PER_TASK,
             "model": given.model,
             "task_set": given.task_set,
             "draft_model": f"first {given.draft_layers} layers" if given.draft_layers else given.draft_model,
@@ -206,7 +209,7 @@ def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for (batch, contender, which), passes in by_key.items():
         rates = [row["tokens"] / row["seconds"] for row in passes]
         figure: dict[str, Any] = {"tokens_per_s": round(statistics.median(rates), 1)}
-        plain = by_key.get((batch, _PLAIN, which))
+        plain = by_key.get((batch, PLAIN, which))
         if plain is not None:
             ratios = [
                 rate * base["seconds"] / base["tokens"] for rate, base in zip(rates, plain, strict=True)

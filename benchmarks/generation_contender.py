@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
 from transformers import GenerationConfig
 from vllm import SamplingParams
 from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.model_executor.layers.attention import Attention
+from vllm.model_executor.layers.linear import LinearBase
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -27,6 +31,7 @@ from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.models.prompts import encode_prompt, training_sampling
 
 Prompts = Sequence[tuple[int, ...]]
+T = TypeVar("T")
 
 
 class Contender:
@@ -71,6 +76,75 @@ class OwnEngine(Contender):
 
     async def close(self) -> None:
         await self._engine.close()
+
+
+class PartTimes:
+    """Seconds of the parts of an engine's steps, each without those within it, and what they did.
+
+    "prompts" are steps in which a prompt is read, with the next token of whatever is written meanwhile;
+    "tokens" those of a token a sequence.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self.figures: dict[str, float] = defaultdict(float)
+        self._within: list[float] = []
+        self._kind = ""
+        model = runner.model
+        for layer in model.model.layers:
+            for module in layer.modules():
+                if isinstance(module, LinearBase):
+                    module.forward = self._timed("linear layers", module.forward)
+                elif isinstance(module, Attention):
+                    module.forward = self._timed("attention", module.forward)
+        model.compute_logits = self._timed("output head", model.compute_logits, "sampled")
+        runner._model_forward = self._forward(
+            runner, self._timed("the rest of the model", runner._model_forward)
+        )
+        runner._sample = self._timed("sampling", runner._sample)
+        runner.execute_model = self._timed("the rest of the worker", runner.execute_model)
+        runner.sample_tokens = self._timed("the rest of the worker", runner.sample_tokens)
+
+    def _timed(self, part: str, work: Callable[..., T], counted: str = "") -> Callable[..., T]:
+        def call(*args: Any, **kwargs: Any) -> T:
+            self._within.append(0.0)
+            started = time.perf_counter()
+            try:
+                return work(*args, **kwargs)
+            finally:
+                taken_s = time.perf_counter() - started
+                self.figures[f"{self._kind}: {part}"] += taken_s - self._within.pop()
+                if self._within:
+                    self._within[-1] += taken_s
+                if counted:
+                    self.figures[f"{self._kind}: {counted}"] += len(args[0])
+
+        return call
+
+    def _forward(self, runner: Any, forward: Callable[..., T]) -> Callable[..., T]:
+        def call(*args: Any, **kwargs: Any) -> T:
+            num_tokens = len(kwargs["input_ids"])
+            self._kind = "prompts" if num_tokens > runner.input_batch.num_reqs else "tokens"
+            self.figures[f"{self._kind}: steps"] += 1
+            self.figures[f"{self._kind}: tokens"] += num_tokens
+            return forward(*args, **kwargs)
+
+        return call
+
+
+def part_times(worker: Any) -> dict[str, float]:
+    """What the parts took in this worker of vLLM so far; the first call begins to measure."""
+    if not hasattr(worker, "part_times"):
+        worker.part_times = PartTimes(worker.model_runner)
+    return dict(worker.part_times.figures)
+
+
+class TimedEngine(OwnEngine):
+    """The engine of the pipeline, and what its parts take. Wants VLLM_ALLOW_INSECURE_SERIALIZATION."""
+
+    async def stats(self) -> dict[str, float]:
+        await self._engine.prepare()
+        (figures,) = await self._engine._engine.collective_rpc(part_times)
+        return dict(figures)
 
 
 class VllmDefaults(Contender):
@@ -151,7 +225,12 @@ class Hosted:
     """One contender, with the prompts of all tasks."""
 
     def __init__(self, kind: str, config: Config, model_path: str) -> None:
-        kinds = {"own": OwnEngine, "vllm_defaults": VllmDefaults, "transformers": TransformersGenerate}
+        kinds = {
+            "own": OwnEngine,
+            "timed": TimedEngine,
+            "vllm_defaults": VllmDefaults,
+            "transformers": TransformersGenerate,
+        }
         self._contender: Contender = kinds[kind](config, model_path)
         tokenizer = load_tokenizer(model_path, trust_remote_code=False)
         prefill = config.generation.assistant_prefill
@@ -170,7 +249,7 @@ class Hosted:
         before, started = await self.stats(), time.perf_counter()
         num_tokens = await self._contender.run(name, wanted, num_in_flight)
         seconds = time.perf_counter() - started
-        grown = {key: count - before[key] for key, count in (await self.stats()).items()}
+        grown = {key: count - before.get(key, 0.0) for key, count in (await self.stats()).items()}
         return {"tokens": num_tokens, "seconds": seconds, **grown}
 
     async def close(self) -> None:

@@ -22,6 +22,7 @@ from benchmarks import (
     coder,
     curriculum,
     generation,
+    generation_parts,
     modes,
     quality,
     speculation_exactness,
@@ -68,6 +69,10 @@ MEASURED: Final[Mapping[str, tuple[Callable[[dict[str, Any]], str], str]]] = {
     "train_step_profile_coder": (train_step.profile_table, "train_step --profile --rows all-lora"),
     "generation": (generation.table, "generation"),
     "generation_coder": (generation.table, "generation --model qwen2.5-coder-0.5b-instruct --length 256"),
+    "generation_parts": (
+        generation_parts.table,
+        "generation_parts --model qwen2.5-coder-0.5b-instruct --length 256",
+    ),
     "generation_transformers": (generation.table, "generation --contenders plain transformers"),
     "generation_draft": (generation.table, "generation --draft-layers 6 --contenders plain draft"),
     "speculation_exactness": (speculation_exactness.table, "speculation_exactness"),

