@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -283,9 +283,9 @@ class Attempt:
             self.buffer.weights_loaded(step)
             self.evaluation.weights_loaded(step)
         checkpoint = await self._save_if_due(step)
-        step_s = await self._account.commit(fed, weights, checkpoint)
+        metrics = await self._account.commit(fed, weights, checkpoint)
         self._last_step = step
-        self._decide_order(step_s, fed.groups)
+        self._decide_order(metrics, fed.groups)
         if checkpoint is not None:
             await self._saved(step)
 
@@ -316,16 +316,18 @@ class Attempt:
         self._loaded = update
         return loaded.pause_s
 
-    def _decide_order(self, step_s: float, groups: Sequence[RolloutGroup]) -> None:
+    def _decide_order(self, metrics: Mapping[str, float], groups: Sequence[RolloutGroup]) -> None:
         """Tell the trial of a step, and do as it says."""
         if self._trial is None:
             return
         # A prompt costs once a group, and still costs that when the policy has learnt to answer briefly.
-        num_tokens = sum(
+        num_trained = sum(
             len(group.rollouts[0].prompt_ids) + sum(len(one.completion.token_ids) for one in group.rollouts)
             for group in groups
         )
-        verdict = self._trial.record(step_s, num_tokens)
+        # Written are more than are trained on, by as many as groups without signal were replaced.
+        num_tokens = num_trained + round(metrics["generation/tokens"])
+        verdict = self._trial.record(metrics["step/seconds"], num_tokens)
         if not self._turns.is_asleep:
             # Within a block the engine sleeps on: the order changes at its end.
             self._alternate(not self._trial.overlaps)

@@ -28,7 +28,7 @@ _HOPELESS = 1.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a trial found: seconds for a thousand tokens of a step, its prompts included, in each order.
+    """What a trial found: seconds for a thousand tokens that were written or trained on, in each order.
 
     ``has_slices`` says that the two share a GPU's time when they run beside each other.
     """
@@ -42,8 +42,8 @@ class Verdict:
         kept = "beside each other" if self.overlaps else "in turn"
         how = " by time slices (NVIDIA MPS does not run)" if self.has_slices else ""
         return (
-            f"generation and training run {kept}: {self.overlap_s:.2f} s for 1,000 tokens of a step beside "
-            f"each other{how}, {self.alternate_s:.2f} s in turn"
+            f"generation and training run {kept}: {self.overlap_s:.2f} s for 1,000 tokens written or trained "
+            f"on beside each other{how}, {self.alternate_s:.2f} s in turn"
         )
 
 
@@ -90,9 +90,9 @@ class OverlapTrial:
         return OverlapTrial(block=block, has_slices=has_slices) if is_wanted else None
 
     def record(self, step_s: float, num_tokens: int) -> Verdict | None:
-        """Count a step of ``num_tokens`` that has ended, its prompts once a group; the verdict, once.
+        """Count a step that has ended; the verdict, once. ``overlaps`` says how the next step shall run.
 
-        ``overlaps`` says how the next step shall run.
+        ``num_tokens`` were trained on in it, prompts once a group, or written meanwhile.
         """
         if self._is_over:
             return None

@@ -232,8 +232,10 @@ class StepAccount:
         self._rate = StepRate()
         self._closed_s = time.perf_counter()  # when the last step was closed
 
-    async def commit(self, fed: FedStep, weights: Mapping[str, float], checkpoint: str | None) -> float:
-        """Commit a step that was trained as ``fed``; returns its seconds since the one before.
+    async def commit(
+        self, fed: FedStep, weights: Mapping[str, float], checkpoint: str | None
+    ) -> dict[str, float]:
+        """Commit a step that was trained as ``fed``; returns its metrics.
 
         Raises CannotLearnError, after that, where ``runtime.strict`` wants a fault to end the run.
         ``weights`` are the metrics of loading what it made, ``checkpoint`` the name of what was saved of it.
@@ -259,7 +261,7 @@ class StepAccount:
             replace(fed.result, metrics=metrics), [group.draw_id for group in fed.groups], checkpoint, layout
         )
         log_samples(self._context.folder.samples, step, fed.groups[0])
-        return step_s
+        return metrics
 
     async def _since_last(self, result: StepResult) -> dict[str, float]:
         """The metrics of the step that ``result`` ended, since the last call or the beginning."""
