@@ -45,16 +45,16 @@ from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.models.prompts import PromptTokenizer
 
-GENERATIONS_PER_TASK = 8
+_GENERATIONS_PER_TASK = 8
 _MIN_SEQUENCES = 16
-START_TIMEOUT_S = 600.0
-PASS_TIMEOUT_S = 900.0
+_START_TIMEOUT_S = 600.0
+_PASS_TIMEOUT_S = 900.0
 _END_TIMEOUT_S = 30.0
 _PASSES = ("first", "second")
-PLAIN = "plain"
+_PLAIN = "plain"
 # How each contender drafts; int8 is "plain" in another precision. Rivals run as their kind says.
 _OWN: Mapping[str, Mapping[str, Any]] = {
-    PLAIN: {"enabled": False},
+    _PLAIN: {"enabled": False},
     "ngram": {"enabled": True, "method": "ngram", "dynamic": False},
     "history": {"enabled": True, "method": "history", "dynamic": False},
     "draft": {"enabled": True, "method": "draft_model", "dynamic": False},
@@ -78,6 +78,22 @@ class Contender(Worker):
             environment={**contender_environment(name, config), "HF_HUB_OFFLINE": "1"},
         )
 
+    def wait_ready(self) -> None:
+        """Wait until its model is loaded."""
+        self.ask("stats", deadline_s=_START_TIMEOUT_S)
+
+    def warm_up(self, task: str) -> None:
+        """What does not count: compilation, first allocations."""
+        self.ask("write_all", "warm-up", [task] * 4, 4, deadline_s=_PASS_TIMEOUT_S)
+
+    def write_groups(self, name: str, tasks: Sequence[str], num_in_flight: int) -> dict[str, float]:
+        """A pass ``name``, a group of completions for each of ``tasks``; see Hosted.write_all."""
+        wanted = [task for task in tasks for _ in range(_GENERATIONS_PER_TASK)]
+        found: dict[str, float] = self.ask(
+            "write_all", name, wanted, num_in_flight, deadline_s=_PASS_TIMEOUT_S
+        )
+        return found
+
     def __exit__(self, *exception: object) -> None:
         """Let it end what it has started, then kill it."""
         with contextlib.suppress(RuntimeError):
@@ -97,7 +113,7 @@ def contender_config(name: str, given: argparse.Namespace) -> Config:
                 "max_completion_length": given.length,
                 "quantization": name if name == "int8" else "none",
             },
-            "acceleration": {"speculative": {**_OWN.get(name, _OWN[PLAIN]), **drafts}},
+            "acceleration": {"speculative": {**_OWN.get(name, _OWN[_PLAIN]), **drafts}},
             "runtime": {"generator_threads": given.threads},
         }
     )
@@ -122,7 +138,7 @@ def task_slices(
 
     Raises ValueError when there are too few tasks.
     """
-    sizes = {batch: max(_MIN_SEQUENCES, 2 * batch) // GENERATIONS_PER_TASK for batch in batches}
+    sizes = {batch: max(_MIN_SEQUENCES, 2 * batch) // _GENERATIONS_PER_TASK for batch in batches}
     needed = num_repeats * sum(sizes.values())
     if needed > len(ids):
         raise ValueError(f"--repeats {num_repeats} needs {needed} tasks; there are {len(ids)}")
@@ -133,13 +149,18 @@ def task_slices(
             yield repeat, batch, [next(order) for _ in range(sizes[batch])]
 
 
-def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """Every pass of every contender, and what follows from them."""
-    config = contender_config(PLAIN, given)
+def model_and_tasks(given: argparse.Namespace) -> tuple[str, list[str]]:
+    """The folder of the model, and the ids of the tasks whose prompts fit."""
+    config = contender_config(_PLAIN, given)
     model_path = str(resolve_model(config.model))
     tokenizer = PromptTokenizer(Path(model_path), trust_remote_code=False)
     tasks = tasks_that_fit(tokenizer, load_named_tasks(given.task_set), (), config, lambda *_: None)
-    warm_up, *rest = [task.task_id for task in tasks]
+    return model_path, [task.task_id for task in tasks]
+
+
+def measure(given: argparse.Namespace) -> dict[str, Any]:
+    """Every pass of every contender, and what follows from them."""
+    model_path, (warm_up, *rest) = model_and_tasks(given)
     rows = []
     with contextlib.ExitStack() as stack:
         if given.draft_layers:
@@ -148,18 +169,16 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         contenders = []
         for name in given.contenders:
             contenders.append(stack.enter_context(Contender(name, given, model_path)))
-            contenders[-1].ask("stats", deadline_s=START_TIMEOUT_S)
-        # Not counted, over a task that no round takes: compilation, first allocations.
+            contenders[-1].wait_ready()
         for one in contenders:
-            one.ask("write_all", "warm-up", [warm_up] * 4, 4, deadline_s=PASS_TIMEOUT_S)
+            # Over a task that no round takes.
+            one.warm_up(warm_up)
         for repeat, batch, names in task_slices(rest, given.batch, given.repeats):
-            wanted = [task for task in names for _ in range(GENERATIONS_PER_TASK)]
             for which in _PASSES:
                 # Whoever comes first in every round might find another machine than the last.
                 turn = repeat % len(contenders)
                 for one in contenders[turn:] + contenders[:turn]:
-                    asked = (f"{repeat}-{batch}-{which}", wanted, batch)
-                    answer = one.ask("write_all", *asked, deadline_s=PASS_TIMEOUT_S)
+                    answer = one.write_groups(f"{repeat}-{batch}-{which}", names, batch)
                     row = {"contender": one.name, "repeat": repeat, "batch": batch, "pass": which}
                     rows.append({**row, **answer})
                     print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
@@ -170,7 +189,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             "threads": given.threads,
             "repeats": given.repeats,
             "max_completion_length": given.length,
-            "generations_per_task": GENERATIONS_PER_TASK,
+            "generations_per_task": _GENERATIONS_PER_TASK,
             "model": given.model,
             "task_set": given.task_set,
             "draft_model": f"first {given.draft_layers} layers" if given.draft_layers else given.draft_model,
@@ -209,7 +228,7 @@ def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for (batch, contender, which), passes in by_key.items():
         rates = [row["tokens"] / row["seconds"] for row in passes]
         figure: dict[str, Any] = {"tokens_per_s": round(statistics.median(rates), 1)}
-        plain = by_key.get((batch, PLAIN, which))
+        plain = by_key.get((batch, _PLAIN, which))
         if plain is not None:
             ratios = [
                 rate * base["seconds"] / base["tokens"] for rate, base in zip(rates, plain, strict=True)
@@ -247,18 +266,23 @@ def table(result: dict[str, Any]) -> str:
     return table_text(head, rows, above=above)
 
 
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """What a contender is told: cores, length, model, tasks."""
+    add_cores_option(parser, "--threads", "cores, the first that this process may use")
+    parser.add_argument("--length", type=positive, default=128, help="tokens of a completion at most")
+    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--task-set", default="ladder", help="built in, or FILE.jsonl (%(default)s)")
+
+
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; what cannot be is refused before anything starts."""
     parser = make_parser(__doc__)
     names = [*_OWN, *_RIVALS]
-    add_cores_option(parser, "--threads", "cores, the first that this process may use")
+    add_engine_options(parser)
     parser.add_argument(
         "--batch", nargs="+", type=positive, default=[1, 4, 16, 64], help="sequences in flight"
     )
     parser.add_argument("--repeats", type=positive, default=3, help="rounds, each with new tasks")
-    parser.add_argument("--length", type=positive, default=128, help="tokens of a completion at most")
-    parser.add_argument("--model", default="smollm2-135m-instruct")
-    parser.add_argument("--task-set", default="ladder", help="built in, or FILE.jsonl (%(default)s)")
     parser.add_argument("--draft-model", help="folder of a smaller model; without one draft is left out")
     parser.add_argument("--draft-layers", type=int, help="draft with the model's own first layers")
     parser.add_argument("--contenders", nargs="+", choices=names, help="default: all that can run")

@@ -16,33 +16,13 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from benchmarks.generation import (
-    GENERATIONS_PER_TASK,
-    PASS_TIMEOUT_S,
-    PLAIN,
-    START_TIMEOUT_S,
-    Contender,
-    contender_config,
-)
-from benchmarks.report import (
-    add_cores_option,
-    circumstances,
-    make_parser,
-    own_cores,
-    positive,
-    publish,
-    table_text,
-)
-from benchmarks.step_limit import memory_rate
-from benchmarks.train_step.profile import linear_shapes, measure_limit
-from curriculum.sources import load_named_tasks
-from pipeline.evaluation.heldout import tasks_that_fit
+from benchmarks.generation import Contender, add_engine_options, model_and_tasks
+from benchmarks.report import circumstances, make_parser, own_cores, positive, publish, table_text
+from benchmarks.step_limit import machine_rates
+from benchmarks.train_step.profile import linear_shapes
 from pipeline.host.orphan_guard import guarded
-from pipeline.models.find import resolve_model
-from pipeline.models.prompts import PromptTokenizer
 
 KINDS = ("prompts", "tokens")
 PARTS = (
@@ -57,17 +37,12 @@ PARTS = (
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """One pass, after a short one that does not count."""
-    config = contender_config(PLAIN, given)
-    folder = str(resolve_model(config.model))
-    rates = {"flops_per_s": 1e9 * measure_limit(folder, "cpu")["gflops"], "bytes_per_s": memory_rate()}
-    tokenizer = PromptTokenizer(Path(folder), trust_remote_code=False)
-    tasks = tasks_that_fit(tokenizer, load_named_tasks(given.task_set), (), config, lambda *_: None)
-    warm_up, *names = [task.task_id for task in tasks[: 1 + given.groups]]
-    wanted = [name for name in names for _ in range(GENERATIONS_PER_TASK)]
+    folder, (warm_up, *rest) = model_and_tasks(given)
+    rates = machine_rates(folder)
     with Contender("timed", given, folder) as engine:
-        engine.ask("stats", deadline_s=START_TIMEOUT_S)
-        engine.ask("write_all", "warm-up", [warm_up] * 4, 4, deadline_s=PASS_TIMEOUT_S)
-        figures = engine.ask("write_all", "counted", wanted, given.batch, deadline_s=PASS_TIMEOUT_S)
+        engine.wait_ready()
+        engine.warm_up(warm_up)
+        figures = engine.write_groups("counted", rest[: given.groups], given.batch)
     names_of = ("model", "task_set", "length", "batch", "groups", "threads")
     return {
         "settings": {name: getattr(given, name) for name in names_of},
@@ -125,12 +100,9 @@ def _row(name: str, seconds: float, all_s: float, least: float | None) -> list[s
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = make_parser(__doc__)
-    add_cores_option(parser, "--threads", "cores, the first that this process may use")
+    add_engine_options(parser)
     parser.add_argument("--batch", type=positive, default=32, help="sequences at once (%(default)s)")
     parser.add_argument("--groups", type=positive, default=8, help="groups that are written (%(default)s)")
-    parser.add_argument("--length", type=positive, default=128, help="tokens of a completion at most")
-    parser.add_argument("--model", default="smollm2-135m-instruct")
-    parser.add_argument("--task-set", default="ladder", help="built in, or FILE.jsonl (%(default)s)")
     return parser.parse_args(arguments)
 
 

@@ -55,6 +55,11 @@ def memory_rate() -> float:
     return _READ_BYTES / statistics.median(seconds)
 
 
+def machine_rates(folder: str) -> dict[str, float]:
+    """``flops_per_s`` of products of the shapes of the model in ``folder``, and ``bytes_per_s`` read."""
+    return {"flops_per_s": 1e9 * measure_limit(folder, "cpu")["gflops"], "bytes_per_s": memory_rate()}
+
+
 def needed(folder: str, batch: TrainBatch, *, is_lora: bool) -> dict[str, float]:
     """Operations by stage of a step that writes ``batch`` and trains on it."""
     trained = replace(batch, samples=tuple(one for one in batch.samples if one.advantage != 0))
@@ -141,10 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given: argparse.Namespace = parser.parse_args(arguments)
     try:
         folder = str(resolve_model(load_finished(given.runs[0] / "config.yaml").model))
-        rates = {
-            "flops_per_s": 1e9 * measure_limit(folder, "cpu")["gflops"],
-            "bytes_per_s": memory_rate(),
-        }
+        rates = machine_rates(folder)
         runs = {run.name: measure_run(run, given.steps, given.sequences, rates) for run in given.runs}
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

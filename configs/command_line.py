@@ -7,7 +7,6 @@ standard error), 130 interrupted, 143 terminated, 141 nobody reads the output an
 from __future__ import annotations
 
 import argparse
-import asyncio
 import errno
 import os
 import signal
@@ -145,6 +144,9 @@ def run_async(main: Coroutine[Any, Any, T]) -> T:
     about to do, and something is waited for that never comes. Raises KeyboardInterrupt after the first Ctrl-C
     when ``main`` has ended, at the second at once.
     """
+    # Imported here: a command that only looks at its configuration starts without it.
+    import asyncio
+
     before = signal.getsignal(signal.SIGINT)
     # None is a handler that was not set in Python.
     if threading.current_thread() is not threading.main_thread() or before in (signal.SIG_IGN, None):

@@ -78,6 +78,11 @@ class MeasuredRun:
         return self.num_devices == 1
 
     @property
+    def longest_s(self) -> float:
+        """Seconds of the longest answer: on-policy all answers of a step begin together, and end with it."""
+        return self.generation_s
+
+    @property
     def own_s(self) -> dict[str, float]:
         """Seconds of a step that each stage takes by itself; a generator stands still for a pause."""
         return {

@@ -91,7 +91,7 @@ def plans(run: MeasuredRun, config: Config, num_gpus: int) -> Iterator[Plan]:
             groups_per_step=groups,
             num_completions=number,
             own_s=own_s,
-            step_s=step_time(own_s, share, run.generation_s),
+            step_s=step_time(own_s, share, run.longest_s),
         )
 
 
@@ -119,14 +119,14 @@ def _share(run: MeasuredRun, max_staleness: int) -> float:
     if run.max_staleness > 0:
         allowed = f"{run.max_staleness}, as in {run.origin}; or the folder of a run with 0"
         raise ConfigError([wrong_value("acceleration.max_staleness", 0, allowed)])
-    return run.step_s / in_turn(run.own_s, run.generation_s)
+    return run.step_s / in_turn(run.own_s, run.longest_s)
 
 
 def print_plans(run: MeasuredRun, found: Sequence[Plan], config: Config) -> None:
     """Print the table, the origin of its numbers, and what is taken for granted."""
     console = Console(highlight=False, soft_wrap=True)
     own = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in run.own_s.items())
-    closed_s = step_time(run.own_s, _share(run, run.max_staleness), run.generation_s)
+    closed_s = step_time(run.own_s, _share(run, run.max_staleness), run.longest_s)
     console.print(
         f"Measured in {run.origin}, on {run.device}; {run.num_steps} steps:\n"
         f"  a step of {run.num_completions} completions took {run.step_s:.2f} s; by themselves {own}\n"
