@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from benchmarks.processes import Worker
 from configs.errors import ConfigError
 from configs.schema import Config
+from pipeline.host.limits import KEEPING_ALLOCATOR
 from pipeline.training.packages import refuse_unusable_packages
 
 Precision = Literal["float32", "bfloat16"]
@@ -106,7 +107,7 @@ def run_worker(job: StepJob | MemoryCase, timeout_s: float) -> dict[str, Any]:
     """
     # Set before torch is loaded, so that every library keeps to the cores. The last as in the trainer's
     # process; for TRL's as well.
-    threads = {"OMP_NUM_THREADS": str(len(job.cores)), "HF_HUB_OFFLINE": "1", "THP_MEM_ALLOC_ENABLE": "1"}
+    threads = {"OMP_NUM_THREADS": str(len(job.cores)), "HF_HUB_OFFLINE": "1", **KEEPING_ALLOCATOR}
     target = "benchmarks.train_step.worker:StepWorker"
     with Worker(job.name, target, job, environment=threads) as worker:
         found: dict[str, Any] = worker.ask("run", deadline_s=timeout_s)

@@ -157,7 +157,7 @@ class StepGradient:
                 return again
             step.sums = step.sums + sums
             if device.type == "cpu":
-                # Tensors of another size come next: without this the process holds 1.2 times as much.
+                # Tensors of another size come next, which may not fit into what these have left.
                 return_freed_memory()
         for _ in range(self._ranks.num_idle(len(plans))):
             step.sums = step.sums + self._backward.accumulate(empty_micro_batch(device))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from configs.schema import Config
 from pipeline.errors import StageError, TrainerDiedError, TrainerError, TrainerLostError
-from pipeline.host.limits import memory_figures, num_oom_kills
+from pipeline.host.limits import KEEPING_ALLOCATOR, memory_figures, num_oom_kills
 from pipeline.host.shares import (
     ALLOCATOR,
     NCCL_ERRORS,
@@ -279,8 +279,8 @@ def _environment(device: str, num_threads: int) -> dict[str, str]:
     if device == "cpu":
         # The generator shares the cores: threads that spin at a barrier would take them from it.
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
-        # PyTorch asks for huge pages: the step's large tensors are new at every micro-batch.
-        environment["THP_MEM_ALLOC_ENABLE"] = "1"
+        # What the user has set stays.
+        environment |= {name: os.environ.get(name, value) for name, value in KEEPING_ALLOCATOR.items()}
     return environment
 
 

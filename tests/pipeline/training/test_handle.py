@@ -20,6 +20,7 @@ from configs.schema import Config
 from pipeline.cluster import running_ray
 from pipeline.errors import TrainerError
 from pipeline.generation.settings import engine_environment
+from pipeline.host.limits import KEEPING_ALLOCATOR
 from pipeline.training import handle
 from pipeline.training.handle import TrainerHandle
 from pipeline.training.trainer import Trainer
@@ -138,6 +139,17 @@ def test_a_rank_that_hangs_is_named_at_the_deadline_and_none_stays_behind(
 def test_a_model_that_cannot_be_loaded_is_said_once(tmp_path: Path) -> None:
     with pytest.raises(TrainerError, match=r"the trainer \(starting\): start: .*none"):
         asyncio.run(TrainerHandle(make_config(), str(tmp_path / "none"), "cpu").start())
+
+
+def test_a_trainer_on_a_cpu_keeps_freed_memory_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in KEEPING_ALLOCATOR:
+        monkeypatch.delenv(name, raising=False)
+    assert handle._environment("cpu", 4).items() >= KEEPING_ALLOCATOR.items()
+    assert not set(KEEPING_ALLOCATOR) & set(handle._environment("cuda", 4))
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "4")
+    assert handle._environment("cpu", 4)["MALLOC_ARENA_MAX"] == "4"
 
 
 def test_a_trainer_on_a_gpu_allocates_in_segments_that_grow_unless_the_user_says_otherwise(
