@@ -20,6 +20,7 @@ from benchmarks.report import own_cores, rows_of
 from configs.yaml_text import dump_value
 from pipeline.evaluation.passk import TaskCount, mean_pass_at_k
 from pipeline.host.files import read_object, write_text_atomically
+from pipeline.models.check import ADAPTER_CONFIG
 from pipeline.record.metrics import read_metrics
 
 _OWN = "contest.json"  # in the run's folder when it was trained whole: what was watched
@@ -137,12 +138,13 @@ def speed_of(folder: Path, *, num_warmup: int, num_tail: int) -> dict[str, Any]:
 
 
 def checkpoints(folder: Path) -> dict[int, Path]:
-    """Step -> the model saved there; the last one of a run under its number of steps."""
+    """Step -> the model or adapter saved there; the last one of a run under its number of steps."""
     rows = read_metrics(folder / "metrics.jsonl")
     found = {
         int(path.name.rpartition("-")[2]): path
         for path in (folder / "checkpoints").iterdir()
-        if path.name.rpartition("-")[2].isdigit() and (path / "config.json").is_file()
+        if path.name.rpartition("-")[2].isdigit()
+        and any((path / name).is_file() for name in ("config.json", ADAPTER_CONFIG))
     }
     final = folder / "checkpoints" / "final"
     if final.is_dir():

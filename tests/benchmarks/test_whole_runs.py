@@ -68,12 +68,13 @@ def test_speed_is_that_of_the_steps_between_warm_up_and_tail(tmp_path: Path) -> 
         speed_of(run, num_warmup=1, num_tail=1)
 
 
-def test_checkpoints_of_both_trainers_are_found_by_their_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["config.json", "adapter_config.json"])
+def test_checkpoints_of_both_trainers_are_found_by_their_step(file: str, tmp_path: Path) -> None:
     run = make_run(tmp_path, "run", [1.0, 1.0, 1.0])
     for name in ("step-000002", "final", "step-000001", ".partial-000003"):
         (run / "checkpoints" / name).mkdir()
         if not name.startswith("."):
-            (run / "checkpoints" / name / "config.json").touch()
+            (run / "checkpoints" / name / file).touch()
     found = {step: path.name for step, path in checkpoints(run).items()}
     assert found == {1: "step-000001", 2: "step-000002", 3: "final"}
 
