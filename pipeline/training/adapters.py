@@ -26,6 +26,7 @@ from configs.schema import Config, LoraConfig, ModelConfig
 from pipeline.models.check import ADAPTER_CONFIG, ADAPTER_WEIGHTS, PEFT_PREFIX
 from pipeline.models.loading import load_model, model_without_weights
 from pipeline.models.packaged import BUILT_IN
+from pipeline.training.lora_linear import LoraLinear
 
 ALL_LINEAR = "all-linear"
 # PEFT's name of the adapter within the model; it is not part of the names in a file.
@@ -98,6 +99,8 @@ def add_adapters(model: PreTrainedModel, lora: LoraConfig) -> None:
     names no layer.
     """
     settings = peft_settings(model, lora)
+    if not lora.load_in_4bit:
+        settings._register_custom_module({nn.Linear: LoraLinear})
     model.requires_grad_(False)
     peft.inject_adapter_in_model(settings, model, adapter_name=_ADAPTER)
     _to_fp32(model)
