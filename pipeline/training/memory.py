@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 
 # Resident memory of a trainer's process that holds no model: libraries, buffers, gaps.
 TRAINER_LIBRARIES = 0.75e9
-# What the allocator of a CPU takes beside the tensors, where all weights are trained, and where adapters are,
-# whose layers make more tensors that do not stay: gaps that no later tensor fits into.
-_CPU_ALLOCATOR = 1.08, 1.2
-# Gaps between the tensors of a GPU.
+# Gaps that no later tensor fits into: of the activations on a CPU, beside those of ``_gap_bytes``; on a GPU.
+_CPU_GAPS = 0.05
 _GPU_SPARE = 0.5e9
 # The two moments of a weight; in 8 bits every 256 have a scale of 4 bytes.
 _MOMENTS = {"adamw_torch": 8.0, "adamw_8bit": 2 * (1 + 4 / 256)}
@@ -209,10 +207,13 @@ def trainer_parts(
         }
         if config.grpo.beta > 0:
             weights["reference model"] = num_parameters * width / ranks
-    allocator = _CPU_ALLOCATOR[config.lora.enabled] if device == "cpu" else 1.0
+    activations = _activation_bytes(config, shape, tokens, checkpoints=limit.checkpoints)
+    if device == "cpu":
+        num_layers = 1 if limit.checkpoints else shape.layers
+        activations = (1 + _CPU_GAPS) * activations + _gap_bytes(config, shape, tokens, num_layers)
     return {
         **weights,
-        "activations": allocator * _activation_bytes(config, shape, tokens, checkpoints=limit.checkpoints),
+        "activations": activations,
         "logits": min(tokens, logits_rows(shape.vocabulary)) * shape.vocabulary * width,
     }
 
@@ -231,6 +232,19 @@ def _activation_bytes(config: Config, shape: ModelShape, num_tokens: int, *, che
     if checkpoints:
         return float(num_tokens * width * (shape.layers * shape.hidden + layer))
     return float(num_tokens * width * shape.layers * layer)
+
+
+def _gap_bytes(config: Config, shape: ModelShape, num_tokens: int, num_layers: int) -> float:
+    """What a CPU computes with and gives up in each layer: what is kept meanwhile leaves it in gaps.
+
+    Attention goes over fp32 copies of queries, of keys and values for each of them, and of its output. The
+    gradient of an embedding that is trained exists three times for a moment.
+    """
+    copies = 4 if config.training.bf16 else 2
+    found = 4.0 * copies * num_tokens * num_layers * shape.query_width
+    if not config.lora.enabled:
+        found += 3.0 * shape.vocabulary * shape.hidden * (2 if config.training.bf16 else 4)
+    return found
 
 
 def embedding_parameters(shape: ModelShape) -> int:
