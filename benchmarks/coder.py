@@ -136,7 +136,7 @@ def _difference(found: Comparison) -> str:
     if "McNemar" not in found.test:
         return said
     won, lost = len(found.second_better), len(found.first_better)
-    return f"{said}; {won} won, {lost} lost, p = {found.p_value:.2f}"
+    return f"{said}; {won} won, {lost} lost, p = {found.p_value:.2g}"
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
