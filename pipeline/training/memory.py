@@ -237,14 +237,14 @@ def _activation_bytes(config: Config, shape: ModelShape, num_tokens: int, *, che
 def _gap_bytes(config: Config, shape: ModelShape, num_tokens: int, num_layers: int) -> float:
     """What a CPU computes with and gives up in each layer: what is kept meanwhile leaves it in gaps.
 
-    Attention goes over fp32 copies of queries, of keys and values for each of them, and of its output. The
-    gradient of an embedding that is trained exists three times for a moment.
+    Attention goes over keys and values for each query head, of bf16 over fp32 copies of queries and output
+    as well. A frozen norm keeps nothing of what it makes on its way to its output; in bf16 the gradient of
+    an embedding that is trained exists three times for a moment. Found by measuring (docs/memory.md).
     """
-    copies = 4 if config.training.bf16 else 2
-    found = 4.0 * copies * num_tokens * num_layers * shape.query_width
-    if not config.lora.enabled:
-        found += 3.0 * shape.vocabulary * shape.hidden * (2 if config.training.bf16 else 4)
-    return found
+    is_bf16, is_frozen = bool(config.training.bf16), config.lora.enabled
+    widths = (4 if is_bf16 else 2) * shape.query_width + 4 * shape.hidden * (is_frozen and not is_bf16)
+    embedding = 6.0 * shape.vocabulary * shape.hidden * (is_bf16 and not is_frozen)
+    return 4.0 * widths * num_tokens * num_layers + embedding
 
 
 def embedding_parameters(shape: ModelShape) -> int:
