@@ -79,8 +79,8 @@ def test_a_run_that_was_resumed_is_the_same_bit_for_bit(
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
     steps = rows(run, "SELECT layout, metrics FROM steps WHERE status = 'committed'")
     assert all(sum(json.loads(layout)["parts"]) == 2 for layout, _ in steps)
-    # There was something to learn.
-    assert all(json.loads(metrics)["train/grad_norm"] > 0 for _, metrics in steps)
+    # There was something to learn; now and then a step has answers of one reward only.
+    assert any(json.loads(metrics)["train/grad_norm"] > 0 for _, metrics in steps)
 
 
 def test_some_steps_begin_at_the_checkpoint_before_them(
