@@ -20,7 +20,7 @@ from benchmarks.report import own_cores, rows_of
 from configs.yaml_text import dump_value
 from pipeline.evaluation.passk import TaskCount, mean_pass_at_k
 from pipeline.host.files import read_object, write_text_atomically
-from pipeline.models.check import ADAPTER_CONFIG
+from pipeline.models.check import is_adapter_folder
 from pipeline.record.metrics import read_metrics
 
 _OWN = "contest.json"  # in the run's folder when it was trained whole: what was watched
@@ -144,7 +144,7 @@ def checkpoints(folder: Path) -> dict[int, Path]:
         int(path.name.rpartition("-")[2]): path
         for path in (folder / "checkpoints").iterdir()
         if path.name.rpartition("-")[2].isdigit()
-        and any((path / name).is_file() for name in ("config.json", ADAPTER_CONFIG))
+        and ((path / "config.json").is_file() or is_adapter_folder(path))
     }
     final = folder / "checkpoints" / "final"
     if final.is_dir():
