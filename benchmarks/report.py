@@ -84,8 +84,18 @@ def circumstances(*packages: str) -> dict[str, Any]:
 
 
 def command_line() -> str:
-    """How this process was started."""
-    return " ".join(["python", *sys.orig_argv[1:]])
+    """How this process was started, without the folders of this machine: results travel."""
+    return " ".join(["python", *map(_without_folder, sys.orig_argv[1:])])
+
+
+def _without_folder(word: str) -> str:
+    """``word`` with the file that it is, or is set to, relative to the working directory, or by its name."""
+    setting, equals, value = word.rpartition("=")
+    path = Path(value)
+    if path.is_absolute():
+        path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else Path(path.name)
+        value = str(path)
+    return f"{setting}{equals}{value}"
 
 
 def publish(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
 from benchmarks import ablation, curriculum, generation, modes, quality
 from benchmarks.async_overlap import __main__ as async_overlap
 from benchmarks.gpu import __main__ as gpu
+from benchmarks.report import command_line
 from benchmarks.train_step import __main__ as train_step
 
 REFUSED = [
@@ -45,3 +48,20 @@ def test_a_command_line_that_cannot_be_run_is_refused(
         parse(arguments.split())
     assert ended.value.code == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_a_result_names_no_folder_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    elsewhere = tmp_path.parent / "tasks.jsonl"
+    words = [
+        "-m",
+        "benchmarks.coder",
+        "--work",
+        f"{tmp_path}/runs",
+        "--set",
+        f"dataset.name={elsewhere}",
+        "-n",
+        "1/2",
+    ]
+    monkeypatch.setattr(sys, "orig_argv", [sys.executable, *words])
+    assert command_line() == "python -m benchmarks.coder --work runs --set dataset.name=tasks.jsonl -n 1/2"
