@@ -20,6 +20,7 @@ from benchmarks.recording import (
     read_recording,
     write_recording,
 )
+from benchmarks.report import RESULTS
 from benchmarks.train_step.__main__ import (
     _DEFAULT_ROWS,
     TOLERANCE,
@@ -292,3 +293,11 @@ def _event(
         self_cpu_time_total=1e6 * seconds,
         input_shapes=shapes,
     )
+
+
+def test_the_measured_peaks_are_near_the_estimates_and_hardly_above_them() -> None:
+    """docs/memory.md's table: within a tenth, never below by more than a twentieth."""
+    cases = json.loads((RESULTS / "memory_cpu.json").read_text(encoding="utf-8"))["cases"]
+    ratios = {name: sum(case["estimate"].values()) / case["peak"] for name, case in cases.items()}
+    assert len(ratios) == 16
+    assert {name: ratio for name, ratio in ratios.items() if not 0.95 <= ratio <= 1.1} == {}
