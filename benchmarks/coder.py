@@ -8,8 +8,9 @@ Differences are paired by task, with 95 % intervals over tasks; for greedy answe
 ``--mbpp`` is a file with all of MBPP, of which the training part is trained on; without it both parts come
 from the hub.
 
-A model takes an hour and a half to measure on two cores. Each of its six measurements stands in --output when
-it is done, and the same command goes on with the next; --limit stops after so many.
+A model takes an hour and a half to train and measure on two cores. A training that was cut off goes on from
+its last checkpoint. Each of a model's six measurements stands in --output when it is done, and the same
+command goes on with the next; --limit stops after so many.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def _parts(mbpp: Path, work: Path) -> tuple[str, str]:
 def _trained(seed: int, training: str, num_steps: int, given: argparse.Namespace) -> str:
     """The model that the recipe makes of ``seed`` on the tasks ``training``, now or earlier."""
     contender = Contender(name="coder", command="train_accelerated", arguments=("--dataset", training))
-    folder, _ = train(contender, given, name=f"coder-{seed}", num_steps=num_steps, seed=seed)
+    folder, _ = train(contender, given, name=f"coder-{seed}", num_steps=num_steps, seed=seed, goes_on=True)
     return str(checkpoints(folder)[num_steps])
 
 

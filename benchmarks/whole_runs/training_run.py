@@ -1,7 +1,8 @@
 """One training run of a benchmark: the command, its folder, its speed, and pass rates of its checkpoints.
 
 A run that was trained is not trained again, a checkpoint that was measured is not measured again: what is
-done stands in the run's folder, and a run that was cut off begins anew.
+done stands beside the run's folder. A run that was cut off begins anew where its speed is asked for, and
+else goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from pipeline.host.files import read_object, write_text_atomically
 from pipeline.models.check import is_adapter_folder
 from pipeline.record.metrics import read_metrics
 
-_OWN = "contest.json"  # in the run's folder when it was trained whole: what was watched
+_OWN = (
+    ".contest.json"  # beside the run's folder: what was asked, and once it is trained whole, what was watched
+)
 _REPORTED = (
     "generation/tokens_per_s",
     "generation/seconds",
@@ -53,12 +56,20 @@ def accelerated(name: str, mode: str, settings: Mapping[str, object]) -> Contend
 
 
 def train(
-    contender: Contender, given: argparse.Namespace, *, name: str, num_steps: int, seed: int
+    contender: Contender,
+    given: argparse.Namespace,
+    *,
+    name: str,
+    num_steps: int,
+    seed: int,
+    goes_on: bool = False,
 ) -> tuple[Path, Watched]:
     """The folder of the run ``name`` of ``contender``, trained now or earlier, and what the run took.
 
-    ``given`` are ``contest.options``; without --save-every a run saves its last step only. Nothing is
-    measured before or after it: that is the same work for all. Raises as ``run_command`` does.
+    ``given`` are ``contest.options``; without --save-every a run saves its last step, and what
+    ``output.save_minutes`` asks for. Nothing is measured before or after it: that is the same work for all.
+    With ``goes_on`` a run that was cut off is resumed, and what is returned was watched of its last part
+    only. Raises as ``run_command`` does.
     """
     folder = given.work / name
     arguments = [
@@ -73,14 +84,20 @@ def train(
         *(word for text in given.set for word in ("--set", text)),
     ]
     asked = [contender.command, *arguments, f"{given.cores} cores"]
-    if (folder / _OWN).is_file():
-        earlier = read_object(folder / _OWN)
-        if earlier["asked"] == asked:
-            return folder, Watched(**earlier["watched"])
-    # Cut off in the middle, its speed would be that of two halves; or it is another run of that name.
-    shutil.rmtree(folder, ignore_errors=True)
+    note = given.work / f"{name}{_OWN}"
+    earlier = read_object(note) if note.is_file() and (folder / "config.yaml").is_file() else {}
+    is_it = earlier.get("asked") == asked
+    if is_it and earlier["watched"] is not None:
+        return folder, Watched(**earlier["watched"])
+    if is_it and goes_on:
+        arguments = ["--resume", str(folder)]
+    else:
+        # Cut off in the middle, its speed would be that of two halves; or it is another run of that name.
+        shutil.rmtree(folder, ignore_errors=True)
+        given.work.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(note, json.dumps({"asked": asked, "watched": None}) + "\n")
     watched = command(contender.command, arguments, given, log=given.work / f"{name}.log")
-    write_text_atomically(folder / _OWN, json.dumps({"asked": asked, "watched": asdict(watched)}) + "\n")
+    write_text_atomically(note, json.dumps({"asked": asked, "watched": asdict(watched)}) + "\n")
     return folder, watched
 
 

@@ -6,6 +6,7 @@ import argparse
 import ctypes
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -144,9 +145,41 @@ def test_a_run_is_trained_once_and_again_where_it_was_cut_off_or_is_another(
     assert calls[0][:3] == ["train_accelerated", "--speedup-mode", "conservative"]
     train(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=1)
     assert len(calls) == 2
-    (folder / "contest.json").unlink()
+    cut_off(folder)
     train(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=1)
-    assert len(calls) == 3
+    assert len(calls) == 3 and "--resume" not in calls[2]
+    shutil.rmtree(folder)
+    train(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=1)
+    assert len(calls) == 4 and "--resume" not in calls[3]
+
+
+def cut_off(folder: Path) -> None:
+    """Leave of the run in ``folder`` what it leaves when its benchmark is killed before it ends."""
+    note = folder.with_name(f"{folder.name}.contest.json")
+    note.write_text(json.dumps({**json.loads(note.read_text()), "watched": None}))
+
+
+def test_a_run_whose_speed_is_not_asked_for_goes_on_where_it_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: list[list[str]]
+) -> None:
+    given, contender = options(modes, tmp_path), CONTENDERS["conservative"]
+    folder, _ = train(contender, given, name="run", num_steps=2, seed=0, goes_on=True)
+    cut_off(folder)
+    last = Watched(seconds=4.0, peak_mb=2000.0)
+    resumed = []
+
+    def resume(name: str, arguments: list[str], **terms: object) -> Watched:
+        resumed.append([name, *arguments])
+        return last
+
+    with monkeypatch.context() as patch:
+        patch.setattr("benchmarks.whole_runs.training_run.run_command", resume)
+        for _ in range(2):
+            assert train(contender, given, name="run", num_steps=2, seed=0, goes_on=True) == (folder, last)
+    assert resumed == [["train_accelerated", "--resume", str(folder)]]
+    cut_off(folder)
+    train(contender, given, name="run", num_steps=2, seed=1, goes_on=True)
+    assert len(calls) == 2 and "--resume" not in calls[1]
 
 
 def options(benchmark: Any, folder: Path, *arguments: str) -> argparse.Namespace:
