@@ -22,8 +22,9 @@ class RolloutsConfig(Section):
     )
     feedback: FeedbackKind = Field(
         default="public",
-        description="verdict: how the program failed; public: and what it gives for the examples that the "
-        "prompt shows; full: and the first test that failed, which no longer counts (docs/turns.md)",
+        description="verdict: how the program failed; public: and what it gives for the first example of the "
+        "prompt that it fails; full: and the first test that failed, which no longer counts "
+        "(docs/turns.md)",
     )
     custom_feedback: str | None = Field(
         default=None,

@@ -1,8 +1,11 @@
 """What a model is told of an answer that failed, so that it can correct it: one short text.
 
     verdict   how the program failed: the outcome, the kind of exception, the line of the program
-    public    that, and what the program gives for the examples that the prompt shows
+    public    that, and what the program gives for the first example in the prompt that it fails
     full      that, and the first test that failed, which no longer counts from then on
+
+Each word is a token that could have been spent on another answer instead: one example is told, not all that
+fail, and that the result is wrong is not said twice.
 
 Never what another test expects or is called with. Of an exception only the names of Python's own kinds are
 told: a program could hide the arguments of a test in a name of its own. Of a line the number is told only
@@ -89,13 +92,16 @@ def make_feedback(
         raise FeedbackError(f"no feedback on {task.task_id}: {run.detail}")
     # Those behind one that ended the run were not tried.
     tried = list(zip(examples, run.values, strict=False))
-    lines = [_example_line(task, *one) for one in tried if one[1] is None or one[1][0] != one[0].expected]
-    if not lines and len(tried) == len(examples) > 0:
-        said += " The examples of the task give the right values."
-    if told is not None:
-        # First: what is too long is cut at its end.
-        lines.insert(0, _told_line(task, tests[-1], run.values[len(examples) :]))
-    return "\n".join([said, *lines])
+    # What is too long is cut at its end: the test that is told comes before the example.
+    lines = [] if told is None else [_told_line(task, tests[-1], run.values[len(examples) :])]
+    failed = next((one for one in tried if one[1] is None or one[1][0] != one[0].expected), None)
+    if failed is None:
+        is_right = len(tried) == len(examples) > 0
+        return "\n".join(
+            [f"{said} The examples of the task give the right values." if is_right else said, *lines]
+        )
+    lines.append(_example_line(task, *failed))
+    return "\n".join(lines if result.outcome is Outcome.WRONG else [said, *lines])
 
 
 def without_told_test(kind: str, task: Task, result: RewardResult) -> Task:

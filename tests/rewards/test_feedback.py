@@ -91,12 +91,10 @@ def public(sandbox: SandboxPool, program: str, task: Task = TASK) -> str:
     return told("public", sandbox, program, task)
 
 
-def test_examples_that_fail_are_told_with_what_the_task_says(sandbox: SandboxPool) -> None:
-    said = public(sandbox, "def add(a, b):\n    return a * b\n").splitlines()
-    assert said == [
-        "Your program gives a wrong result in a test.",
-        "add(1, 2) returns 2; the task says 3.",
-    ]
+def test_the_first_example_that_fails_is_told_with_what_the_task_says(sandbox: SandboxPool) -> None:
+    assert public(sandbox, "def add(a, b):\n    return a * b\n") == "add(1, 2) returns 2; the task says 3."
+    assert public(sandbox, "def add(a, b):\n    return a * 3\n") == "add(2, 2) returns 6; the task says 4."
+    assert public(sandbox, "def add(a, b):\n    return 0\n") == "add(1, 2) returns 0; the task says 3."
 
 
 def test_an_example_that_raises_is_told(sandbox: SandboxPool) -> None:

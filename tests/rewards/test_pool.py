@@ -361,7 +361,7 @@ async def told_by(pool: RewardPool, terms: RolloutsConfig) -> str:
     ("terms", "told"),
     [
         ({"feedback": "verdict"}, "Your program gives a wrong result in a test."),
-        ({}, "Your program gives a wrong result in a test.\nadd(1, 2) returns -1; the task says 3."),
+        ({}, "add(1, 2) returns -1; the task says 3."),
         (
             {"feedback": "verdict", "custom_feedback": f"{__name__}:hint"},
             "t/shown, wrong: Your program gives a wrong result in a test. Your program was:\n"
