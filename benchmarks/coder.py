@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.report import percent, table_text
 from benchmarks.whole_runs import contest
-from benchmarks.whole_runs.training_run import Contender, checkpoints, pass_at_1, task_counts, train
+from benchmarks.whole_runs.training_run import Contender, checkpoints, pass_at_1, task_counts, train_or_resume
 from configs.load import load_config
 from curriculum.mbpp import is_for_training
 from curriculum.sources import load_named_tasks
@@ -82,7 +82,7 @@ def _parts(mbpp: Path, work: Path) -> tuple[str, str]:
 def _trained(seed: int, training: str, num_steps: int, given: argparse.Namespace) -> str:
     """The model that the recipe makes of ``seed`` on the tasks ``training``, now or earlier."""
     contender = Contender(name="coder", command="train_accelerated", arguments=("--dataset", training))
-    folder, _ = train(contender, given, name=f"coder-{seed}", num_steps=num_steps, seed=seed, goes_on=True)
+    folder = train_or_resume(contender, given, name=f"coder-{seed}", num_steps=num_steps, seed=seed)
     return str(checkpoints(folder)[num_steps])
 
 

@@ -56,23 +56,48 @@ def accelerated(name: str, mode: str, settings: Mapping[str, object]) -> Contend
 
 
 def train(
-    contender: Contender,
-    given: argparse.Namespace,
-    *,
-    name: str,
-    num_steps: int,
-    seed: int,
-    goes_on: bool = False,
+    contender: Contender, given: argparse.Namespace, *, name: str, num_steps: int, seed: int
 ) -> tuple[Path, Watched]:
     """The folder of the run ``name`` of ``contender``, trained now or earlier, and what the run took.
 
     ``given`` are ``contest.options``; without --save-every a run saves its last step, and what
     ``output.save_minutes`` asks for. Nothing is measured before or after it: that is the same work for all.
-    With ``goes_on`` a run that was cut off is resumed, and what is returned was watched of its last part
-    only. Raises as ``run_command`` does.
+    Raises as ``run_command`` does.
     """
-    folder = given.work / name
-    arguments = [
+    folder, note = given.work / name, given.work / f"{name}{_OWN}"
+    arguments = _arguments(contender, given, name, num_steps, seed)
+    asked = [contender.command, *arguments, f"{given.cores} cores"]
+    if (watched := _noted(folder, note, asked).get("watched")) is not None:
+        return folder, Watched(**watched)
+    # Cut off in the middle, its speed would be that of two halves; or it is another run of that name.
+    _begin(folder, note, asked)
+    found = command(contender.command, arguments, given, log=given.work / f"{name}.log")
+    write_text_atomically(note, json.dumps({"asked": asked, "watched": asdict(found)}) + "\n")
+    return folder, found
+
+
+def train_or_resume(
+    contender: Contender, given: argparse.Namespace, *, name: str, num_steps: int, seed: int
+) -> Path:
+    """As ``train``, for a run whose speed is not asked for: one that was cut off is resumed."""
+    folder: Path = given.work / name
+    note = given.work / f"{name}{_OWN}"
+    arguments = _arguments(contender, given, name, num_steps, seed)
+    asked = [contender.command, *arguments, f"{given.cores} cores"]
+    if not _noted(folder, note, asked):
+        _begin(folder, note, asked)
+    elif (folder / "summary.json").is_file():
+        return folder
+    else:
+        arguments = ["--resume", str(folder)]
+    command(contender.command, arguments, given, log=given.work / f"{name}.log")
+    return folder
+
+
+def _arguments(
+    contender: Contender, given: argparse.Namespace, name: str, num_steps: int, seed: int
+) -> list[str]:
+    return [
         *(("--config", str(given.config)) if given.config else ()),
         *contender.arguments,
         *("--output-dir", str(given.work), "--run-name", name),
@@ -83,22 +108,18 @@ def train(
         *("--set", "runtime.progress=plain"),
         *(word for text in given.set for word in ("--set", text)),
     ]
-    asked = [contender.command, *arguments, f"{given.cores} cores"]
-    note = given.work / f"{name}{_OWN}"
-    earlier = read_object(note) if note.is_file() and (folder / "config.yaml").is_file() else {}
-    is_it = earlier.get("asked") == asked
-    if is_it and earlier["watched"] is not None:
-        return folder, Watched(**earlier["watched"])
-    if is_it and goes_on:
-        arguments = ["--resume", str(folder)]
-    else:
-        # Cut off in the middle, its speed would be that of two halves; or it is another run of that name.
-        shutil.rmtree(folder, ignore_errors=True)
-        given.work.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(note, json.dumps({"asked": asked, "watched": None}) + "\n")
-    watched = command(contender.command, arguments, given, log=given.work / f"{name}.log")
-    write_text_atomically(note, json.dumps({"asked": asked, "watched": asdict(watched)}) + "\n")
-    return folder, watched
+
+
+def _noted(folder: Path, note: Path, asked: list[str]) -> Mapping[str, Any]:
+    """What ``note`` says of the run in ``folder``; nothing where another one is ``asked`` for."""
+    noted = read_object(note) if note.is_file() and (folder / "config.yaml").is_file() else {}
+    return noted if noted.get("asked") == asked else {}
+
+
+def _begin(folder: Path, note: Path, asked: list[str]) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    write_text_atomically(note, json.dumps({"asked": asked, "watched": None}) + "\n")
 
 
 def evaluated(output: Path, arguments: Sequence[str], given: argparse.Namespace) -> tuple[Path, Path]:

@@ -25,6 +25,7 @@ from benchmarks.whole_runs.training_run import (
     read_pass_rates,
     speed_of,
     train,
+    train_or_resume,
 )
 from configs.schema import OutputConfig
 from configs.techniques import BY_KEY
@@ -121,6 +122,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
             Path(f"{output}_results.jsonl").write_text("\n".join(lines))
             Path(f"{output}_report.json").touch()
             return Watched(seconds=1.0, peak_mb=1.0)
+        if "--resume" in given:
+            return Watched(seconds=1.0, peak_mb=1.0)
         step_s = 8.0 if name == "train_code_grpo" else 2.0
         run_folder = make_run(
             Path(given["--output-dir"]), given["--run-name"], [step_s] * int(given["--max-steps"])
@@ -160,26 +163,21 @@ def cut_off(folder: Path) -> None:
 
 
 def test_a_run_whose_speed_is_not_asked_for_goes_on_where_it_was_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: list[list[str]]
+    tmp_path: Path, calls: list[list[str]]
 ) -> None:
-    given, contender = options(modes, tmp_path), CONTENDERS["conservative"]
-    folder, _ = train(contender, given, name="run", num_steps=2, seed=0, goes_on=True)
-    cut_off(folder)
-    last = Watched(seconds=4.0, peak_mb=2000.0)
-    resumed = []
+    given = options(modes, tmp_path)
 
-    def resume(name: str, arguments: list[str], **terms: object) -> Watched:
-        resumed.append([name, *arguments])
-        return last
+    def go_on(seed: int = 0) -> Path:
+        return train_or_resume(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=seed)
 
-    with monkeypatch.context() as patch:
-        patch.setattr("benchmarks.whole_runs.training_run.run_command", resume)
-        for _ in range(2):
-            assert train(contender, given, name="run", num_steps=2, seed=0, goes_on=True) == (folder, last)
-    assert resumed == [["train_accelerated", "--resume", str(folder)]]
-    cut_off(folder)
-    train(contender, given, name="run", num_steps=2, seed=1, goes_on=True)
-    assert len(calls) == 2 and "--resume" not in calls[1]
+    folder = go_on()
+    go_on()
+    assert [words[1] for words in calls] == ["--speedup-mode", "--resume"]
+    assert calls[1] == ["train_accelerated", "--resume", str(folder)]
+    (folder / "summary.json").touch()
+    assert go_on() == folder and len(calls) == 2
+    go_on(seed=1)
+    assert len(calls) == 3 and "--resume" not in calls[2] and not (folder / "summary.json").exists()
 
 
 def options(benchmark: Any, folder: Path, *arguments: str) -> argparse.Namespace:
