@@ -71,6 +71,11 @@ class DatasetConfig(Section):
         description="where prompts are longer than generation.max_prompt_length: refuse to start, or leave "
         "their tasks out and say so; those of evaluation must fit",
     )
+    shown_tests: Literal["first", "all"] = Field(
+        default="first",
+        description="of a prompt that shows all the tests that judge its answers: the first stays in it, the "
+        "others are hidden, so that nobody learns to look them up; or all stay",
+    )
     min_mutants_killed: Annotated[float, Field(ge=0.0, le=1.0)] | None = Field(
         default=None,
         description="leave out tasks whose tests fail a smaller share of the mutants of their reference (see "

@@ -17,6 +17,7 @@ from curriculum.jsonl import load_jsonl
 from curriculum.ladder.index import ladder_tasks
 from curriculum.mbpp import HUB_NAME as MBPP_HUB_NAME
 from curriculum.mbpp import is_for_training
+from curriculum.shown import hide_tests
 from curriculum.task import Task
 from curriculum.word_problems.index import word_problems
 
@@ -29,6 +30,8 @@ _BUILT_IN: Mapping[str, Callable[[str], tuple[Task, ...]]] = {
 def load_tasks(dataset: DatasetConfig) -> tuple[Task, ...]:
     """The tasks to train on, in the source's order, at most ``dataset.max_samples`` of them.
 
+    Of tests that a prompt shows it keeps what ``dataset.shown_tests`` says.
+
     Raises ValueError for an unknown name or split, a malformed record, an empty set, and for an
     evaluation set that ``dataset.allow_evaluation_sets`` does not name. A file whose task ids are
     HumanEval's or of MBPP's test part (11 to 510) counts as that set, whatever it is called.
@@ -40,6 +43,8 @@ def load_tasks(dataset: DatasetConfig) -> tuple[Task, ...]:
     for source in sorted(sources & set(EVALUATION_SETS)):
         _refuse_unless_allowed(source, dataset)
     tasks = tasks[: dataset.max_samples]
+    if dataset.shown_tests == "first":
+        tasks = tuple(map(hide_tests, tasks))
     if not tasks:
         raise ValueError(f"dataset.name: value {dataset.name!r}: holds no task; at least one is needed")
     return tasks

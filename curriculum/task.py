@@ -17,7 +17,8 @@ class Task:
     ``check_parts`` names the tests of a ``check_source`` that has several, in order, where one that fails
     leaves the later ones out. ``prelude`` holds imports and helpers of the prompt that solution and check
     may use. ``difficulty`` is a level, 1 (easiest) to 5. ``family`` groups variants of one idea: train and
-    held-out sets never share a family.
+    held-out sets never share a family. ``hides_tests`` says that the prompt showed all tests, and now shows
+    one (curriculum.shown).
     """
 
     task_id: str
@@ -32,6 +33,7 @@ class Task:
     difficulty: int = 1
     family: str = ""
     source: str = ""
+    hides_tests: bool = False
 
     def __post_init__(self) -> None:
         given = (bool(self.call_tests), self.check_source is not None, bool(self.stdio_tests))

@@ -22,8 +22,8 @@ from dataclasses import replace
 from typing import Final
 
 from configs.schema import ExecutionConfig
-from curriculum.audit.cheats import shown_examples
 from curriculum.judging import Executor, execution_limits
+from curriculum.shown import shown_examples
 from curriculum.task import Task
 from rewards.result import RewardResult
 from sandbox.result import CallTest, ExecutionRequest, Outcome, StdioTest

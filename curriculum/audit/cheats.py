@@ -6,24 +6,17 @@ A look-up answers the examples that the prompt shows, and the commonest of their
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from curriculum.shown import literal, shown_examples
 from curriculum.task import Task
 from sandbox.job import parse_quietly
 
 # What a function without an idea returns, besides what the tests expect.
 _COMMON: Final[tuple[object, ...]] = (None, True, False, 0, 1, -1, "", [])
 _MAX_CONSTANTS: Final = 12
-# What stands between a call and its value in a prompt.
-_BETWEEN = re.compile(
-    r"`?\s*(?:={0,2}>|->|==?|→|➞|#|:)?\s*(?:should\s+)?(?:returns?|gives|is|be|equals?)?:?\s*"
-)
-_END = re.compile(r"[\s.,;`)]")
-# As other languages write them, and prompts do too.
-_CONSTANTS: Final = {"true": "True", "false": "False", "null": "None"}
 
 
 def is_constant(task: Task) -> bool:
@@ -75,71 +68,6 @@ def look_up_program(task: Task) -> str | None:
     fallback = _by_frequency(value for _, value in examples)[0]
     body = f"return next((value for known, value in [{table}] if known == args), {fallback})"
     return _function(task, body)
-
-
-def shown_examples(task: Task) -> Iterator[tuple[str, str]]:
-    """Calls that the prompt shows with their values, both as Python: a tuple of arguments, and a literal."""
-    name = task.entry_point.rpartition(".")[2]
-    prompt = task.prompt
-    for match in re.finditer(rf"(?<![\w.]){re.escape(name)}\(", prompt):
-        line = prompt.rfind("\n", 0, match.start()) + 1
-        if prompt[line : match.start()].lstrip().startswith(("def ", "async ")):
-            continue
-        if (end := _closing(prompt, match.end())) is None:
-            continue
-        inside = prompt[match.end() : end]
-        arguments = _literal_text(f"({inside},)" if inside.strip() else "()")
-        if arguments is not None and (value := _value_after(prompt, end + 1)) is not None:
-            yield arguments, value
-
-
-def literal(value: object) -> str | None:
-    """``value`` as Python that gives the same again; None where there is no such text."""
-    text = repr(value)
-    try:
-        return text if ast.literal_eval(text) == value else None
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
-
-
-def _value_after(prompt: str, start: int) -> str | None:
-    """The literal that follows a call, on its line or, as in a doctest, at the beginning of the next."""
-    rest, _, below = prompt[start:].partition("\n")
-    match = _BETWEEN.match(rest)
-    for line in (rest[match.end() if match else 0 :], below.partition("\n")[0]):
-        text = line.strip().strip("`").rstrip(".,;").strip()
-        for end in (len(text), *reversed([found.start() for found in _END.finditer(text)])):
-            value = _literal_text(text[:end].rstrip(".,;"))
-            if value is not None:
-                return value
-    return None
-
-
-def _literal_text(text: str) -> str | None:
-    try:
-        return literal(ast.literal_eval(_CONSTANTS.get(text.strip(), text.strip())))
-    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-        return None
-
-
-def _closing(text: str, start: int) -> int | None:
-    """Where the bracket that was opened before ``start`` closes, strings aside, within its line."""
-    depth, quote = 1, ""
-    for place in range(start, len(text)):
-        sign = text[place]
-        if sign == "\n":
-            return None
-        if quote:
-            quote = "" if sign == quote and text[place - 1] != "\\" else quote
-        elif sign in "'\"":
-            quote = sign
-        elif sign in "([{":
-            depth += 1
-        elif sign in ")]}":
-            depth -= 1
-            if depth == 0:
-                return place
-    return None
 
 
 def _compared(check_source: str) -> list[object]:

@@ -82,6 +82,12 @@ def tasks_that_fit(
     Raises ValueError, before any engine is started, where a prompt is too long that must not be left out: one
     of ``heldout`` (other tasks would be another measurement), or all.
     """
+    if num_hiding := sum(task.hides_tests for task in tasks):
+        note(
+            "shown tests",
+            f"{num_hiding} of {len(tasks)} prompts show all the tests that judge their answers: the first "
+            "stays, the others are hidden (dataset.shown_tests)",
+        )
     long = _overlong(tokenizer, tasks, config.generation)
     if long:
         said = _describe_overlong(long, len(tasks), config)

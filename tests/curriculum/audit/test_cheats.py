@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from configs.schema import ExecutionConfig
 from curriculum.audit.cheats import (
     constant_programs,
     empty_program,
     is_constant,
     look_up_program,
-    shown_examples,
 )
 from curriculum.audit.examine import Examiner
 from curriculum.task import Task
@@ -26,26 +23,6 @@ def task_of(prompt: str, *tests: tuple[tuple[object, ...], object], reference: s
         call_tests=tuple(CallTest(args=arguments, expected=expected) for arguments, expected in tests),
         reference=reference,
     )
-
-
-@pytest.mark.parametrize(
-    ("prompt", "examples"),
-    [
-        (">>> f(1, 'a)')\n[2, 3]\n", [("(1, 'a)')", "[2, 3]")]),
-        ("assert f([1, 2]) == (3, 4)", [("([1, 2],)", "(3, 4)")]),
-        (
-            "f(2) ==> True, f(3) => false. And `f(4)` returns 5.",
-            [("(2,)", "True"), ("(3,)", "False"), ("(4,)", "5")],
-        ),
-        ("For example f('x') should return 'y'.", [("('x',)", "'y'")]),
-        ("f() -> 7", [("()", "7")]),
-        ("def f(x):\n    '''Return f of x.'''\n", []),
-        ("Write f(x) so that f(x) == 2 * x. It is called g.f(1) == 2 too.", []),
-        ("f(1\n) == 2", []),
-    ],
-)
-def test_examples_of_a_prompt_are_found(prompt: str, examples: list[tuple[str, str]]) -> None:
-    assert list(shown_examples(task_of(prompt, ((1,), 1)))) == examples
 
 
 def test_a_task_is_known_by_what_passes_it(sandbox: SandboxPool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -52,6 +53,18 @@ def test_long_prompts_are_left_out_with_a_note_where_that_is_asked_for() -> None
     assert "value 60: 2 of 3 prompts have more tokens: 'longer' (" in note
     assert note.index("'longer'") < note.index("'long' (") and note.endswith("are left out")
     assert fit([SHORT], [], "skip", notes) == ["short"] and len(notes) == 1
+
+
+def test_prompts_of_which_tests_were_hidden_are_counted() -> None:
+    notes: list[str] = []
+    assert fit([SHORT, replace(SHORT, task_id="cut", hides_tests=True)], [], "error", notes) == [
+        "short",
+        "cut",
+    ]
+    assert notes == [
+        "1 of 2 prompts show all the tests that judge their answers: the first stays, the others are hidden "
+        "(dataset.shown_tests)"
+    ]
 
 
 @pytest.mark.parametrize(
