@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from curriculum.audit.cheats import literal
 from curriculum.audit.examine import Examiner
 from curriculum.audit.inputs import Arguments, constants_of, new_inputs, present_inputs
 from curriculum.audit.mutants import Mutant
 from curriculum.judging import execution_request, has_passed
+from curriculum.shown import literal
 from curriculum.task import Task
 from sandbox.result import CallTest
 
