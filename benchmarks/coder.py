@@ -24,11 +24,21 @@ from typing import Any
 
 from benchmarks.report import percent, table_text
 from benchmarks.whole_runs import contest
-from benchmarks.whole_runs.training_run import Contender, checkpoints, pass_at_1, task_counts, train_or_resume
+from benchmarks.whole_runs.training_run import (
+    Contender,
+    checkpoints,
+    counted_in,
+    pass_at_1,
+    read_pass_rates,
+    task_counts,
+    train_or_resume,
+)
 from configs.load import load_config
 from curriculum.mbpp import is_for_training
+from curriculum.shown import looks_up
 from curriculum.sources import load_named_tasks
 from pipeline.evaluation.passk import Comparison, compare, mean_pass_at_k
+from rewards.extract import extract_code
 
 RECIPE = Path("configs/recipes/coder.yaml")
 NUM_SAMPLES = 8
@@ -56,8 +66,20 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         if seed is not None:
             model = _trained(seed, training, config.training.max_steps, given)
         file = key.replace("/", "-").replace(" ", "-")
-        store.add(key, {"tasks": contest.measured(model, tasks[name], WAYS[way], given, file=file)})
+        found = contest.verdicts(model, tasks[name], WAYS[way], given, file=file)
+        store.add(key, {"tasks": read_pass_rates(found), "look_ups": look_ups(found, tasks[name])})
     return store.result()
+
+
+def look_ups(results: Path, tasks: str) -> dict[str, list[int]]:
+    """[looked up, answered] of every task of a file of verdicts: see ``curriculum.shown.looks_up``."""
+    by_id = {task.task_id: task for task in load_named_tasks(tasks)}
+
+    def judge(verdict: Mapping[str, Any]) -> bool:
+        task = by_id[verdict["task_id"]]
+        return looks_up(task, extract_code(verdict["completion"], task.entry_point, task.prompt))
+
+    return counted_in(results, judge)
 
 
 def _parts(mbpp: Path, work: Path) -> tuple[str, str]:
@@ -101,30 +123,35 @@ def table(result: Mapping[str, Any]) -> str:
         "pass@1",
         f"pass@{NUM_SAMPLES}",
         "above the base",
+        "look-ups",
         "greedy",
         "greedy, above the base",
     ]
     settings = result["settings"]
     above = (
         f"{settings['model']}; {NUM_SAMPLES} samples a task at temperature 0.8, and greedy; 95 % intervals "
-        "over tasks, differences paired by task."
+        "over tasks, differences paired by task. Look-ups are sampled answers that compare with the "
+        "arguments of two examples of their prompt."
     )
     return table_text(head, rows, above=above)
 
 
 def _cells(runs: Mapping[str, Any], who: str, name: str) -> list[str]:
     greedy, sampled = (runs.get(f"{who}/{name}/{way}") for way in WAYS)
-    cells = ["", "", "", "", ""]
+    cells = ["", "", "", "", "", ""]
     if sampled is not None:
         counts = task_counts(sampled["tasks"])
         cells[0] = percent(pass_at_1(sampled["tasks"]))
         # A task whose own tests cannot run judges next to no answer.
         whole = [count for count in counts if count.num_samples == NUM_SAMPLES]
         cells[1] = f"{100 * mean_pass_at_k(whole, NUM_SAMPLES).mean:.1f} %" if whole else ""
+        if "look_ups" in sampled:
+            num_looked_up, num_answers = map(sum, zip(*sampled["look_ups"].values(), strict=True))
+            cells[3] = f"{100 * num_looked_up / num_answers:.1f} %"
     if greedy is not None:
-        cells[3] = percent(pass_at_1(greedy["tasks"]))
+        cells[4] = percent(pass_at_1(greedy["tasks"]))
     if who != contest.BASE:
-        for place, way, run in ((2, "sampled", sampled), (4, "greedy", greedy)):
+        for place, way, run in ((2, "sampled", sampled), (5, "greedy", greedy)):
             base = runs.get(f"{contest.BASE}/{name}/{way}")
             if run is not None and base is not None:
                 found = compare(task_counts(base["tasks"]), task_counts(run["tasks"]))

@@ -194,9 +194,13 @@ def measured(
     model: str, tasks: str, how: Sequence[str], given: argparse.Namespace, *, file: str
 ) -> dict[str, list[int]]:
     """[passed, judged] of every one of ``tasks``, sampled as ``how`` says; done once for each ``file``."""
+    return read_pass_rates(verdicts(model, tasks, how, given, file=file))
+
+
+def verdicts(model: str, tasks: str, how: Sequence[str], given: argparse.Namespace, *, file: str) -> Path:
+    """The file that ``measured`` counts in."""
     output = given.work / "measured" / f"{file}.jsonl"
-    results, _ = evaluated(output, ("--model", model, "--tasks", tasks, *how), given)
-    return read_pass_rates(results)
+    return evaluated(output, ("--model", model, "--tasks", tasks, *how), given)[0]
 
 
 def steps_ahead(config: Config) -> int:

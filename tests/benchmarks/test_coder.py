@@ -11,6 +11,7 @@ import pytest
 from benchmarks import coder
 from benchmarks.whole_runs import contest
 from configs.load import load_config
+from curriculum.sources import load_named_tasks
 
 CONFIG = Path(__file__).parents[2] / coder.RECIPE
 
@@ -38,19 +39,27 @@ def test_each_measurement_is_done_once_and_a_seed_is_trained_on_the_training_par
         trained.append((seed, ids, num_steps))
         return f"model {seed}"
 
-    def measured(
+    def verdicts(
         model: str, tasks: str, how: tuple[str, ...], given: argparse.Namespace, *, file: str
-    ) -> dict[str, list[int]]:
+    ) -> Path:
         asked.append((model, Path(tasks).stem, how[0], file))
-        return {"a": [3, 8], "b": [4, 8]}
+        task_id = load_named_tasks(tasks)[0].task_id
+        said = {"task_id": task_id, "completion": "def f(): ...", "passed": True}
+        path = tmp_path / f"{file}.jsonl"
+        path.write_text(json.dumps(said), encoding="utf-8")
+        return path
 
     monkeypatch.setattr(coder, "_trained", train)
-    monkeypatch.setattr(contest, "measured", measured)
+    monkeypatch.setattr(contest, "verdicts", verdicts)
     coder.measure(parsed(tmp_path, mbpp, "--seeds", "5", "--limit", "7"))
     assert len(asked) == 7 and [model for model, *_ in asked[:6]] == [load_config(CONFIG).model.name] * 6
     assert asked[0] == (load_config(CONFIG).model.name, "mbpp_test", "--greedy", "base-mbpp-greedy")
     assert asked[6] == ("model 5", "mbpp_test", "--greedy", "seed-5-mbpp-greedy")
     result = coder.measure(parsed(tmp_path, mbpp, "--seeds", "5"))
+    assert result["runs"]["seed 5/humaneval/sampled"] == {
+        "tasks": {"HumanEval/0": [1, 1]},
+        "look_ups": {"HumanEval/0": [0, 1]},
+    }
     assert len(asked) == 12 == len({file for *_, file in asked})
     assert trained == [(5, [511, 974], 100)] * 6
     # The file alone, not where this machine has it.
@@ -62,14 +71,14 @@ def test_the_table_compares_with_the_base_task_by_task() -> None:
         return {"tasks": {str(index): [one, num] for index, one in enumerate(passed)}}
 
     runs = {
-        "base/mbpp/sampled": run(0, 4, 2, num=8),
+        "base/mbpp/sampled": {**run(0, 4, 2, num=8), "look_ups": {"0": [1, 8], "1": [0, 8], "2": [2, 8]}},
         "base/mbpp/greedy": run(0, 1, 0, num=1),
         "seed 1/mbpp/sampled": run(2, 6, 4, num=8),
         "seed 1/mbpp/greedy": run(1, 1, 0, num=1),
     }
     text = coder.table({"settings": {"model": "m"}, "runs": runs})
     base, trained = text.splitlines()[4:]
-    assert "| 25.0 % (" in base and "| 66.7 % |" in base
+    assert "| 25.0 % (" in base and "| 66.7 % |" in base and "| 12.5 % |" in base
     assert "| 50.0 % (" in trained and "| 100.0 % |" in trained
     assert "+25.0 % (+25.0 to +25.0)" in trained and "1 won, 0 lost, p = 1" in trained
 
