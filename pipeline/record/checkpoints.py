@@ -80,12 +80,20 @@ def save_checkpoint(
         _replace(partial, folder)
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
-        # safetensors reports a full file system as its own error.
-        if isinstance(error, OSError | SafetensorError):
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        if (reason := _write_fault(error, SafetensorError)) is not None:
             raise OSError(f"checkpoint {folder} could not be written: {reason}") from error
         raise
     return folder
+
+
+def _write_fault(error: BaseException, safetensor_error: type[Exception]) -> str | None:
+    """Why a file could not be written, where that is what ``error`` means; safetensors and torch have errors
+    of their own for a full disk, and torch's does not say so."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, RuntimeError) and "inline_container" in str(error):
+        return "torch.save could not write all of it; is the disk full?"
+    return str(error) if isinstance(error, safetensor_error) else None
 
 
 def load_state(folder: Path | str) -> tuple[dict[str, object], dict[str, object]]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import resource
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,19 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_nothing_partial(tmp_path: Pat
         save_checkpoint(folder, make_model(), FullDisk(), {}, {"step": 1})  # type: ignore[arg-type]
     assert find_fault(folder) is None
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000001"]
+
+
+def test_a_disk_that_is_full_in_the_middle_of_the_optimisers_state_is_told_as_that(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints" / "step-000002"
+    state = {"moments": torch.zeros(1_000_000)}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, hard))
+    try:
+        with pytest.raises(OSError, match=r"step-000002 could not be written: .*is the disk full\?"):
+            save_checkpoint(folder, make_model(), make_tokenizer(), state, {"step": 2})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(folder.parent.iterdir())
 
 
 class FullDisk:
