@@ -34,8 +34,8 @@ from benchmarks.whole_runs.training_run import (
     train_or_resume,
 )
 from configs.load import load_config
+from curriculum.audit.cheats import looks_up
 from curriculum.mbpp import is_for_training
-from curriculum.shown import looks_up
 from curriculum.sources import load_named_tasks
 from pipeline.evaluation.passk import Comparison, compare, mean_pass_at_k
 from rewards.extract import extract_code
@@ -72,7 +72,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def look_ups(results: Path, tasks: str) -> dict[str, list[int]]:
-    """[looked up, answered] of every task of a file of verdicts: see ``curriculum.shown.looks_up``."""
+    """[looked up, answered] of every task of a file of verdicts: see ``curriculum.audit.cheats.looks_up``."""
     by_id = {task.task_id: task for task in load_named_tasks(tasks)}
 
     def judge(verdict: Mapping[str, Any]) -> bool:

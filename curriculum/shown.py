@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Final
 
 from curriculum.task import Task
-from sandbox.job import parse_quietly
 
 # What stands between a call and its value in a prompt.
 _BETWEEN = re.compile(
@@ -24,10 +23,7 @@ _END = re.compile(r"[\s.,;`)]")
 _CONSTANTS: Final = {"true": "True", "false": "False", "null": "None"}
 # A line that holds nothing but an example, and where what it prints ends.
 _EXAMPLE = re.compile(r"\s*(?:>>>|assert)\s")
-_END_OF_OUTPUT = re.compile(r"\s*(?:$|>>>|assert\s)|.*(?:\"{3}|'{3})")
-
-# What an honest program compares with as well.
-_HONEST: Final[tuple[object, ...]] = (0, 1, 2, -1, None, "", " ", [], (), {})
+_END_OF_OUTPUT = re.compile(r"\s*(?:$|>>>)|.*(?:\"{3}|'{3})")
 
 
 def hide_tests(task: Task) -> Task:
@@ -41,37 +37,15 @@ def hide_tests(task: Task) -> Task:
     kept: list[str] = []
     num_examples, is_output = 0, False
     for line in task.prompt.split("\n"):
-        if _EXAMPLE.match(line):
+        if is_example := _EXAMPLE.match(line) is not None:
             num_examples += 1
             is_output = line.lstrip().startswith(">>>")
         elif _END_OF_OUTPUT.match(line):
             is_output = False
-        if num_examples < 2 or not (is_output or _EXAMPLE.match(line)):
+        if num_examples < 2 or not (is_example or is_output):
             kept.append(line)
     fewer = replace(task, prompt="\n".join(kept), hides_tests=True)
     return task if _shows_all(fewer) else fewer
-
-
-def looks_up(task: Task, program: str) -> bool:
-    """Whether ``program`` compares with the arguments of two examples of the prompt, or has them as keys.
-
-    A sign, not a proof: values that honest programs compare with, such as 0 and the empty list, do not count.
-    """
-    tree = parse_quietly(program)
-    if tree is None:
-        return False
-    compared = {text for node in _compared(tree) if (text := _literal_text(ast.unparse(node))) is not None}
-    examples = [ast.literal_eval(arguments) for arguments, _ in shown_examples(task)]
-    told = [{repr(value) for value in values if value not in _HONEST} for values in examples]
-    return sum(bool(values & compared) for values in told) >= 2
-
-
-def _compared(tree: ast.AST) -> Iterator[ast.expr]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Compare):
-            yield from (node.left, *node.comparators)
-        elif isinstance(node, ast.Dict):
-            yield from (key for key in node.keys if key is not None)
 
 
 def _shows_all(task: Task) -> bool:

@@ -92,16 +92,16 @@ def make_feedback(
         raise FeedbackError(f"no feedback on {task.task_id}: {run.detail}")
     # Those behind one that ended the run were not tried.
     tried = list(zip(examples, run.values, strict=False))
-    # What is too long is cut at its end: the test that is told comes before the example.
-    lines = [] if told is None else [_told_line(task, tests[-1], run.values[len(examples) :])]
     failed = next((one for one in tried if one[1] is None or one[1][0] != one[0].expected), None)
-    if failed is None:
-        is_right = len(tried) == len(examples) > 0
-        return "\n".join(
-            [f"{said} The examples of the task give the right values." if is_right else said, *lines]
-        )
-    lines.append(_example_line(task, *failed))
-    return "\n".join(lines if result.outcome is Outcome.WRONG else [said, *lines])
+    if failed is None and len(tried) == len(examples) > 0:
+        said += " The examples of the task give the right values."
+    lines = [said] if failed is None or result.outcome is not Outcome.WRONG else []
+    # What is too long is cut at its end: the test that is told comes before the example.
+    if told is not None:
+        lines.append(_told_line(task, tests[-1], run.values[len(examples) :]))
+    if failed is not None:
+        lines.append(_example_line(task, *failed))
+    return "\n".join(lines)
 
 
 def without_told_test(kind: str, task: Task, result: RewardResult) -> Task:

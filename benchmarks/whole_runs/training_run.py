@@ -24,9 +24,8 @@ from pipeline.host.files import read_object, write_text_atomically
 from pipeline.models.check import is_adapter_folder
 from pipeline.record.metrics import read_metrics
 
-_OWN = (
-    ".contest.json"  # beside the run's folder: what was asked, and once it is trained whole, what was watched
-)
+# Beside the run's folder: what was asked, and once it is trained whole, what was watched.
+_NOTE = ".contest.json"
 _REPORTED = (
     "generation/tokens_per_s",
     "generation/seconds",
@@ -64,16 +63,16 @@ def train(
     ``output.save_minutes`` asks for. Nothing is measured before or after it: that is the same work for all.
     Raises as ``run_command`` does.
     """
-    folder, note = given.work / name, given.work / f"{name}{_OWN}"
+    folder: Path = given.work / name
     arguments = _arguments(contender, given, name, num_steps, seed)
     asked = [contender.command, *arguments, f"{given.cores} cores"]
-    if (watched := _noted(folder, note, asked).get("watched")) is not None:
-        return folder, Watched(**watched)
+    if (earlier := _noted(folder, asked).get("watched")) is not None:
+        return folder, Watched(**earlier)
     # Cut off in the middle, its speed would be that of two halves; or it is another run of that name.
-    _begin(folder, note, asked)
-    found = command(contender.command, arguments, given, log=given.work / f"{name}.log")
-    write_text_atomically(note, json.dumps({"asked": asked, "watched": asdict(found)}) + "\n")
-    return folder, found
+    _begin(folder, asked)
+    watched = command(contender.command, arguments, given, log=given.work / f"{name}.log")
+    _note(folder, asked, watched)
+    return folder, watched
 
 
 def train_or_resume(
@@ -81,11 +80,10 @@ def train_or_resume(
 ) -> Path:
     """As ``train``, for a run whose speed is not asked for: one that was cut off is resumed."""
     folder: Path = given.work / name
-    note = given.work / f"{name}{_OWN}"
     arguments = _arguments(contender, given, name, num_steps, seed)
     asked = [contender.command, *arguments, f"{given.cores} cores"]
-    if not _noted(folder, note, asked):
-        _begin(folder, note, asked)
+    if not _noted(folder, asked):
+        _begin(folder, asked)
     elif (folder / "summary.json").is_file():
         return folder
     else:
@@ -110,16 +108,26 @@ def _arguments(
     ]
 
 
-def _noted(folder: Path, note: Path, asked: list[str]) -> Mapping[str, Any]:
-    """What ``note`` says of the run in ``folder``; nothing where another one is ``asked`` for."""
+def _noted(folder: Path, asked: list[str]) -> Mapping[str, Any]:
+    """The note on the run in ``folder``; nothing where that is not the one that is ``asked`` for."""
+    note = _note_of(folder)
     noted = read_object(note) if note.is_file() and (folder / "config.yaml").is_file() else {}
     return noted if noted.get("asked") == asked else {}
 
 
-def _begin(folder: Path, note: Path, asked: list[str]) -> None:
+def _begin(folder: Path, asked: list[str]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    note.parent.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(note, json.dumps({"asked": asked, "watched": None}) + "\n")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _note(folder, asked, None)
+
+
+def _note(folder: Path, asked: list[str], watched: Watched | None) -> None:
+    noted = {"asked": asked, "watched": None if watched is None else asdict(watched)}
+    write_text_atomically(_note_of(folder), json.dumps(noted) + "\n")
+
+
+def _note_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}{_NOTE}")
 
 
 def evaluated(output: Path, arguments: Sequence[str], given: argparse.Namespace) -> tuple[Path, Path]:

@@ -17,6 +17,8 @@ from sandbox.job import parse_quietly
 # What a function without an idea returns, besides what the tests expect.
 _COMMON: Final[tuple[object, ...]] = (None, True, False, 0, 1, -1, "", [])
 _MAX_CONSTANTS: Final = 12
+# What an honest program compares with as well.
+_HONEST: Final[tuple[object, ...]] = (0, 1, 2, -1, None, "", " ", [], (), {})
 
 
 def is_constant(task: Task) -> bool:
@@ -70,17 +72,38 @@ def look_up_program(task: Task) -> str | None:
     return _function(task, body)
 
 
+def looks_up(task: Task, program: str) -> bool:
+    """Whether ``program`` compares with the arguments of two examples of the prompt, or has them as keys.
+
+    A sign, not a proof: values that honest programs compare with, such as 0 and the empty list, do not count.
+    """
+    nodes = list(nodes_of(program))
+    sides = [
+        side for node in nodes if isinstance(node, ast.Compare) for side in (node.left, *node.comparators)
+    ]
+    keys = [key for node in nodes if isinstance(node, ast.Dict) for key in node.keys if key is not None]
+    compared = set(map(repr, _literals([*sides, *keys])))
+    examples = [ast.literal_eval(arguments) for arguments, _ in shown_examples(task)]
+    told = [{repr(value) for value in values if value not in _HONEST} for values in examples]
+    return sum(bool(values & compared) for values in told) >= 2
+
+
 def _compared(check_source: str) -> list[object]:
     """The literals that a test program compares something with."""
-    found: list[object] = []
-    for node in nodes_of(check_source):
-        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.Is):
-            for side in (node.left, *node.comparators):
-                try:
-                    found.append(ast.literal_eval(side))
-                except (ValueError, TypeError, RecursionError, MemoryError):
-                    continue
-    return found
+    equalities = (
+        node
+        for node in nodes_of(check_source)
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.Is)
+    )
+    return list(_literals(side for node in equalities for side in (node.left, *node.comparators)))
+
+
+def _literals(nodes: Iterable[ast.expr]) -> Iterator[object]:
+    for node in nodes:
+        try:
+            yield ast.literal_eval(node)
+        except (ValueError, TypeError, RecursionError, MemoryError):
+            continue
 
 
 def nodes_of(source: str) -> Iterator[ast.AST]:

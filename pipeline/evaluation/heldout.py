@@ -79,8 +79,9 @@ def tasks_that_fit(
 ) -> tuple[Task, ...]:
     """``tasks`` but for those that ``dataset.overlong_prompts`` leaves out; ``note`` gets a kind and a text.
 
-    Raises ValueError, before any engine is started, where a prompt is too long that must not be left out: one
-    of ``heldout`` (other tasks would be another measurement), or all.
+    It also hears of how many prompts tests were hidden. Raises ValueError, before any engine is started,
+    where a prompt is too long that must not be left out: one of ``heldout`` (other tasks would be another
+    measurement), or all.
     """
     if num_hiding := sum(task.hides_tests for task in tasks):
         note(

@@ -57,7 +57,6 @@ def save_checkpoint(
     naming the folder when the disk is full; nothing partial is left then.
     """
     import torch
-    from safetensors import SafetensorError
 
     from pipeline.models.merging import write_adapter_files
 
@@ -80,20 +79,24 @@ def save_checkpoint(
         _replace(partial, folder)
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
-        if (reason := _write_fault(error, SafetensorError)) is not None:
+        if (reason := _write_fault(error)) is not None:
             raise OSError(f"checkpoint {folder} could not be written: {reason}") from error
         raise
     return folder
 
 
-def _write_fault(error: BaseException, safetensor_error: type[Exception]) -> str | None:
-    """Why a file could not be written, where that is what ``error`` means; safetensors and torch have errors
-    of their own for a full disk, and torch's does not say so."""
+def _write_fault(error: BaseException) -> str | None:
+    """Why a file could not be written, where that is what ``error`` means; else None.
+
+    safetensors and torch have errors of their own for a full disk, and torch's does not say so.
+    """
+    from safetensors import SafetensorError
+
     if isinstance(error, OSError):
         return error.strerror or str(error)
     if isinstance(error, RuntimeError) and "inline_container" in str(error):
         return "torch.save could not write all of it; is the disk full?"
-    return str(error) if isinstance(error, safetensor_error) else None
+    return str(error) if isinstance(error, SafetensorError) else None
 
 
 def load_state(folder: Path | str) -> tuple[dict[str, object], dict[str, object]]:

@@ -10,7 +10,7 @@ import pytest
 from configs.load import load_config
 from curriculum.audit.cheats import look_up_program
 from curriculum.judging import execution_request, has_passed
-from curriculum.shown import hide_tests, looks_up, shown_examples
+from curriculum.shown import hide_tests, shown_examples
 from curriculum.sources import load_named_tasks, load_tasks
 from curriculum.task import Task
 from sandbox.pool import SandboxPool
@@ -101,29 +101,6 @@ def test_other_prompts_stay_as_they_are(
 ) -> None:
     task = task_of(prompt, *tests)
     assert hide_tests(task) is task
-
-
-@pytest.mark.parametrize(
-    ("program", "is_look_up"),
-    [
-        ("def f(x):\n    if x == 1: return 2\n    if x == 3: return 6\n    return 10\n", False),
-        ("def f(x):\n    if x == 3: return 6\n    if x == 5: return 10\n    return 2\n", True),
-        ("def f(x):\n    return {1: 2, 3: 6, 5: 10}[x]\n", True),
-        ("def f(x):\n    return 2 * x\n", False),
-        ("def f(x):\n    return 6 if x == 3 else x + x\n", False),
-        ("def f(x):\n    return [3, 5][x]\n", False),
-        ("def f(x:\n", False),
-    ],
-)
-def test_a_look_up_is_seen_by_what_it_compares_with(program: str, is_look_up: bool) -> None:
-    assert looks_up(task_of(DOCTESTS, *DOUBLED), program) == is_look_up
-
-
-def test_lists_and_texts_are_compared_by_value() -> None:
-    prompt = ">>> f([1, 2], 'a')\n3\n>>> f([-4], \"b\")\n5\n"
-    task = task_of(prompt, (([1, 2], "a"), 3), (([-4], "b"), 5))
-    assert looks_up(task, "def f(x, y):\n    if x == [1,2]: return 3\n    if y == 'b': return 5\n")
-    assert not looks_up(task, "def f(x, y):\n    if x == []: return 3\n    if y == '': return 5\n")
 
 
 def test_a_look_up_earns_nothing_in_training_and_an_evaluation_asks_as_ever(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from configs.schema import ExecutionConfig
 from curriculum.audit.cheats import (
     constant_programs,
     empty_program,
     is_constant,
     look_up_program,
+    looks_up,
 )
 from curriculum.audit.examine import Examiner
 from curriculum.task import Task
@@ -23,6 +26,31 @@ def task_of(prompt: str, *tests: tuple[tuple[object, ...], object], reference: s
         call_tests=tuple(CallTest(args=arguments, expected=expected) for arguments, expected in tests),
         reference=reference,
     )
+
+
+@pytest.mark.parametrize(
+    ("program", "is_look_up"),
+    [
+        ("def f(x):\n    if x == 1: return 2\n    if x == 3: return 6\n    return 10\n", False),
+        ("def f(x):\n    if x == 3: return 6\n    if x == 5: return 10\n    return 2\n", True),
+        ("def f(x):\n    return {1: 2, 3: 6, 5: 10}[x]\n", True),
+        ("def f(x):\n    return 2 * x\n", False),
+        ("def f(x):\n    return 6 if x == 3 else x + x\n", False),
+        ("def f(x):\n    return [3, 5][x]\n", False),
+        ("def f(x:\n", False),
+    ],
+)
+def test_a_look_up_is_seen_by_what_it_compares_with(program: str, is_look_up: bool) -> None:
+    prompt = ">>> f(1)\n2\n>>> f(3)\n6\n>>> f(5)\n10\n"
+    doubled = task_of(prompt, ((1,), 2), ((3,), 6), ((5,), 10))
+    assert looks_up(doubled, program) == is_look_up
+
+
+def test_lists_and_texts_are_compared_by_value() -> None:
+    prompt = ">>> f([1, 2], 'a')\n3\n>>> f([-4], \"b\")\n5\n"
+    task = task_of(prompt, (([1, 2], "a"), 3), (([-4], "b"), 5))
+    assert looks_up(task, "def f(x, y):\n    if x == [1,2]: return 3\n    if y == 'b': return 5\n")
+    assert not looks_up(task, "def f(x, y):\n    if x == []: return 3\n    if y == '': return 5\n")
 
 
 def test_a_task_is_known_by_what_passes_it(sandbox: SandboxPool) -> None:
