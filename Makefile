@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/.installed-$(DEVICE)
 # wheels are for CUDA 13, whatever the driver would suggest.
 TORCH_SOURCE := $(if $(PIP_FIND_LINKS),--find-links "$(PIP_FIND_LINKS)",--torch-backend $(if $(filter gpu,$(DEVICE)),cu130,cpu))
 OVERRIDES := $(if $(filter cpu,$(DEVICE)),--override requirements/overrides-cpu.txt,)
-TRAIN_CONFIG := $(if $(filter gpu,$(DEVICE)),--config configs/gpu.yaml,)
+TRAIN_CONFIG := --config configs/$(if $(filter gpu,$(DEVICE)),gpu,quickstart).yaml
 
 
 help:
