@@ -159,8 +159,19 @@ def test_what_a_run_leaves_int8_for_is_no_alarm_and_what_is_measured_after_it_is
     # Only the first step of a block is of the policy in training.
     rows = [GOOD | high, *[GOOD | {"train/mismatch_kl": None}] * 4]
     assert [alarm for row in rows for alarm in alarms.step(row)] == []
-    (alarm,) = alarms.step(GOOD | high)
+    told = [alarms.step(GOOD | high) for _ in range(WINDOW)]
+    assert told[: WINDOW - 1] == [[]] * (WINDOW - 1)
+    (alarm,) = told[-1]
     assert "grpo.mismatch_kl_warning" in alarm.text and "generation.dtype" in alarm.text
+
+
+def test_a_mismatch_of_one_step_is_no_alarm_where_it_is_not_measured_in_every_step() -> None:
+    alarms = Alarms(Config(), shares_device=False)
+    # In turn with a staleness of one: every second step, and one token of a sharp policy in one of them.
+    values = [0.001, None, 0.0111, None, 0.001, None, 0.02, None, 0.02, None]
+    assert [alarm for value in values for alarm in alarms.step(GOOD | {"train/mismatch_kl": value})] == []
+    (alarm,) = alarms.step(GOOD | {"train/mismatch_kl": 0.02})
+    assert alarm.name == "generator and trainer disagree"
 
 
 def test_a_fault_from_the_first_step_on_is_told_in_the_third() -> None:
