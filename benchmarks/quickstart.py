@@ -1,12 +1,11 @@
 """What `make train` achieves: gathers finished runs into result files and prints their tables.
 
-    for seed in 0 1 2; do make train ARGS="--run-name seed$seed --seed $seed"; done
-    python -m benchmarks.quickstart runs/seed0 runs/seed1 runs/seed2
+    for seed in 4 5 6; do make train ARGS="--run-name seed$seed --seed $seed"; done
+    python -m benchmarks.quickstart runs/seed4 runs/seed5 runs/seed6
 
-    train_accelerated --run-name default
-    evaluate_humaneval --model smollm2-135m-instruct --against runs/default/checkpoints/step-000036 \\
+    evaluate_humaneval --model smollm2-135m-instruct --against runs/seed5/checkpoints/step-000100 \\
         --greedy --output humaneval.jsonl
-    python -m benchmarks.quickstart runs/default --humaneval humaneval.jsonl_report.json
+    python -m benchmarks.quickstart runs/seed5 --humaneval humaneval.jsonl_report.json
 
 Reads summary.json, metrics.jsonl and evaluation_before.json and evaluation_after.json of each run, or the
 report of HumanEval and the summary of its run; writes benchmarks/results/quickstart_cpu.json or
