@@ -33,11 +33,15 @@ def config_of(**runtime: bool) -> Config:
     return Config.model_validate({"generation": generation, "evaluation": evaluation, "runtime": runtime})
 
 
+@pytest.fixture
+def model_path() -> Path:
+    """From the user's cache: before a test has one of its own."""
+    return resolve_model(config_of().model)
+
+
 def test_the_next_run_draws_from_the_base_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    model_path: Path, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model_path = resolve_model(config_of().model)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     update = write_weights(
         shaken(load_model(model_path), seed=1).named_parameters(),
         str(tmp_path / "new.safetensors"),
@@ -71,7 +75,7 @@ def test_the_next_run_draws_from_the_base_weights(
     assert worst_error(base, REQUEST.prompt_ids, third) > 0.01
     assert asyncio.run(resident.stop(0)) is None
     assert none_runs([first_pid])
-    left = [path for path in Path("/proc").glob("[0-9]*/environ") if _holds(path, str(tmp_path))]
+    left = [path for path in Path("/proc").glob("[0-9]*/environ") if _holds(path, str(cache))]
     assert left == [], f"processes of the engine are left: {left}"
     assert "--stop-resident" in capsys.readouterr().err
 
