@@ -24,14 +24,20 @@ def nothing_left() -> Iterator[str]:
     half-made. Both are the whole machine's, and other tests run beside this one: what is theirs goes away.
     """
     shared, cached = _shared_memory(), _half_made()
+
+    def in_shared_memory() -> set[str]:
+        new = _shared_memory() - shared
+        return new - _open_files() if new else new
+
+    def in_cache() -> set[str]:
+        return _half_made() - cached
+
     with tempfile.TemporaryDirectory() as temporary:
         yield temporary
         left = [name for name in os.listdir(temporary) if not name.startswith(_TORCHS)]
     assert left == [], f"in the temporary folder: {left}"
-    if not wait_until(lambda: _half_made() <= cached):
-        raise AssertionError(f"in the cache: {_half_made() - cached}")
-    if not wait_until(lambda: not (new := _shared_memory() - shared) or new <= _open_files()):
-        raise AssertionError(f"in shared memory: {_shared_memory() - shared - _open_files()}")
+    assert wait_until(lambda: not in_cache()), f"in the cache: {in_cache()}"
+    assert wait_until(lambda: not in_shared_memory()), f"in shared memory: {in_shared_memory()}"
 
 
 def _shared_memory() -> set[str]:
