@@ -17,7 +17,7 @@ from safetensors import safe_open
 from vllm import SamplingParams
 from vllm.config import VllmConfig, WeightTransferConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.inputs import TokensPrompt
+from vllm.inputs import tokens_input
 from vllm.outputs import CompletionOutput
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
@@ -170,7 +170,7 @@ class VllmEngine:
         )
         pieces: list[CompletionOutput] = []
         num_cached = 0
-        prompt = TokensPrompt(prompt_token_ids=list(request.prompt_ids), cache_salt=self._updates.cache_salt)
+        prompt = tokens_input(list(request.prompt_ids), cache_salt=self._updates.cache_salt)
         answers = self._engine.generate(
             prompt, parameters, name, lora_request=None if self._adapter is None else self._adapter.request
         )

@@ -142,6 +142,8 @@ async def generate_across_an_update(
     # Made before: it reads the tokenizer, and the update could have ended by then.
     late = ask(engine, f"{update.policy_version} waiting", 1, length=16)
     running = asyncio.create_task(collect(engine, long))
+    # A task begins at the next turn of the loop, so the gauge would be sent before it.
+    await collect(engine, ask(engine, f"{update.policy_version} turns", 1, length=1))
     # Written beside them token by token: when it has ended, they have as many.
     await collect(engine, ask(engine, f"{update.policy_version} gauge", 1, length=GAUGE, stop=()))
     updating = asyncio.create_task(engine.generator.update_weights(update))
