@@ -1,7 +1,7 @@
 """From a data set's name to its tasks, for training and for evaluation.
 
-Dispatches by name only; each source's own file knows its format. Refuses to train on evaluation sets
-that the configuration does not allow by name. Executes no code of any data set.
+Dispatches by name only; each source's own file knows its format. The configuration refuses to train on an
+evaluation set by its name, this file by what the tasks are. Executes no code of any data set.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from configs.schema import DatasetConfig
-from configs.task_sets import EVALUATION_SETS, EVALUATION_TASKS, evaluation_set_of, is_task_file
+from configs.task_sets import EVALUATION_SETS, EVALUATION_TASKS, is_task_file
 from curriculum.codeio import load_codeio
 from curriculum.hub import load_hub
 from curriculum.humaneval import load_humaneval
@@ -32,16 +32,18 @@ def load_tasks(dataset: DatasetConfig) -> tuple[Task, ...]:
 
     Of tests that a prompt shows it keeps what ``dataset.shown_tests`` says.
 
-    Raises ValueError for an unknown name or split, a malformed record, an empty set, and for an
-    evaluation set that ``dataset.allow_evaluation_sets`` does not name. A file whose task ids are
-    HumanEval's or of MBPP's test part (11 to 510) counts as that set, whatever it is called.
+    Raises ValueError for an unknown split, a malformed record, an empty set, and for tasks of an evaluation
+    set that ``dataset.allow_evaluation_sets`` does not name. A file whose task ids are HumanEval's or of
+    MBPP's test part (11 to 510) counts as that set, whatever it is called.
     """
-    if (evaluation_set := evaluation_set_of(dataset.name, dataset.split)) is not None:
-        _refuse_unless_allowed(evaluation_set, dataset)
     tasks = _load(dataset.name, dataset.split, dataset.columns)
     sources = {task.source for task in tasks if not is_for_training(task)}
-    for source in sorted(sources & set(EVALUATION_SETS)):
-        _refuse_unless_allowed(source, dataset)
+    for source in sorted(sources & set(EVALUATION_SETS) - set(dataset.allow_evaluation_sets)):
+        raise ValueError(
+            f"dataset.name: value {dataset.name!r} (split {dataset.split!r}): {source} is an evaluation set; "
+            f"a score on it means nothing after training on it. To train on it all the same, add "
+            f"{source!r} to dataset.allow_evaluation_sets"
+        )
     tasks = tasks[: dataset.max_samples]
     if dataset.shown_tests == "first":
         tasks = tuple(map(hide_tests, tasks))
@@ -80,12 +82,3 @@ def _load(name: str, split: str, columns: Mapping[str, str]) -> tuple[Task, ...]
             return load_hub(MBPP_HUB_NAME, split=split, columns={})
         case name:
             return load_hub(name, split=split, columns=columns)
-
-
-def _refuse_unless_allowed(source: str, dataset: DatasetConfig) -> None:
-    if source not in dataset.allow_evaluation_sets:
-        raise ValueError(
-            f"dataset.name: value {dataset.name!r} (split {dataset.split!r}): {source} is an evaluation set; "
-            f"a score on it means nothing after training on it. To train on it all the same, add "
-            f"{source!r} to dataset.allow_evaluation_sets"
-        )

@@ -25,6 +25,9 @@ torch.set_num_threads(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Files that take long go first: what stands last, one worker runs alone (make test).
+    long = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in long)
     if torch.cuda.is_available():
         return
     for item in items:

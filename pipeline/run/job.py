@@ -63,7 +63,8 @@ def prepare(config: Config) -> Job:
         for refuse in (*_OF_SETTINGS, *_OF_MACHINE):
             refuse(config, device)
     with startup.span("driver", "check the sandbox"):
-        _refuse_sandbox(config, device)
+        if config.execution.enabled:
+            check_sandbox(config.execution)
     return job
 
 
@@ -75,7 +76,9 @@ def faults_of(config: Config, device: str, is_here: bool, *, resume: str | None)
     faults: list[str] = []
     checks: list[_Refusal] = [_refuse_models, _refuse_tasks, _refuse_adapters, *_OF_SETTINGS]
     if is_here:
-        checks += [*_OF_MACHINE, _refuse_sandbox]
+        checks += _OF_MACHINE
+        if config.execution.enabled:
+            checks.append(lambda config, _: check_sandbox(config.execution))
     if resume is not None:
         checks.append(lambda config, _: refuse_resume(Path(resume), config))
     elif is_here:
@@ -89,9 +92,13 @@ def faults_of(config: Config, device: str, is_here: bool, *, resume: str | None)
 
 
 def _refuse_models(config: Config, _: str) -> None:
-    refuse_damaged_model(config.model.name)
-    if (draft := config.acceleration.speculative.draft_model) is not None:
-        refuse_damaged_model(draft, "acceleration.speculative.draft_model")
+    named = {
+        "model.name": config.model.name,
+        "acceleration.speculative.draft_model": config.acceleration.speculative.draft_model,
+    }
+    for field, name in named.items():
+        if name is not None:
+            refuse_damaged_model(name, field)
 
 
 def _tasks(config: Config) -> tuple[Task, ...]:
@@ -150,11 +157,6 @@ def _refuse_shares(config: Config, device: str) -> None:
     if num_gpus(device) > 0 and not config.cluster.is_joined:
         gpu_shares(config, num_gpus(device))
         sends_weights(config, device, num_gpus(device))
-
-
-def _refuse_sandbox(config: Config, _: str) -> None:
-    if config.execution.enabled:
-        check_sandbox(config.execution)
 
 
 _Refusal = Callable[[Config, str], object]
