@@ -82,15 +82,12 @@ class GenerationConfig(Section):
         "are refused",
     )
     enable_prefix_caching: bool = Field(default=True, description="share the prompt of a group")
-    weight_update_mode: Literal["keep", "drain", "abort"] = Field(
+    weight_update_mode: Literal["keep", "keep_cache", "drain", "abort"] = Field(
         default="keep",
         description="completions that are being written when new weights come: keep pauses them between two "
-        "tokens and goes on; drain lets them end first, while new ones wait; abort writes them anew from the "
-        "prompt, which favours short answers",
-    )
-    recompute_kv_cache: bool = Field(
-        default=True,
-        description="with keep: compute the KV cache anew under the new weights, or go on over the old one",
+        "tokens, computes the KV cache anew and goes on; keep_cache goes on over the old one; drain lets "
+        "them end first, while new ones wait; abort writes them anew from the prompt, which favours short "
+        "answers",
     )
     seed_requests: bool = Field(
         default=False,
@@ -101,9 +98,6 @@ class GenerationConfig(Section):
     tensor_parallel_size: PositiveInt = Field(default=1, description="GPUs that one generator is split over")
 
     def _problems(self) -> Iterator[Problem]:
-        if not self.recompute_kv_cache and self.weight_update_mode != "keep":
-            allowed = "true (only keep has completions that could go on over the old KV cache)"
-            yield wrong_value("recompute_kv_cache", False, allowed, "weight_update_mode")
         if self.quantization == "int8" and not self.enforce_eager:
             allowed = "true with int8: what is compiled keeps the kernels that it began with"
             yield wrong_value("enforce_eager", False, allowed, "quantization")

@@ -304,7 +304,7 @@ class Config(Section):
         mode = self.generation.weight_update_mode
         if self.evaluation.every_steps is None or mode != "drain":
             return []
-        allowed = "keep or abort with evaluation.every_steps (drain lets each step wait for its completions)"
+        allowed = "another with evaluation.every_steps (drain lets each step wait for its completions)"
         return [wrong_value("generation.weight_update_mode", mode, allowed, "evaluation.every_steps")]
 
     def _turn_problems(self) -> list[Problem]:

@@ -232,18 +232,17 @@ class WeightUpdate:
     ``kind`` says what ``path`` is: "full", a safetensors file of this host with all weights; "adapter", a
     folder in PEFT's layout whose base is the model that the generator was started with; "base", that model's
     folder; or "offer", the address of the trainer's pipeline.weights.exchange, which sends them.
-    ``mode`` and ``recompute_kv_cache`` say what becomes of completions in flight: see
-    ``generation.weight_update_mode``. ``receipt`` has the digest of each tensor that was published
-    (pipeline.weights.receipts); empty for a model's folder. ``changed_share`` of its numbers are others than
-    in the update before. Without ``is_quantised`` an engine that can leave its 8 bits (int8) does so.
+    ``mode`` says what becomes of completions in flight: see ``generation.weight_update_mode``. ``receipt``
+    has the digest of each tensor that was published (pipeline.weights.receipts); empty for a model's folder.
+    ``changed_share`` of its numbers are others than in the update before. Without ``is_quantised`` an engine
+    that can leave its 8 bits (int8) does so.
     """
 
     policy_version: int
     path: str
     num_bytes: int
     kind: Literal["full", "adapter", "base", "offer"] = "full"
-    mode: Literal["keep", "drain", "abort"] = "keep"
-    recompute_kv_cache: bool = True
+    mode: Literal["keep", "keep_cache", "drain", "abort"] = "keep"
     receipt: Mapping[str, int] = field(default_factory=dict)
     changed_share: float | None = None
     is_quantised: bool = True

@@ -216,7 +216,7 @@ class TransformersEngine:
         """Whether a batch stops after this token for new weights; over an old KV cache it need not."""
         if self._pending is None or self._pending.update.mode == "drain":
             return False
-        if self._pending.update.mode == "abort" or self._pending.update.recompute_kv_cache:
+        if self._pending.update.mode != "keep_cache":
             return True
         self._apply()
         batch.resume(self.policy_version)

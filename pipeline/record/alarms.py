@@ -193,7 +193,7 @@ def _mismatch(rows: Sequence[Row], config: Config) -> str | None:
     values = [value for row in rows if (value := row.get("train/mismatch_kl")) is not None][-WINDOW:]
     if len(values) < WINDOW or min(values) <= limit:
         return None
-    mend = "set generation.dtype to what training.bf16 says, and generation.recompute_kv_cache to true"
+    mend = "set generation.dtype to what training.bf16 says, and generation.weight_update_mode to keep"
     if config.generation.quantization not in ("none", "int8") or config.lora.load_in_4bit:
         mend = (
             "their weights are rounded otherwise (generation.quantization, lora.load_in_4bit): set "

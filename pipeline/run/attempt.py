@@ -300,7 +300,6 @@ class Attempt:
         return replace(
             update,
             mode=generation.weight_update_mode,
-            recompute_kv_cache=generation.recompute_kv_cache,
             is_quantised=self._is_quantised,
         )
 

@@ -2,11 +2,11 @@
 
 What becomes of completions in flight is the update's ``mode``:
 
-- keep: the engine stops between two tokens and goes on. With ``recompute_kv_cache`` vLLM computes all that
-  stands before anew, so that each token has the probability that its version gives it; without, it goes on
-  over the old KV cache (PipelineRL, arXiv:2509.19128), and what has written nothing yet begins again, so that
-  no answer is of one version over a prompt that another one has read. Peers that abort and send prompt and
-  partial answer again (AReaL, verl, SkyRL) do the same as keep, in more steps.
+- keep: the engine stops between two tokens, computes all that stands before anew, so that each token has the
+  probability that its version gives it, and goes on. Peers that abort and send prompt and partial answer
+  again (AReaL, verl, SkyRL) do the same in more steps.
+- keep_cache: likewise, but over the old KV cache (PipelineRL, arXiv:2509.19128). What has written nothing yet
+  begins again, so that no answer is of one version over a prompt that another one has read.
 - drain: what runs ends first, what waits begins under the new weights.
 - abort: what runs begins again from its prompt. No completion has two versions, and none is older than the
   swap; but an answer that was short enough to end before it stays, and a long one is drawn again, so that
@@ -24,13 +24,14 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
 from vllm.lora.request import LoRARequest
+from vllm.v1.engine import PauseMode
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from pipeline.generation.generator import VersionMarks
@@ -46,6 +47,13 @@ _SETTLING_TURNS = 20
 # The ranks that vLLM 0.31 can be started with.
 _MAX_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _ADAPTER_NAME, _ADAPTER_ID = "policy", 1
+# vLLM's words for ours.
+_PAUSES: Mapping[str, PauseMode] = {
+    "keep": "keep",
+    "keep_cache": "keep",
+    "drain": "wait",
+    "abort": "abort",
+}
 
 
 class WeightUpdates:
@@ -115,9 +123,9 @@ class WeightUpdates:
             self.num_begun += 1
             await self._prepare_transfer()
             started_s = time.perf_counter()
-            # vLLM's word for drain is wait.
-            mode = "wait" if update.mode == "drain" else update.mode
-            await self._engine.pause_generation(mode=mode, clear_cache=update.recompute_kv_cache)
+            await self._engine.pause_generation(
+                mode=_PAUSES[update.mode], clear_cache=update.mode != "keep_cache"
+            )
             try:
                 num_written = await self._count_written()
                 if update.mode == "drain":
@@ -129,7 +137,7 @@ class WeightUpdates:
                 else:
                     await self._load(update)
                 self._note_version(num_written, update.policy_version)
-                if not update.recompute_kv_cache:
+                if update.mode == "keep_cache":
                     # With the salt that it has, it would take the prompt as the old weights have read it.
                     await self._engine.abort([n for n, tokens in self._num_written().items() if tokens == 0])
                 version = int(await self._engine.get_weight_version())

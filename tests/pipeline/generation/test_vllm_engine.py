@@ -155,14 +155,14 @@ async def generate_across_an_update(
 
 
 def assert_logprobs_are_those_of_the_writers(
-    policies: Policies, prompt: tuple[int, ...], completion: Completion, version: int, recomputes: bool
+    policies: Policies, prompt: tuple[int, ...], completion: Completion, version: int, mode: str
 ) -> None:
     of_version = {
         version: forward_logprobs(policies.base, prompt, completion),
         version + 1: forward_logprobs(policies.other, prompt, completion),
     }
     runs = completion.version_runs
-    if not recomputes and len(runs) == 2:
+    if mode == "keep_cache" and len(runs) == 2:
         of_version[version + 1][runs[0].num_tokens :] = logprobs_over_an_old_cache(
             policies.base, policies.other, prompt, completion, runs[0].num_tokens
         )
@@ -170,14 +170,11 @@ def assert_logprobs_are_those_of_the_writers(
     assert completion.logprobs == pytest.approx(expected, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("mode", "recomputes"), [("keep", True), ("keep", False), ("drain", True), ("abort", True)]
-)
+@pytest.mark.parametrize("mode", ["keep", "keep_cache", "drain", "abort"])
 def test_each_token_has_the_version_and_the_probability_of_the_weights_that_wrote_it(
     vllm_engine: RunningEngine,
     policies: Policies,
-    mode: Literal["keep", "drain", "abort"],
-    recomputes: bool,
+    mode: Literal["keep", "keep_cache", "drain", "abort"],
 ) -> None:
     async def scenario() -> tuple[int, list[Completion], list[Completion]]:
         """Again where the machine was so slow that the update found nothing half written."""
@@ -185,9 +182,7 @@ def test_each_token_has_the_version_and_the_probability_of_the_weights_that_wrot
             probe = await collect(vllm_engine, ask(vllm_engine, "probe", 1, length=1))
             version = probe[0].max_policy_version + 1
             await vllm_engine.generator.update_weights(replace(policies.to_base, policy_version=version))
-            update = replace(
-                policies.to_other, policy_version=version + 1, mode=mode, recompute_kv_cache=recomputes
-            )
+            update = replace(policies.to_other, policy_version=version + 1, mode=mode)
             running, waiting = await generate_across_an_update(vllm_engine, update)
             if mode == "drain" or any(c.max_policy_version > version for c in running):
                 return version, running, waiting
@@ -195,20 +190,21 @@ def test_each_token_has_the_version_and_the_probability_of_the_weights_that_wrot
 
     version, running, waiting = vllm_engine.loop.run_until_complete(scenario())
     prompt = ask(vllm_engine, "prompt", 1).prompt_ids
+    goes_on = mode in ("keep", "keep_cache")
     for completion in running:
         versions = [run.policy_version for run in completion.version_runs]
-        if mode == "keep" and len(versions) == 2:
+        if goes_on and len(versions) == 2:
             assert versions == [version, version + 1]
             assert completion.version_runs[0].num_tokens >= GAUGE
         else:
             assert versions in ([version], [version + 1])
     crossed = [c for c in running if c.min_policy_version < c.max_policy_version]
-    assert bool(crossed) == (mode == "keep")
+    assert bool(crossed) == goes_on
     if mode == "drain":
         assert {c.max_policy_version for c in running} == {version}
     assert {c.min_policy_version for c in waiting} == {version + 1}
     for completion in (*(crossed or running)[:2], *waiting):
-        assert_logprobs_are_those_of_the_writers(policies, prompt, completion, version, recomputes)
+        assert_logprobs_are_those_of_the_writers(policies, prompt, completion, version, mode)
 
 
 def test_what_an_update_finds_unbegun_reads_its_prompt_under_the_new_weights(
@@ -227,7 +223,7 @@ def test_what_an_update_finds_unbegun_reads_its_prompt_under_the_new_weights(
         running = asyncio.create_task(collect(vllm_engine, long))
         waiting = asyncio.create_task(collect(vllm_engine, queued))
         await asyncio.sleep(0.05)
-        update = replace(policies.to_other, policy_version=version + 1, recompute_kv_cache=False)
+        update = replace(policies.to_other, policy_version=version + 1, mode="keep_cache")
         await vllm_engine.generator.update_weights(update)
         return version + 1, [*await running, *await waiting]
 

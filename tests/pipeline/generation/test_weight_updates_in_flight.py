@@ -7,7 +7,7 @@ import threading
 from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 import pytest
 import torch
@@ -23,11 +23,10 @@ from tests.pipeline.generation.asking import ask, collect, forward_logprobs, log
 from tests.pipeline.tiny_model import make_model, save_model
 
 T = TypeVar("T")
-Mode = Literal["keep", "drain", "abort"]
+Mode = Literal["keep", "keep_cache", "drain", "abort"]
 PROMPT = (3, 4, 5)
 LENGTH = 24
 STOP_AT = 7
-MODES: list[tuple[Mode, bool]] = [("keep", True), ("keep", False), ("drain", True), ("abort", True)]
 
 
 class HeldEngine(TransformersEngine):
@@ -61,12 +60,10 @@ def request(name: str) -> GenerationRequest:
     return ask(name, 6, prompt_ids=PROMPT, seed=3, max_completion_length=LENGTH)
 
 
-def update_to(
-    model: LlamaForCausalLM, folder: Path, version: int, mode: Mode = "keep", recomputes: bool = True
-) -> WeightUpdate:
+def update_to(model: LlamaForCausalLM, folder: Path, version: int, mode: Mode = "keep") -> WeightUpdate:
     path = str(folder / f"{version}.safetensors")
     update = write_weights(model.named_parameters(), path, version, torch.float32)
-    return replace(update, mode=mode, recompute_kv_cache=recomputes)
+    return replace(update, mode=mode)
 
 
 def run(coroutine: Coroutine[object, object, T]) -> T:
@@ -93,13 +90,14 @@ async def generate_across_an_update(
     return await running, await waiting, loaded
 
 
-@pytest.mark.parametrize(("mode", "recomputes"), MODES)
+@pytest.mark.parametrize("mode", get_args(Mode))
 def test_each_token_has_the_version_and_the_probability_of_the_weights_that_wrote_it(
-    folder: Path, tmp_path: Path, mode: Mode, recomputes: bool
+    folder: Path, tmp_path: Path, mode: Mode
 ) -> None:
     old, new = make_model(0), make_model(1)
     engine = make_engine(folder)
-    update = update_to(new, tmp_path, 4, mode, recomputes)
+    update = update_to(new, tmp_path, 4, mode)
+    goes_on = mode in ("keep", "keep_cache")
     running, waiting, loaded = run(generate_across_an_update(engine, update))
     assert loaded.policy_version == engine.policy_version == 4
     assert {completion.token_versions for completion in waiting} <= {
@@ -111,20 +109,20 @@ def test_each_token_has_the_version_and_the_probability_of_the_weights_that_wrot
     for completion in late:
         length = len(completion.token_ids)
         by_old, by_new = (forward_logprobs(model, PROMPT, completion) for model in (old, new))
-        if mode == "keep":
+        if goes_on:
             expected = (VersionRun(policy_version=0, num_tokens=STOP_AT),) + (
                 (VersionRun(policy_version=4, num_tokens=length - STOP_AT),) if length > STOP_AT else ()
             )
             assert completion.version_runs == expected
             assert (completion.min_policy_version, completion.max_policy_version) == (0, 4)
-            if not recomputes:
+            if mode == "keep_cache":
                 by_new[STOP_AT:] = logprobs_over_an_old_cache(old, new, PROMPT, completion, STOP_AT)
-        assert len(completion.version_runs) == (2 if mode == "keep" else 1)
+        assert len(completion.version_runs) == (2 if goes_on else 1)
         is_new = torch.tensor(completion.token_versions) == 4
         expected_logprobs = torch.where(is_new, by_new, by_old).tolist()
         assert completion.logprobs == pytest.approx(expected_logprobs, abs=3e-4)
     versions = {version for completion in running for version in completion.token_versions}
-    assert versions == {"keep": {0, 4}, "drain": {0}}.get(mode, versions)
+    assert versions == {"keep": {0, 4}, "keep_cache": {0, 4}, "drain": {0}}.get(mode, versions)
     if mode == "abort":
         assert 4 in versions
 
@@ -133,7 +131,7 @@ def test_the_old_cache_gives_other_probabilities_than_a_new_one(folder: Path, tm
     """What the test above tells apart is there to be told apart."""
     new = make_model(1)
     engine = make_engine(folder)
-    update = update_to(new, tmp_path, 1, "keep", recomputes=False)
+    update = update_to(new, tmp_path, 1, "keep_cache")
     running, _, _ = run(generate_across_an_update(engine, update))
     longest = max(running, key=lambda completion: len(completion.token_ids))
     behind = forward_logprobs(new, PROMPT, longest)[STOP_AT:].tolist()
@@ -151,12 +149,12 @@ def test_an_update_without_a_running_request_is_loaded_at_once(folder: Path, tmp
     assert loaded.pause_s < 5
 
 
-@pytest.mark.parametrize(("mode", "recomputes"), MODES)
+@pytest.mark.parametrize("mode", get_args(Mode))
 def test_a_bad_update_leaves_running_completions_as_they_were(
-    folder: Path, tmp_path: Path, mode: Mode, recomputes: bool
+    folder: Path, tmp_path: Path, mode: Mode
 ) -> None:
     path = str(tmp_path / "none.safetensors")
-    bad = WeightUpdate(policy_version=1, path=path, num_bytes=0, mode=mode, recompute_kv_cache=recomputes)
+    bad = WeightUpdate(policy_version=1, path=path, num_bytes=0, mode=mode)
 
     async def body() -> tuple[int, list[Completion]]:
         engine = make_engine(folder)
@@ -222,9 +220,3 @@ def test_marks_become_runs_without_gaps(
     for start, version in changes:
         marks.changed(start, version)
     assert [(run.policy_version, run.num_tokens) for run in marks.runs(num_tokens)] == expected
-
-
-@pytest.mark.parametrize("mode", ["drain", "abort"])
-def test_only_keep_can_go_on_over_an_old_cache(mode: str) -> None:
-    with pytest.raises(ValueError, match="recompute_kv_cache: false is not allowed; allowed: true"):
-        Config.model_validate({"generation": {"weight_update_mode": mode, "recompute_kv_cache": False}})

@@ -185,7 +185,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("is_streamed", "mode"), [(True, "keep"), (False, "keep"), (True, "drain"), (True, "abort")]
+    ("is_streamed", "mode"),
+    [(True, "keep"), (False, "keep"), (True, "keep_cache"), (True, "drain"), (True, "abort")],
 )
 def test_on_policy_training_ends_at_the_weights_of_a_plain_loop(
     tmp_path: Path, model: Path, is_streamed: bool, mode: str
