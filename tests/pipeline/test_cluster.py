@@ -92,10 +92,12 @@ def test_a_ray_that_the_run_starts_itself_is_no_cluster() -> None:
 
 
 def test_a_cluster_that_does_not_answer_is_named_at_once() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    with pytest.raises(StageError, match=rf"no Ray cluster answers at 127.0.0.1:{port} \(cluster.address\)"):
-        start_ray(f"127.0.0.1:{port}")
+    # Bound and not listened to: it refuses, and no Ray of another test can have it.
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        with pytest.raises(StageError, match=rf"no Ray cluster answers at {address} \(cluster.address\)"):
+            start_ray(address)
 
 
 def test_the_files_of_an_update_arrive_as_they_were(tmp_path: Path) -> None:
