@@ -38,7 +38,8 @@ def load_tasks(dataset: DatasetConfig) -> tuple[Task, ...]:
     """
     tasks = _load(dataset.name, dataset.split, dataset.columns)
     sources = {task.source for task in tasks if not is_for_training(task)}
-    for source in sorted(sources & set(EVALUATION_SETS) - set(dataset.allow_evaluation_sets)):
+    if refused := sources & set(EVALUATION_SETS) - set(dataset.allow_evaluation_sets):
+        source = min(refused)
         raise ValueError(
             f"dataset.name: value {dataset.name!r} (split {dataset.split!r}): {source} is an evaluation set; "
             f"a score on it means nothing after training on it. To train on it all the same, add "

@@ -13,7 +13,7 @@ import sys
 from functools import partial
 
 from configs.errors import ConfigError, Problem
-from configs.schema import ClusterConfig, ExecutionConfig
+from configs.schema import ClusterConfig, Config, ExecutionConfig
 from curriculum.judging import Executor, execution_request, has_passed, start_sandbox
 from curriculum.task import Task
 from pipeline.evaluation.samples import sample_program
@@ -114,6 +114,12 @@ def check_sandbox(
         f"note: model code runs at sandbox level {walls.level()}, as allowed; see SECURITY.md",
         file=sys.stderr,
     )
+
+
+def refuse_unusable_sandbox(config: Config, _: str) -> None:
+    """Raise what ``check_sandbox`` raises, where a run executes programs."""
+    if config.execution.enabled:
+        check_sandbox(config.execution)
 
 
 def _refuse_missing(modules: list[str], flag: str) -> None:

@@ -15,7 +15,7 @@ from curriculum.sources import load_tasks
 from curriculum.stages import refuse_empty_stages
 from curriculum.task import Task
 from pipeline.evaluation.heldout import heldout_tasks
-from pipeline.evaluation.scorers import check_sandbox
+from pipeline.evaluation.scorers import refuse_unusable_sandbox
 from pipeline.generation.vllm_arguments import check_vllm_arguments
 from pipeline.host import startup
 from pipeline.host.shares import (
@@ -63,8 +63,7 @@ def prepare(config: Config) -> Job:
         for refuse in (*_OF_SETTINGS, *_OF_MACHINE):
             refuse(config, device)
     with startup.span("driver", "check the sandbox"):
-        if config.execution.enabled:
-            check_sandbox(config.execution)
+        refuse_unusable_sandbox(config, device)
     return job
 
 
@@ -76,9 +75,7 @@ def faults_of(config: Config, device: str, is_here: bool, *, resume: str | None)
     faults: list[str] = []
     checks: list[_Refusal] = [_refuse_models, _refuse_tasks, _refuse_adapters, *_OF_SETTINGS]
     if is_here:
-        checks += _OF_MACHINE
-        if config.execution.enabled:
-            checks.append(lambda config, _: check_sandbox(config.execution))
+        checks += [*_OF_MACHINE, refuse_unusable_sandbox]
     if resume is not None:
         checks.append(lambda config, _: refuse_resume(Path(resume), config))
     elif is_here:
