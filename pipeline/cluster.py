@@ -102,12 +102,14 @@ def _refuse_silence(address: str) -> None:
 
 @contextmanager
 def running_ray(address: str | None = None) -> Iterator[None]:
-    """Ray for a block; what it started is gone afterwards. See ``start_ray``."""
+    """Ray for a block; what it started is gone afterwards, and what ran before goes on. See ``start_ray``."""
+    was_running = ray.is_initialized()
     start_ray(address)
     try:
         yield
     finally:
-        ray.shutdown()
+        if not was_running:
+            ray.shutdown()
 
 
 class ClusterPlaces:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -33,6 +34,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="torch sees no CUDA device"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray_is_gone() -> Iterator[None]:
+    """A Ray that a test file leaves behind would answer the next one."""
+    yield
+    ray = sys.modules.get("ray")
+    assert ray is None or not ray.is_initialized()
 
 
 @pytest.fixture(scope="module")

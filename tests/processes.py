@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+
+
+def num_descriptors() -> int:
+    """Open in this process, without what earlier tests left to the garbage collector."""
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
 
 
 def descendants(pid: int, num_generations: int = 100) -> set[int]:

@@ -24,7 +24,6 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import ray
 from transformers import PreTrainedTokenizerBase
 
 from configs.command_line import run_async
@@ -163,12 +162,7 @@ class _Baseline:
         """Measure the model in ``model_path`` with a generator that is gone when this returns."""
         if not self.heldout:
             return None
-        is_ray_ours = not ray.is_initialized()
-        try:
-            return run_async(self._measure(when, model_path, tokenizer, progress))
-        finally:
-            if is_ray_ours:
-                ray.shutdown()
+        return run_async(self._measure(when, model_path, tokenizer, progress))
 
     async def _measure(
         self, when: str, model_path: Path, tokenizer: PreTrainedTokenizerBase, progress: Progress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from configs.schema import Config
@@ -44,21 +44,27 @@ async def running_generator(
     """
     if places is None:
         check_tensor_parallel(config, device)
-    if config.generation.engine == "vllm" and uses_ray(config, device):
-        # Imported here: most runs do without Ray.
-        from pipeline.cluster import start_ray
+    with _ray(config, device):
+        generators = await _start_all(config, model_path, device, launched, restarts, places)
+        generator: Generator = generators[0]
+        if len(generators) > 1:
+            # Each has its own deadline, and one that is being started again loads its earlier weights first.
+            timeout_s = _UPDATES_IN_A_ROW * config.runtime.weight_update_timeout_s
+            generator = Dispatcher(generators, update_timeout_s=timeout_s)
+        try:
+            yield generator
+        finally:
+            await generator.close()
 
-        start_ray(config.cluster.address)
-    generators = await _start_all(config, model_path, device, launched, restarts, places)
-    generator: Generator = generators[0]
-    if len(generators) > 1:
-        # Each has its own deadline, and one that is being started again loads its earlier weights first.
-        timeout_s = _UPDATES_IN_A_ROW * config.runtime.weight_update_timeout_s
-        generator = Dispatcher(generators, update_timeout_s=timeout_s)
-    try:
-        yield generator
-    finally:
-        await generator.close()
+
+def _ray(config: Config, device: str) -> AbstractContextManager[None]:
+    """Ray, where the engines run in its actors."""
+    if config.generation.engine != "vllm" or not uses_ray(config, device):
+        return nullcontext()
+    # Imported here: most runs do without Ray.
+    from pipeline.cluster import running_ray
+
+    return running_ray(config.cluster.address)
 
 
 async def _start_all(

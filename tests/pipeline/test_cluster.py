@@ -19,7 +19,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from configs.schema import Config
-from pipeline.cluster import read_files, start_ray, wanted_bundles, write_files
+from pipeline.cluster import read_files, running_ray, start_ray, wanted_bundles, write_files
 from pipeline.errors import StageError
 from pipeline.host.shares import uses_ray
 from pipeline.messages import WeightUpdate
@@ -89,6 +89,14 @@ def test_a_ray_that_the_run_starts_itself_is_no_cluster() -> None:
     assert not uses_ray(Config(), "cpu")
     with pytest.raises(ValueError, match=r"reward_resource.*nothing without cluster.address"):
         Config.model_validate({"cluster": {"address": "local", "reward_resource": "scores"}})
+
+
+def test_a_block_ends_the_ray_that_it_started_and_no_other() -> None:
+    with running_ray():
+        with running_ray():
+            pass
+        assert ray.is_initialized()
+    assert not ray.is_initialized()
 
 
 def test_a_cluster_that_does_not_answer_is_named_at_once() -> None:
@@ -162,8 +170,7 @@ def num_steps(database: Path) -> int:
     if not database.exists():
         return 0
     try:
-        with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as ledger:
-            (count,) = ledger.execute("SELECT COUNT(*) FROM steps WHERE status = 'committed'").fetchone()
+        ((count,),) = rows(database.parent, "SELECT COUNT(*) FROM steps WHERE status = 'committed'")
     except sqlite3.OperationalError:
         return 0
     return int(count)

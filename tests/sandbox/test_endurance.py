@@ -20,7 +20,7 @@ import pytest
 
 from sandbox.pool import SandboxPool
 from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Limits, Outcome, StdioTest
-from tests.processes import all_gone, descendants, wait_until
+from tests.processes import all_gone, descendants, num_descriptors, wait_until
 from tests.sandbox.programs import ENDLESS
 
 _ROOT = Path(__file__).parents[2]
@@ -105,13 +105,13 @@ def test_ten_thousand_mixed_runs_give_the_right_verdicts_and_leave_nothing_behin
         _run_all(pool, _mixture(300))
         zygotes = [pid for launcher in pool.worker_pids for pid in descendants(launcher, 1)]
         family = descendants(os.getpid())
-        num_fds = len(os.listdir("/proc/self/fd"))
+        num_fds = num_descriptors()
         sizes = {pid: _resident_bytes(pid) for pid in (os.getpid(), *zygotes)}
         counts = _run_all(pool, _mixture(10_000))
         assert {key: number for key, number in counts.items() if key[1] is not key[2]} == {}
         assert sum(counts.values()) == 10_000
         assert descendants(os.getpid()) == family
-        assert len(os.listdir("/proc/self/fd")) == num_fds
+        assert num_descriptors() == num_fds
         assert len(list(tmp_path.iterdir())) <= 2
         for pid, size in sizes.items():
             assert _resident_bytes(pid) - size < 16 * 1024**2
@@ -125,7 +125,7 @@ def test_replacing_zygotes_leaves_no_process_descriptor_or_file(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     processes_before = descendants(os.getpid())
-    num_fds = len(os.listdir("/proc/self/fd"))
+    num_fds = num_descriptors()
     with SandboxPool(num_workers=2, recycle_after=20) as pool:
         first = set(pool.worker_pids)
         counts = _run_all(pool, _mixture(300))
@@ -135,7 +135,7 @@ def test_replacing_zygotes_leaves_no_process_descriptor_or_file(
         assert len(list(tmp_path.iterdir())) <= 2
     assert list(tmp_path.iterdir()) == []
     assert descendants(os.getpid()) == processes_before
-    assert len(os.listdir("/proc/self/fd")) == num_fds
+    assert num_descriptors() == num_fds
 
 
 _VICTIMS: dict[str, Callable[[SandboxPool], int]] = {

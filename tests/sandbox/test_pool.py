@@ -16,7 +16,7 @@ import pytest
 from sandbox.pool import SandboxPool
 from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Limits, Outcome, StdioTest
 from sandbox.worker import Worker
-from tests.processes import all_gone, descendants
+from tests.processes import all_gone, descendants, num_descriptors
 
 _LIMITS = Limits(cpu_s=10.0, wall_s=60.0)
 _CHECK = "def check(candidate):\n    assert candidate(1) == 2\n"
@@ -193,7 +193,7 @@ def test_zygotes_are_recycled_and_many_threads_may_share_a_pool() -> None:
 
 def test_close_leaves_no_process_descriptor_or_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    num_fds = len(os.listdir("/proc/self/fd"))
+    num_fds = num_descriptors()
     pool = SandboxPool(num_workers=2)
     children = set().union(*(descendants(pid) | {pid} for pid in pool.worker_pids))
     # Nothing to be found of those that can write nothing, even if their owner is killed.
@@ -204,7 +204,7 @@ def test_close_leaves_no_process_descriptor_or_file(tmp_path: Path, monkeypatch:
     pool.close()
     assert all_gone(children, 20.0)
     assert list(tmp_path.iterdir()) == []
-    assert len(os.listdir("/proc/self/fd")) == num_fds
+    assert num_descriptors() == num_fds
     with pytest.raises(RuntimeError, match="close"):
         _calls(pool, "def f(x): return x\n", (1, 1))
 

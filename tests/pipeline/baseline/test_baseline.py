@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -35,7 +34,7 @@ from pipeline.record.progress import make_progress
 from rewards.scorer import Scorer
 from sandbox.result import ExecutionRequest, ExecutionResult, Outcome
 from tests.fake_sandbox import make_run
-from tests.pipeline.fake_stages import is_documented
+from tests.pipeline.fake_stages import is_documented, rows
 from tests.pipeline.tiny_model import make_byte_model, make_byte_tokenizer, make_config, save_byte_model
 from tests.rewards.test_trl import TASKS
 
@@ -151,11 +150,6 @@ def account_for(
 
 def answers(*bodies: str) -> list[str]:
     return [f"```python\ndef add(a, b):\n    {body}\n```" for body in bodies]
-
-
-def rows(folder: Path, query: str) -> list[tuple[object, ...]]:
-    with sqlite3.connect(folder / "run.db") as database:
-        return database.execute(query).fetchall()
 
 
 def test_the_reward_function_records_groups_in_order_and_the_log_commits_the_step(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import pytest
 from transformers import PreTrainedModel
 
 from configs.schema import Config
-from pipeline.cluster import start_ray
 from pipeline.generation import vllm_generator as vllm_actor
 from pipeline.generation.generator import GeneratorError
 from pipeline.generation.vllm_generator import engine_settings
@@ -51,7 +50,6 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningE
         return replace(engine_settings(config, str(folder), "cpu"), lora_rank=RANK)
 
     monkeypatch.setattr(vllm_actor, "engine_settings", served)
-    start_ray()
     with running_engine(config, folder) as engine:
         yield engine
 

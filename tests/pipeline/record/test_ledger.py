@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def states(ledger: Ledger) -> list[tuple[int, int, str]]:
 
 
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database:
         return database.execute(query).fetchall()
 
 
