@@ -55,7 +55,6 @@ ALLOWED_IN = {
     },
     "ray": {
         "benchmarks/async_overlap/sleeping_stages.py",
-        "pipeline/baseline/baseline.py",
         "pipeline/cluster.py",
         "pipeline/generation/node_actor.py",
         "pipeline/training/rank.py",

@@ -13,7 +13,7 @@ import os
 import sys
 import types
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from configs.schema import Config
@@ -105,6 +105,8 @@ def built(config: Config, folder: str) -> dict[str, Any]:
         raise _BuiltError
 
     engine.AsyncLLM.from_vllm_config = take  # type: ignore[attr-defined]
+    # A process has one engine, and a folder with it; of several folders here, others would remove the first.
+    cast("Any", engine).own_temporary_folder = lambda: None
     # The shares of a machine are asked of torch, which sees no card here: one, or enough of them.
     ranks = config.generation.tensor_parallel_size
     vllm_generator.num_gpus = lambda device: 1 if ranks == 1 else ranks + 1  # type: ignore[attr-defined]
