@@ -16,6 +16,8 @@ from sandbox.pool import SandboxPool
 # Read when trackio is imported, in whatever process.
 _TRACKIO = tempfile.TemporaryDirectory(prefix="code-grpo-trackio-")
 os.environ["TRACKIO_DIR"] = _TRACKIO.name
+# Likewise: without a network the hub's library tries for 23 seconds, each time that it is asked.
+os.environ["HF_HUB_OFFLINE"] = "1"
 # How long an example takes says something of the machine only.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")

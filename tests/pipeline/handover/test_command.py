@@ -167,7 +167,7 @@ def test_a_folder_that_exists_is_never_written_to_and_a_failure_leaves_nothing(
 def hub(monkeypatch: pytest.MonkeyPatch) -> FakeHub:
     """A hub on localhost, and a token for it."""
     monkeypatch.setenv("HF_TOKEN", "hf_of_a_test")
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     return FakeHub()
 
 
@@ -221,6 +221,7 @@ def test_an_upload_that_cannot_work_is_refused_before_anything_is_done(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", token)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "none"))
     before = files_below(tmp_path)
     assert main([str(run), "--push-to-hub", name]) == 2
