@@ -18,6 +18,8 @@ _TRACKIO = tempfile.TemporaryDirectory(prefix="code-grpo-trackio-")
 os.environ["TRACKIO_DIR"] = _TRACKIO.name
 # Likewise: without a network the hub's library tries for 23 seconds, each time that it is asked.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Of two processes on two cores, one whose threads spin at a barrier takes the other's core.
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 # How long an example takes says something of the machine only.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")

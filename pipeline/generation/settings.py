@@ -38,7 +38,7 @@ def engine_environment(config: Config, device: str) -> dict[str, str]:
     if device == "cpu":
         # vLLM binds only what it starts as a fresh interpreter; see pipeline.generation.vllm.worker.
         variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
-        variables["OMP_NUM_THREADS"] = str(_num_threads(config))
+        variables["OMP_NUM_THREADS"] = str(engine_threads(config))
         # Turns of a loop, about 0.2 ms. A thread that slept at each barrier would be woken thousands of times
         # a second, which halves the speed of few sequences; one that went on would take the trainer's core.
         variables["GOMP_SPINCOUNT"] = "10000"
@@ -55,13 +55,14 @@ def engine_cores(config: Config, index: int) -> tuple[int, ...]:
 
     Engines that leave cores free are not bound: another run on this machine would be bound to the same ones.
     """
-    cores, num_threads = sorted(os.sched_getaffinity(0)), _num_threads(config)
+    cores, num_threads = sorted(os.sched_getaffinity(0)), engine_threads(config)
     if num_threads * config.generation.num_engines != len(cores):
         return ()
     return tuple(cores[index * num_threads : (index + 1) * num_threads])
 
 
-def _num_threads(config: Config) -> int:
+def engine_threads(config: Config) -> int:
+    """Of one engine on a CPU."""
     # Cores that this process may not use would be waited for at every barrier.
     num_threads = cpu_threads(config, len(os.sched_getaffinity(0))).generators
     # Several engines share them.

@@ -22,6 +22,7 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from configs.schema import Config
 from pipeline.generation.generator import GeneratorError
+from pipeline.generation.settings import engine_threads
 from pipeline.generation.transformers_batch import Batch, Writer
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.models.files import base_weights
@@ -52,6 +53,8 @@ class TransformersEngine:
     """
 
     def __init__(self, config: Config, model_path: str, device: str) -> None:
+        if device == "cpu":
+            torch.set_num_threads(min(torch.get_num_threads(), engine_threads(config)))
         trust = config.model.trust_remote_code
         dtype = getattr(torch, config.generation.dtype)
         model = load_model(model_path, dtype=dtype, device=device, trust_remote_code=trust)

@@ -7,6 +7,7 @@ refused costs no more than before.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -89,6 +90,9 @@ def launched(config: Config) -> Iterator[Launched]:
     """Start early what ``config`` needs; what is not taken is ended on the way out."""
     # Ray does this where it is started by the main thread: leave in good order.
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    # Read when torch is loaded. The portable engine is of this process and shares the cores with the trainer;
+    # threads that spin at a barrier would take them from it.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # The processes of this machine end with this one; some of Ray's do not.
     may_use_ray = config.cluster.address is not None or may_have_gpu()
     with guarded() if may_use_ray else nullcontext():

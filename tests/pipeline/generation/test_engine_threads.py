@@ -1,15 +1,19 @@
-"""Each thread of a process's OpenMP team stands on a core of its own."""
+"""An engine on a CPU keeps to its threads, each on a core of its own, and they take none from the trainer."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
 
 from configs.schema import Config
 from pipeline.generation.settings import engine_cores, engine_environment
+from pipeline.generation.transformers_engine import TransformersEngine
+from tests.pipeline.tiny_model import save_model
 
 PROGRAM = """
 import os, torch
@@ -57,3 +61,35 @@ def test_engines_share_the_cores_out_and_none_is_bound_where_cores_are_left() ->
         assert engine_cores(halves, 1) == tuple(cores[half:])
     one = Config.model_validate({"runtime": {"generator_threads": 1}})
     assert engine_cores(one, 0) == (() if len(cores) > 1 else (cores[0],))
+
+
+def test_the_portable_engine_keeps_to_its_threads(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    config = Config.model_validate(
+        {
+            "generation": {"engine": "transformers", "dtype": "float32"},
+            "runtime": {"generator_threads": 1},
+        }
+    )
+    try:
+        torch.set_num_threads(2)
+        TransformersEngine(config, str(save_model(tmp_path)), "cpu")
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("of_the_user", "expected"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")]
+)
+def test_threads_of_the_driver_do_not_spin_unless_the_user_says_so(
+    of_the_user: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    program = (
+        "import os, sys; from configs.schema import Config; from pipeline.run.early_start import launched\n"
+        "config = Config.model_validate({'generation': {'engine': 'transformers'}})\n"
+        "with launched(config): print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
+    )
+    # OpenMP reads it when torch is loaded.
+    assert run(program, of_the_user) == f"{expected} False"
