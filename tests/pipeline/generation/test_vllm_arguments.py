@@ -24,6 +24,12 @@ from pipeline.generation.vllm_arguments import OURS, check_vllm_arguments
 from tests.pipeline import fake_host
 
 
+@pytest.fixture(autouse=True)
+def online(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the hub vLLM would look for the model on the disk as soon as it is told its name."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+
+
 def test_the_names_that_are_read_are_those_that_vllm_has() -> None:
     fields = {field.name for field in dataclasses.fields(AsyncEngineArgs) if not field.name.startswith("_")}
     assert vllm_arguments._names(*vllm_arguments._ARGUMENTS) == fields
