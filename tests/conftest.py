@@ -48,6 +48,12 @@ def ray_is_gone() -> Iterator[None]:
     assert ray is None or not ray.is_initialized()
 
 
+@pytest.fixture
+def online(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there were a network: for a hub of the test's own, or a library that asks if there is one."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+
+
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[SandboxPool]:
     """Judges the answers of a test file, started once for the file."""

@@ -147,10 +147,7 @@ def _folder_data_set(folder: Path) -> str:
     return str(folder)
 
 
-def test_a_hub_data_set_is_read_through_its_column_mapping(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+def test_a_hub_data_set_is_read_through_its_column_mapping(tmp_path: Path) -> None:
     name = _folder_data_set(tmp_path)
     columns = {"task_id": "id", "prompt": "question", "entry_point": "name", "tests": "cases"}
     (task,) = load_hub(name, "train", columns)

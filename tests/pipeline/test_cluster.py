@@ -158,19 +158,19 @@ def start_run(cluster: Cluster, folder: Path, *more: str) -> subprocess.Popen[st
 
 
 def wait_for_step(run: subprocess.Popen[str], folder: Path, step: int, deadline_s: float = 240) -> None:
-    database = folder / "runs" / "spread" / "run.db"
     until_s = time.monotonic() + deadline_s
-    while num_steps(database) < step:
+    while num_steps(folder) < step:
         assert run.poll() is None, run.communicate()[0][-3000:]
         assert time.monotonic() < until_s, f"step {step} was not reached"
         time.sleep(0.2)
 
 
-def num_steps(database: Path) -> int:
-    if not database.exists():
+def num_steps(folder: Path) -> int:
+    spread = folder / "runs" / "spread"
+    if not (spread / "run.db").exists():
         return 0
     try:
-        ((count,),) = rows(database.parent, "SELECT COUNT(*) FROM steps WHERE status = 'committed'")
+        ((count,),) = rows(spread, "SELECT COUNT(*) FROM steps WHERE status = 'committed'")
     except sqlite3.OperationalError:
         return 0
     return int(count)
@@ -190,7 +190,7 @@ def test_a_run_outlives_the_node_of_its_generator(cluster: Cluster, tmp_path: Pa
         wait_for_step(run, tmp_path, 2)
         cluster.remove_node(first, allow_graceful=False)
         cluster.add_node(**NODE, resources={"writes": 1})
-        wait_for_step(run, tmp_path, num_steps(tmp_path / "runs" / "spread" / "run.db") + 4)
+        wait_for_step(run, tmp_path, num_steps(tmp_path) + 4)
         assert any("restart" in event and "generator 0" in event for event in events(tmp_path))
         # What the second generator wrote is of the newest weights: they reached its node.
         assert max(staleness(tmp_path)) <= 1

@@ -23,11 +23,8 @@ from pipeline.generation.vllm.engine import _engine_arguments
 from pipeline.generation.vllm_arguments import OURS, check_vllm_arguments
 from tests.pipeline import fake_host
 
-
-@pytest.fixture(autouse=True)
-def online(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the hub vLLM would look for the model on the disk as soon as it is told its name."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+# Offline vLLM looks for the model on the disk as soon as it is told its name.
+pytestmark = pytest.mark.usefixtures("online")
 
 
 def test_the_names_that_are_read_are_those_that_vllm_has() -> None:

@@ -164,10 +164,9 @@ def test_a_folder_that_exists_is_never_written_to_and_a_failure_leaves_nothing(
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+def hub(monkeypatch: pytest.MonkeyPatch, online: None) -> FakeHub:
     """A hub on localhost, and a token for it."""
     monkeypatch.setenv("HF_TOKEN", "hf_of_a_test")
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     return FakeHub()
 
 
@@ -198,6 +197,7 @@ def test_a_hub_that_refuses_is_named_and_nothing_is_lost(run: Path, hub: FakeHub
         command.push(folder, "jane/coder", endpoint=found.endpoint)
 
 
+@pytest.mark.usefixtures("online")
 @pytest.mark.parametrize(
     ("name", "token", "complaint"),
     [
@@ -221,7 +221,6 @@ def test_an_upload_that_cannot_work_is_refused_before_anything_is_done(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", token)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "none"))
     before = files_below(tmp_path)
     assert main([str(run), "--push-to-hub", name]) == 2
