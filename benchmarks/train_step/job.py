@@ -41,14 +41,14 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSpec:
-    """Which samples: a recording by name, or ``random`` token ids of the shape that the other fields say.
+    """Which samples: a recording by name or file, or ``random`` token ids of the shape that the rest says.
 
     Prompts of a random batch have half to all of ``prompt_tokens``, completions a quarter to all of
     ``completion_tokens``, both drawn uniformly, or all of them where it ``is_full``; ``flat_groups`` of the
     groups have no signal.
     """
 
-    name: Literal["short", "long", "random"] = "short"
+    name: str = "short"
     groups: int = 8
     generations: int = 8
     prompt_tokens: int = 256

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,8 @@ from benchmarks.train_step.inputs import job_config, make_inputs, random_batch
 from benchmarks.train_step.job import TECHNIQUES, VARIANTS, BatchSpec, StepJob, run_worker
 from benchmarks.train_step.profile import GROUPS, group_seconds, needed_flops
 from benchmarks.train_step.worker import check_gradients, run_job
+from curriculum.audit.new_tests import as_record
+from curriculum.jsonl import load_jsonl
 from pipeline.baseline import trl_setup
 from pipeline.messages import TrainBatch
 from tests.pipeline.tiny_model import VOCABULARY, make_model, save_model
@@ -79,7 +82,7 @@ def test_rows_that_cannot_run_here_are_left_out_and_say_why(
 
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_a_recording_is_a_step_of_real_groups(name: str) -> None:
-    recording = load_recording(name)  # type: ignore[arg-type]
+    recording = load_recording(name)
     assert len(recording.groups) == 8
     assert len(recording.batch.samples) == 64
     assert recording.config.model_dump(exclude_unset=True) == SETTINGS[name]  # type: ignore[index]
@@ -98,12 +101,47 @@ def test_a_recording_survives_its_file_and_says_when_its_task_is_gone(tmp_path: 
     recording = load_recording("short")
     path = tmp_path / "copy.json.gz"
     write_recording(path, SETTINGS["short"], recording.groups, recording.origin)
-    copy = read_recording(path)
+    copy = load_recording(str(path))
     assert copy.groups == recording.groups and copy.batch == recording.batch
     gone = replace(recording.groups[0], task=replace(recording.groups[0].task, task_id="ladder/gone"))
     write_recording(path, SETTINGS["short"], (gone,), recording.origin)
     with pytest.raises(ValueError, match=r"no task 'ladder/gone'.*benchmarks.recording"):
         read_recording(path)
+    for content in (b"", b"no gzip", gzip.compress(b"no json"), gzip.compress(b"[]"), gzip.compress(b"{}")):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"copy.json.gz: no recording"):
+            read_recording(path)
+
+
+def test_a_step_of_another_data_set_is_trained_on_as_it_was_recorded(job: StepJob, tmp_path: Path) -> None:
+    recording = load_recording("short")
+    tasks, path = tmp_path / "mine.jsonl", tmp_path / "mine.json.gz"
+    records = [
+        as_record(replace(group.task, task_id=f"mine/{i}")) for i, group in enumerate(recording.groups)
+    ]
+    tasks.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    groups = [
+        replace(group, task=task) for group, task in zip(recording.groups, load_jsonl(tasks), strict=True)
+    ]
+    settings = {
+        "model": {"name": "smollm2-135m-instruct"},
+        "dataset": {"name": str(tasks)},
+        "training": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 3},
+        "grpo": {"epsilon_high": 0.28},
+    }
+    write_recording(path, settings, groups[:3], recording.origin)
+    mine = replace(job, batch=BatchSpec(name=str(path)), model="smollm2-135m-instruct", trl_micro_batch=12)
+    inputs = make_inputs(mine)
+    assert inputs.batch.samples == recording.batch.samples[:24]
+    for name in ("plain", "trl-bf16"):
+        config = job_config(mine, VARIANTS[name], inputs)
+        assert config.completions_per_step == 24 and config.grpo.epsilon_high == 0.28
+    with pytest.raises(ValueError, match="--trl-micro-batch: value 7: a divisor of 24"):
+        job_config(replace(mine, trl_micro_batch=7), VARIANTS["trl-bf16"], inputs)
+    with pytest.raises(ValueError, match="or a recording of this model"):
+        make_inputs(replace(mine, model=job.model))
+    with pytest.raises(SystemExit):
+        parse(["--batch", str(tmp_path / "none.json.gz")])
 
 
 def test_each_technique_has_a_row_alone_and_one_left_out() -> None:

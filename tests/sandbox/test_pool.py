@@ -216,7 +216,7 @@ def test_a_zygote_dies_with_its_launcher_even_while_the_jail_is_built(delay_s: f
     children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children")
     deadline = time.monotonic() + 30.0
     try:
-        # Not while is_alive(): the jail may be built, and say so, between two looks of a test that had to wait.
+        # Not while is_alive(): the jail may be built, and say so, between two looks.
         while not (family := {int(pid) for pid in children.read_text().split()}):
             assert time.monotonic() < deadline
         time.sleep(delay_s)
