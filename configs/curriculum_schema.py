@@ -97,8 +97,8 @@ class RefillConfig(Section):
 
     enabled: bool = Field(
         default=False,
-        description="replace a group whose rewards are all equal by another draw; acts only when grpo.beta "
-        "is 0 (not exact: the expected gradient keeps its direction and becomes longer)",
+        description="replace a group whose rewards are all equal by another draw (not exact: the expected "
+        "gradient keeps its direction and becomes longer, next to the KL term of grpo.beta as well)",
     )
     max_draws: Annotated[float, Field(gt=1)] = Field(
         default=3.0,

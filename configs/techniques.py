@@ -275,7 +275,6 @@ TECHNIQUES: Final = (
         gain="every group of a step has something to teach; what it replaces had no gradient",
         proof="tests/pipeline/rollouts/test_gate.py::test_steps_are_full_of_groups_with_signal",
         guard="a budget a step (refill.max_draws)",
-        idle=needs_no_kl,
     ),
     Technique(
         key="early_abort",

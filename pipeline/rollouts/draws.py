@@ -10,7 +10,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from configs.conditions import needs_no_kl
 from configs.schema import Config
 from curriculum.sampler import Sampler
 from curriculum.task import Task
@@ -127,8 +126,9 @@ class SignalGate:
     standard deviation over groups with signal. The gate favours nothing that is short or fast: a step waits
     for the draws that replace others as it waits for all.
 
-    With grpo.beta > 0 every group pulls towards the reference, with or without signal, and nothing is
-    replaced: the same rule as acceleration.skip_zero_advantages. Scores nothing and draws nothing.
+    With grpo.beta > 0 every group pulls towards the reference, with or without signal. Then that pull is of
+    the groups that are trained on, and the rest of the gradient is 1 / q times as long beside it, as in verl
+    with a KL loss and filtered groups. Scores nothing and draws nothing.
 
     ``spent`` is what steps had before a resume, by step (``Ledger.gated``). A group counts in the step that
     is next to be trained when its last score comes, whichever it was drawn for. A budget of 0 holds nothing.
@@ -164,7 +164,7 @@ class SignalGate:
 def max_gated(config: Config) -> int:
     """Groups that may be replaced in one step (``acceleration.refill``)."""
     refill = config.acceleration.refill
-    if not refill.enabled or needs_no_kl(config) is not None:
+    if not refill.enabled:
         return 0
     # The product may be a rounding error above a whole number.
     return math.ceil((refill.max_draws - 1) * config.prompts_per_step - 1e-9)

@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from configs.conditions import needs_no_kl, why_not_streamed
+from configs.conditions import why_not_streamed
 from curriculum.sampler import Sampler
 from pipeline.evaluation.forms import chat_form
 from pipeline.evaluation.heldout import InLoopEvaluation
@@ -173,9 +173,6 @@ class Attempt:
         reason = why_not_streamed(config)
         if config.acceleration.stream_steps and reason is not None:
             tell(f"a step is trained on when all its groups are there: {reason}")
-        reason = needs_no_kl(config)
-        if config.acceleration.refill.enabled and reason is not None:
-            tell(f"groups without signal are not replaced: {reason}")
         try:
             for step in range(self._last_step + 1, config.training.max_steps + 1):
                 await self._step(step)
