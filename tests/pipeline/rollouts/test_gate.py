@@ -126,12 +126,14 @@ def test_a_budget_that_is_spent_lets_the_step_train_on_what_there_is(
     assert max_staleness or set(spent) == {1.0}
 
 
-def test_groups_without_signal_are_replaced_with_a_kl_term_as_well(tmp_path: Path) -> None:
-    config = make_config(grpo={"beta": 0.1}, acceleration={"refill": {"enabled": True}})
-    assert max_gated(config) > 0
-    run = FakeRun(tmp_path, config, score_of=all_flat)
+def test_groups_without_signal_are_replaced_beside_a_kl_term_as_well(tmp_path: Path) -> None:
+    config = config_of()
+    with_kl = config.model_copy(update={"grpo": config.grpo.model_copy(update={"beta": 0.1})})
+    assert max_gated(with_kl) == max_gated(config) > 0
+    run = FakeRun(tmp_path, with_kl, score_of=some_flat)
     run.train()
     assert_adds_up(run)
+    assert not {task_id for _, _, task_id in steps_of(run)} & FLAT_TASKS.keys()
     assert run.rows("SELECT COUNT(*) FROM gated")[0][0] > 0
 
 
