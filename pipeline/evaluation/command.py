@@ -69,7 +69,7 @@ from pipeline.models.find import resolve_model
 from rewards.custom import CustomFeedback
 from rewards.digest import task_digest
 
-# vLLM's own default. A CPU is nearly as fast with fewer, and a request is over sooner (SPEEDUP_GUIDE.md).
+# vLLM's default for all but the largest cards. A CPU is nearly as fast with 64, and a request is over sooner.
 _GPU_NUM_SEQS: Final = 256
 
 

@@ -127,8 +127,8 @@ class SignalGate:
     for the draws that replace others as it waits for all.
 
     With grpo.beta > 0 every group pulls towards the reference, with or without signal. Then that pull is of
-    the groups that are trained on, and the rest of the gradient is 1 / q times as long beside it, as in verl
-    with a KL loss and filtered groups. Scores nothing and draws nothing.
+    the groups that are trained on, and the rest of the gradient is 1 / q times as long beside it.
+    Scores nothing and draws nothing.
 
     ``spent`` is what steps had before a resume, by step (``Ledger.gated``). A group counts in the step that
     is next to be trained when its last score comes, whichever it was drawn for. A budget of 0 holds nothing.

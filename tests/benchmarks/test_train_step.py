@@ -85,7 +85,7 @@ def test_a_recording_is_a_step_of_real_groups(name: str) -> None:
     recording = load_recording(name)
     assert len(recording.groups) == 8
     assert len(recording.batch.samples) == 64
-    assert recording.config.model_dump(exclude_unset=True) == SETTINGS[name]  # type: ignore[index]
+    assert recording.config.model_dump(exclude_unset=True) == SETTINGS[name]
     longest = recording.config.generation.max_completion_length
     for group in recording.groups:
         assert len({rollout.prompt_ids for rollout in group.rollouts}) == 1
