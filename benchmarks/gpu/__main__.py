@@ -6,9 +6,9 @@
 
 The stages, most needed first: kernels, train_step, memory, sharding, generation, whole_run. Each has a
 process and a time limit of its own; what it needs and is not installed it says, and is left out. The first
-four need torch, transformers, peft and pydantic. A stage that the file has whole is not measured again,
-unless it is named; one that failed is, and so is one that was left out. A part that fails is written down
-with its error, the rest goes on, and the exit status is 1.
+four need torch, transformers, peft and pydantic. Each part stands in the file when it is done: what is there
+is not measured again, unless its stage is named. A part that fails is written down with its error, the rest
+goes on, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import importlib.util
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.gpu.hardware import gpu_circumstances
-from benchmarks.gpu.stage import Terms
+from benchmarks.gpu.stage import Figures, Terms
 from benchmarks.processes import Worker
 from benchmarks.report import (
     RESULTS,
@@ -68,42 +69,53 @@ STAGES: Final[Mapping[str, Planned]] = {
 }
 
 
-def run_stage(planned: Planned, terms: Terms, limit_s: float) -> dict[str, Any]:
-    """Figures and errors of its parts, or why it was left out."""
+def run_stage(
+    planned: Planned, terms: Terms, limit_s: float, done: Figures, keep: Callable[[Figures], None]
+) -> Figures:
+    """Figures and errors of its parts, or why it was left out.
+
+    Parts that are ``done`` are not measured again. ``keep`` is given all that is there after each part.
+    """
     if missing := [name for name in planned.needs if importlib.util.find_spec(name) is None]:
         return {"skipped": f"{' and '.join(missing)} not installed"}
     started = time.monotonic()
-    parts: dict[str, Any] = {}
-    errors: dict[str, str] = {}
+    parts, errors = dict(done), dict[str, str]()
 
     def left_s() -> float:
         return max(0.0, limit_s - (time.monotonic() - started))
 
+    def found() -> Figures:
+        return {"seconds": time.monotonic() - started, "parts": parts, "errors": errors}
+
     with Worker("the stage", planned.target, terms) as worker:
         try:
-            wanted = worker.ask("parts", deadline_s=left_s())
+            wanted = [part for part in worker.ask("parts", deadline_s=left_s()) if part not in parts]
         except RuntimeError as error:
             wanted, errors["all of it"] = [], str(error)
+        # What the file says of a battery that is ended in the middle.
+        errors |= dict.fromkeys(wanted, "not begun")
         for part in wanted:
             if left_s() == 0:
                 errors[part] = f"not begun within the stage's {limit_s:.0f} s"
                 continue
             try:
                 parts[part] = worker.ask("measure", part, deadline_s=left_s())
+                del errors[part]
             except RuntimeError as error:
                 errors[part] = str(error)
             print(f"  {part}: {parts.get(part) or errors[part][-300:]}", file=sys.stderr, flush=True)
-    return {"seconds": time.monotonic() - started, "parts": parts, "errors": errors}
+            keep(found())
+    return found()
 
 
-def is_whole(stage: Mapping[str, Any] | None) -> bool:
+def is_whole(stage: Figures) -> bool:
     """Whether nothing of a ``stage`` is missing in the file."""
-    return stage is not None and "skipped" not in stage and not stage["errors"]
+    return "parts" in stage and not stage["errors"]
 
 
-def run(given: argparse.Namespace) -> dict[str, Any]:
-    """Measure what is asked for and not there yet; the file is written after every stage."""
-    result: dict[str, Any] = {"stages": {}}
+def run(given: argparse.Namespace) -> Figures:
+    """Measure what is asked for and not there yet; the file is written after every part."""
+    result: Figures = {"stages": {}}
     if given.output.is_file():
         result = json.loads(given.output.read_text(encoding="utf-8"))
     given.work.mkdir(parents=True, exist_ok=True)
@@ -112,15 +124,20 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
     )
     result |= {"device": given.device, "tiny": given.tiny, **gpu_circumstances()}
     for name in given.stages or STAGES:
-        if not given.stages and is_whole(result["stages"].get(name)):
+        earlier = {} if given.stages else result["stages"].get(name, {})
+        if is_whole(earlier):
             print(f"{name}: is there", file=sys.stderr)
             continue
         print(f"{name}:", file=sys.stderr, flush=True)
-        planned = STAGES[name]
-        found = run_stage(planned, terms, given.limit or planned.limit_s)
-        result["stages"][name] = {"command": command_line(), **found}
-        write_result(given.output, result)
+        keep = partial(_keep, result, name, given.output)
+        limit_s = given.limit or STAGES[name].limit_s
+        keep(run_stage(STAGES[name], terms, limit_s, earlier.get("parts", {}), keep))
     return result
+
+
+def _keep(result: Figures, stage: str, output: Path, found: Figures) -> None:
+    result["stages"][stage] = {"command": command_line(), **found}
+    write_result(output, result)
 
 
 def table(result: Mapping[str, Any]) -> str:

@@ -23,6 +23,9 @@ _LOOK_S = 1.0
 _NAME = "gpu-battery"
 _SHARES: Final = ("generation/seconds", "rewards/seconds", "train/seconds", "rollout/wait_s")
 _SETTINGS: Final = ("evaluation.max_tasks=40", "execution.allow_unsafe=true", "runtime.progress=plain")
+# What configs/gpu.yaml says of a larger model.
+_MODEL: Final = "qwen2.5-coder-0.5b-instruct"
+_CODER: Final = ("training.learning_rate=2e-6",)
 _TINY: Final = (
     *("evaluation.enabled=false", "runtime.device=cpu", "training.warmup_steps=0", "dataset.max_samples=4"),
     *("training.per_device_train_batch_size=4", "training.gradient_accumulation_steps=2"),
@@ -47,9 +50,9 @@ class WholeRun(Stage):
         arguments = [
             *("--config", str(Path(configs.__file__).parent / "gpu.yaml")),
             *("--output-dir", str(runs), "--run-name", _NAME, "--max-steps", str(num_steps)),
-            *(("--model", self.model("")) if self.terms.is_tiny else ()),
+            *("--model", self.model("") if self.terms.is_tiny else _MODEL),
         ]
-        for setting in (*_SETTINGS, *(_TINY if self.terms.is_tiny else ())):
+        for setting in (*_SETTINGS, *(_TINY if self.terms.is_tiny else _CODER)):
             arguments += ["--set", setting]
         memory: list[int] = []
         is_over = threading.Event()

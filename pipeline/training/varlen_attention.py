@@ -23,6 +23,8 @@ from pipeline.training.rows import Tree, to_device
 
 # Queries, keys and values.
 Operands = tuple[Tensor, Tensor, Tensor]
+# torch says yes to other sizes too: its own attention pads the heads before it calls the kernel.
+_HEAD_STEP = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,8 @@ class RowLengths:
 
 def has_flash_kernel(dtype: torch.dtype, head_size: int, device: torch.device) -> bool:
     """Whether PyTorch's flash kernel takes heads of this type and size there, forward and backward."""
+    if head_size % _HEAD_STEP:
+        return False
     heads = torch.empty(1, 1, 8, head_size, dtype=dtype, device=device, requires_grad=True)
     return bool(can_use_flash_attention(SDPAParams(heads, heads, heads, None, 0.0, True, False)))
 

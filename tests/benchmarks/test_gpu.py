@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import guide
-from benchmarks.gpu.__main__ import STAGES, Planned, main, run_stage, table
+from benchmarks.gpu.__main__ import STAGES, Planned, is_whole, main, run_stage, table
 from benchmarks.gpu.stage import Terms
 
 ROOT = Path(__file__).parents[2]
@@ -39,8 +40,13 @@ def result(stage: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_part_that_fails_is_written_down_and_the_others_go_on(tmp_path: Path) -> None:
-    found = run_stage(faulty(), terms(tmp_path), 12.0)
+    kept: list[dict[str, Any]] = []
+    found = run_stage(faulty(), terms(tmp_path), 12.0, {}, lambda found: kept.append(copy.deepcopy(found)))
     assert found["parts"] == {"good": {"one": 1.0}}
+    # A battery that is ended after a part has it, and goes on with the others.
+    assert kept[0]["parts"] == {"good": {"one": 1.0}}
+    assert kept[0]["errors"] == {"bad": "not begun", "slow": "not begun", "never": "not begun"}
+    assert not is_whole(kept[0])
     assert "the card | is gone" in found["errors"]["bad"]
     assert "not done within" in found["errors"]["slow"]
     assert found["errors"]["never"] == "not begun within the stage's 12 s"
@@ -51,8 +57,16 @@ def test_a_part_that_fails_is_written_down_and_the_others_go_on(tmp_path: Path) 
     assert "| generation |  | left out: vllm not installed |" in lines
 
 
+def test_parts_that_are_done_are_not_measured_again(tmp_path: Path) -> None:
+    done = {"good": {"one": 2.0}, "slow": {}, "never": {}}
+    kept: list[dict[str, Any]] = []
+    found = run_stage(faulty(), terms(tmp_path), 9.0, done, kept.append)
+    assert (found["parts"], list(found["errors"]), len(kept)) == (done, ["bad"], 1)
+
+
 def test_a_stage_says_what_is_not_installed(tmp_path: Path) -> None:
-    found = run_stage(faulty(needs=("transformers", "no_such_package")), terms(tmp_path), 9.0)
+    planned = faulty(needs=("transformers", "no_such_package"))
+    found = run_stage(planned, terms(tmp_path), 9.0, {}, lambda _: None)
     assert found == {"skipped": "no_such_package not installed"}
 
 
@@ -62,7 +76,7 @@ def test_a_stage_that_is_there_is_measured_again_only_if_named_or_failed(
     measured: list[str] = []
     names = {planned.target: name for name, planned in STAGES.items()}
 
-    def record(planned: Planned, terms: Terms, limit_s: float) -> dict[str, Any]:
+    def record(planned: Planned, *_: object) -> dict[str, Any]:
         measured.append(names[planned.target])
         errors = {"x": "no memory"} if planned is STAGES["memory"] and len(measured) < 7 else {}
         return {"seconds": 1.0, "parts": {"x": {"figure": 2.0}}, "errors": errors}

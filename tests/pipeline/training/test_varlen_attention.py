@@ -155,6 +155,14 @@ def test_torchs_kernel_is_called_as_it_is_declared(trees: Sequence[Tree]) -> Non
     assert [gradient.shape for gradient in gradients] == [query.shape, key.shape, value.shape]
 
 
+def test_heads_that_the_kernel_would_refuse_are_not_given_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch itself says yes to any size: its own attention pads heads before the kernel."""
+    monkeypatch.setattr(varlen_attention, "can_use_flash_attention", lambda params: True)
+    sizes = (6, 8, 60, 64, 80)
+    cpu = torch.device("cpu")
+    assert [has_flash_kernel(torch.bfloat16, size, cpu) for size in sizes] == [False, True, False, True, True]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("trees", ROWS.values(), ids=ROWS)
 def test_on_a_gpu_the_flash_kernel_gives_what_flex_attention_gives(trees: Sequence[Tree]) -> None:
