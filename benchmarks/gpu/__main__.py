@@ -1,4 +1,4 @@
-"""The battery for one GPU: six stages in 25 minutes, each by itself, and one file of what they found.
+"""The battery for one GPU: six stages in at most 52 minutes, each by itself, and one file of what they found.
 
     python -m benchmarks.gpu --output benchmarks/results/gpu.json
     python -m benchmarks.gpu kernels train_step          # these, again
