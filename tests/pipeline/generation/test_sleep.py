@@ -125,15 +125,16 @@ async def write(engine, name, length):
 
 async def main():
     engine = VllmEngine(dataclasses.replace(
-        settings(sys.argv[1]), max_model_len=512, max_num_seqs=4, enable_prefix_caching=True,
+        settings(sys.argv[1]), max_model_len=2304, max_num_seqs=4, enable_prefix_caching=True,
         kv_cache_memory_bytes=2**26, on_cpu=True,
     ))
     await engine.prepare()
     await engine.sleep()
     free = await write(engine, "not started for it", 4)
     engine._sleeps = True
-    running = asyncio.create_task(write(engine, "running", 300))
-    while not engine._updates._num_written():
+    # So long that a loaded machine sees it being written.
+    running = asyncio.create_task(write(engine, "running", 2000))
+    while not (engine._updates._num_written() or running.done()):
         await asyncio.sleep(0.001)
     was_writing = not running.done()
     await engine.sleep()
