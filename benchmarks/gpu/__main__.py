@@ -18,9 +18,8 @@ import importlib.util
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -69,23 +68,25 @@ STAGES: Final[Mapping[str, Planned]] = {
 }
 
 
-def run_stage(
-    planned: Planned, terms: Terms, limit_s: float, done: Figures, keep: Callable[[Figures], None]
-) -> Figures:
-    """Figures and errors of its parts, or why it was left out.
+def run_stage(planned: Planned, terms: Terms, limit_s: float, done: Figures) -> Iterator[Figures]:
+    """What there is before the first part and after each: figures and errors, or why it was left out.
 
-    Parts that are ``done`` are not measured again. ``keep`` is given all that is there after each part.
+    Parts that are ``done`` are not measured again.
     """
     if missing := [name for name in planned.needs if importlib.util.find_spec(name) is None]:
-        return {"skipped": f"{' and '.join(missing)} not installed"}
+        yield {"skipped": f"{' and '.join(missing)} not installed"}
+        return
     started = time.monotonic()
     parts, errors = dict(done), dict[str, str]()
 
+    def elapsed_s() -> float:
+        return time.monotonic() - started
+
     def left_s() -> float:
-        return max(0.0, limit_s - (time.monotonic() - started))
+        return max(0.0, limit_s - elapsed_s())
 
     def found() -> Figures:
-        return {"seconds": time.monotonic() - started, "parts": parts, "errors": errors}
+        return {"seconds": elapsed_s(), "parts": dict(parts), "errors": dict(errors)}
 
     with Worker("the stage", planned.target, terms) as worker:
         try:
@@ -94,18 +95,19 @@ def run_stage(
             wanted, errors["all of it"] = [], str(error)
         # What the file says of a battery that is ended in the middle.
         errors |= dict.fromkeys(wanted, "not begun")
+        yield found()
         for part in wanted:
             if left_s() == 0:
                 errors[part] = f"not begun within the stage's {limit_s:.0f} s"
-                continue
-            try:
-                parts[part] = worker.ask("measure", part, deadline_s=left_s())
-                del errors[part]
-            except RuntimeError as error:
-                errors[part] = str(error)
-            print(f"  {part}: {parts.get(part) or errors[part][-300:]}", file=sys.stderr, flush=True)
-            keep(found())
-    return found()
+            else:
+                try:
+                    parts[part] = worker.ask("measure", part, deadline_s=left_s())
+                    del errors[part]
+                except RuntimeError as error:
+                    errors[part] = str(error)
+                said = errors[part][-300:] if part in errors else parts[part]
+                print(f"  {part}: {said}", file=sys.stderr, flush=True)
+            yield found()
 
 
 def is_whole(stage: Figures) -> bool:
@@ -129,15 +131,11 @@ def run(given: argparse.Namespace) -> Figures:
             print(f"{name}: is there", file=sys.stderr)
             continue
         print(f"{name}:", file=sys.stderr, flush=True)
-        keep = partial(_keep, result, name, given.output)
         limit_s = given.limit or STAGES[name].limit_s
-        keep(run_stage(STAGES[name], terms, limit_s, earlier.get("parts", {}), keep))
+        for found in run_stage(STAGES[name], terms, limit_s, earlier.get("parts", {})):
+            result["stages"][name] = {"command": command_line(), **found}
+            write_result(given.output, result)
     return result
-
-
-def _keep(result: Figures, stage: str, output: Path, found: Figures) -> None:
-    result["stages"][stage] = {"command": command_line(), **found}
-    write_result(output, result)
 
 
 def table(result: Mapping[str, Any]) -> str:

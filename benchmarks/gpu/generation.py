@@ -35,7 +35,7 @@ class Generation(Stage):
 
     def all_parts(self) -> Mapping[str, Callable[[], Figures]]:
         """See Stage."""
-        # Compiled engines last: starting one took longer than all the rest on a host with slow cores.
+        # Compiled engines last: on the first card none was up before its stage was ended.
         sizes = () if self.terms.is_tiny else (2048, 8192)
         return {
             "eager": partial(self._with_engine, self._speed),
