@@ -72,6 +72,7 @@ def why_not_quantised(config: Config) -> str | None:
     if config.generation.engine != "vllm":
         return f"generation.engine: {config.generation.engine} does not quantise"
     generation = config.generation
-    if config.runtime.device == "cpu" and generation.quantization == "auto" and not generation.enforce_eager:
+    is_compiled = generation.enforce_eager is False
+    if config.runtime.device == "cpu" and generation.quantization == "auto" and is_compiled:
         return "generation.enforce_eager is false: what is compiled cannot leave int8"
     return None

@@ -38,7 +38,11 @@ class GenerationConfig(Section):
     )
     stop_at_code_fence: bool = Field(default=True, description="end a completion at its closing code fence")
     max_num_seqs: PositiveInt = Field(default=64, description="sequences the engine runs at once")
-    enforce_eager: bool = Field(default=True, description="vLLM without torch.compile")
+    enforce_eager: bool | None = Field(
+        default=None,
+        description="vLLM without torch.compile and CUDA graphs; null: on a CPU, where the start would take "
+        "minutes; a GPU's engine is compiled, as vLLM's default is",
+    )
     kv_cache_gb: PositiveFloat = Field(default=1.0, description="KV cache on CPU, in GiB")
     max_num_batched_tokens: PositiveInt | None = Field(
         default=None,
@@ -98,7 +102,7 @@ class GenerationConfig(Section):
     tensor_parallel_size: PositiveInt = Field(default=1, description="GPUs that one generator is split over")
 
     def _problems(self) -> Iterator[Problem]:
-        if self.quantization == "int8" and not self.enforce_eager:
+        if self.quantization == "int8" and self.enforce_eager is False:
             allowed = "true with int8: what is compiled keeps the kernels that it began with"
             yield wrong_value("enforce_eager", False, allowed, "quantization")
         if self.engine != "vllm":

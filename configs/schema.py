@@ -166,7 +166,9 @@ class RuntimeConfig(Section):
     attach: bool = Field(
         default=False, description="use the generators that a run with keep_alive left, if all settings match"
     )
-    startup_timeout_s: PositiveFloat = Field(default=300.0, description="for a process to be ready")
+    startup_timeout_s: PositiveFloat = Field(
+        default=600.0, description="for a process to be ready; an engine that is compiled takes minutes"
+    )
     generation_timeout_s: PositiveFloat = Field(default=300.0, description="for one request to the generator")
     reward_timeout_s: PositiveFloat | None = Field(
         default=None, description="for one score; default: the longest that the limits of execution allow"

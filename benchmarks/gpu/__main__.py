@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +38,7 @@ from benchmarks.report import (
     write_result,
 )
 from benchmarks.train_step import __main__ as train_step
-from pipeline.host.files import cache_root
+from pipeline.host.files import cache_root, read_object
 
 RESULT: Final = RESULTS / "gpu.json"
 
@@ -115,16 +114,45 @@ def is_whole(stage: Figures) -> bool:
     return "parts" in stage and not stage["errors"]
 
 
+def read_earlier(path: Path, now: Figures) -> Figures:
+    """The stages in the file ``path``, if there is one.
+
+    Raises ValueError where they were measured on another card or with other versions than ``now``: a table
+    has one heading.
+    """
+    if not path.is_file():
+        return {}
+    earlier = read_object(path)
+    told = [f"{name} was {old}, is {new}" for name, old, new in _differences(earlier, now)]
+    if told:
+        raise ValueError(
+            f"{path}: holds figures of another machine ({', '.join(told)}); give another --output"
+        )
+    stages: Figures = earlier["stages"]
+    return stages
+
+
+def _differences(earlier: Figures, now: Figures) -> Iterator[tuple[str, object, object]]:
+    """(what, then, now) of everything that two batteries' figures must have in common and have not."""
+
+    def common(result: Figures) -> Figures:
+        cards = [card["name"] for card in result["hardware"]["gpus"]] or [result["hardware"]["cpu"]]
+        return {"device": result["device"], "tiny": result["tiny"], "cards": cards, **result["versions"]}
+
+    then, is_now = common(earlier), common(now)
+    for name in sorted({*then, *is_now}):
+        if then.get(name) != is_now.get(name):
+            yield name, then.get(name), is_now.get(name)
+
+
 def run(given: argparse.Namespace) -> Figures:
     """Measure what is asked for and not there yet; the file is written after every part."""
-    result: Figures = {"stages": {}}
-    if given.output.is_file():
-        result = json.loads(given.output.read_text(encoding="utf-8"))
+    result: Figures = {"device": given.device, "tiny": given.tiny, **gpu_circumstances()}
+    result["stages"] = read_earlier(given.output, result)
     given.work.mkdir(parents=True, exist_ok=True)
     terms = Terms(
         device=given.device, is_tiny=given.tiny, work=given.work.resolve(), cores=own_cores(given.threads)
     )
-    result |= {"device": given.device, "tiny": given.tiny, **gpu_circumstances()}
     for name in given.stages or STAGES:
         earlier = {} if given.stages else result["stages"].get(name, {})
         if is_whole(earlier):
@@ -196,10 +224,14 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; 1 where a part has failed."""
+    """Measure and print; 1 where a part has failed, 2 for a file of another machine."""
     end_on_sigterm()
     given = parse(arguments)
-    result = run(given)
+    try:
+        result = run(given)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     print(table(result))
     asked = [result["stages"][name] for name in given.stages or STAGES]
     return int(any(stage.get("errors") for stage in asked))

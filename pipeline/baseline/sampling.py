@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from configs.schema import Config
 from curriculum.task import Task
-from pipeline.generation.settings import compile_cache
+from pipeline.generation.settings import compile_cache, runs_eagerly
 from pipeline.models.prompts import encode_prompt, render_prompt, stop_strings
 
 FENCE = "```"
@@ -46,7 +46,7 @@ def vllm_environment(config: Config, device: str) -> dict[str, str]:
         # The trainer, which works in turn with it, has the same threads and cores.
         variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
         variables["VLLM_CPU_KVCACHE_SPACE"] = str(math.ceil(generation.kv_cache_gb))
-    if not generation.enforce_eager:
+    if not runs_eagerly(config, device):
         variables |= compile_cache()
     elif device == "cpu":
         variables["TORCH_COMPILE_DISABLE"] = "1"

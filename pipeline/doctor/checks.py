@@ -324,7 +324,7 @@ def _compiler(machine: Machine) -> Finding:
     if not machine.compiler:
         return warning(
             "compiler",
-            "no C++ compiler: generation.enforce_eager=false and training.torch_compile cannot be used",
-            "apt-get install g++ (or leave both as they are)",
+            "no C++ compiler: neither a compiled engine, as on a GPU, nor training.torch_compile can be used",
+            "apt-get install g++, or generation.enforce_eager=true",
         )
     return ok("compiler", machine.compiler)

@@ -31,7 +31,7 @@ def engine_environment(config: Config, device: str) -> dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
-    if not config.generation.enforce_eager:
+    if not runs_eagerly(config, device):
         variables |= compile_cache()
     if device == "cuda":
         variables |= NCCL_ERRORS
@@ -44,10 +44,16 @@ def engine_environment(config: Config, device: str) -> dict[str, str]:
         variables["GOMP_SPINCOUNT"] = "10000"
         if (preload := _preload()) is not None:
             variables["LD_PRELOAD"] = preload
-        if config.generation.enforce_eager:
+        if runs_eagerly(config, device):
             # vLLM compiles a few helpers of its sampler even then, which takes longer than they save.
             variables["TORCH_COMPILE_DISABLE"] = "1"
     return variables
+
+
+def runs_eagerly(config: Config, device: str) -> bool:
+    """``generation.enforce_eager``, decided."""
+    eager = config.generation.enforce_eager
+    return device == "cpu" if eager is None else eager
 
 
 def engine_cores(config: Config, index: int) -> tuple[int, ...]:

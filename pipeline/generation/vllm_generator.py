@@ -25,6 +25,7 @@ from pipeline.generation.settings import (
     EngineSettings,
     engine_cores,
     engine_environment,
+    runs_eagerly,
 )
 from pipeline.host import startup
 from pipeline.host.shares import engine_share, is_shared, num_gpus, sleeps
@@ -274,7 +275,7 @@ def engine_settings(config: Config, model_path: str, device: str, index: int = 0
         dtype=generation.dtype,
         max_model_len=generation.max_prompt_length + longest,
         max_num_seqs=generation.max_num_seqs,
-        enforce_eager=generation.enforce_eager,
+        enforce_eager=runs_eagerly(config, device),
         gpu_memory_utilization=engine_share(config, beside_trainer=_shares_gpu(config, device)),
         enable_prefix_caching=generation.enable_prefix_caching,
         kv_cache_memory_bytes=round(generation.kv_cache_gb * 2**30) if device == "cpu" else None,

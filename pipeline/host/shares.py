@@ -86,7 +86,7 @@ def _low_precision(config: Config, device: str) -> str:
     if device != "cpu":
         return "fp8" if _has_fp8(device) else "none"
     # What is compiled keeps the kernels that it began with.
-    return "int8" if generation.enforce_eager and INT8_FLAG in processor_flags() else "none"
+    return "int8" if generation.enforce_eager is not False and INT8_FLAG in processor_flags() else "none"
 
 
 def check_precision(config: Config, device: str) -> None:

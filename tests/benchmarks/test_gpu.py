@@ -94,6 +94,20 @@ def test_a_stage_that_is_there_is_measured_again_only_if_named_or_failed(
     assert kept["stages"]["kernels"]["command"].startswith("python ")
 
 
+def test_figures_of_another_card_or_other_versions_are_not_gone_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "tiny.json"
+    earlier = json.dumps({**result({"parts": {}, "errors": {}}), "device": "cpu"})
+    file.write_text(earlier)
+    assert main(["--device", "cpu", "--tiny", "--threads", "1", "--work", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert f"{file}: holds figures of another machine (" in said
+    assert "cards was ['NVIDIA H200'], is ['" in said and "torch was 2.13.0, is " in said
+    assert "tiny was False, is True" in said and said.endswith("give another --output\n")
+    assert file.read_text() == earlier
+
+
 def test_the_trainers_stages_need_neither_vllm_nor_ray_nor_trl_nor_datasets() -> None:
     modules = [
         "benchmarks.gpu.__main__",

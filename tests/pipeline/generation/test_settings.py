@@ -1,4 +1,4 @@
-"""What an engine is told of speculation, and where it keeps compiled kernels."""
+"""What an engine is told of speculation, whether it is compiled, and where it keeps compiled kernels."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from configs.schema import Config
-from pipeline.generation.settings import compile_cache
-from pipeline.generation.vllm_generator import speculation_settings
+from pipeline.generation.settings import compile_cache, engine_environment
+from pipeline.generation.vllm_generator import engine_settings, speculation_settings
 from tests.pipeline.tiny_model import save_model
 
 
@@ -64,3 +64,15 @@ def test_compiled_kernels_are_kept_with_the_projects_cache_unless_the_user_says_
         "VLLM_CACHE_ROOT": "/elsewhere",
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "code-grpo" / "compiled" / "inductor"),
     }
+
+
+@pytest.mark.parametrize(
+    ("device", "enforce_eager", "is_eager"),
+    [("cpu", None, True), ("cpu", False, False), ("cuda", None, False), ("cuda", True, True)],
+)
+def test_an_engine_is_compiled_on_a_gpu_and_not_on_a_cpu_unless_the_user_says_otherwise(
+    device: str, enforce_eager: bool | None, is_eager: bool
+) -> None:
+    config = Config.model_validate({"generation": {"enforce_eager": enforce_eager, "dtype": "bfloat16"}})
+    assert engine_settings(config, "model", device).enforce_eager is is_eager
+    assert ("VLLM_CACHE_ROOT" in engine_environment(config, device)) is not is_eager
