@@ -116,6 +116,12 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
     write_text_atomically(path, json.dumps(result, indent=1) + "\n")
 
 
+def differing(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """(name, then, now) of every entry that the two have not in common; None for one that is not there."""
+    names = sorted({*earlier, *now})
+    return [(name, earlier.get(name), now.get(name)) for name in names if earlier.get(name) != now.get(name)]
+
+
 def rows_of(run: Path, query: str) -> list[tuple[Any, ...]]:
     """What the ledger of the run in the folder ``run`` answers. Raises ValueError where it cannot be read."""
     database = run / "run.db"

@@ -29,6 +29,7 @@ from benchmarks.report import (
     RESULTS,
     add_cores_option,
     command_line,
+    differing,
     end_on_sigterm,
     make_parser,
     num_cores,
@@ -123,7 +124,7 @@ def read_earlier(path: Path, now: Figures) -> Figures:
     if not path.is_file():
         return {}
     earlier = read_object(path)
-    told = [f"{name} was {old}, is {new}" for name, old, new in _differences(earlier, now)]
+    told = [f"{name} was {old}, is {new}" for name, old, new in differing(_heading(earlier), _heading(now))]
     if told:
         raise ValueError(
             f"{path}: holds figures of another machine ({', '.join(told)}); give another --output"
@@ -132,17 +133,10 @@ def read_earlier(path: Path, now: Figures) -> Figures:
     return stages
 
 
-def _differences(earlier: Figures, now: Figures) -> Iterator[tuple[str, object, object]]:
-    """(what, then, now) of everything that two batteries' figures must have in common and have not."""
-
-    def common(result: Figures) -> Figures:
-        cards = [card["name"] for card in result["hardware"]["gpus"]] or [result["hardware"]["cpu"]]
-        return {"device": result["device"], "tiny": result["tiny"], "cards": cards, **result["versions"]}
-
-    then, is_now = common(earlier), common(now)
-    for name in sorted({*then, *is_now}):
-        if then.get(name) != is_now.get(name):
-            yield name, then.get(name), is_now.get(name)
+def _heading(result: Figures) -> Figures:
+    """What figures in one file must have in common."""
+    cards = [card["name"] for card in result["hardware"]["gpus"]] or [result["hardware"]["cpu"]]
+    return {"device": result["device"], "tiny": result["tiny"], "cards": cards, **result["versions"]}
 
 
 def run(given: argparse.Namespace) -> Figures:

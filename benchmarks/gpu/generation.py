@@ -59,6 +59,7 @@ class Generation(Stage):
             "max_completion_length": 512,
             "max_num_seqs": 512,
             "dtype": "bfloat16",
+            "enforce_eager": True,
         }
         if self.terms.is_tiny:
             sizes |= {"max_prompt_length": 32, "max_completion_length": 32, "max_num_seqs": _GROUP}

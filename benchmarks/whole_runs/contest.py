@@ -24,6 +24,7 @@ from benchmarks.report import (
     add_cores_option,
     circumstances,
     command_line,
+    differing,
     end_on_sigterm,
     make_parser,
     positive,
@@ -93,11 +94,7 @@ class ResultStore:
             raise ValueError(
                 f"{self.path}: is no result of this benchmark ({error}); move it away"
             ) from error
-        told = [
-            f"{name} was {earlier.get(name)!r}, is {self._settings.get(name)!r}"
-            for name in sorted({*earlier, *self._settings})
-            if earlier.get(name) != self._settings.get(name)
-        ]
+        told = [f"{name} was {old!r}, is {new!r}" for name, old, new in differing(earlier, self._settings)]
         if told and runs:
             raise ValueError(
                 f"{self.path}: holds runs of other settings ({', '.join(told)}); give another --output"

@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks import guide
 from benchmarks.gpu.__main__ import STAGES, Planned, is_whole, main, run_stage, table
+from benchmarks.gpu.generation import Generation
 from benchmarks.gpu.stage import Terms
 
 ROOT = Path(__file__).parents[2]
@@ -106,6 +107,16 @@ def test_figures_of_another_card_or_other_versions_are_not_gone_on_with(
     assert "cards was ['NVIDIA H200'], is ['" in said and "torch was 2.13.0, is " in said
     assert "tiny was False, is True" in said and said.endswith("give another --output\n")
     assert file.read_text() == earlier
+
+
+def test_on_a_card_only_the_parts_that_say_so_wait_for_a_compiler(tmp_path: Path) -> None:
+    stage = Generation(Terms(device="cuda", is_tiny=False, work=tmp_path, cores=(0,)))
+    assert [name for name in stage.all_parts() if name.startswith("compiled")] == [
+        "compiled, 2048 batched tokens",
+        "compiled, 8192 batched tokens",
+    ]
+    assert stage._config({}).generation.enforce_eager is True
+    assert stage._config({"enforce_eager": False}).generation.enforce_eager is False
 
 
 def test_the_trainers_stages_need_neither_vllm_nor_ray_nor_trl_nor_datasets() -> None:

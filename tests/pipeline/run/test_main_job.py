@@ -195,6 +195,7 @@ def test_two_steps_on_a_gpu(tmp_path: Path) -> None:
         "train_accelerated",
         *("--run-name", "gpu", "--max-steps", "2"),
         *settings(*SMALL, "runtime.device=cuda", "generation.gpu_memory_utilization=0.3"),
+        *settings("generation.enforce_eager=true"),
         folder=tmp_path,
     )
     assert json.loads((tmp_path / "runs" / "gpu" / "summary.json").read_text())["num_steps"] == 2
