@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pipeline.host.files import cache_root
-from tests.processes import wait_until
+from tests.processes import is_running, wait_until
 
 _SHARED_MEMORY = Path("/dev/shm")
 # torch's cache of compiled code, which later runs find again.
@@ -45,7 +45,7 @@ def _shared_memory() -> set[str]:
     return {
         str(path)
         for path in _SHARED_MEMORY.iterdir()
-        if not ((pid := path.name.rpartition("-")[2]).isdigit() and Path(f"/proc/{pid}").exists())
+        if not ((pid := path.name.rpartition("-")[2]).isdigit() and is_running(int(pid)))
     }
 
 

@@ -22,7 +22,7 @@ from pipeline.messages import Completion, GenerationRequest, WeightUpdate
 from pipeline.models.loading import load_model
 from pipeline.models.prompts import training_sampling
 from pipeline.weights.exchange import WeightServer
-from pipeline.weights.files import remove_weights, shared_folder, write_weights
+from pipeline.weights.files import shared_folder, write_weights
 
 _GROUP = 8
 _GONE_S = 20.0
@@ -111,12 +111,8 @@ class Generation(Stage):
     @contextmanager
     def _written(self, model: PreTrainedModel, dtype: torch.dtype) -> Iterator[WeightUpdate]:
         """The weights in a file of shared memory."""
-        path = str(shared_folder("gpu-battery") / "new.safetensors")
-        update = write_weights(model.named_parameters(), path, 1, dtype)
-        try:
-            yield update
-        finally:
-            remove_weights(update)
+        with shared_folder("gpu-battery") as folder:
+            yield write_weights(model.named_parameters(), str(folder / "new.safetensors"), 1, dtype)
 
     @contextmanager
     def _offered(self, model: PreTrainedModel, dtype: torch.dtype) -> Iterator[WeightUpdate]:

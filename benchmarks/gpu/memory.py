@@ -14,7 +14,7 @@ from benchmarks.train_step.job import MemoryCase, run_worker
 from configs.schema import Config
 from pipeline.training.trainer import Trainer
 from pipeline.weights.exchange import WeightServer
-from pipeline.weights.files import remove_weights, shared_folder, write_weights
+from pipeline.weights.files import shared_folder, write_weights
 
 _TIMEOUT_S = 120.0
 # Model, whether adapters alone are trained, tokens of a row, whether activations are checkpointed.
@@ -70,11 +70,11 @@ class Memory(Stage):
         trainer = Trainer(
             Config.model_validate({"training": {"bf16": True}}), self.model(model), self.terms.device
         )
-        path = str(shared_folder("gpu-battery") / "weights.safetensors")
-        started = time.perf_counter()
-        update = write_weights(trainer.named_weights(), path, 1, torch.bfloat16)
-        file_s = time.perf_counter() - started
-        remove_weights(update)
+        with shared_folder("gpu-battery") as folder:
+            path = str(folder / "weights.safetensors")
+            started = time.perf_counter()
+            update = write_weights(trainer.named_weights(), path, 1, torch.bfloat16)
+            file_s = time.perf_counter() - started
         server = WeightServer("127.0.0.1", trainer.device, 60.0)
         try:
             started = time.perf_counter()

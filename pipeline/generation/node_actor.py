@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,7 +28,7 @@ from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generat
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.models.find import resolve_model
 from pipeline.processes.ray_remote import RayProcess
-from pipeline.weights.files import remove_weights, shared_folder
+from pipeline.weights.files import shared_folder
 
 _CLOSE_TIMEOUT_S = 15.0
 
@@ -51,7 +50,6 @@ class NodeActor:
         self._device = device
         self._index = index
         self._generator: Any = None
-        self._weights = shared_folder(f"generator-{index}")
 
     async def start(self) -> Arrival:
         """Find the model on this node and start the generator."""
@@ -83,11 +81,9 @@ class NodeActor:
                 loaded = await self._generator.update_weights(update)
                 return loaded
             files: Files = await reference
-            copy = await asyncio.to_thread(write_files, files, update, self._weights)
-            try:
+            with shared_folder(f"generator-{self._index}") as folder:
+                copy = await asyncio.to_thread(write_files, files, update, folder)
                 loaded = await self._generator.update_weights(copy)
-            finally:
-                remove_weights(copy)
         return loaded
 
     async def reset(self) -> None:
@@ -111,7 +107,6 @@ class NodeActor:
 
     async def close(self) -> None:
         """End the generator."""
-        shutil.rmtree(self._weights, ignore_errors=True)
         await self._generator.close()
 
 

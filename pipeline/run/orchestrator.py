@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -139,8 +138,7 @@ class _Run:
         async with AsyncExitStack() as stack:
             stack.callback(lambda: self._context.ledger.close())
             job, context, runtime = self._job, self._context, self._context.config.runtime
-            weights_folder = shared_folder(context.folder.name)
-            stack.callback(shutil.rmtree, weights_folder, ignore_errors=True)
+            weights_folder = stack.enter_context(shared_folder(context.folder.name))
             restarts = RestartLimit(runtime.max_restarts, runtime.restart_window_s, self._note)
             stages = await stack.enter_async_context(
                 running_stages(

@@ -118,10 +118,11 @@ def remove_weights(update: WeightUpdate) -> None:
         Path(update.path).unlink(missing_ok=True)
 
 
-def shared_folder(run_name: str) -> Path:
+@contextmanager
+def shared_folder(run_name: str) -> Iterator[Path]:
     """A folder for weight files of one run: in shared memory where there is some, else in /tmp.
 
-    Folders that killed runs left behind are removed first.
+    It is removed at the end; those that killed runs left behind are removed first.
     """
     base = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() and os.access(_SHARED_MEMORY, os.W_OK) else Path("/tmp")
     prefix = f"code-grpo-{os.getuid()}-"
@@ -131,4 +132,7 @@ def shared_folder(run_name: str) -> Path:
             shutil.rmtree(left_over, ignore_errors=True)
     folder = base / f"{prefix}{run_name}-{os.getpid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -137,6 +137,7 @@ def test_every_part_of_a_stage_runs_on_a_cpu(
 ) -> None:
     arguments = ["--device", "cpu", "--tiny", "--threads", "1", "--work", str(tmp_path), stage]
     assert main(arguments) == 0, capsys.readouterr().out
+    assert not list(Path("/dev/shm").glob("code-grpo-*-gpu-battery-*"))
     found = json.loads((tmp_path / "tiny.json").read_text())["stages"][stage]
     assert found["parts"] and not found["errors"]
 

@@ -104,19 +104,20 @@ def test_ten_thousand_mixed_runs_give_the_right_verdicts_and_leave_nothing_behin
     with SandboxPool(num_workers=2, recycle_after=1_000_000) as pool:
         _run_all(pool, _mixture(300))
         zygotes = [pid for launcher in pool.worker_pids for pid in descendants(launcher, 1)]
-        family = descendants(os.getpid())
+        # Others that this process has are left by tests before this one, and may end meanwhile.
+        family = descendants(os.getpid()) - processes_before
         num_fds = num_descriptors()
         sizes = {pid: _resident_bytes(pid) for pid in (os.getpid(), *zygotes)}
         counts = _run_all(pool, _mixture(10_000))
         assert {key: number for key, number in counts.items() if key[1] is not key[2]} == {}
         assert sum(counts.values()) == 10_000
-        assert descendants(os.getpid()) == family
+        assert descendants(os.getpid()) - processes_before == family
         assert num_descriptors() == num_fds
         assert len(list(tmp_path.iterdir())) <= 2
         for pid, size in sizes.items():
             assert _resident_bytes(pid) - size < 16 * 1024**2
     assert list(tmp_path.iterdir()) == []
-    assert descendants(os.getpid()) == processes_before
+    assert descendants(os.getpid()) <= processes_before
 
 
 @pytest.mark.slow
@@ -134,7 +135,7 @@ def test_replacing_zygotes_leaves_no_process_descriptor_or_file(
         assert len(descendants(os.getpid()) - processes_before) == 4
         assert len(list(tmp_path.iterdir())) <= 2
     assert list(tmp_path.iterdir()) == []
-    assert descendants(os.getpid()) == processes_before
+    assert descendants(os.getpid()) <= processes_before
     assert num_descriptors() == num_fds
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import resource
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,15 +82,25 @@ def test_a_name_that_cannot_be_replaced_leaves_no_temporary_file(tmp_path: Path)
 
 
 def test_the_shared_folder_is_of_this_run_and_closed_to_others() -> None:
-    folder = shared_folder("test-run-of-weights")
-    try:
+    with shared_folder("test-run-of-weights") as folder, shared_folder("other-run-of-weights") as other:
         assert "test-run-of-weights" in folder.name
         assert folder.stat().st_mode & 0o777 == 0o700
-        assert shared_folder("test-run-of-weights") == folder
-        assert shared_folder("other-run-of-weights") != folder
-    finally:
-        folder.rmdir()
-        shared_folder("other-run-of-weights").rmdir()
+        assert folder != other
+        (folder / "weights.safetensors").touch()
+    assert not folder.exists() and not other.exists()
+    with shared_folder("test-run-of-weights") as again:
+        assert again == folder
+
+
+def test_the_folder_that_a_killed_run_left_is_removed_by_the_next() -> None:
+    gone = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
+    with shared_folder("test-run-of-weights") as folder:
+        left = folder.with_name(folder.name.replace(str(os.getpid()), gone))
+        left.mkdir()
+        (left / "weights.safetensors").touch()
+        with shared_folder("other-run-of-weights"):
+            assert not left.exists()
+            assert folder.exists()
 
 
 ADAPTER = {"peft_type": "LORA", "r": 2, "lora_alpha": 8, "base_model_name_or_path": "base"}
