@@ -150,8 +150,14 @@ def _reward_lines(config: Config) -> Iterator[str]:
     yield from _table(("part", "weight"), rows)
 
 
+def _evaluation_of(model: TrainedModel) -> Mapping[str, Any]:
+    """What the run measured of this very step; the run may have measured another, or gone on since."""
+    is_of_step = model.summary.get("num_steps") == model.step
+    return (model.summary.get("evaluation") or {}) if is_of_step else {}
+
+
 def _evaluation_lines(model: TrainedModel) -> Iterator[str]:
-    evaluation = model.summary.get("evaluation") or {}
+    evaluation = _evaluation_of(model)
     rows = []
     for name, words in (("before", "before training"), ("after", "after training")):
         if evaluation.get(name):
@@ -159,7 +165,12 @@ def _evaluation_lines(model: TrainedModel) -> Iterator[str]:
     if evaluation.get("difference"):
         rows.append(("difference, paired by task", *_interval(evaluation["difference"], sign="+")))
     if not rows:
-        yield "Not measured: the run did not come to its end, or measured nothing."
+        measured = model.summary.get("num_steps", model.step)
+        yield (
+            "Not measured: the run did not come to its end, or measured nothing."
+            if measured == model.step
+            else f"Not measured: what the run measured is step {measured}, and this is step {model.step}."
+        )
         return
     yield (
         f"pass@1 on `{evaluation['tasks']}`, {evaluation['samples_per_task']} samples a task at temperature "
@@ -191,7 +202,7 @@ def _origin_lines(model: TrainedModel) -> Iterator[str]:
 
 
 def _eval_results(model: TrainedModel) -> list[EvalResult]:
-    evaluation = model.summary.get("evaluation") or {}
+    evaluation = _evaluation_of(model)
     if not evaluation.get("after"):
         return []
     return [

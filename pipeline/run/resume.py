@@ -42,6 +42,11 @@ from rewards.digest import task_digest
 _DIGEST_BYTES = 16
 # What a run is about: with others it would be another run.
 _KEPT = ("model.", "lora.", "dataset.")
+# What a measurement before training is of; the one after it must be of the same, for they are compared.
+_MEASURED_BY = tuple(
+    f"evaluation.{name}"
+    for name in ("tasks", "max_tasks", "num_samples", "temperature", "top_p", "max_completion_length")
+)
 # Where it lies: a resumed run stays there.
 _PLACE = ("output.dir", "output.name")
 
@@ -165,7 +170,7 @@ def refuse_resume(run: Path, config: Config) -> list[str]:
         )
     if (run / "metrics.jsonl").exists():
         read_metrics(run / "metrics.jsonl")
-    earlier_measurement(run / "evaluation_before.json")
+    is_measured = earlier_measurement(run / "evaluation_before.json") is not None
     changes = _changes(run, config)
     problems = [
         wrong_value(
@@ -173,6 +178,13 @@ def refuse_resume(run: Path, config: Config) -> list[str]:
         )
         for path, (before, now) in changes.items()
         if path.startswith(_KEPT)
+    ]
+    problems += [
+        wrong_value(
+            path, now, f"{show(before)}, as the run was measured before training; for another, a new run"
+        )
+        for path, (before, now) in changes.items()
+        if is_measured and path in _MEASURED_BY
     ]
     if config.output.name not in (None, run.resolve().name):
         allowed = f"nothing: a resumed run stays in its folder {run}"

@@ -180,6 +180,14 @@ RUNS: dict[str, tuple[Changes, dict[str, Command], tuple[str, ...]]] = {
 }
 
 # How a good run cannot be resumed, and what is said.
+MEASURED = json.dumps(
+    {
+        "counts": [],
+        "pass_at_1": {"mean": 0.5, "low": 0.4, "high": 0.6, "num_tasks": 1},
+        "outcomes": {},
+        "samples": [],
+    }
+).encode()
 RESUMES: dict[str, tuple[Changes, tuple[str, ...], tuple[str, ...]]] = {
     "a run that has ended": ({"summary.json": b"{}"}, (), ("run has ended", "4 steps", "--max-steps")),
     "fewer steps than are done": ({}, ("--max-steps", "3"), ("training.max_steps", "3", "at least the 4")),
@@ -191,6 +199,11 @@ RESUMES: dict[str, tuple[Changes, tuple[str, ...], tuple[str, ...]]] = {
         {},
         ("--model", "qwen2.5-coder-0.5b-instruct"),
         ("model.name", '"smollm2-135m-instruct"'),
+    ),
+    "another temperature than it was measured with before": (
+        {"evaluation_before.json": MEASURED},
+        ("--set", "evaluation.temperature=0.2"),
+        ("evaluation.temperature", "0.2", "1.0, as the run was measured before training"),
     ),
     "with adapters": ({}, ("--set", "lora.enabled=true"), ("lora.enabled", "true", "false")),
     "a lost ledger": ({"run.db": None}, (), ("run.db is lost", "--model", "step-000004")),

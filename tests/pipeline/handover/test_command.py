@@ -140,6 +140,14 @@ def test_a_run_that_did_not_end_says_so_in_its_card(run: Path) -> None:
     assert "| commit of code-grpo | unknown |" in text
 
 
+def test_a_card_claims_no_measurement_of_another_step(run: Path) -> None:
+    (run / "checkpoints" / "step-000005" / "model.safetensors").write_bytes(b"cut")
+    finish_run(run, Config())
+    card = ModelCard.load(run / "checkpoints" / "step-000004" / "README.md")
+    assert "Not measured: what the run measured is step 5, and this is step 4." in card.text
+    assert card.data.eval_results is None and "83.3" not in card.text
+
+
 def test_the_newest_whole_checkpoint_is_taken_and_the_baselines_final_model(run: Path) -> None:
     (run / "checkpoints" / "step-000005" / "model.safetensors").write_bytes(b"cut")
     assert find_model_folder(run)[0].name == "step-000004"
