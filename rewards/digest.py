@@ -5,7 +5,9 @@ Canonical: the same in every process, whatever PYTHONHASHSEED and the order in w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 from curriculum.task import Task
@@ -57,6 +59,16 @@ def judge_digest() -> str:
             update(digest, path.relative_to(root).as_posix())
             digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def module_versions(modules: Sequence[str]) -> list[str]:
+    """The installed versions of the packages that programs may import."""
+    names = packages_distributions() if modules else {}
+    return [
+        f"{module} {name} {version(name)}"
+        for module in modules
+        for name in names.get(module.partition(".")[0], [])
+    ]
 
 
 def update(digest: blake2b, text: str) -> None:

@@ -12,14 +12,13 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from importlib.metadata import packages_distributions, version
 
 from configs.schema import ExecutionConfig, RewardsConfig
 from curriculum.judging import Executor, execution_request, has_passed
 from curriculum.task import Task
 from rewards.cache import KeyMaker, RewardCache
 from rewards.custom import load_custom
-from rewards.digest import judge_digest
+from rewards.digest import judge_digest, module_versions
 from rewards.execution import score_execution, score_tests
 from rewards.extract import extract_code
 from rewards.fast import FastVerdict, fast_configuration, score_fast
@@ -193,18 +192,8 @@ class Scorer:
             *fast_configuration(self._linter),
             *(() if self._types is None else type_configuration(self._types)),
             "no sandbox" if self._sandbox is None else self._sandbox.level,
-            *_versions(self._execution.modules),
+            *module_versions(self._execution.modules),
             *(custom.fingerprint for custom in self._customs),
             self._rewards.model_dump_json(),
             self._execution.model_dump_json(),
         )
-
-
-def _versions(modules: list[str]) -> list[str]:
-    """The installed versions of the packages that programs may import."""
-    names = packages_distributions() if modules else {}
-    return [
-        f"{module} {name} {version(name)}"
-        for module in modules
-        for name in names.get(module.partition(".")[0], [])
-    ]

@@ -23,6 +23,7 @@ from sandbox.result import ExecutionRequest, ExecutionResult, Outcome
 
 MAX_MUTANTS: Final = 30  # a task
 NO_REFERENCE: Final = "no reference"
+NOT_JUDGED: Final = "not judged"
 NUM_RUNS: Final = 5  # of the reference, to see whether it always passes
 _MAX_SURVIVORS: Final = 5
 _SLOWER: Final = 10.0  # how much longer than the reference a mutant may take
@@ -150,7 +151,7 @@ class Examiner:
             if run.outcome in _NEVER_ENDS:
                 raise _Fault(f"never ends: {run.outcome.value} after {run.cpu_s:.1f} s of CPU time")
             if run.outcome is Outcome.INFRA_ERROR:
-                raise _Fault(f"not judged: {run.detail}")
+                raise _Fault(f"{NOT_JUDGED}: {run.detail}")
             if not has_passed(run) and len(runs) == 1:
                 raise _Fault(f"wrong reference: {run.outcome.value} {run.detail}".rstrip())
             if not has_passed(run):

@@ -9,25 +9,27 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from configs.schema import Config, ExecutionConfig
 from configs.task_sets import BUILT_IN_DATASETS
-from curriculum.audit.examine import MAX_MUTANTS, Examiner
+from curriculum.audit import examine
 from curriculum.audit.overlap import Overlap, benchmark_tasks
 from curriculum.judging import Executor, execution_request, has_passed, start_sandbox
 from curriculum.task import Task
-from pipeline.host.files import cache_root, read_object, write_text_atomically
-from rewards.digest import task_digest
+from pipeline.host.files import cache_root, files_digest, read_object, write_text_atomically
+from rewards.digest import judge_digest, module_versions, task_digest
 from sandbox.result import Outcome
 
 Note = Callable[[str, str], None]
-# Of a reference: slower here than elsewhere, or not judged at all.
-_NO_VERDICT = (Outcome.TIMEOUT_CPU, Outcome.TIMEOUT_WALL, Outcome.INFRA_ERROR)
+# Of a reference: slower here than elsewhere.
+_TOO_SLOW = (Outcome.TIMEOUT_CPU, Outcome.TIMEOUT_WALL)
 _MAX_NAMED = 5
 
 
@@ -81,12 +83,10 @@ def _weak_tests(tasks: Sequence[Task], config: Config) -> dict[str, str]:
     """What the tests kill of their mutants, by task id, where it is too little."""
     least, execution = config.dataset.min_mutants_killed or 0.0, config.execution
 
-    def killed_share(sandbox: Executor) -> Callable[[Task], float]:
-        examiner = Examiner(sandbox=sandbox, execution=execution, max_mutants=MAX_MUTANTS)
-        return lambda task: examiner.examine(task).killed_share
-
-    found = _measured("mutants.json", tasks, execution, killed_share)
-    return {name: f"{share:.0%}" for name, share in found.items() if float(share) < least}
+    found = _measured(
+        "mutants.json", tasks, execution, lambda sandbox: partial(_killed_share, sandbox, execution)
+    )
+    return {name: f"{share:.0%}" for name, share in found.items() if share is not None and share < least}
 
 
 def _near_tasks(tasks: Sequence[Task], most: float, note: Note) -> dict[str, str]:
@@ -102,9 +102,12 @@ def _measured(
     execution: ExecutionConfig,
     measure: Callable[[Executor], Callable[[Task], Any]],
 ) -> dict[str, Any]:
-    """What ``measure`` finds of each task on a sandbox, by task id; kept in ``file`` of the user's cache."""
-    path, settings = cache_root() / file, execution.model_dump_json()
-    keys = {task.task_id: _key(task, settings) for task in tasks}
+    """What ``measure`` finds of each task on a sandbox, by task id; kept in ``file`` of the user's cache.
+
+    None, of what the sandbox could not judge, is not kept.
+    """
+    path, terms = cache_root() / file, _terms(execution)
+    keys = {task.task_id: _key(task, terms) for task in tasks}
     try:
         known = read_object(path)
     except ValueError:
@@ -114,24 +117,42 @@ def _measured(
         num_workers = len(os.sched_getaffinity(0))
         with start_sandbox(execution, num_workers) as sandbox, ThreadPoolExecutor(num_workers) as threads:
             values = list(threads.map(measure(sandbox), new))
-        known |= {keys[task.task_id]: value for task, value in zip(new, values, strict=True)}
+        found = zip(new, values, strict=True)
+        known |= {keys[task.task_id]: value for task, value in found if value is not None}
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text_atomically(path, json.dumps(known))
-    return {task.task_id: known[keys[task.task_id]] for task in tasks}
+    return {task.task_id: known.get(keys[task.task_id]) for task in tasks}
 
 
-def _key(task: Task, settings: str) -> str:
+def _terms(execution: ExecutionConfig) -> str:
+    """What a verdict depends on besides the task: limits, and the code that judges or makes mutants."""
+    versions = [platform.python_version(), *module_versions(execution.modules)]
+    mutants = files_digest(Path(examine.__file__).parent, "*.py")
+    return "\n".join([execution.model_dump_json(), judge_digest(), mutants, *versions])
+
+
+def _key(task: Task, terms: str) -> str:
     digest = blake2b(task_digest(task), digest_size=16)
-    digest.update(f"{task.reference}\n{settings}".encode("utf-8", "surrogatepass"))
+    digest.update(f"{task.reference}\n{terms}".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 
-def _fault_of_reference(sandbox: Executor, execution: ExecutionConfig, task: Task) -> str:
-    """Why the reference fails; empty where it passes, or nobody can tell here."""
+def _killed_share(sandbox: Executor, execution: ExecutionConfig, task: Task) -> float | None:
+    """The share of mutants that the tests fail; None where the sandbox could not judge the reference."""
+    found = examine.Examiner(sandbox=sandbox, execution=execution, max_mutants=examine.MAX_MUTANTS).examine(
+        task
+    )
+    return None if found.fault.startswith(examine.NOT_JUDGED) else found.killed_share
+
+
+def _fault_of_reference(sandbox: Executor, execution: ExecutionConfig, task: Task) -> str | None:
+    """Why the reference fails; empty where it passes or is too slow here, None where it was not judged."""
     try:
         run = sandbox.run(execution_request(task, task.reference, execution))
     except ValueError as failure:
         return str(failure)
-    if has_passed(run) or run.outcome in _NO_VERDICT:
+    if run.outcome is Outcome.INFRA_ERROR:
+        return None
+    if has_passed(run) or run.outcome in _TOO_SLOW:
         return ""
     return f"{run.outcome} {run.detail}".strip()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from curriculum.sources import load_named_tasks
 from curriculum.task import Task
 from pipeline.evaluation import sound_tasks as module
 from pipeline.evaluation.sound_tasks import sound_tasks
-from sandbox.result import CallTest
+from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
 
 Notes = list[tuple[str, str]]
 
@@ -59,7 +61,7 @@ def test_verdicts_are_kept_as_long_as_task_reference_and_limits_are_the_same(
     asked: list[str] = []
     judge = module._fault_of_reference
 
-    def noted(sandbox: Executor, execution: ExecutionConfig, task: Task) -> str:
+    def noted(sandbox: Executor, execution: ExecutionConfig, task: Task) -> str | None:
         asked.append(task.task_id)
         return judge(sandbox, execution, task)
 
@@ -73,6 +75,41 @@ def test_verdicts_are_kept_as_long_as_task_reference_and_limits_are_the_same(
     sound_tasks([GOOD], config.model_copy(update={"execution": execution}), lambda kind, text: None)
     # What was mended is of the good one's content by now.
     assert asked[2:] == ["good"]
+    # Of another judge, Python or module nothing is known.
+    monkeypatch.setattr(module, "judge_digest", lambda: "another")
+    sound_tasks([GOOD], config, lambda kind, text: None)
+    assert asked[3:] == ["good"]
+
+
+def test_what_the_sandbox_could_not_judge_is_asked_again(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = config.dataset.model_copy(update={"min_mutants_killed": 0.1})
+    config = config.model_copy(update={"dataset": dataset})
+    unjudged = ExecutionResult(
+        outcome=Outcome.INFRA_ERROR,
+        num_passed=0,
+        num_tests=1,
+        detail="no memory",
+        clean=False,
+        cpu_s=0.0,
+        wall_s=0.0,
+        level="L3",
+    )
+
+    class Broken:
+        def run(self, request: ExecutionRequest) -> ExecutionResult:
+            return unjudged
+
+    @contextmanager
+    def broken(*arguments: object) -> Iterator[Broken]:
+        yield Broken()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "start_sandbox", broken)
+        assert sound_tasks([WRONG], config, lambda kind, text: None) == (WRONG,)
+    with pytest.raises(ValueError, match="wrong references: of 1 of 1"):
+        sound_tasks([WRONG], config, lambda kind, text: None)
 
 
 def test_a_set_without_one_sound_task_is_refused(config: Config) -> None:
