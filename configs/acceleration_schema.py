@@ -55,7 +55,7 @@ class SpeculativeConfig(Section):
         "ngram only",
     )
     draft_model: Text | None = Field(default=None, description="folder or hub id of the model that drafts")
-    history_mb: PositiveFloat = Field(default=64.0, description="megabytes that the history may take")
+    history_mb: PositiveFloat = Field(default=64.0, description="MiB that the history may take")
 
     def _problems(self) -> Iterator[Problem]:
         if self.enabled and (self.method == "draft_model") != (self.draft_model is not None):

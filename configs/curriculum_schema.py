@@ -56,7 +56,9 @@ class CurriculumConfig(Section):
     enabled: bool = Field(default=False, description="draw by the strategy; otherwise uniformly")
     strategy: Literal["length", "complexity", "success_rate"] = Field(
         default="success_rate",
-        description="prefer tasks by measured pass rate p as p(1 - p), by complexity, or by length",
+        description="success_rate: draw by the measured pass rate p, with a weight of p(1 - p); length, "
+        "complexity: draw uniformly, and warmup_steps opens the tasks from the shortest prompt or the "
+        "simplest reference on (without warmup_steps, or with stages, they change nothing)",
     )
     warmup_steps: NonNegativeInt = Field(
         default=0, description="optimiser steps over which the whole difficulty range is opened"
@@ -97,11 +99,12 @@ class RefillConfig(Section):
 
     enabled: bool = Field(
         default=False,
-        description="replace a group whose rewards are all equal by another draw (not exact: the expected "
-        "gradient keeps its direction and becomes longer, next to the KL term of grpo.beta as well)",
+        description="replace a group whose rewards are all equal by another draw (not exact: with loss_type "
+        "grpo or dr_grpo the expected gradient keeps its direction and becomes longer, next to the KL term "
+        "of grpo.beta as well; dapo, cispo and bnpo divide by the tokens of other groups, too)",
     )
     max_draws: Annotated[float, Field(gt=1)] = Field(
         default=3.0,
-        description="so many times the groups of a step are drawn for it at most; then it trains on what "
-        "there is",
+        description="most draws of a step, as a multiple of its groups; from there on the step trains on "
+        "groups without signal as well",
     )

@@ -24,8 +24,7 @@ class EvaluationConfig(Section):
     max_completion_length: PositiveInt = Field(default=128, description="tokens per completion")
     every_steps: PositiveInt | None = Field(
         default=None,
-        description="measure on the way as well, each so many optimiser steps, while training goes on; "
-        "default: never",
+        description="also measure during training, every so many optimiser steps; default: never",
     )
     inloop_tasks: PositiveInt = Field(
         default=32, description="how many of the tasks such a measurement takes, spread evenly over them"

@@ -16,7 +16,7 @@ _INDENT = " " * 18
 _WORDS: Mapping[Exactness, str] = {
     "exact": "the expected gradient is the same",
     "rounds": "the same but for rounding",
-    "corrected": "other samples or other tasks, and the gradient is corrected for it",
+    "corrected": "other samples or other tasks; a ratio allows for older weights, nothing for the tasks",
     "approximate": "another gradient",
 }
 

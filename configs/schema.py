@@ -105,10 +105,11 @@ class DatasetConfig(Section):
 class ExecutionConfig(Section):
     """The sandbox, and the limits of one run in it."""
 
-    enabled: bool = Field(
-        default=True, description="run the tests (the baseline's --no_execution turns it off)"
+    enabled: bool = Field(default=True, description="run the tests (--no_execution turns it off)")
+    timeout: PositiveFloat = Field(
+        default=2.0,
+        description="CPU seconds of a run: all tests of a function, or one test of a whole program",
     )
-    timeout: PositiveFloat = Field(default=2.0, description="CPU seconds per run")
     max_memory: int = Field(default=512, ge=16, description="MiB per run, beyond the interpreter's own")
     allow_network: bool = Field(default=False, description="must stay false: the sandbox has no network")
     allow_unsafe: bool = Field(
@@ -169,7 +170,11 @@ class RuntimeConfig(Section):
     startup_timeout_s: PositiveFloat = Field(
         default=600.0, description="for a process to be ready; an engine that is compiled takes minutes"
     )
-    generation_timeout_s: PositiveFloat = Field(default=300.0, description="for one request to the generator")
+    generation_timeout_s: PositiveFloat = Field(
+        default=300.0,
+        description="for the next completion of a request, and once more for each max_num_seqs sequences "
+        "before it",
+    )
     reward_timeout_s: PositiveFloat | None = Field(
         default=None, description="for one score; default: the longest that the limits of execution allow"
     )
@@ -178,7 +183,9 @@ class RuntimeConfig(Section):
         default=120.0, description="for the engine to take new weights"
     )
     max_restarts: NonNegativeInt = Field(
-        default=3, description="a generator or trainer that died is started again so often within the window"
+        default=3,
+        description="how often a generator or trainer may be started again within restart_window_s; one more "
+        "death ends the run",
     )
     restart_window_s: PositiveFloat = Field(default=600.0, description="in which max_restarts are counted")
 

