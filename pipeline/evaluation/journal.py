@@ -5,7 +5,7 @@ again takes up what is there; a line torn by a crash is cut off. Samples that co
 written, so they are made again. Only one process may write.
 
 Of the tasks that were in flight at a crash the short answers are there and the long ones are drawn again: these
-few tasks lean to short answers then, unless the sampling is greedy.
+tasks lean to short answers then, unless the sampling is greedy.
 """
 
 from __future__ import annotations
