@@ -4,8 +4,8 @@ One JSON line a sample, after a first line that says which evaluation it is. An 
 again takes up what is there; a line torn by a crash is cut off. Samples that could not be judged are not
 written, so they are made again. Only one process may write.
 
-Of the tasks in flight at a crash the short answers are there and the long ones are drawn again: these tasks lean
-to short answers then, unless the sampling is greedy.
+Of the tasks in flight at a crash the short answers are there and the long ones are drawn again: these tasks
+lean to short answers then, unless the sampling is greedy.
 """
 
 from __future__ import annotations
