@@ -8,7 +8,7 @@ Differences are paired by task, with 95 % intervals over tasks; for greedy answe
 ``--mbpp`` is a file with all of MBPP, of which the training part is trained on; without it both parts come
 from the hub.
 
-Training a model took 42 minutes on two cores without the KL term (seed 100); measuring it takes longer. A
+Training a model took 140 minutes on two slow cores (seed 7); measuring it takes longer. A
 training that was cut off goes on from its last checkpoint. Each of a model's six measurements stands in
 --output when it is done, and the same command goes on with the next; --limit stops after so many.
 """

@@ -58,6 +58,7 @@ MEASURED: Final[Mapping[str, tuple[Callable[[dict[str, Any]], str], str]]] = {
     "step_limit": (step_limit.table, "step_limit RUN ..."),
     "quality": (quality.table, "quality"),
     "coder": (coder.table, "coder"),
+    "coder_sixty_steps": (coder.table, "coder --set training.max_steps=60"),
     "coder_without_kl": (coder.table, "coder --set grpo.beta=0"),
     "coder_shown_tests": (coder.table, "coder --set dataset.shown_tests=all"),
     "turns": (turns.table, "turns"),

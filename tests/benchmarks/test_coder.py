@@ -61,7 +61,7 @@ def test_each_measurement_is_done_once_and_a_seed_is_trained_on_the_training_par
         "look_ups": {"HumanEval/0": [0, 1]},
     }
     assert len(asked) == 12 == len({file for *_, file in asked})
-    assert trained == [(5, [511, 974], 60)] * 6
+    assert trained == [(5, [511, 974], 100)] * 6
     # The file alone, not where this machine has it.
     assert str(tmp_path) not in json.dumps(result["settings"]).replace(str(CONFIG), "")
 
