@@ -23,7 +23,7 @@ os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 # How long an example takes says something of the machine only.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
-# Three files of tests run at once (make test): each has its share of the cores.
+# Two files of tests run at once (make test): each has its share of the cores.
 torch.set_num_threads(
     max(1, torch.get_num_threads() // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 )

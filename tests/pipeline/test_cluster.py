@@ -33,7 +33,6 @@ SETTINGS = (
     "cluster.reward_resource=scores",
     "runtime.device=cpu",
     "runtime.progress=plain",
-    f"runtime.startup_timeout_s={STARTUP_TIMEOUT_S}",
     "runtime.generation_timeout_s=60",
     "generation.engine=transformers",
     "generation.max_completion_length=32",
@@ -207,7 +206,8 @@ def test_a_run_outlives_the_node_of_its_generator(cluster: Cluster, tmp_path: Pa
 @pytest.mark.timeout(600)
 def test_without_a_node_for_its_generator_a_run_ends_and_says_why(cluster: Cluster, tmp_path: Path) -> None:
     only = cluster.add_node(**NODE, resources={"writes": 1})
-    run = start_run(cluster, tmp_path, "training.max_steps=1000", "runtime.max_restarts=1")
+    more = ("runtime.max_restarts=1", f"runtime.startup_timeout_s={STARTUP_TIMEOUT_S}")
+    run = start_run(cluster, tmp_path, "training.max_steps=1000", *more)
     try:
         wait_for_step(run, tmp_path, 2)
         cluster.remove_node(only, allow_graceful=False)

@@ -134,7 +134,7 @@ async def main():
     engine._sleeps = True
     # So long that a loaded machine sees it being written.
     running = asyncio.create_task(write(engine, "running", 2000))
-    while not (engine._updates._num_written() or running.done()):
+    while not (any(engine._updates._num_written().values()) or running.done()):
         await asyncio.sleep(0.001)
     was_writing = not running.done()
     await engine.sleep()
