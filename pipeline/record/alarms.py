@@ -18,7 +18,6 @@ from typing import Final
 from configs.schema import Config
 
 Row = Mapping[str, float | None]
-
 WINDOW: Final = 3
 # As far back as a gradient or a length is compared with what it was.
 _REMEMBERED: Final = 20
@@ -183,8 +182,8 @@ def _mismatch(rows: Sequence[Row], config: Config) -> str | None:
     # Rounding differs between two engines; what is far beyond it is weights that did not arrive, another
     # temperature, a kernel. On a CPU with the built-in model (1,400 tokens) bf16 makes it 0.001, fp32 0 to
     # eight digits, and a division by a temperature of 0.9 instead of 1 makes it 0.008 and more.
-    limit = config.grpo.mismatch_kl_warning
-    if config.generation.quantization == "int8":
+    limit, generation = config.grpo.mismatch_kl_warning, config.generation
+    if generation.quantization == "int8":
         # At the first such step the run leaves int8 (pipeline.run.attempt): what counts is measured after it.
         in_int8 = (number for number, row in enumerate(rows) if _number(row, "train/mismatch_kl") > limit)
         rows = rows[next(in_int8, len(rows)) + 1 :]
@@ -194,11 +193,13 @@ def _mismatch(rows: Sequence[Row], config: Config) -> str | None:
     if len(values) < WINDOW or min(values) <= limit:
         return None
     mend = "set generation.dtype to what training.bf16 says, and generation.weight_update_mode to keep"
-    if config.generation.quantization not in ("none", "int8") or config.lora.load_in_4bit:
+    if generation.quantization not in ("none", "int8") or config.lora.load_in_4bit:
         mend = (
             "their weights are rounded otherwise (generation.quantization, lora.load_in_4bit): set "
             "grpo.importance_sampling_mode to token_truncate, or generation.quantization to none"
         )
+    if generation.top_p < 1 or generation.top_k:
+        mend = f"one alone leaves tokens out: set generation.top_p to 1, generation.top_k to 0; or {mend}"
     return (
         f"train/mismatch_kl is {max(values):.3g}, above grpo.mismatch_kl_warning ({limit:g}): generator and "
         f"trainer give the same tokens of the same weights different probabilities; {mend}"
@@ -233,8 +234,7 @@ def _gradient(rows: Sequence[Row], config: Config) -> str | None:
 
 def _no_effect(rows: Sequence[Row], config: Config) -> str | None:
     # Of the numbers that the generator is sent, in its precision. A healthy step changes nearly all of fp32's
-    # and every hundredth of bf16's.
-    # The first update has none before it to be compared with.
+    # and every hundredth of bf16's. The first update has none before it to be compared with.
     shares = [value for row in rows[-WINDOW:] if (value := row.get("weights/changed_share")) is not None]
     if len(shares) < WINDOW - 1 or max(shares) >= 0.001:
         return None

@@ -1,16 +1,19 @@
 """One optimiser step: its groups on their way to the trainer, and the account of it.
 
     buffer.take ─► make_batch ─► trainer.accumulate ┐
-    buffer.take ─► make_batch ─► trainer.accumulate ├─► trainer.step (the last part: the weights change)
-    buffer.take ─► make_batch ───────────────────────┘
+    buffer.take ─► make_batch ─► trainer.accumulate ├─► trainer.step (a last part, empty: the weights change)
+    buffer.take ─► make_batch ─► trainer.accumulate ┘
 
     what the stages counted ─► StepAccount.commit ┬─► run.db, in one transaction
                                                   └─► metrics.jsonl, trackers, progress
 
-Groups are fed all at once, or in parts as they come. Where the weights may not change yet the last part has
-no samples: all of them are at work before. A part is what is ready when the trainer has nothing to do, a
-group at least. So parts are small where the trainer would idle otherwise, and grow where it is the one who is
-waited for: a group that comes while it works waits for the next part, with all that come beside it.
+Groups are fed all at once, or in parts as they come. A part is what is ready when the trainer has nothing to
+do, a group at least. So parts are small where the trainer would idle otherwise, and grow where it is the one
+who is waited for: a group that comes while it works waits for the next part, with all that come beside it.
+
+The last part has no samples, so all of them are at work before the weights may change, and that change is
+short. A run that shall end gives up the other parts, but never this one: of weights that have changed and
+are no finished step nothing could be saved any more.
 
 Publishes, loads and saves nothing.
 """
@@ -21,7 +24,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from configs.conditions import why_not_streamed
 from curriculum.sampler import Sampler
@@ -45,8 +48,6 @@ from rewards.workers import scoring_deadline_s
 if TYPE_CHECKING:
     from pipeline.training.handle import TrainerHandle
 
-
-T = TypeVar("T")
 # What the reward pool counts up from the start, and what it has at a moment.
 _REWARD_COUNTS = (
     "rewards/cache_hits",
@@ -66,7 +67,7 @@ class FedStep:
     """A step that was trained: its groups in the order of training, and what the trainer made of them.
 
     ``waited_s`` is how long the trainer had nothing to do. ``num_too_old`` groups were found too old since
-    the last step. ``parts`` has the number of groups in each call of the trainer.
+    the last step. ``parts`` has the number of groups in each call of the trainer, 0 in the last.
     """
 
     result: StepResult
@@ -140,20 +141,19 @@ class StepFeed:
             if after is not None:
                 await self._stop.guard(asyncio.shield(after))
             await self._stop.guard(self._before_turn())
+        await self._accumulate(batch)
         if after is not None:
-            if not after.done():
-                await self._accumulate(batch)
-                batch = TrainBatch(step=step, samples=(), num_tokens=0, part=len(parts))
-                parts.append(0)
             # Who waits may be cancelled; what is waited for goes on.
             with self._timeline.span(WAITING, f"step {step} waits for the weights before it"):
                 await self._stop.guard(asyncio.shield(after))
-        with self._timeline.span(TRAINER, f"step {step}: update", num_tokens=batch.num_tokens):
-            result = await self._trained(self._trainer.step(batch))
+        batch = TrainBatch(step=step, samples=(), num_tokens=0, part=len(parts))
+        with self._timeline.span(TRAINER, f"step {step}: update"):
+            # Without guard; it has a deadline of its own.
+            result = await self._trainer.step(batch)
         return FedStep(
             result=result,
             groups=tuple(groups),
-            parts=tuple(parts),
+            parts=(*parts, 0),
             report=report if len(taken.groups) == len(groups) else self._batch(step, groups)[1],
             waited_s=waited_s,
             num_too_old=num_too_old,
@@ -162,7 +162,10 @@ class StepFeed:
     async def _accumulate(self, batch: TrainBatch) -> None:
         name = f"step {batch.step}: part {batch.part + 1}"
         with self._timeline.span(TRAINER, name, num_tokens=batch.num_tokens):
-            await self._trained(self._trainer.accumulate(batch))
+            training = self._trainer.accumulate(batch)
+            # Ranks save together, so what they have begun is finished first.
+            has_ranks = self._config.runtime.trainer_ranks > 1
+            await (training if has_ranks else self._stop.guard(training))
 
     async def _take(self, step: int, num_left: int) -> Taken:
         """Wait for a group, or where steps are not streamed for all; with it comes what else is ready."""
@@ -185,11 +188,6 @@ class StepFeed:
         if step == self._config.training.max_steps and len(taken.groups) == num_left:
             self._producer.finish()
         return taken
-
-    async def _trained(self, training: Awaitable[T]) -> T:
-        # Ranks save together, so what they have begun is finished first.
-        has_ranks = self._config.runtime.trainer_ranks > 1
-        return await (training if has_ranks else self._stop.guard(training))
 
     def _batch(self, step: int, groups: Sequence[RolloutGroup]) -> tuple[TrainBatch, BatchReport]:
         return make_batch(step, groups, self._config.grpo, policy_version=step - 1)

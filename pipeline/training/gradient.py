@@ -182,10 +182,11 @@ class StepGradient:
                 "training.gradient_checkpointing: true, or take a smaller model.name"
             ) from error
         if not self._is_adaptive:
+            # With several ranks auto is set, and still does not act within a step.
+            or_auto = "" if self._planner.adapts_limit else ", or set training.memory: auto"
             raise MemoryError(
                 f"step {step}: a micro-batch of {size} does not fit into memory; lower "
-                "training.per_device_train_batch_size or acceleration.token_packing.max_tokens, or set "
-                "training.memory: auto"
+                f"training.per_device_train_batch_size or acceleration.token_packing.max_tokens{or_auto}"
             ) from error
         self.limit = self.limit.below(failed.num_sequences, failed.num_tokens)
         _log.warning(

@@ -80,6 +80,8 @@ class Trainer:
             self.published_adapter = adapter_config(self.model, config.model, model_path)
         forward = self._ranks.shard(self.model, model_path, bf16=bool(training.bf16))
         self._weights = MasterWeights(self.model, bf16=bool(training.bf16) and not self._ranks.casts_weights)
+        # Known from here on: while the reference computes, PEFT says of no adapter that it is trained.
+        self._published = list(published_weights(self.model))
         _disable_dropout(self._weights.compute_model)
         self._reference, reference_forward = self._load_reference(model_path, forward)
         self._planner = StepPlanner(
@@ -174,8 +176,8 @@ class Trainer:
 
         The version rises by one, also when no sample has any signal. The device is waited for once, at the
         end. Raises FloatingPointError when the gradient is not finite: the weights are spoilt then, and the
-        run goes on from its last checkpoint. Raises MemoryError when a single sequence does not fit into
-        memory.
+        run ends; ``--resume`` goes on from its last checkpoint. Raises MemoryError when a single sequence
+        does not fit into memory.
         """
         started = time.perf_counter() - (self._earlier_s if batch.part else 0.0)
         training = self.config.training
@@ -244,7 +246,7 @@ class Trainer:
         4 bits the two policies differ by that, and the loss's ratio to the generator's probabilities allows
         for it.
         """
-        return ((name, self._ranks.full(weight)) for name, weight in published_weights(self.model))
+        return ((name, self._ranks.full(weight)) for name, weight in self._published)
 
     def save(self, folder: Path | str, step: int) -> Path:
         """Write a checkpoint that ``load`` and ``from_pretrained`` take; ``step`` is the last one done."""
@@ -274,7 +276,8 @@ class Trainer:
     def load(self, folder: Path | str) -> int:
         """Go on from the checkpoint in ``folder``; returns its step. Raises ValueError when it is not whole.
 
-        The reference model stays the one that the run began with.
+        The reference model stays the one that the run began with, and AdamW's settings those of the
+        configuration.
         """
         state, extra = load_state(folder)
         self._gradient.forget()
@@ -282,6 +285,9 @@ class Trainer:
         self._weights.refresh()
         optimizer = cast(OptimizerState, state["optimizer"])
         self._optimizer.load_state_dict(own_optimizer_state(self._ranks, optimizer, self._weights.trained))
+        for group in self._optimizer.param_groups:
+            # torch takes the settings of the checkpoint too; those of this run's configuration count.
+            group.update(self._optimizer.defaults)
         torch.set_rng_state(cast(Tensor, state["rng"]))
         if self.device.type == "cuda" and state["cuda_rng"] is not None:
             torch.cuda.set_rng_state(cast(Tensor, state["cuda_rng"]), self.device)
@@ -291,14 +297,14 @@ class Trainer:
     def _saved_weights(self) -> dict[str, Tensor] | None:
         if self.published_adapter is None:
             return self._ranks.full_weights(self.model)
-        named = published_weights(self.model)
+        named = self._published
         return {name: self._ranks.full(weight.detach()).cpu().contiguous() for name, weight in named}
 
     @torch.no_grad()
     def _load_weights(self, folder: Path | str) -> None:
         if self.published_adapter is not None:
             adapter = saved_adapter(folder, self.published_adapter)
-            for name, weight in published_weights(self.model):
+            for name, weight in self._published:
                 weight.copy_(self._ranks.own(adapter[name], weight))
             return
         fill_model(self.model, folder, self._ranks.own)

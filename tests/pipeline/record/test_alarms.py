@@ -153,6 +153,15 @@ def test_a_mismatch_of_weights_that_are_rounded_otherwise_is_told_as_that(sectio
     assert "generation.quantization to none" in text and "importance_sampling_mode" in text
 
 
+@pytest.mark.parametrize("cut", [{"top_p": 0.9}, {"top_k": 40}])
+def test_a_mismatch_of_a_generator_that_cuts_off_tokens_names_that_first(cut: dict[str, Any]) -> None:
+    alarms = Alarms(Config.model_validate({"generation": cut}), shares_device=False)
+    told = [alarm.text for _ in range(WINDOW) for alarm in alarms.step(GOOD | {"train/mismatch_kl": 0.2})]
+    (text,) = told
+    assert 0 < text.index("generation.top_p to 1") < text.index("generation.top_k to 0")
+    assert text.index("generation.top_k") < text.index("generation.dtype")
+
+
 def test_what_a_run_leaves_int8_for_is_no_alarm_and_what_is_measured_after_it_is_one() -> None:
     alarms = Alarms(Config.model_validate({"generation": {"quantization": "int8"}}), shares_device=False)
     high: dict[str, float | None] = {"train/mismatch_kl": 0.2}

@@ -8,10 +8,12 @@ from pathlib import Path
 import peft
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from configs.errors import ConfigError
+from pipeline.models.check import ADAPTER_WEIGHTS
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.models.merging import merge_adapter, read_adapter
 from pipeline.training.adapters import (
@@ -29,6 +31,7 @@ from tests.pipeline.training.builders import (
     LORA,
     PADDED,
     assert_each_near,
+    weights,
     with_reference,
 )
 
@@ -139,6 +142,18 @@ def test_the_reference_is_the_policy_without_its_adapters(folder: Path) -> None:
         torch.testing.assert_close(trainer.model(ids).logits, adapted, rtol=0, atol=0)
     assert all(weight.requires_grad for weight in trainer._weights.trained)
     assert trainer.step(make_samples(LENGTHS, ADVANTAGES)).metrics["train/reference_kl"] > 0
+
+
+def test_a_checkpoint_beside_the_references_forward_has_all_adapters(folder: Path, tmp_path: Path) -> None:
+    trainer = make_trainer(folder, grpo={"beta": 0.1})
+    expected = weights(trainer)
+    # As in another thread: there the forward is under way.
+    with disabled_adapters(trainer.model):
+        saved = trainer.save_beside(tmp_path / "step-000000", 0)
+        published = dict(trainer.named_weights())
+    found = load_file(saved / ADAPTER_WEIGHTS)
+    assert found.keys() == published.keys() == expected.keys()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 def test_a_checkpoint_holds_the_adapter_alone_and_both_libraries_load_it(

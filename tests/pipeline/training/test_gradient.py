@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.training.gradient import is_out_of_memory
+from pipeline.training.ranks import Ranks
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_samples
 from tests.pipeline.training.builders import (
@@ -77,8 +78,20 @@ def test_a_sequence_that_is_too_long_for_the_memory_is_named(
 def test_a_fixed_size_is_not_changed_and_the_setting_is_named(folder: Path) -> None:
     trainer = make_trainer(folder, PADDED, memory="fixed")
     FaultyAllocator(trainer, 40, "forward")
-    with pytest.raises(MemoryError, match=r"8 sequences.*per_device_train_batch_size"):
+    with pytest.raises(MemoryError, match=r"8 sequences.*per_device_train_batch_size.*memory: auto"):
         trainer.step(make_samples(GROUP_LENGTHS, GROUP_ADVANTAGES))
+
+
+def test_several_ranks_are_not_told_to_set_what_is_set(folder: Path) -> None:
+    class Two(Ranks):
+        num_ranks = 2
+
+    config = make_config(training={"memory": "auto"}, acceleration=PADDED)
+    trainer = Trainer(config, folder, ranks=Two())
+    FaultyAllocator(trainer, 40, "forward")
+    with pytest.raises(MemoryError, match=r"per_device_train_batch_size") as caught:
+        trainer.step(make_samples(GROUP_LENGTHS, GROUP_ADVANTAGES))
+    assert "auto" not in str(caught.value)
 
 
 def test_other_errors_end_the_step(folder: Path) -> None:

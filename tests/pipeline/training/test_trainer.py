@@ -131,6 +131,26 @@ def test_a_resumed_trainer_continues_as_if_never_stopped(
     assert lora or load_model(saved).dtype == torch.float32
 
 
+def test_a_resumed_trainer_takes_settings_of_adamw_that_were_changed(folder: Path, tmp_path: Path) -> None:
+    batch = make_samples(LENGTHS, ADVANTAGES)
+    first = Trainer(make_config(training={"learning_rate": 0.01, "weight_decay": 0.0}), folder)
+    first.step(batch)
+    saved, before = first.save(tmp_path / "step-000001", 1), weights(first)
+    changed = {"adam_beta1": 0.8, "adam_beta2": 0.95, "adam_epsilon": 1e-5}
+    resumed = Trainer(make_config(training={"weight_decay": 0.3, **changed}), folder)
+    resumed.load(saved)
+    (group,) = resumed._optimizer.param_groups
+    found = (group["betas"], group["eps"], group["weight_decay"])
+    assert found == ((0.8, 0.95), 1e-5, 0.3)
+    decayed = Trainer(make_config(training={"learning_rate": 0.01, "weight_decay": 0.3}), folder)
+    decayed.load(saved)
+    first.step(batch)
+    rate = decayed.step(batch).metrics["train/learning_rate"]
+    plain = weights(first)
+    for name, value in weights(decayed).items():
+        torch.testing.assert_close(plain[name] - value, 0.3 * rate * before[name], atol=1e-7, rtol=1e-3)
+
+
 def test_a_checkpoint_beside_an_open_step_is_of_the_step_before_and_of_no_other(
     folder: Path, tmp_path: Path
 ) -> None:
