@@ -15,16 +15,23 @@ from curriculum.record import Record
 from curriculum.task import Task
 
 _FIELDS = tuple(dict.fromkeys((*jsonl.FIELDS, *humaneval.FIELDS, *mbpp.FIELDS)))
-_FORM_OF_FIELD = {"test_list": mbpp.FIELDS, "test": humaneval.FIELDS}
+# The tests of each form, which tell it; the first that is there decides.
+_FORM_OF_FIELD = {
+    "test_list": mbpp.FIELDS,
+    "test": humaneval.FIELDS,
+    "tests": jsonl.FIELDS,
+    "check": jsonl.FIELDS,
+}
 
 
 def load_hub(name: str, split: str, columns: Mapping[str, str]) -> tuple[Task, ...]:
     """The tasks of one split, in its order.
 
     ``columns`` maps our field names to the data set's columns; columns that bear our names need no
-    entry, and all others are left out. ``tests`` may be a column of JSON text. A data set without
-    task ids gets its row numbers. Raises ValueError for a data set that cannot be loaded, a mapping
-    that names what is not there, and a malformed row.
+    entry unless another field is mapped to them, and all others are left out. Tests that are mapped are
+    the only ones. ``tests`` may be a column of JSON text. A data set without task ids gets its row
+    numbers. Raises ValueError for a data set that cannot be loaded, a mapping that names what is not
+    there, and a malformed row.
     """
     for field in columns:
         if field not in _FIELDS:
@@ -54,7 +61,9 @@ def _complete_mapping(columns: Mapping[str, str], available: list[str]) -> dict[
             raise ValueError(
                 f"dataset.columns: {field}: value {column!r}: is no column; there are {', '.join(available)}"
             )
-    mapping = {field: field for field in _FIELDS if field in available} | dict(columns)
+    # What is mapped is what it is mapped to, and no column is added to tests that are.
+    taken = {*columns.values(), *(_FORM_OF_FIELD if _FORM_OF_FIELD.keys() & columns else ())}
+    mapping = {field: field for field in _FIELDS if field in available and field not in taken} | dict(columns)
     form = next((form for field, form in _FORM_OF_FIELD.items() if field in mapping), jsonl.FIELDS)
     return {field: column for field, column in mapping.items() if field in form}
 

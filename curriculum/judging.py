@@ -35,9 +35,13 @@ def execution_limits(config: ExecutionConfig) -> Limits:
     )
 
 
-def longest_run_s(config: ExecutionConfig) -> float:
-    """The most wall time that judging one program may take, with every retry after faults of the sandbox."""
-    return (_MAX_INFRA_RETRIES + 1) * (execution_limits(config).wall_cap_s + _OVERHEAD_S)
+def longest_run_s(config: ExecutionConfig, num_stdio_tests: int = 0) -> float:
+    """The most wall time that judging one program may take, with every retry after faults of the sandbox.
+
+    A whole program has the limits of a run in each of its ``num_stdio_tests``.
+    """
+    wall_s = max(1, num_stdio_tests) * execution_limits(config).wall_cap_s
+    return (_MAX_INFRA_RETRIES + 1) * (wall_s + _OVERHEAD_S)
 
 
 def start_sandbox(

@@ -53,7 +53,15 @@ def mbpp_task(record: Record) -> Task:
 def is_for_training(task: Task) -> bool:
     """Whether ``task`` is one of MBPP's that are not its test part, by its number."""
     number = task.task_id.removeprefix("MBPP/")
-    return task.source == "mbpp" and number.isdigit() and int(number) not in TEST_NUMBERS
+    return task.source == "mbpp" and number.isdecimal() and int(number) not in TEST_NUMBERS
+
+
+def is_test_id(task_id: str) -> bool:
+    """Whether a task of that id, in whatever form, is one of MBPP's test part, or one of MBPP+."""
+    number = task_id.removeprefix("MBPP/")
+    return task_id.startswith("Mbpp/") or (
+        number != task_id and number.isdecimal() and int(number) in TEST_NUMBERS
+    )
 
 
 def _task_id(record: Record) -> str:

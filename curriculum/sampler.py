@@ -163,7 +163,9 @@ class Sampler:
         if state.get("tasks") != self._fingerprint():
             raise ValueError(
                 f"sampler state: value {state.get('tasks')!r}: was saved for other tasks, another curriculum "
-                f"or another seed (here {self._fingerprint()!r}); resume with the run's own configuration"
+                f"or another seed (here {self._fingerprint()!r}); a run goes on with the tasks, in their "
+                "order, that it began with: put the data set back as it was, or start a new run with "
+                "--model CHECKPOINT"
             )
         self._num_draws, self._step = int(state["num_draws"]), int(state["step"])
         self._drawn_in_step, self._drawn_in_epoch = set(state["drawn_in_step"]), set(state["drawn_in_epoch"])

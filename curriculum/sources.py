@@ -7,6 +7,7 @@ evaluation set by its name, this file by what the tasks are. Executes no code of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 
 from configs.schema import DatasetConfig
 from configs.task_sets import EVALUATION_SETS, EVALUATION_TASKS, is_task_file
@@ -16,7 +17,7 @@ from curriculum.humaneval import load_humaneval
 from curriculum.jsonl import load_jsonl
 from curriculum.ladder.index import ladder_tasks
 from curriculum.mbpp import HUB_NAME as MBPP_HUB_NAME
-from curriculum.mbpp import is_for_training
+from curriculum.mbpp import is_for_training, is_test_id
 from curriculum.shown import hide_tests
 from curriculum.task import Task
 from curriculum.word_problems.index import word_problems
@@ -33,24 +34,44 @@ def load_tasks(dataset: DatasetConfig) -> tuple[Task, ...]:
     Of tests that a prompt shows it keeps what ``dataset.shown_tests`` says.
 
     Raises ValueError for an unknown split, a malformed record, an empty set, and for tasks of an evaluation
-    set that ``dataset.allow_evaluation_sets`` does not name. A file whose task ids are HumanEval's or of
-    MBPP's test part (11 to 510) counts as that set, whatever it is called.
+    set that ``dataset.allow_evaluation_sets`` does not name. The ids of HumanEval, of MBPP's test part (11
+    to 510), of LiveCodeBench and of the built-in held-out sets tell them, whatever the file is called and in
+    whatever form it is. In the form of one of them a task with any other id counts as its too.
     """
     tasks = _load(dataset.name, dataset.split, dataset.columns)
-    sources = {task.source for task in tasks if not is_for_training(task)}
-    if refused := sources & set(EVALUATION_SETS) - set(dataset.allow_evaluation_sets):
-        source = min(refused)
-        raise ValueError(
-            f"dataset.name: value {dataset.name!r} (split {dataset.split!r}): {source} is an evaluation set; "
-            f"a score on it means nothing after training on it. To train on it all the same, add "
-            f"{source!r} to dataset.allow_evaluation_sets"
-        )
+    allowed = {None, *dataset.allow_evaluation_sets}
+    for task in tasks:
+        if (found := _evaluation_set_of(task)) not in allowed:
+            raise ValueError(
+                f"dataset.name: value {dataset.name!r} (split {dataset.split!r}): {found} is an evaluation "
+                f"set; a score on it means nothing after training on it. By id or form {task.task_id} is of "
+                f"it. To train on it all the same, add {found!r} to dataset.allow_evaluation_sets"
+            )
     tasks = tasks[: dataset.max_samples]
     if dataset.shown_tests == "first":
         tasks = tuple(map(hide_tests, tasks))
     if not tasks:
         raise ValueError(f"dataset.name: value {dataset.name!r}: holds no task; at least one is needed")
     return tasks
+
+
+def _evaluation_set_of(task: Task) -> str | None:
+    """By its id, since an audit writes all tasks in the plain form; by its form where the id tells none."""
+    if task.task_id.startswith("HumanEval/"):
+        return "humaneval"
+    if task.task_id.startswith("LiveCodeBench/"):
+        return "livecodebench"
+    if is_test_id(task.task_id):
+        return "mbpp"
+    for name in _BUILT_IN:
+        if task.task_id in _heldout_ids(name):
+            return f"{name}-heldout"
+    return task.source if task.source in EVALUATION_SETS and not is_for_training(task) else None
+
+
+@cache
+def _heldout_ids(name: str) -> frozenset[str]:
+    return frozenset(task.task_id for task in _BUILT_IN[name]("heldout"))
 
 
 def load_named_tasks(name: str, split: str | None = None) -> tuple[Task, ...]:

@@ -1,13 +1,17 @@
 """Takes the program out of a completion.
 
-Does not run, parse or repair it: indentation and blank lines stay as they were written, so that what
-is scored is what the model wrote.
+Does not run or repair it: indentation and blank lines stay as they were written, so that what is
+scored is what the model wrote.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+
+from rewards.syntax import MAX_SOURCE_BYTES
+from sandbox.job import known_names, parse_quietly
 
 _FENCE = re.compile(r" {0,3}```[ \t]*([A-Za-z0-9_+-]*)")
 _PYTHON_LANGUAGES = frozenset({"", "py", "python", "python3"})
@@ -24,7 +28,9 @@ def extract_code(text: str, entry_point: str, prompt: str = "") -> str:
     1. the first complete, non-empty Python code block (language python, python3, py or none), even if
        only a later block defines ``entry_point``;
     2. a block that was never closed (a completion cut at its length limit): all that follows its fence;
-    3. no fence at all: the text itself, from its first line that opens a statement at column 0.
+    3. no fence at all: the text itself. What stands before its first def, class, import or decorator at
+       column 0 is left out as prose, unless the text is Python as a whole and these statements use no name
+       but builtins and their own: a word that happens to parse does not pass for a program.
 
     A first fence without a language closes code instead of opening it where a bare function or a
     continuation stands before it, which is then read by rule 3, and where a blank line follows: models close
@@ -96,8 +102,19 @@ def _bare_code(text: str, entry_point: str, prompt: str) -> str:
     lines = text.split("\n")
     for index, line in enumerate(lines):
         if _OPENER.match(line):
-            return "\n".join(lines[index:])
+            return text if _is_program(text, index) else "\n".join(lines[index:])
     return text
+
+
+def _is_program(text: str, num_lines: int) -> bool:
+    """Whether ``text`` is Python, and statements of its first ``num_lines`` lines could run by themselves."""
+    # What is too long to compile is not worth the time to parse it.
+    module = parse_quietly(text) if len(text) <= MAX_SOURCE_BYTES else None
+    if module is None:
+        return False
+    first = [statement for statement in module.body if statement.lineno <= num_lines]
+    used = {node.id for statement in first for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    return bool(first) and used <= known_names(first)
 
 
 def _is_continuation(code: str, entry_point: str, prompt: str) -> bool:

@@ -19,7 +19,7 @@ from sandbox.result import ExecutionResult, Outcome
 
 RESOLUTION_S = 0.02
 TOLERANCE = 1.25
-_NUM_RUNS = 3
+NUM_RUNS = 3
 
 
 class ReferenceTimes:
@@ -45,7 +45,7 @@ class ReferenceTimes:
             self._times[key] = None
             return None
         request = execution_request(task, task.reference, self._execution)
-        runs = [self._sandbox.run(request) for _ in range(_NUM_RUNS)]
+        runs = [self._sandbox.run(request) for _ in range(NUM_RUNS)]
         if all(has_passed(run) for run in runs):
             self._times[key] = statistics.median(run.cpu_s for run in runs)
             return self._times[key]

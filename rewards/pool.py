@@ -28,7 +28,7 @@ from rewards.flight import SingleFlight
 from rewards.result import RewardResult
 from rewards.rubric import Rubric
 from rewards.worker import StartWorker
-from rewards.workers import WorkerGroup, scoring_deadline_s
+from rewards.workers import WorkerGroup
 
 _logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class RewardPool:
 
     ``start_worker`` starts each: pipeline.evaluation.scorers has one for this machine and one for Ray.
     ``cache_file`` is where verdicts are stored, if ``reward_cache.persist`` is set. ``timeout_s`` is an
-    item's deadline; None is what the limits of ``execution`` allow at most, see ``scoring_deadline_s``.
+    item's deadline; None is what the limits of ``execution`` allow at most, see ``rewards.deadline``.
     ``on_restart`` is called, in the event loop, with a line on each worker or sandbox that was replaced.
     Raises RewardsBrokenError when a worker does not start; the message carries its reason.
     """
@@ -61,7 +61,6 @@ class RewardPool:
                 f"acceleration.async_rewards.workers: value {num_workers}: at least 1 worker is needed"
             )
         self._rubric = Rubric(rewards)
-        self._timeout_s = scoring_deadline_s(timeout_s, rewards, execution)
         self._breaker = CircuitBreaker()
         self._flights: SingleFlight[RewardResult] = SingleFlight()
         self._flushing: asyncio.Task[None] | None = None
@@ -75,7 +74,7 @@ class RewardPool:
             execution,
             num_workers,
             start_worker=start_worker,
-            timeout_s=self._timeout_s,
+            timeout_s=timeout_s,
             startup_timeout_s=startup_timeout_s,
             on_restart=on_restart,
         )
@@ -123,7 +122,7 @@ class RewardPool:
                 self._num_joins += 1
                 self._joined_s += result.seconds
                 return replace(result, cached=True, seconds=time.perf_counter() - start)
-            if result.seconds >= self._timeout_s:
+            if result.seconds >= self._workers.deadline_s(len(task.stdio_tests)):
                 break
         return result
 

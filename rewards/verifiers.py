@@ -65,7 +65,7 @@ class CodeTask(vf.Task[vf.TaskData, vf.State, CodeTaskConfig]):
     @vf.reward
     async def passed(self, trace: vf.Trace) -> float:
         """1 for an answer that passes all tests."""
-        run = await self._run(trace.last_reply)
+        run = await self._run(extract_code(trace.last_reply, self.task.entry_point, self.task.prompt))
         trace.record_metric("tests", run.num_passed / max(1, run.num_tests))
         return float(has_passed(run))
 
@@ -73,9 +73,8 @@ class CodeTask(vf.Task[vf.TaskData, vf.State, CodeTaskConfig]):
         """Whether the reference passes; None where there is none."""
         return has_passed(await self._run(self.task.reference)) if self.task.reference else None
 
-    async def _run(self, answer: str) -> ExecutionResult:
+    async def _run(self, program: str) -> ExecutionResult:
         execution = ExecutionConfig(timeout=self.config.timeout, max_memory=self.config.max_memory)
-        program = extract_code(answer, self.task.entry_point, self.task.prompt)
         run = await asyncio.to_thread(_sandbox().run, execution_request(self.task, program, execution))
         if run.outcome is Outcome.INFRA_ERROR:
             raise vf.TaskError(f"{self.task.task_id}: not judged: {run.detail}")

@@ -20,9 +20,10 @@ from typing import Any
 
 from configs.rollouts_schema import RolloutsConfig
 from configs.schema import ExecutionConfig, RewardsConfig
-from curriculum.judging import longest_run_s
 from curriculum.task import Task
 from rewards.breaker import RewardsBrokenError
+from rewards.deadline import IN_FLIGHT_PER_WORKER
+from rewards.deadline import scoring_deadline_s as scoring_deadline_s
 from rewards.feedback import FeedbackError
 from rewards.result import RewardResult, infra_error
 from rewards.worker import (
@@ -36,22 +37,10 @@ from rewards.worker import (
 )
 
 _logger = logging.getLogger(__name__)
-# One item runs and one waits in each worker: enough that a worker never idles for a message.
-IN_FLIGHT_PER_WORKER = 2
 # A worker's death is not its item's fault, unless it dies of this item every time.
 _MAX_DEATHS_PER_ITEM = 8
 _MAX_STARTS = 5
 _MAX_DETAIL = 300
-
-
-def scoring_deadline_s(timeout_s: float | None, rewards: RewardsConfig, execution: ExecutionConfig) -> float:
-    """``timeout_s``, or for None the longest that scoring one item can honestly take, from its dispatch on.
-
-    That is the longest run with all retries and the longest calls of custom rewards, or the one of custom
-    feedback, once for the item and once for the one before it in its worker.
-    """
-    longest_s = longest_run_s(execution) + max(1, len(rewards.custom)) * rewards.custom_timeout_s
-    return IN_FLIGHT_PER_WORKER * longest_s if timeout_s is None else timeout_s
 
 
 class _Worker:
@@ -63,6 +52,7 @@ class _Worker:
         self.info: WorkerInfo | None = None  # None until it is ready
         self.is_dead = False
         self.num_in_flight = 0
+        self.num_tests: list[int] = []  # stdio tests of each item that it holds
         self.num_sandbox_failures = 0
 
     @property
@@ -84,7 +74,7 @@ class WorkerGroup:
     """``num_workers`` reward workers, each as ``start_worker`` starts it.
 
     The constructor blocks until every worker is up, at most ``startup_timeout_s``; RewardsBrokenError,
-    with the reason, where one is not. ``timeout_s`` is an item's deadline from its dispatch on.
+    with the reason, where one is not. ``timeout_s`` is an item's deadline, see ``scoring_deadline_s``.
     """
 
     def __init__(
@@ -94,7 +84,7 @@ class WorkerGroup:
         num_workers: int,
         *,
         start_worker: StartWorker,
-        timeout_s: float,
+        timeout_s: float | None,
         startup_timeout_s: float,
         on_restart: Callable[[str], None] | None = None,
     ) -> None:
@@ -127,6 +117,10 @@ class WorkerGroup:
     def num_waiting(self) -> int:
         """Items that wait for a place in a worker."""
         return len(self._waiting)
+
+    def deadline_s(self, num_stdio_tests: int) -> float:
+        """An item's deadline from its dispatch on, where no item ahead of it has more tests."""
+        return scoring_deadline_s(self._timeout_s, *self._sections, num_stdio_tests)
 
     async def score(self, task: Task, text: str, *, priority: float = 0) -> RewardResult:
         """Score ``text`` as an answer to ``task`` in the least loaded worker; waits for a free place.
@@ -163,7 +157,7 @@ class WorkerGroup:
             worker = await self._acquire(-math.inf if num_deaths > 0 else priority)
             score = worker.link.call(method, task, *arguments)
             # In a task of its own: the place is taken until the worker is done, whoever still waits.
-            attempt = asyncio.create_task(self._attempt(worker, score, task.task_id))
+            attempt = asyncio.create_task(self._attempt(worker, score, task))
             self._hold(attempt)
             try:
                 return await asyncio.shield(attempt)
@@ -198,30 +192,33 @@ class WorkerGroup:
         for worker, info in zip(self._workers, infos, strict=True):
             worker.info = info
 
-    async def _attempt(self, worker: _Worker, score: Future[Scored], task_id: str) -> RewardResult | str:
+    async def _attempt(self, worker: _Worker, score: Future[Scored], task: Task) -> RewardResult | str:
         """Wait for the score that ``worker`` was asked for; its place is free when this ends.
 
         Raises WorkerLostError when the worker died.
         """
         start = time.perf_counter()
+        worker.num_tests.append(len(task.stdio_tests))
+        deadline_s = self.deadline_s(max(worker.num_tests))
         try:
-            scored: Scored = await asyncio.wait_for(asyncio.wrap_future(score), self._timeout_s)
+            scored: Scored = await asyncio.wait_for(asyncio.wrap_future(score), deadline_s)
             self._note_sandbox(worker, scored.num_sandbox_failures)
             return scored.result
         except CallCancelledError:
             detail = "nobody waits for it any more"
         except WorkerCallError as error:
             # A fault of the scorer, not of the answer; the worker itself is well.
-            detail = f"reward worker {worker.index} failed on {task_id}: {_short(error)}"
+            detail = f"reward worker {worker.index} failed on {task.task_id}: {_short(error)}"
             _logger.warning("%s", detail)
         except TimeoutError:
-            detail = f"reward worker {worker.index}: no score for {task_id} in {self._timeout_s:g} s"
+            detail = f"reward worker {worker.index}: no score for {task.task_id} in {deadline_s:g} s"
             self._replace(worker, detail)
         except WorkerLostError as error:
             self._replace(worker, f"reward worker {worker.index} died: {_short(error)}")
             raise
         finally:
             worker.num_in_flight -= 1
+            worker.num_tests.remove(len(task.stdio_tests))
             self._serve()
         return infra_error(detail, time.perf_counter() - start)
 

@@ -30,7 +30,7 @@ from sandbox.advice import refusal
 from sandbox.job import Suite, find_entry_point, make_request, read_tests
 from sandbox.pool import SAFE_LEVELS, SandboxPool
 from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome
-from sandbox.score import BROKEN, earlier_results, part_of, read_keys, score_file
+from sandbox.score import BROKEN, Terms, earlier_results, part_of, read_digests, score_file
 from sandbox.selftest import as_fields, as_text, run_selftest
 from sandbox.worker import SandboxError
 
@@ -77,15 +77,14 @@ def _run(arguments: argparse.Namespace, without: frozenset[str]) -> int:
 
 def _score(arguments: argparse.Namespace, without: frozenset[str]) -> int:
     source, target = Path(arguments.source), Path(arguments.target)
-    keys = read_keys(source)
-    done: dict[str, str] = {}
-    if arguments.resume:
-        known = set(keys)
-        done = {key: line for key, line in earlier_results(target).items() if key in known}
-    elif present := [path for path in (target, part_of(target)) if path.exists()]:
+    terms = Terms(limits=_limits(arguments), modules=tuple(arguments.module))
+    digests = read_digests(source, terms)
+    present = [path for path in (target, part_of(target)) if path.exists()]
+    if present and not arguments.resume:
         raise ValueError(f"{present[0]}: is there already; --resume goes on with it, or remove it")
     with _open_pool(arguments, arguments.workers, without) as pool:
-        counts = score_file(source, target, keys, done, pool, arguments.workers, _limits(arguments))
+        done = earlier_results(target, digests, pool.level)
+        counts = score_file(source, target, digests, done, pool, arguments.workers, terms)
     print(f"{counts.num_passed} of {counts.num_lines} passed; verdicts: {target}")
     if counts.num_infra_errors:
         print(
@@ -204,7 +203,12 @@ def _parser() -> argparse.ArgumentParser:
         default=len(os.sched_getaffinity(0)),
         help="sandboxes side by side; default: one a core",
     )
-    score.add_argument("--resume", action="store_true", help="keep the verdicts of a run that was killed")
+    score.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep the verdicts of a run that was killed, where program, tests, limits, modules and level "
+        "are the same",
+    )
     _add_common(score)
     return parser
 

@@ -18,6 +18,7 @@ import ast
 import builtins
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -104,6 +105,20 @@ def parse_quietly(source: str) -> ast.Module | None:
             return None
 
 
+def known_names(statements: Sequence[ast.stmt]) -> set[str]:
+    """The builtins, and the names that ``statements`` bind anywhere."""
+    known = set(dir(builtins))
+    for node in (node for statement in statements for node in ast.walk(statement)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.ExceptHandler(name=str(name)):
+                known.add(name)
+            case ast.alias(name=name, asname=other):
+                known.add(other or name.partition(".")[0])
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
+                known.add(name)
+    return known
+
+
 def _join(prompt: str, solution: str, name: str) -> tuple[str, str]:
     """The prelude and the whole program."""
     head = re.compile(rf"^(?:async\s+def|def|class)\s+{re.escape(name)}\b", re.MULTILINE)
@@ -151,14 +166,7 @@ def _called_names(source: str) -> set[str]:
         match statement:
             case ast.Expr(value=ast.Call(func=ast.Name(id="check"), args=[ast.Name(id=name)])):
                 return {name}
-    known = set(dir(builtins))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.alias):
-            known.add((node.asname or node.name) if isinstance(node, ast.alias) else node.name)
-        elif isinstance(node, ast.arg):
-            known.add(node.arg)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            known.add(node.id)
+    known = known_names(tree.body)
     asserts = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)]
     calls = [node for each in asserts for node in ast.walk(each) if isinstance(node, ast.Call)]
     return {call.func.id for call in calls if isinstance(call.func, ast.Name)} - known

@@ -7,9 +7,10 @@ is as in ExecutionRequest. Other fields are ignored. ``job.py`` says how prompt 
 
 All lines are read and checked before the first program runs. Verdicts are collected in OUT.part in the
 order in which they come; when all are there, OUT is written in the order of IN. A killed run is resumed
-from both files; only what could not be judged then is judged again. A task that is at fault itself (its
-test program cannot run) is no wrong solution: its outcome is infra_error, ``passed`` is null, and the
-detail begins with "broken task: ".
+from both files. A verdict is kept where its ``request``, a digest of program, tests, limits and modules, and
+its ``level`` are those of now; all else is judged again, and so is what could not be judged then. A task that
+is at fault itself (its test program cannot run) is no wrong solution: its outcome is infra_error, ``passed``
+is null, and the detail begins with "broken task: ".
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import Final, TextIO, TypeVar, cast
@@ -48,19 +50,42 @@ class Counts:
     num_infra_errors: int
 
 
-def read_keys(path: Path) -> list[str]:
-    """Check every line; the keys of their ids in the order of the file.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What verdicts depend on beside program and tests, the level apart."""
+
+    limits: Limits
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """A line; ``digest`` is of all that its verdict depends on, the level apart."""
+
+    name: object
+    request: ExecutionRequest
+    digest: str
+
+    @property
+    def key(self) -> str:
+        return _key(self.name)
+
+
+def read_digests(path: Path, terms: Terms) -> dict[str, str]:
+    """Check every line; the digests of their requests by the keys of their ids, in the order of the file.
 
     Raises ValueError that names each wrong line (the first twenty), as FILE:LINE: what is right.
     """
     faults: list[str] = []
     first_seen: dict[str, int] = {}
+    digests: dict[str, str] = {}
     for number, line in _lines(path):
         try:
-            key = _key(_job(line, Limits())[0])
-            if key in first_seen:
-                raise ValueError(f"id: value {key}: must be unique; line {first_seen[key]} has it too")
-            first_seen[key] = number
+            job = _job(line, terms)
+            if job.key in first_seen:
+                earlier = first_seen[job.key]
+                raise ValueError(f"id: value {job.key}: must be unique; line {earlier} has it too")
+            first_seen[job.key], digests[job.key] = number, job.digest
         except ValueError as fault:
             faults.append(f"{path}:{number}: {fault}")
     if len(faults) > _MAX_NAMED:
@@ -69,14 +94,15 @@ def read_keys(path: Path) -> list[str]:
         faults.append(f"{path}: holds no line; at least one is needed")
     if faults:
         raise ValueError("\n".join(faults))
-    return list(first_seen)
+    return digests
 
 
-def earlier_results(target: Path) -> dict[str, str]:
+def earlier_results(target: Path, digests: Mapping[str, str], level: str) -> dict[str, str]:
     """The verdicts that an earlier run left in ``target`` and its .part, as lines by key.
 
-    What could not be judged is left out. Raises ValueError for a file that holds other lines; the
-    last one, half written when the run was killed, is no fault.
+    Left out is what could not be judged, what was judged at another ``level`` or of another request than
+    ``digests`` has, and what does not say of which. Raises ValueError for a file that holds other lines;
+    the last one, half written when the run was killed, is no fault.
     """
     found: dict[str, str] = {}
     for path in (target, part_of(target)):
@@ -89,11 +115,12 @@ def earlier_results(target: Path) -> dict[str, str]:
             try:
                 verdict = json.loads(line)
                 key, outcome = _key(verdict["id"]), verdict["outcome"]
+                judged = verdict.get("request"), verdict.get("level")
             except (ValueError, KeyError, TypeError, RecursionError):
                 outcome = None
             if outcome not in _OUTCOMES:
                 raise ValueError(f"{path}:{number}: no verdict of an earlier run; use another OUT")
-            if outcome != Outcome.INFRA_ERROR:
+            if outcome != Outcome.INFRA_ERROR and judged == (digests.get(key, ""), level):
                 found[key] = line.decode("utf-8")
     return found
 
@@ -106,21 +133,22 @@ def part_of(target: Path) -> Path:
 def score_file(
     source: Path,
     target: Path,
-    keys: list[str],
+    keys: Iterable[str],
     done: dict[str, str],
     pool: Executor,
     num_workers: int,
-    limits: Limits,
+    terms: Terms,
     screen: TextIO = sys.stderr,
 ) -> Counts:
     """Judge the lines of ``source`` whose keys are not in ``done``, then write ``target``.
 
-    ``keys`` are those of ``read_keys``, ``done`` the lines of ``earlier_results``; it grows. Raises OSError
-    where a file cannot be read or written, ValueError where ``source`` has changed since it was checked.
+    ``keys`` are those of ``read_digests``, ``done`` the lines of ``earlier_results``; it grows. Raises
+    OSError where a file cannot be read or written, ValueError where ``source`` has changed since it was
+    checked.
     """
-    part = part_of(target)
+    part, keys = part_of(target), list(keys)
     progress = Progress(len(keys), len(done), screen)
-    jobs = (job for _, line in _lines(source) if _key((job := _job(line, limits))[0]) not in done)
+    jobs = (job for _, line in _lines(source) if (job := _job(line, terms)).key not in done)
     # Anew, so that nothing half written stays in front of the new lines.
     part.write_text("".join(f"{line}\n" for line in done.values()), encoding="utf-8")
     threads = ThreadPoolExecutor(num_workers)
@@ -167,23 +195,24 @@ def in_any_order(
             yield future.result()
 
 
-def _judge(pool: Executor, job: tuple[object, ExecutionRequest]) -> dict[str, object]:
+def _judge(pool: Executor, job: _Job) -> dict[str, object]:
     """The verdict's fields."""
-    name, request = job
     try:
-        result = pool.run(request)
+        result = pool.run(job.request)
     except ValueError as fault:
         broken = {"outcome": Outcome.INFRA_ERROR.value, "passed": None, "detail": f"{BROKEN}{fault}"[:300]}
-        return {"id": name, **broken, "cpu_s": 0.0, "wall_s": 0.0, "level": pool.level}
+        usage = {"cpu_s": 0.0, "wall_s": 0.0, "level": pool.level}
+        return {"id": job.name, **broken, **usage, "request": job.digest}
     is_judged = result.outcome is not Outcome.INFRA_ERROR
     return {
-        "id": name,
+        "id": job.name,
         "outcome": result.outcome.value,
         "passed": result.outcome is Outcome.PASS if is_judged else None,
         "detail": result.detail,
         "cpu_s": round(result.cpu_s, 6),
         "wall_s": round(result.wall_s, 6),
         "level": result.level,
+        "request": job.digest,
     }
 
 
@@ -211,8 +240,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, text
 
 
-def _job(line: str, limits: Limits) -> tuple[object, ExecutionRequest]:
-    """The id and the request of one line. Raises ValueError."""
+def _job(line: str, terms: Terms) -> _Job:
+    """What one line asks for. Raises ValueError."""
     try:
         fields = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as fault:
@@ -231,10 +260,15 @@ def _job(line: str, limits: Limits) -> tuple[object, ExecutionRequest]:
         solution=_text(fields, "solution"),
         entry_point="" if tests.stdio_tests else _text(fields, "entry_point"),
         tests=tests,
-        limits=limits,
+        limits=terms.limits,
         copy_back=copy_back,
     )
-    return name, request
+    try:
+        text = repr((request, terms.modules))
+    except RecursionError:
+        raise ValueError("tests: are nested too deeply") from None
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return _Job(name=name, request=request, digest=digest)
 
 
 def _tests(fields: dict[str, object]) -> Suite:

@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from configs.command_line import FAILED, make_parser, positive_number, positive_
 from configs.schema import ExecutionConfig
 from configs.task_sets import is_task_file
 from curriculum.audit.examine import MAX_MUTANTS, NO_REFERENCE, Examiner, TaskAudit
+from curriculum.audit.model import SAMPLES_A_TASK, model_pass_rates
 from curriculum.audit.new_tests import as_record, with_new_tests
 from curriculum.audit.overlap import Overlap, benchmark_tasks
 from curriculum.audit.summary import print_summary, write_page
@@ -36,7 +36,6 @@ from sandbox.progress import Progress
 from sandbox.score import in_any_order
 from sandbox.worker import SandboxError
 
-_SAMPLES_A_TASK = 4
 _NOT_JUDGED = "not judged"
 
 
@@ -59,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="benchmarks to find near tasks in; may be repeated; default: humaneval, mbpp",
     )
     parser.add_argument(
-        "--model", metavar="NAME", help=f"measure its pass rate, {_SAMPLES_A_TASK} answers a task"
+        "--model", metavar="NAME", help=f"measure its pass rate, {SAMPLES_A_TASK} answers a task"
     )
     parser.add_argument(
         "--max-mutants",
@@ -98,6 +97,11 @@ def _audit(arguments: argparse.Namespace) -> int:
     absent = [name for name in arguments.module if find_spec(name.partition(".")[0]) is None]
     if absent:
         raise ValueError(f"--module: {', '.join(absent)} is not installed")
+    if arguments.model and arguments.split is not None:
+        raise ValueError(
+            f"--split: value {arguments.split!r}: cannot go with --model, whose evaluation takes no split; "
+            "leave one of them out"
+        )
     execution = ExecutionConfig(
         timeout=arguments.timeout, modules=arguments.module, allow_unsafe=arguments.allow_unsafe
     )
@@ -125,10 +129,13 @@ def _audit(arguments: argparse.Namespace) -> int:
             return _Examined(found, as_record(richer) if arguments.add_tests else {})
 
         _examine_all(examine, tasks, keys, done, folder / "audit.jsonl", arguments.workers)
-    rates = _pass_rates(arguments, folder) if arguments.model else {}
+    rates = _pass_rates(arguments, execution, folder) if arguments.model else {}
     audits = [replace(done[task.task_id].audit, pass_rate=rates.get(task.task_id)) for task in tasks] + unread
     if arguments.add_tests:
-        _write_lines(folder / "tasks.jsonl", [done[task.task_id].record for task in tasks])
+        records = {task.task_id: done[task.task_id].record for task in tasks}
+        _write_lines(folder / "tasks.jsonl", [record for record in records.values() if record])
+        if left_out := [name for name, record in records.items() if not record]:
+            _note(f"tasks.jsonl lacks what the plain form cannot say: {', '.join(left_out)}")
     name = Path(arguments.tasks).name
     print_summary(name, audits)
     write_page(folder / "audit.html", name, audits, {task.task_id: task for task in tasks})
@@ -223,23 +230,11 @@ def _key(task: Task, settings: object) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _pass_rates(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
-    """The share of a model's answers to each task that pass, as evaluate_humaneval measures it."""
+def _pass_rates(arguments: argparse.Namespace, execution: ExecutionConfig, folder: Path) -> dict[str, float]:
     program = shutil.which("evaluate_humaneval", path=str(Path(sys.executable).parent))
     if program is None:
         raise ValueError("--model: needs this project with its models: pip install 'code-grpo[train]'")
-    command = [program, "--model", arguments.model, "--tasks", arguments.tasks, "-n", str(_SAMPLES_A_TASK)]
-    limit = ["--limit", str(arguments.limit)] if arguments.limit else []
-    samples = folder / "samples.jsonl"
-    command += [*limit, "--output", str(samples)]
-    status = subprocess.run(command, stdout=sys.stderr, check=False).returncode
-    if status:
-        raise ValueError(f"--model: value {arguments.model!r}: its pass rate cannot be measured (see above)")
-    counts: dict[str, list[bool]] = {}
-    for line in samples.with_name("samples.jsonl_results.jsonl").read_text(encoding="utf-8").splitlines():
-        entry = json.loads(line)
-        counts.setdefault(entry["task_id"], []).append(bool(entry["passed"]))
-    return {name: sum(passed) / len(passed) for name, passed in counts.items()}
+    return model_pass_rates(program, arguments.model, arguments.tasks, arguments.limit, execution, folder)
 
 
 def _note(text: str) -> None:

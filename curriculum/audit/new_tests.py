@@ -15,7 +15,9 @@ from typing import Final
 from curriculum.audit.examine import Examiner
 from curriculum.audit.inputs import Arguments, constants_of, new_inputs, present_inputs
 from curriculum.audit.mutants import Mutant
+from curriculum.jsonl import record_task
 from curriculum.judging import execution_request, has_passed
+from curriculum.record import Record
 from curriculum.shown import literal
 from curriculum.task import Task
 from sandbox.result import CallTest
@@ -23,6 +25,10 @@ from sandbox.result import CallTest
 _INPUTS_A_TEST: Final = 20
 _MAX_INPUTS: Final = 400
 _MAX_RESTARTS: Final = 4  # after inputs that end the reference's run
+_WRITTEN: Final = (
+    *("task_id", "prompt", "entry_point", "call_tests", "stdio_tests", "check_source", "prelude"),
+    *("reference", "difficulty"),
+)
 
 
 def with_new_tests(examiner: Examiner, task: Task, most: int) -> tuple[Task, int, int]:
@@ -56,7 +62,16 @@ def _with_new_tests(examiner: Examiner, task: Task, most: int) -> tuple[Task, in
 
 
 def as_record(task: Task) -> dict[str, object]:
-    """``task`` in the plain form of curriculum.jsonl."""
+    """``task`` in the plain form of curriculum.jsonl; empty where that form cannot say all that judges it."""
+    given = _fields(task)
+    try:
+        read = record_task(Record(where=task.task_id, fields=given))
+    except ValueError:
+        return {}
+    return given if all(getattr(read, name) == getattr(task, name) for name in _WRITTEN) else {}
+
+
+def _fields(task: Task) -> dict[str, object]:
     name = task.entry_point
     tests: dict[str, object]
     if task.stdio_tests:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from configs.schema import DatasetConfig
+from curriculum.audit.new_tests import as_record
 from curriculum.codeio import load_codeio
 from curriculum.hub import load_hub
 from curriculum.humaneval import load_humaneval
@@ -17,6 +18,7 @@ from sandbox.pool import SandboxPool
 from tests.curriculum.answers import passes
 from tests.mbpp import MBPP, without_mbpp
 
+CHECK = "def check(candidate):\n    assert candidate(1) == 2\n"
 # Tasks whose published solution in this form is wrong, slow, or not judged by plain values.
 _MBPP_FAILING = {f"MBPP/{i}" for i in (123, 160, 367, 533, 596, 601, 607, 631, 642, 927)}
 
@@ -136,6 +138,44 @@ def test_an_evaluation_set_in_a_file_of_another_name_is_refused(tmp_path: Path) 
     assert load_named_tasks(str(file)) == (task,)
 
 
+@pytest.mark.parametrize(
+    ("task_id", "name"),
+    [
+        ("HumanEval/3", "humaneval"),
+        ("MBPP/11", "mbpp"),
+        ("Mbpp/602", "mbpp"),
+        ("LiveCodeBench/abc1_a", "livecodebench"),
+        (load_named_tasks("ladder-heldout")[0].task_id, "ladder-heldout"),
+        (load_named_tasks("word-problems-heldout")[0].task_id, "word-problems-heldout"),
+        ("MBPP/600", None),
+        ("MBPP/²", None),
+        (load_named_tasks("ladder")[0].task_id, None),
+        ("HumanEval", None),
+        ("11", None),
+    ],
+)
+def test_in_the_plain_form_a_task_is_of_the_set_that_its_id_is_of(
+    task_id: str, name: str | None, tmp_path: Path
+) -> None:
+    record = {"task_id": task_id, "prompt": "Double x.", "entry_point": "f", "check": CHECK}
+    file = tmp_path / "tasks.jsonl"
+    lines = [{**record, "task_id": "mine"}, record]
+    file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    if name is None:
+        assert len(load_tasks(DatasetConfig(name=str(file)))) == 2
+        return
+    with pytest.raises(ValueError, match=rf"{name} is an evaluation set.*{task_id} is of it"):
+        load_tasks(DatasetConfig(name=str(file)))
+    assert len(load_tasks(DatasetConfig(name=str(file), allow_evaluation_sets=[name]))) == 2
+
+
+def test_what_an_audit_writes_of_an_evaluation_set_is_still_that_set(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_text("\n".join(json.dumps(as_record(task)) for task in load_humaneval()[:3]), encoding="utf-8")
+    with pytest.raises(ValueError, match="humaneval is an evaluation set"):
+        load_tasks(DatasetConfig(name=str(file)))
+
+
 def test_an_unknown_evaluation_name_lists_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"'humanevil': use ladder-heldout, ladder, humaneval, mbpp"):
         load_named_tasks("humanevil")
@@ -161,3 +201,40 @@ def test_a_hub_data_set_is_read_through_its_column_mapping(tmp_path: Path) -> No
         load_hub(name, "train", {"prompt": "question", "tests": "cases"})
     with pytest.raises(ValueError, match=r"dataset.split: value 'nope'"):
         load_hub(name, "nope", columns)
+
+
+CALLS = [{"args": [1], "expected": 2}]
+
+
+@pytest.mark.parametrize(
+    ("row", "columns"),
+    [
+        ({"test": CHECK}, {"check": "test"}),
+        ({"tests": CHECK}, {"check": "tests"}),
+        ({"test_list": CALLS}, {"tests": "test_list"}),
+        ({"cases": CALLS, "test": CHECK, "test_list": ["assert f(1) == 2"]}, {"tests": "cases"}),
+        ({"judge": CHECK, "tests": CALLS, "test": 1}, {"check": "judge"}),
+        ({"cases": CALLS, "code": "def f(x):\n    return x + 1\n"}, {"tests": "cases", "reference": "code"}),
+    ],
+)
+def test_a_mapped_column_is_what_the_mapping_says_though_its_name_is_a_field(
+    row: dict[str, object], columns: dict[str, str], tmp_path: Path
+) -> None:
+    row |= {"task_id": "a", "prompt": "Add one.", "entry_point": "f"}
+    (tmp_path / "train.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    (task,) = load_hub(str(tmp_path), "train", columns)
+    assert (task.task_id, task.source) == ("a", "jsonl")
+    if "check" in columns:
+        assert task.check_source == CHECK
+    else:
+        assert [(test.args, test.expected) for test in task.call_tests] == [((1,), 2)]
+    assert task.reference == row.get("code", "")
+
+
+def test_columns_with_our_names_alone_still_tell_the_form(tmp_path: Path) -> None:
+    task = load_humaneval()[0]
+    row = {"name": task.task_id, "prompt": task.prompt, "entry_point": task.entry_point, "test": CHECK}
+    row["canonical_solution"] = task.reference.removeprefix(task.prompt)
+    (tmp_path / "train.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    (read,) = load_hub(str(tmp_path), "train", {"task_id": "name"})
+    assert (read.task_id, read.source, read.check_source) == (task.task_id, "humaneval", CHECK)

@@ -6,7 +6,7 @@ import pytest
 
 from configs.schema import ExecutionConfig, RewardsConfig
 from curriculum.judging import execution_limits, longest_run_s, start_sandbox
-from rewards.workers import scoring_deadline_s
+from rewards.deadline import scoring_deadline_s
 from sandbox.result import CallTest, ExecutionRequest, Outcome
 from sandbox.worker import SandboxError
 
@@ -33,6 +33,23 @@ def test_an_items_deadline_leaves_room_for_every_retry_of_it_and_of_the_one_befo
     assert longest_run_s(config) > 3 * cap_s, "one try and two retries"
     assert scoring_deadline_s(None, RewardsConfig(), config) >= 2 * longest_run_s(config)
     assert scoring_deadline_s(7.0, RewardsConfig(), config) == 7.0, "what the user sets is kept"
+
+
+def test_a_whole_program_may_take_the_time_of_a_run_in_each_of_its_tests() -> None:
+    config = ExecutionConfig(timeout=6.0)
+    cap_s = execution_limits(config).wall_cap_s
+    assert longest_run_s(config, 300) > 3 * 300 * cap_s
+    assert longest_run_s(config, 1) == longest_run_s(config, 0) == longest_run_s(config)
+    assert scoring_deadline_s(None, RewardsConfig(), config, 300) >= 2 * longest_run_s(config, 300)
+    assert scoring_deadline_s(7.0, RewardsConfig(), config, 300) == 7.0
+
+
+def test_the_runs_of_a_reference_that_is_timed_are_in_the_deadline() -> None:
+    config, timed = ExecutionConfig(), {"weights": {"performance": 0.1}}
+    for rewards in (timed, {"per_source": {"mbpp": timed}}):
+        deadline_s = scoring_deadline_s(None, RewardsConfig.model_validate(rewards), config)
+        assert deadline_s >= 2 * 4 * longest_run_s(config), "an answer and three times its reference"
+    assert scoring_deadline_s(None, RewardsConfig(), config) < 2 * 2 * longest_run_s(config)
 
 
 def test_a_weak_host_is_refused_unless_it_is_allowed() -> None:

@@ -45,6 +45,47 @@ def test_every_usual_way_of_answering_gives_the_same_program(text: str) -> None:
     assert extract_code(text, "f") == CODE
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "MOD = 7\n\ndef f(x):\n    return x % MOD\n",
+        "n = int(input())\ndef g(x):\n    return x\nprint(g(n))\n",
+        "# Sums.\n\nlimit, names = 7, [str(i) for i in range(3)]\nimport math\n",
+        "try:\n    import os.path\nexcept ImportError as error:\n    print(error, os)\nclass F: ...\n",
+        'TEXT = """\nimport this\n"""\nprint(TEXT)\n',
+        "print('begin')\n\ndef f(x):\n    return x\n",
+    ],
+)
+def test_a_bare_program_keeps_the_lines_before_its_first_definition(text: str) -> None:
+    assert extract_code(text, "f") == extract_code(f"```python\n{text}```", "f") == text
+
+
+def test_a_bare_program_that_a_fence_closes_keeps_them_too() -> None:
+    assert extract_code(f"MOD = 7\n\n{CODE}```\n\nIt works.\n", "f") == f"MOD = 7\n\n{CODE}"
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "Sure",
+        "Answer: python",
+        "Sure, here",
+        "Solution - Python",
+        "f(1)",
+        "assert f(1) == 1",
+        "Here it is:\nMOD = 7",
+        "# Solution",
+    ],
+)
+def test_prose_before_a_bare_function_is_left_out_even_if_it_parses(prose: str) -> None:
+    assert extract_code(f"{prose}\n\n{CODE}", "f") == CODE
+
+
+def test_a_text_too_long_to_compile_is_not_parsed() -> None:
+    text = f"MOD = 7\n{CODE}{'#' * 70_000}\n"
+    assert extract_code(text, "f") == text.removeprefix("MOD = 7\n")
+
+
 def test_the_first_block_is_taken_even_if_a_later_one_defines_the_entry_point() -> None:
     text = "```python\nimport math\n```\n```python\ndef f(x):\n    return x\n```"
     assert extract_code(text, "f") == "import math\n"

@@ -75,10 +75,44 @@ def endpoint() -> Iterator[str]:
         server.shutdown()
 
 
-def test_verifiers_evaluates_a_model_on_our_tasks(tmp_path: Path) -> None:
-    bin_folder = environment(tmp_path / "env", "verifiers==0.4.0")
+@pytest.fixture(scope="module")
+def verifiers_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return environment(tmp_path_factory.mktemp("verifiers") / "env", "verifiers==0.4.0")
+
+
+VALIDATION = """
+import asyncio, json, sys
+from rewards.verifiers import CodeTaskset, CodeTasksetConfig
+tasks = CodeTaskset(CodeTasksetConfig(tasks=sys.argv[1])).load()
+print(json.dumps([asyncio.run(task.validate(None)) for task in tasks]))
+"""
+
+
+def test_verifiers_validates_references_as_they_stand(tmp_path: Path, verifiers_folder: Path) -> None:
+    references = (
+        "MOD = 7\n\n\ndef f(x):\n    return x % MOD\n",
+        # As an answer of a chat it would be the block in its docstring.
+        "def f(x):\n    '''Gives x.\n\n   ```\n   f(1)\n   ```\n    '''\n    return x\n",
+        "def f(x):\n    return 2\n",
+        "",
+    )
+    task = {"prompt": "Write f(x).", "entry_point": "f", "tests": [{"args": [1], "expected": 1}]}
+    lines = [{**task, "task_id": str(index), "reference": one} for index, one in enumerate(references)]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    done = subprocess.run(
+        [verifiers_folder / "python", "-c", VALIDATION, "tasks.jsonl"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout) == [True, True, False, None]
+
+
+def test_verifiers_evaluates_a_model_on_our_tasks(tmp_path: Path, verifiers_folder: Path) -> None:
     block("code_grpo_tasks.py", tmp_path)
-    path = os.pathsep.join([str(bin_folder), str(UV.parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(verifiers_folder), str(UV.parent), os.environ["PATH"]])
     variables = {**os.environ, "PATH": path, "PYTHONPATH": str(tmp_path), "A_KEY": "none"}
     with endpoint() as url:
         words = (

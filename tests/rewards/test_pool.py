@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import rewards.deadline
 from configs.rollouts_schema import RolloutsConfig
 from configs.schema import ExecutionConfig, RewardCacheConfig, RewardsConfig
 from curriculum.judging import start_sandbox
@@ -23,7 +24,7 @@ from rewards.pool import RewardPool
 from rewards.result import RewardResult, infra_error
 from rewards.scorer import Scorer
 from rewards.worker import StartWorker
-from sandbox.result import CallTest, Outcome
+from sandbox.result import CallTest, Outcome, StdioTest
 from tests.processes import descendants, none_runs
 
 TASK = Task(
@@ -43,7 +44,7 @@ def answer(expression: str) -> str:
 
 def make_pool(
     num_workers: int = 1,
-    timeout_s: float = 60.0,
+    timeout_s: float | None = 60.0,
     cpu_s: float = 2.0,
     cache: RewardCacheConfig | None = None,
     cache_file: Path | None = None,
@@ -185,6 +186,27 @@ def test_a_late_worker_gives_an_infrastructure_error_that_names_it_and_the_next_
     assert joined.detail == late.detail  # what was late once is not waited for again
     assert following.reward == pytest.approx(1.0)
     assert metrics["rewards/infra_errors"] == metrics["rewards/worker_restarts"] == 1
+
+
+def test_a_program_of_many_tests_is_not_late_nor_is_the_item_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Seconds for a minute, or the test would take the time of an honest slow program.
+    monkeypatch.setattr(rewards.deadline, "longest_run_s", lambda config, tests=0: 0.4 * max(1, tests))
+    pool = make_pool(timeout_s=None, rewards=RewardsConfig(custom_timeout_s=0.1))
+    tests = tuple(StdioTest(stdin="", expected_stdout="1\n") for _ in range(20))
+    program = Task(task_id="t/program", prompt="Print 1.", entry_point="", stdio_tests=tests)
+    slow = "```python\nimport time\ntime.sleep(0.2)\nprint(1)\n```"
+
+    async def score_both() -> tuple[RewardResult, RewardResult]:
+        return await asyncio.gather(pool.score(program, slow), pool.score(TASK, answer("a + b")))
+
+    try:
+        found = asyncio.run(score_both())
+        assert [(result.outcome, result.detail) for result in found] == [(Outcome.PASS, "")] * 2
+        assert pool.metrics()["rewards/worker_restarts"] == 0
+    finally:
+        pool.close()
 
 
 def test_no_more_is_in_flight_than_the_workers_can_hold_and_the_loop_stays_free(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from sandbox.canary import Walls
 from sandbox.job import Suite, find_entry_point, make_request, read_tests
 from sandbox.progress import Progress
 from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome
-from sandbox.score import earlier_results, part_of, read_keys, score_file
+from sandbox.score import Counts, Terms, earlier_results, part_of, read_digests, score_file
 from tests.fake_sandbox import make_run
 
 ROOT = Path(__file__).parents[2]
@@ -244,7 +245,7 @@ def test_score_writes_verdicts_in_the_order_of_the_file(tmp_path: Path) -> None:
     assert [verdict["outcome"] for verdict in verdicts] == ["pass", "pass", "wrong", "crash", "pass", "pass"]
     assert [verdict["passed"] for verdict in verdicts] == [True, True, False, False, True, True]
     for verdict in verdicts:
-        assert list(verdict) == ["id", "outcome", "passed", "detail", "cpu_s", "wall_s", "level"]
+        assert list(verdict) == ["id", "outcome", "passed", "detail", "cpu_s", "wall_s", "level", "request"]
     assert done.stdout == f"4 of 6 passed; verdicts: {target}\n"
     assert done.stderr.splitlines()[-1].startswith("scored 6 of 6, ")
     assert "\r" not in done.stderr
@@ -317,7 +318,20 @@ def test_a_file_without_lines_or_in_another_encoding_is_refused(tmp_path: Path, 
     source = tmp_path / "in.jsonl"
     source.write_bytes(content)
     with pytest.raises(ValueError, match=r"in\.jsonl"):
-        read_keys(source)
+        read_digests(source, Terms(limits=Limits()))
+
+
+def test_tests_of_any_depth_are_read_or_refused(tmp_path: Path) -> None:
+    for depth in range(900, 1100):
+        text = json.dumps(line("a", test=None, tests=[{"args": [], "expected": "deep"}]))
+        source = tmp_path / "in.jsonl"
+        source.write_text(text.replace('"deep"', f"{'[' * depth}{']' * depth}"), encoding="utf-8")
+        try:
+            assert len(read_digests(source, Terms(limits=Limits()))) == 1
+        except ValueError as fault:
+            assert depth > 900 and "in.jsonl:1: " in str(fault)
+        else:
+            assert depth < 1099
 
 
 def test_a_broken_task_is_not_judged_and_not_wrong(
@@ -333,23 +347,76 @@ def test_a_broken_task_is_not_judged_and_not_wrong(
     assert "1 not judged: their tasks are broken" in capsys.readouterr().err
 
 
+def score_with(
+    source: Path, target: Path, runner: FixedRunner, screen: io.StringIO, terms: Terms
+) -> tuple[Counts, int]:
+    """The counts, and how many lines were judged now, where ``source`` is scored or its scoring goes on."""
+    digests = read_digests(source, terms)
+    done = earlier_results(target, digests, runner.level)
+    num_before = runner.num_runs
+    counts = score_file(source, target, digests, done, runner, 2, terms, screen)
+    return counts, runner.num_runs - num_before
+
+
 def test_what_the_sandbox_could_not_judge_is_judged_again_on_resume(tmp_path: Path) -> None:
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     names = ["pass", "infra_error", "wrong"]
-    write_lines(source, [line(name, f"def up(x): pass  # {name}") for name in names])
-    keys = read_keys(source)
-    screen = io.StringIO()
-    runner = FixedRunner()
-    counts = score_file(source, target, keys, {}, runner, 2, Limits(), screen)
+    lines = [line(name, f"def up(x): pass  # {name}") for name in names]
+    write_lines(source, lines)
+    screen, terms = io.StringIO(), Terms(limits=Limits())
+    counts, _ = score_with(source, target, FixedRunner(), screen, terms)
     assert (counts.num_lines, counts.num_passed, counts.num_infra_errors, counts.num_broken) == (3, 1, 1, 0)
     assert [verdict["passed"] for verdict in read_lines(target)] == [True, None, False]
     assert "1 not judged" in screen.getvalue()
 
-    write_lines(source, [line(name, "def up(x): pass  # pass") for name in names])
-    again = FixedRunner()
-    counts = score_file(source, target, keys, earlier_results(target), again, 2, Limits(), screen)
-    assert again.num_runs == 1 and counts.num_infra_errors == 0
+    lines[1]["solution"] = "def up(x): pass  # pass"
+    write_lines(source, lines)
+    counts, num_runs = score_with(source, target, FixedRunner(), screen, terms)
+    assert num_runs == 1 and counts.num_infra_errors == 0
     assert [verdict["outcome"] for verdict in read_lines(target)] == ["pass", "pass", "wrong"]
+
+
+def test_no_verdict_is_kept_of_another_program_other_tests_limits_modules_or_level(tmp_path: Path) -> None:
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    names = ["pass", "wrong", "exception"]
+    lines = [line(name, f"def up(x): pass  # {name}") for name in names]
+    runner, screen, terms = FixedRunner(), io.StringIO(), Terms(limits=Limits())
+
+    def num_judged(terms: Terms = terms) -> int:
+        write_lines(source, lines)
+        return score_with(source, target, runner, screen, terms)[1]
+
+    assert (num_judged(), num_judged()) == (3, 0)
+    lines[0]["solution"] = "def up(x): pass  # wrong"
+    assert (num_judged(), num_judged()) == (1, 0)
+    assert [verdict["outcome"] for verdict in read_lines(target)] == ["wrong", "wrong", "exception"]
+    lines[1]["test"] = f"{CHECK}\n"
+    lines[2]["copy_back"] = True
+    assert (num_judged(), num_judged()) == (2, 0)
+    assert num_judged(Terms(limits=Limits(cpu_s=1.0))) == 3
+    assert num_judged(Terms(limits=Limits(cpu_s=1.0), modules=("numpy",))) == 3
+    assert num_judged() == 3
+    runner.level = "L2"
+    assert (num_judged(), num_judged()) == (3, 0)
+    # As written before verdicts said of what they are.
+    text = target.read_text(encoding="utf-8")
+    target.write_text(re.sub(r', "request": "\w+"', "", text, count=1), encoding="utf-8")
+    lines.pop()
+    assert num_judged() == 1
+    assert len(read_lines(target)) == 2
+
+
+def test_resume_with_other_limits_judges_again(tmp_path: Path) -> None:
+    slow = "    while True:\n        pass\n"
+    source = write_lines(tmp_path / "in.jsonl", [line("good"), line("slow", slow)])
+    target = tmp_path / "out.jsonl"
+    score = ("score", source, target, "--workers", "1", "--resume", "--cpu-s")
+    assert "resumed" not in run_command(*score, "0.5").stderr
+    assert "resumed: 2 of 2" in run_command(*score, "0.5").stderr
+    done = run_command(*score, "0.25")
+    assert done.returncode == 0 and "resumed" not in done.stderr
+    good, bad = read_lines(target)
+    assert good["passed"] is True and "0.25 s" in str(bad["detail"])
 
 
 def test_a_file_that_holds_something_else_is_not_resumed_from_and_not_overwritten(

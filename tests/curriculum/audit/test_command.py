@@ -101,6 +101,27 @@ def test_sets_with_tuples_are_examined_once_whatever_the_order_of_their_sets(
     assert all(line["passed_by"] == [] for line in entries(tmp_path / "out").values())
 
 
+def test_tasks_that_the_plain_form_cannot_say_are_named_and_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test = json.dumps([{"input": "1\n", "output": "1.0\n", "testtype": "stdin"}])
+    contest = {
+        "question_id": "echo",
+        "question_content": "Print the number that you read.",
+        "difficulty": "easy",
+        "public_test_cases": test,
+        "private_test_cases": "[]",
+    }
+    tasks = write_tasks(tmp_path / "tasks.jsonl", ["a"])
+    with tasks.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(contest) + "\n")
+    for _ in range(2):
+        assert audit(tasks, "--output", tmp_path / "out", "--add-tests", 1) == 0
+        assert re.search(r"plain form cannot say: LiveCodeBench/echo$", capsys.readouterr().err, re.MULTILINE)
+        written = (tmp_path / "out" / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
+        assert [json.loads(line)["task_id"] for line in written] == ["a"]
+
+
 CASES = {
     "no such file": (("audit", "absent.jsonl"), ("absent.jsonl", "cannot be read")),
     "no such set": (("audit", "laddr"), ("'laddr'", "ladder")),
@@ -109,6 +130,10 @@ CASES = {
     "split of a file": (
         ("audit", "tasks.jsonl", "--split", "train"),
         ("--split", "'train'", "a file has none"),
+    ),
+    "split with a model, whose evaluation has none": (
+        ("audit", "ladder", "--split", "heldout", "--model", "smollm2-135m-instruct"),
+        ("--split", "'heldout'", "--model"),
     ),
     "no such split": (("audit", "ladder", "--split", "dev"), ("'dev'", "heldout")),
     "no new tests": (("audit", "ladder", "--add-tests", "0"), ("--add-tests", "whole number > 0")),

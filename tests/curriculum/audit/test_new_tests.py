@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from curriculum.jsonl import load_jsonl
 from curriculum.sources import load_named_tasks
 from curriculum.task import Task
 from sandbox.pool import SandboxPool
-from sandbox.result import CallTest
+from sandbox.result import CallTest, StdioTest
 
 CLAMP = """
 def f(x, low, high):
@@ -42,6 +43,15 @@ def clamp(*tests: tuple[tuple[int, int, int], int]) -> Task:
         call_tests=tuple(CallTest(args=arguments, expected=expected) for arguments, expected in tests),
         reference=CLAMP,
     )
+
+
+FUNCTION = clamp(((5, 1, 9), 5))
+PROGRAM = Task(
+    task_id="echo",
+    prompt="Print the number that you read.",
+    entry_point="",
+    stdio_tests=(StdioTest(stdin="1\n", expected_stdout="1\n"),),
+)
 
 
 def test_numbers_keep_their_sign_texts_their_signs_and_nothing_is_empty_that_was_not() -> None:
@@ -157,3 +167,18 @@ def test_what_is_written_is_read_as_the_same_task(tmp_path: Path, examiner: Exam
             task.task_id, task.prompt, task.call_tests, task.check_source, task.reference,
         )  # fmt: skip
         assert examiner.examine(read).fault == ""
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        replace(PROGRAM, stdio_tests=(StdioTest(stdin="1\n", expected_stdout="1.0\n", decimals=True),)),
+        replace(FUNCTION, entry_point="Solution.f", check_source="def check(f): ...\n", call_tests=()),
+        replace(FUNCTION, call_tests=(CallTest(args=([2, 1],), expected=None, expected_args=([1, 2],)),)),
+        replace(FUNCTION, call_tests=(CallTest(args=(1,), expected=float("inf")),)),
+    ],
+    ids=["numbers by value", "a method", "arguments after the call", "no literal"],
+)
+def test_what_the_plain_form_cannot_say_is_not_written_in_it(task: Task) -> None:
+    assert as_record(task) == {}
+    assert as_record(PROGRAM) != {} != as_record(FUNCTION)

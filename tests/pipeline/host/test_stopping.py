@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.host.stopping import StoppedError, StopRequest, stop_on_signals
-from tests.pipeline.fake_stages import FakeRun, make_config
+from pipeline.messages import StepResult, TrainBatch
+from tests.pipeline.fake_stages import FakeRun, let_others_run, make_config, until
 
 ROOT = Path(__file__).parents[3]
 
@@ -63,15 +64,13 @@ def test_the_second_signal_ends_the_process_at_once() -> None:
     assert "ended at once" in done.stderr
 
 
-def test_a_stopped_run_saves_its_last_finished_step_and_goes_on_from_there(tmp_path: Path) -> None:
-    config = make_config(training={"max_steps": 50}, output={"save_steps": 50})
-    run = FakeRun(tmp_path, config)
+def stop_at(run: FakeRun, line: str) -> int:
+    """Ask ``run`` to end when ``line`` is in its log; returns the step that it saves."""
 
-    async def stop_in_a_step() -> int:
+    async def scenario() -> int:
         producing = asyncio.create_task(run.producer.run())
         training = asyncio.create_task(run.attempt.train())
-        while "train 3 0" not in run.log:
-            await asyncio.sleep(0)
+        await until(lambda: line in run.log)
         run.stop.ask(signal.SIGINT)
         with pytest.raises(StoppedError):
             await training
@@ -80,7 +79,32 @@ def test_a_stopped_run_saves_its_last_finished_step_and_goes_on_from_there(tmp_p
         await asyncio.gather(producing, return_exceptions=True)
         return saved
 
-    saved = asyncio.run(asyncio.wait_for(stop_in_a_step(), 30))
+    saved = asyncio.run(asyncio.wait_for(scenario(), 30))
     run.close()
+    return saved
+
+
+def long_run(path: Path) -> FakeRun:
+    return FakeRun(path, make_config(training={"max_steps": 50}, output={"save_steps": 50}))
+
+
+def test_a_stopped_run_saves_its_last_finished_step_and_goes_on_from_there(tmp_path: Path) -> None:
+    run = long_run(tmp_path)
+    saved = stop_at(run, "train 3 0")
     assert saved == 2 and run.trainer.saved == [2], "step 3 was under way"
     assert run.rows("SELECT MAX(step) FROM steps WHERE status = 'committed'") == [(2,)]
+
+
+def test_a_step_whose_weights_have_changed_is_finished_and_saved(tmp_path: Path) -> None:
+    run = long_run(tmp_path)
+    step = run.trainer.step
+
+    async def answer_late(batch: TrainBatch) -> StepResult:
+        result = await step(batch)
+        await let_others_run()
+        return result
+
+    run.trainer.step = answer_late  # type: ignore[method-assign]
+    saved = stop_at(run, "trained 3")
+    assert saved == 3 and run.trainer.saved == [3], "weights 2 are gone"
+    assert run.rows("SELECT MAX(step) FROM steps WHERE status = 'committed'") == [(3,)]
