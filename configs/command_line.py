@@ -127,6 +127,8 @@ def _remember_interrupts() -> _Handler:
 
 
 def _restore_interrupts(before: _Handler) -> None:
+    # What comes after the command in this process was not interrupted.
+    _interrupted.clear()
     if before is not None:
         signal.signal(signal.SIGINT, before)
 

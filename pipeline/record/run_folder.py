@@ -115,8 +115,8 @@ class RunFolder(RunPaths):
         return folder
 
     @classmethod
-    def open(cls, path: str | Path, config_yaml: str | None = None) -> RunFolder:
-        """Take up the run folder at ``path`` again, with the configuration that it goes on with.
+    def open(cls, path: str | Path) -> RunFolder:
+        """Take up the run folder at ``path`` again.
 
         Raises ValueError when there is none, or it is in use.
         """
@@ -129,9 +129,11 @@ class RunFolder(RunPaths):
             raise ValueError(f"run folder {str(path)!r} was {_BASELINE_TEXT.strip()}")
         folder = cls(path)
         folder.checkpoints.mkdir(exist_ok=True)
-        if config_yaml is not None:
-            write_text_atomically(folder.config, config_yaml)
         return folder
+
+    def write_config(self, config_yaml: str) -> None:
+        """Write the configuration that a resumed run goes on with, whole."""
+        write_text_atomically(self.config, config_yaml)
 
     def write_evaluation(self, when: str, report: DataclassInstance) -> None:
         """Write a report of the evaluation to evaluation_<when>.json, whole."""

@@ -62,7 +62,7 @@ def make_batch(
         step=step, samples=tuple(samples), num_tokens=sum(sum(sample.loss_mask) for sample in samples)
     )
     metrics = {
-        **_rollout_metrics(groups),
+        **_rollout_metrics(groups, is_warm_start=is_warm_start),
         **_staleness_metrics(_scored(groups), policy_version),
         **breakdown_metrics(groups),
     }
@@ -101,11 +101,21 @@ def _sample(
     )
 
 
-def _rollout_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
+def lacks_signal(group: RolloutGroup, *, is_warm_start: bool) -> bool:
+    """Whether the rewards of ``group`` are all equal; in a warm start only where no answer passed.
+
+    There an answer that passed is learned from, whatever the others earned.
+    """
+    if is_warm_start and any(rollout.result.passed for rollout in group.rollouts):
+        return False
+    return is_flat(group)
+
+
+def _rollout_metrics(groups: Sequence[RolloutGroup], *, is_warm_start: bool) -> dict[str, float]:
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     scored = _scored(groups)
     rewards = [rollout.result.reward for rollout in scored]
-    num_flat = sum(is_flat(group) for group in groups)
+    num_without = sum(lacks_signal(group, is_warm_start=is_warm_start) for group in groups)
     num_cached = sum(rollout.completion.num_cached_tokens for rollout in rollouts)
     num_missing = sum(not _has_program(rollout, group.task) for group in groups for rollout in group.rollouts)
     return {
@@ -121,7 +131,7 @@ def _rollout_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
             rollout.result.breakdown.get("syntax", 0.0) == 0.0 for rollout in scored
         ),
         "rollout/no_program_share": num_missing / len(rollouts),
-        "rollout/zero_signal_share": num_flat / len(groups),
+        "rollout/zero_signal_share": num_without / len(groups),
         "rollout/infra_error_share": 1 - len(scored) / len(rollouts),
     }
 

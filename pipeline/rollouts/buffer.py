@@ -128,7 +128,8 @@ class RolloutBuffer:
         """Wait for the right to issue one group.
 
         Unblocked by ``weights_loaded`` (generators caught up), ``trained`` and ``release``. Raises
-        TimeoutError that names who held it up, StageError after ``fail``.
+        TimeoutError that names who held it up when nothing has moved for ``deadline_s``, StageError after
+        ``fail``.
         """
         await self._waiting.until(lambda: self.in_use < self.num_slots, deadline_s, self._explain_no_slot)
         slot = self.take_slot()
@@ -159,6 +160,9 @@ class RolloutBuffer:
         self._move(group.draw_id, DrawState.SCORED).group = group
         self._changed()
         self._requeue_too_old()
+        if group.draw_id in self._held:
+            # One that came too old moves nothing: without end they would come from a generator that is stuck.
+            self.renew_deadlines()
 
     def restore(self, group: RolloutGroup) -> bool:
         """Hand in a group that was scored before a resume; False if it could not be trained on in time."""
@@ -182,10 +186,10 @@ class RolloutBuffer:
         self._changed()
 
     def renew_deadlines(self) -> None:
-        """Give who waits as long again as at first, from the next change on.
+        """Give who waits as long again as at first, from the next change on: a deadline bounds standstill.
 
-        For a group that was replaced for want of signal: another is on its way (pipeline.rollouts.draws
-        bounds how many).
+        For what moves the run on: a group, a step, new weights; and for a group that was replaced for want of
+        signal: another is on its way (pipeline.rollouts.draws bounds how many).
         """
         self._waiting.renew()
 
@@ -271,6 +275,7 @@ class RolloutBuffer:
         self._trainer_version = trainer_version
         for draw_id in self._in_state(DrawState.TRAINING):
             self.release(draw_id, DrawState.TRAINED)
+        self.renew_deadlines()
         self._changed()
         self._requeue_too_old()
 
@@ -278,6 +283,7 @@ class RolloutBuffer:
         """Note that every generator writes with ``policy_version`` or newer from now on."""
         assert self._policy_version <= policy_version <= self._trainer_version
         self._policy_version = policy_version
+        self.renew_deadlines()
         self._changed()
 
     def fail(self, reason: str) -> None:
@@ -312,14 +318,20 @@ class RolloutBuffer:
         num = {state: len(self._in_state(state)) for state in DrawState}
         if self._policy_version < self._trainer_version:
             culprit = f"generators have version {self._policy_version}, the trainer {self._trainer_version}"
+            setting = "runtime.weight_update_timeout_s"
         elif num[DrawState.TRAINING] or num[DrawState.SCORED]:
             training, waiting = num[DrawState.TRAINING], num[DrawState.SCORED]
             culprit = f"the trainer holds {training} groups and has {waiting} waiting"
+            setting = "runtime.train_step_timeout_s"
         else:
             writing, scoring = num[DrawState.GENERATING], num[DrawState.SCORING]
             culprit = f"generation owes {writing} groups, rewards {scoring}"
+            setting = "runtime.generation_timeout_s"
         slots = f"{self.in_use} in use of {self.num_slots}"
-        return f"waited {waited_s:g} s for a rollout slot ({slots}): {culprit}"
+        return (
+            f"waited {waited_s:g} s, in which nothing moved, for a rollout slot ({slots}): {culprit}; where "
+            f"that is slow and not stuck, raise {setting}"
+        )
 
 
 def _oldest(group: RolloutGroup) -> int:

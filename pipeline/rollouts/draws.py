@@ -17,6 +17,7 @@ from pipeline.messages import Gated, RolloutGroup, gated_of, is_flat
 from pipeline.record.draw_states import DrawState
 from pipeline.record.ledger import Ledger
 from pipeline.record.ledger_rows import Draw
+from pipeline.rollouts.batch import lacks_signal
 
 
 class DrawAccount:
@@ -126,6 +127,9 @@ class SignalGate:
     standard deviation over groups with signal. The gate favours nothing that is short or fast: a step waits
     for the draws that replace others as it waits for all.
 
+    In the first ``warm_start_steps`` steps a group in which an answer passed stays, since those steps learn
+    from passing answers alone (pipeline.rollouts.batch).
+
     With grpo.beta > 0 every group pulls towards the reference, with or without signal. Then that pull is of
     the groups that are trained on, and the rest of the gradient is 1 / q times as long beside it.
     Scores nothing and draws nothing.
@@ -134,15 +138,20 @@ class SignalGate:
     is next to be trained when its last score comes, whichever it was drawn for. A budget of 0 holds nothing.
     """
 
-    def __init__(self, budget: int, spent: Mapping[int, Gated] | None = None) -> None:
+    def __init__(
+        self, budget: int, spent: Mapping[int, Gated] | None = None, warm_start_steps: int = 0
+    ) -> None:
         assert budget >= 0
         self._budget = budget
+        self._warm_start_steps = warm_start_steps
         self._steps: dict[int, Gated] = dict(spent or {})
 
     def holds(self, group: RolloutGroup, step: int) -> bool:
         """Whether ``group`` is to be replaced in ``step``; if so it is counted."""
         gated = self._steps.get(step, Gated())
-        if gated.num_groups >= self._budget or not is_flat(group):
+        if gated.num_groups >= self._budget:
+            return False
+        if not lacks_signal(group, is_warm_start=step <= self._warm_start_steps):
             return False
         self._steps[step] = gated + gated_of(group)
         return True

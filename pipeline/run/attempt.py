@@ -73,7 +73,7 @@ class Attempt:
         trial: OverlapTrial | None = None,
     ) -> None:
         config = context.config
-        gate = SignalGate(max_gated(config), context.ledger.gated())
+        gate = SignalGate(max_gated(config), context.ledger.gated(), config.grpo.warm_start_steps)
         self._context = context
         self._config = config
         self._trainer = trainer
@@ -173,6 +173,9 @@ class Attempt:
         reason = why_not_streamed(config)
         if config.acceleration.stream_steps and reason is not None:
             tell(f"a step is trained on when all its groups are there: {reason}")
+        if self._last_step == config.training.max_steps:
+            # A resume after the last step: no step takes what was left open.
+            self.producer.finish()
         try:
             for step in range(self._last_step + 1, config.training.max_steps + 1):
                 await self._step(step)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -50,7 +51,7 @@ from pipeline.run.attempt import Attempt
 from pipeline.run.early_start import Launched
 from pipeline.run.job import Job, prepare
 from pipeline.run.overlap_trial import OverlapTrial
-from pipeline.run.resume import find_checkpoint, refuse_resume, restore, terms_of
+from pipeline.run.resume import CHANGED, find_checkpoint, refuse_other_tasks, refuse_resume, restore, terms_of
 from pipeline.run.stages import Stages, beside, running_stages
 from pipeline.weights.files import shared_folder
 from rewards.breaker import RewardsBrokenError
@@ -87,8 +88,8 @@ class _Run:
     def run(self, resume: str | None) -> int:
         """See run_training."""
         config = self._job.config
-        text = render(config)
-        with RunFolder.open(resume, text) if resume else RunFolder.create(config.output, text) as folder:
+        made = RunFolder.create(config.output, render(config)) if resume is None else RunFolder.open(resume)
+        with made as folder:
             progress = make_progress(config.runtime.progress, title=folder.name)
             try:
                 self._context = Context(
@@ -153,6 +154,8 @@ class _Run:
                     is_trainer_first=is_resumed or not job.heldout,
                 )
             )
+            if is_resumed:
+                refuse_other_tasks(context.folder.path, context.ledger, self._sampler(stages))
             context.ledger.event("isolation", f"sandbox level {stages.scorer.level}")
             context.ledger.event("hardware", f"{job.device}, {processor_name()}, {os.cpu_count()} cores")
             context.ledger.note_tasks(stages.tasks)
@@ -175,8 +178,10 @@ class _Run:
         checkpoint = find_checkpoint(self._context.folder.path, ledger, self._context.progress.message)
         step = 0 if checkpoint is None else await trainer.load(checkpoint)
         for change in self._changes:
-            self._context.note("settings", f"other than before: {change}")
+            self._context.note("settings", f"{CHANGED}{change}")
         self._changes = ()
+        # Not before all is known for which the resume could be refused.
+        self._context.folder.write_config(render(config))
         prefill = config.generation.assistant_prefill
         resumed = restore(
             config,
@@ -221,6 +226,8 @@ class _Run:
             except TrainerLostError as error:
                 await context.stop.guard(self._bring_back(trainer, error, restarts))
             await stages.generator.reset()
+            # Nobody reads them any more: an engine that starts again begins with the base weights.
+            await asyncio.to_thread(_empty, weights_folder)
             # What follows is a run of its own to the ledger, as after --resume.
             self._context.ledger.close()
             self._context = replace(self._context, ledger=Ledger(context.folder.db, terms_of(config)))
@@ -284,3 +291,12 @@ class _Run:
                 progress=context.progress,
                 stopwatch=context.stopwatch,
             )
+
+
+def _empty(folder: Path) -> None:
+    """Remove what is in ``folder``: weights that were loaded, and those that a trainer left half-written."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

@@ -4,10 +4,11 @@
 
 Nothing is generated and nothing scored: tokens, log-probabilities, rewards and the order of groups are those
 of run.db, under whatever staleness, restarts and resumes they came about. A trainer of the same settings
-computes the steps with the same parts, micro-batches and threads. After each step its metrics, the digest of
-each tensor that it publishes (pipeline.weights.receipts) and, where the run saved one, its checkpoint are
-compared with the run's. The first difference ends it, with step and tensor. Begins at the last checkpoint
-before the first step. Writes into a temporary folder only.
+computes the steps with the same parts, micro-batches and threads; where a resume changed settings another one
+goes on from a checkpoint of the first. After each step its metrics, the digest of each tensor that it
+publishes (pipeline.weights.receipts) and, where the run saved one, its checkpoint are compared with the
+run's. The first difference ends it, with step and tensor. Begins at the last checkpoint before the first
+step. Writes into a temporary folder only.
 
 Bits are those of one kind of processor, one number of ranks and one version of torch; another rounds in other
 places.
@@ -24,12 +25,14 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from configs.command_line import make_parser, run_async, run_command
 from configs.finished import load_finished
 from configs.schema import Config
+from configs.yaml_text import dump_value, read_mapping
 from curriculum.sources import load_tasks
 from curriculum.task import Task
 from pipeline.errors import StageError
@@ -42,7 +45,7 @@ from pipeline.record.ledger_rows import ROLLOUT_COLUMNS, packed, rollout_of
 from pipeline.record.ledger_tables import reading
 from pipeline.record.metrics import finite_or_none
 from pipeline.rollouts.batch import make_batch
-from pipeline.run.resume import GroupBasis
+from pipeline.run.resume import GroupBasis, value_before
 from pipeline.training.handle import TrainerHandle
 from pipeline.weights.files import remove_weights
 
@@ -60,6 +63,7 @@ class Step:
     metrics: Mapping[str, float | None]
     digests: bytes | None
     checkpoint: str | None
+    committed_at: float
 
 
 class Tasks:
@@ -76,6 +80,19 @@ class Tasks:
         return self._tokenizer.encode(task, self._prefill)
 
 
+class _Part:
+    """Steps of the run in ``folder`` that one process trained, or several with the same settings."""
+
+    def __init__(self, folder: Path, changes: Sequence[str], steps: Sequence[Step]) -> None:
+        """``changes`` are those of settings since then, the newest first."""
+        config = _settings(folder, changes, steps[0])
+        self.steps = steps
+        self.device = choose_device(config)
+        self.config = with_precision(config, self.device)
+        self.model_path = resolve_model(config.model)
+        self.tasks = Tasks(self.config, self.model_path)
+
+
 class RunRecord:
     """The account of the run in ``folder``, whose ``database`` is open; only read."""
 
@@ -86,13 +103,13 @@ class RunRecord:
     def steps(self) -> list[Step]:
         """All committed steps. Raises ValueError for a run that notes no layouts."""
         rows = self._database.execute(
-            "SELECT step, draw_ids, layout, metrics, checkpoint, ("
+            "SELECT step, draw_ids, layout, metrics, checkpoint, committed_at, ("
             " SELECT digests FROM weights WHERE weights.policy_version = steps.policy_version"
             " AND weights.run_id = steps.run_id)"
             " FROM steps WHERE status = 'committed' ORDER BY step"
         )
         found = []
-        for step, draw_ids, layout, metrics, checkpoint, digests in rows:
+        for step, draw_ids, layout, metrics, checkpoint, committed_at, digests in rows:
             kept = json.loads(layout)
             if "parts" not in kept:
                 raise ValueError(f"{self.folder}: a run of train_code_grpo cannot be replayed")
@@ -105,9 +122,15 @@ class RunRecord:
                     metrics=json.loads(metrics),
                     digests=digests,
                     checkpoint=checkpoint,
+                    committed_at=committed_at,
                 )
             )
         return found
+
+    def later_changes(self, step: Step) -> tuple[str, ...]:
+        """The changes of settings, as the run noted them, since ``step`` was trained; the newest first."""
+        query = "SELECT text FROM events WHERE kind = 'settings' AND time > ? ORDER BY event_id DESC"
+        return tuple(text for (text,) in self._database.execute(query, (step.committed_at,)))
 
     def group(self, draw_id: int, tasks: Tasks) -> RolloutGroup:
         """The group of that draw. Raises ValueError where its tokens are gone, or its task is another now."""
@@ -145,30 +168,42 @@ async def replay(record: RunRecord, first: int, last: int | None, tell: Callable
     if not 1 <= first <= last <= len(steps):
         raise ValueError(f"{record.folder} has the steps 1 to {len(steps)}, not {first} to {last}")
     start = _start(record.folder, first - 1)
-    config = _settings(record.folder, steps[first - 1])
-    device = choose_device(config)
-    config = with_precision(config, device)
-    model_path = resolve_model(config.model)
-    tasks = Tasks(config, model_path)
     begun = 0 if start is None else step_of(start)
-    # Before anything is loaded.
-    for step in steps[begun:last]:
-        record.group(step.draw_ids[0], tasks)
-    trainer = TrainerHandle(config, str(model_path), device)
+    parts = []
+    settings = groupby(steps[begun:last], lambda step: (record.later_changes(step), step.layout["threads"]))
+    for (changes, _), own in settings:
+        part = _Part(record.folder, changes, list(own))
+        # Before anything is loaded.
+        for step in part.steps:
+            record.group(step.draw_ids[0], part.tasks)
+        parts.append(part)
     with tempfile.TemporaryDirectory(prefix="code-grpo-replay-") as folder:
-        await trainer.start()
-        try:
-            if start is not None:
-                await trainer.load(start)
-            for step in steps[begun:last]:
-                groups = [record.group(draw_id, tasks) for draw_id in step.draw_ids]
-                batches = list(_batches(config, step, groups))
-                fault = await _replay_step(trainer, step, batches, record.folder, Path(folder))
+        for part in parts:
+            trainer = TrainerHandle(part.config, str(part.model_path), part.device)
+            await trainer.start()
+            try:
+                if start is not None:
+                    await trainer.load(start)
+                fault = await _replay_part(trainer, part, record, Path(folder), tell)
                 if fault is not None:
-                    return f"step {step.step} differs: {fault}"
-                tell(f"step {step.step}: the same")
-        finally:
-            trainer.close()
+                    return fault
+                if part is not parts[-1]:
+                    start = await trainer.save(Path(folder) / "last", part.steps[-1].step)
+            finally:
+                trainer.close()
+    return None
+
+
+async def _replay_part(
+    trainer: TrainerHandle, part: _Part, record: RunRecord, folder: Path, tell: Callable[[str], None]
+) -> str | None:
+    for step in part.steps:
+        groups = [record.group(draw_id, part.tasks) for draw_id in step.draw_ids]
+        batches = list(_batches(part.config, step, groups))
+        fault = await _replay_step(trainer, step, batches, record.folder, folder)
+        if fault is not None:
+            return f"step {step.step} differs: {fault}"
+        tell(f"step {step.step}: the same")
     return None
 
 
@@ -257,9 +292,29 @@ def _start(folder: Path, step: int) -> Path | None:
     return max([path for path in whole if step_of(path) <= step], key=step_of, default=None)
 
 
-def _settings(folder: Path, step: Step) -> Config:
-    """The run's, on as many threads as its step had."""
-    config = load_finished(folder / "config.yaml")
+def _settings(folder: Path, changes: Sequence[str], step: Step) -> Config:
+    """The run's as they were before ``changes``, the newest first, on as many threads as ``step`` had.
+
+    Raises ValueError where a value of before is not kept whole.
+    """
+    file = folder / "config.yaml"
+    config, values = load_finished(file), read_mapping(file)
+    for change in changes:
+        try:
+            path, before = value_before(change)
+        except ValueError as error:
+            said = f"{folder}: step {step.step} cannot be replayed: {error}; replay later steps with --from"
+            raise ValueError(said) from error
+        *sections, field = path.split(".")
+        section = values
+        for name in sections:
+            section = section.setdefault(name, {})
+        section[field] = before
+    if changes:
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as earlier:
+            earlier.write(dump_value(values))
+            earlier.flush()
+            config = load_finished(Path(earlier.name))
     runtime = config.runtime.model_copy(update={"trainer_threads": step.layout["threads"]})
     return config.model_copy(update={"runtime": runtime})
 

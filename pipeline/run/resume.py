@@ -9,8 +9,9 @@ in which they were made, so tasks, epochs and the numbers of draws go on where t
 seeds of requests. Pass counts of groups that lost weights wrote are left out: they are not of this policy's
 history. The reward cache is a file of its own (rewards.cache_file). Loads no weights.
 
-A run that cannot be resumed is refused before anything is started or written. A damaged checkpoint is passed
-over where an earlier whole one is there (pipeline.record.checkpoints).
+A run that cannot be resumed is refused before anything is started or written; one of other tasks, which are
+known later, before its config.yaml or its steps change. A damaged checkpoint is passed over where an earlier
+whole one is there (pipeline.record.checkpoints).
 """
 
 from __future__ import annotations
@@ -42,11 +43,15 @@ from rewards.digest import task_digest
 _DIGEST_BYTES = 16
 # What a run is about: with others it would be another run.
 _KEPT = ("model.", "lora.", "dataset.")
+# What a checkpoint holds the state of: the sampler, and the optimiser, whose moments have a format.
+_IN_CHECKPOINT = ("training.seed", "acceleration.curriculum.", "training.optim")
 # What a measurement before training is of; the one after it must be of the same, for they are compared.
 _MEASURED_BY = tuple(
     f"evaluation.{name}"
     for name in ("tasks", "max_tasks", "num_samples", "temperature", "top_p", "max_completion_length")
 )
+# What the ledger has before each of the changes that ``refuse_resume`` returns.
+CHANGED = "other than before: "
 # Where it lies: a resumed run stays there.
 _PLACE = ("output.dir", "output.name")
 
@@ -114,6 +119,17 @@ def find_checkpoint(run_dir: Path, ledger: Ledger, tell: Callable[[str], None]) 
     return checkpoint
 
 
+def refuse_other_tasks(run: Path, ledger: Ledger, sampler: Sampler) -> None:
+    """Raise ValueError where ``sampler``, a fresh one, is of others than the checkpoint; nothing is written.
+
+    It is not to be used after that.
+    """
+    checkpoint = latest_checkpoint(run, ledger.checkpoints(), tell=lambda _: None)
+    state = {} if checkpoint is None else ledger.load_state(step_of(checkpoint))
+    if state:
+        sampler.load_state_dict(state["sampler"])
+
+
 def restore(
     config: Config,
     ledger: Ledger,
@@ -152,7 +168,8 @@ def refuse_resume(run: Path, config: Config) -> list[str]:
     """Refuse what cannot be resumed; returns the settings of ``config`` that differ from the run's, in words.
 
     Raises ValueError, naming the file or the field and what can be done, for a damaged run, one that has
-    ended, one of another model or data set; nothing is written.
+    ended, one of another model or data set, or with checkpoints of another seed, curriculum or optimiser;
+    nothing is written.
     """
     _check_ledger(run / "run.db")
     faults = find_faults(run)
@@ -172,12 +189,13 @@ def refuse_resume(run: Path, config: Config) -> list[str]:
         read_metrics(run / "metrics.jsonl")
     is_measured = earlier_measurement(run / "evaluation_before.json") is not None
     changes = _changes(run, config)
+    kept = _KEPT if checkpoint is None else _KEPT + _IN_CHECKPOINT
     problems = [
         wrong_value(
             path, now, f"{show(before)}, as in {run / 'config.yaml'}; for another, --model CHECKPOINT"
         )
         for path, (before, now) in changes.items()
-        if path.startswith(_KEPT)
+        if path.startswith(kept)
     ]
     problems += [
         wrong_value(
@@ -193,6 +211,18 @@ def refuse_resume(run: Path, config: Config) -> list[str]:
         raise ConfigError(problems)
     _refuse_ended(run, checkpoint, config.training.max_steps)
     return [f"{path} {show(before)} -> {show(now)}" for path, (before, now) in changes.items()]
+
+
+def value_before(change: str) -> tuple[str, object]:
+    """The path of a setting and its value before, from a ``change`` as the ledger has it.
+
+    Raises ValueError where that value was too long to be told whole.
+    """
+    path, _, values = change.removeprefix(CHANGED).partition(" ")
+    try:
+        return path, json.JSONDecoder().raw_decode(values)[0]
+    except json.JSONDecodeError:
+        raise ValueError(f"{path} was changed since, from a value that is not kept whole") from None
 
 
 def _changes(run: Path, config: Config) -> dict[str, tuple[object, object]]:
@@ -221,10 +251,11 @@ def _flat(config: Config) -> dict[str, object]:
 
 
 def _terms_before(path: Path) -> dict[str, object]:
-    """What the ledger says of the last process, whatever became of config.yaml since."""
+    """What the ledger says of the last process that trained, whatever became of config.yaml since."""
     fields = ("grpo.num_generations", "acceleration.max_staleness")
-    query = "SELECT num_generations, max_staleness FROM runs WHERE num_generations IS NOT NULL "
-    return dict(zip(fields, _query(path, query + "ORDER BY run_id DESC LIMIT 1"), strict=False))
+    query = "SELECT num_generations, max_staleness FROM steps JOIN runs USING (run_id) "
+    query += "WHERE num_generations IS NOT NULL ORDER BY step_id DESC LIMIT 1"
+    return dict(zip(fields, _query(path, query), strict=False))
 
 
 def _refuse_ended(run: Path, checkpoint: Path | None, max_steps: int) -> None:

@@ -205,6 +205,12 @@ RESUMES: dict[str, tuple[Changes, tuple[str, ...], tuple[str, ...]]] = {
         ("--set", "evaluation.temperature=0.2"),
         ("evaluation.temperature", "0.2", "1.0, as the run was measured before training"),
     ),
+    "another seed": ({}, ("--set", "training.seed=7"), ("training.seed", "7", "0, as in run/config.yaml")),
+    "another curriculum": (
+        {},
+        ("--set", "acceleration.curriculum.warmup_steps=9"),
+        ("acceleration.curriculum.warmup_steps", "9", "0, as in run/config.yaml"),
+    ),
     "with adapters": ({}, ("--set", "lora.enabled=true"), ("lora.enabled", "true", "false")),
     "a lost ledger": ({"run.db": None}, (), ("run.db is lost", "--model", "step-000004")),
     "an empty ledger": ({"run.db": b""}, (), ("run.db is lost",)),

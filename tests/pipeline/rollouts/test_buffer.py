@@ -185,3 +185,45 @@ async def test_who_requeues_draws_hears_of_a_group_at_once() -> None:
     assert heard == [1, 4]
     with pytest.raises(TimeoutError, match="draws 4 came too old and were requeued"):
         await buffer.take(1, 6, 0.01)
+
+
+async def test_who_waits_for_a_slot_is_given_up_when_nothing_moves_and_not_before() -> None:
+    """Each group, step and update of weights comes 0.3 s after the one before; the deadline is 0.5 s."""
+    buffer = RolloutBuffer(groups_per_step=2, max_staleness=0)
+    await issue(buffer, 1, 2)
+    waiting = asyncio.create_task(buffer.acquire_slot(0.5))
+    for draw_id in (1, 2):
+        await asyncio.sleep(0.3)
+        put(buffer, group(draw_id))
+    await buffer.take(2, 0, 1)
+    await asyncio.sleep(0.3)
+    buffer.trained(1)
+    await asyncio.sleep(0.3)
+    buffer.weights_loaded(1)
+    await waiting
+    await issue(buffer, 3)
+    waiting = asyncio.create_task(buffer.acquire_slot(0.5))
+    await asyncio.sleep(0.3)
+    put(buffer, group(3, version=1))
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(TimeoutError) as caught:
+        await waiting
+    assert 0.4 < asyncio.get_running_loop().time() - began < 5
+    assert str(caught.value) == (
+        "waited 0.5 s, in which nothing moved, for a rollout slot (2 in use of 2): the trainer holds 0 "
+        "groups and has 1 waiting; where that is slow and not stuck, raise runtime.train_step_timeout_s"
+    )
+
+
+async def test_groups_that_come_too_old_again_and_again_renew_no_deadline() -> None:
+    buffer = RolloutBuffer(groups_per_step=1, max_staleness=0, version=5)
+    waiting = asyncio.create_task(buffer.take(1, 5, 0.5))
+    clock = asyncio.get_running_loop()
+    until = clock.time() + 20
+    while not waiting.done():
+        assert clock.time() < until
+        await issue(buffer, 1)
+        put(buffer, group(1, version=3))
+        await asyncio.sleep(0.05)
+    with pytest.raises(TimeoutError, match="came too old and were requeued"):
+        await waiting

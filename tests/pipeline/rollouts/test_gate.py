@@ -158,6 +158,27 @@ def test_the_gate_counts_by_step_and_goes_on_from_what_a_resume_found() -> None:
     assert gate.metrics(5)["rollout/gated_groups"] == 1.0
 
 
+def test_in_a_warm_start_a_group_with_a_passing_answer_stays_whatever_the_others_earned() -> None:
+    solved, failed = group(rollout(1.0), rollout(1.0)), group(rollout(0.3), rollout(0.3))
+    gate = SignalGate(9, None, 2)
+    assert [gate.holds(solved, step) for step in (1, 2, 3)] == [False, False, True]
+    assert [gate.holds(failed, step) for step in (1, 2, 3)] == [True, True, True]
+
+
+def test_a_warm_start_trains_on_tasks_that_are_solved_and_replaces_others(tmp_path: Path) -> None:
+    config = config_of()
+    warm = config.model_copy(update={"grpo": config.grpo.model_copy(update={"warm_start_steps": 4})})
+    run = FakeRun(tmp_path, warm, score_of=some_flat).train()
+    assert_adds_up(run)
+    solved = {step for step, _, task_id in steps_of(run) if task_id == "t3"}
+    assert solved and solved <= {1, 2, 3, 4}
+    held = run.rows("SELECT step, task_id FROM gated JOIN draws USING (draw_id)")
+    assert min(step for step, task_id in held if task_id == "t3") > 4
+    assert {task_id for step, task_id in held if step <= 4} == {"t0", "t4"}
+    lines = read_metrics(run.folder.path / "metrics.jsonl")
+    assert all(line["rollout/zero_signal_share"] == 0 for line in lines), "what passed is learned from"
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_a_run_that_ends_again_and_again_adds_up_with_refills(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

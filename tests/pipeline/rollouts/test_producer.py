@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,16 @@ def test_a_generator_that_raises_ends_the_run_and_its_draw_is_named(
 
     with pytest.raises(StageError, match=rf"draw [12]: {said}"):
         FakeRun(tmp_path, make_config(), fault=fault).take()
+
+
+def test_who_waits_for_a_slot_gives_groups_as_long_as_their_own_deadlines_do(tmp_path: Path) -> None:
+    """Generation takes longer here than a step, its weights and the start of an engine may together."""
+    short = {f"{name}_timeout_s": 0.1 for name in ("train_step", "weight_update", "startup")}
+    run = FakeRun(tmp_path, make_config(runtime=short))
+    until_s = time.monotonic() + 1.0
+    run.generator.held["draw-1"] = lambda: time.monotonic() > until_s
+    run.train()
+    assert run.rows("SELECT COUNT(*) FROM steps") == [(3,)]
 
 
 def test_a_generator_that_stops_early_ends_the_run(tmp_path: Path) -> None:

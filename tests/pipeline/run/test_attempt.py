@@ -13,6 +13,7 @@ from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.generation.generator import GeneratorError
 from pipeline.messages import GenerationRequest, TrainBatch, WeightsLoaded, WeightUpdate
+from pipeline.record.audit import audit
 from pipeline.record.metrics import read_metrics
 from rewards.breaker import RewardsBrokenError
 from rewards.result import RewardResult
@@ -215,6 +216,19 @@ def test_a_resume_issues_open_draws_first_and_trains_each_draw_once(tmp_path: Pa
     ids = ", ".join(line.removeprefix("generate draw-").removesuffix(".1") for line in opened)
     assert resumed.rows(f"{attempts}({ids})") == [(1,)]
     assert max(resumed.trainer.staleness) <= 1
+
+
+def test_a_resume_after_the_last_step_leaves_no_draw_open(tmp_path: Path) -> None:
+    """A run that was ended after step 3 of 5, and is made three steps long."""
+    output = {"save_steps": 3}
+    longer = make_config(1, training={"max_steps": 5}, output=output)
+    FakeRun(tmp_path, longer).die_in(4)
+    run = FakeRun(tmp_path, make_config(1, output=output), done_steps=3)
+    assert run.ledger.unfinished_draws()
+    run.train()
+    assert run.rows("SELECT kind FROM events ORDER BY event_id DESC LIMIT 1") == [("finished",)]
+    assert run.rows("SELECT COUNT(*) FROM draws WHERE status = 'trained'") == [(3 * GROUPS_PER_STEP,)]
+    assert audit(run.folder.path).violations == ()
 
 
 @pytest.mark.parametrize("max_staleness", [0, 1])

@@ -73,6 +73,7 @@ def test_an_interrupt_that_a_library_catches_is_not_lost(capsys: pytest.CaptureF
     assert threading.current_thread() is threading.main_thread()
     assert run_command(make_parser("x", "x"), [], command) == INTERRUPTED
     assert later == ["caught"] and "interrupted" in capsys.readouterr().err
+    raise_if_interrupted()
     # What was there before is there again.
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import sqlite3
 from array import array
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from pipeline.run.replay import main
+from configs.load import render
+from configs.schema import Config, OutputConfig
+from pipeline.host.shares import with_precision
+from pipeline.messages import RolloutGroup
+from pipeline.record.ledger import Ledger
+from pipeline.record.run_folder import RunFolder
+from pipeline.rollouts.batch import make_batch
+from pipeline.run.replay import Tasks, main
+from pipeline.run.resume import CHANGED, refuse_resume, terms_of
+from pipeline.training.handle import TrainerHandle
+from pipeline.weights.files import remove_weights
 from tests.pipeline.fake_stages import rows
+from tests.pipeline.rollouts import groups
 from tests.pipeline.run.test_main_job import SMALL, command, settings
-from tests.pipeline.tiny_model import make_byte_model, make_byte_tokenizer
+from tests.pipeline.tiny_model import make_byte_model, make_byte_tokenizer, save_byte_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -138,6 +153,79 @@ def test_a_whole_run_repeats_itself_with_seeds_for_requests_and_no_staleness(tmp
         weights.append(rows(run, "SELECT policy_version, digests FROM weights ORDER BY policy_version"))
     assert len(tokens[0]) == 24 and len(weights[0]) == 3
     assert tokens[0] == tokens[1] and weights[0] == weights[1]
+
+
+async def test_settings_that_a_resume_changed_are_those_of_each_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two steps, and two more of a run that is longer and whose reward has another weight."""
+    model = save_byte_model(tmp_path / "model")
+    folder = RunFolder.create(OutputConfig(dir=str(tmp_path), name="run"), "{}")
+    done = 0
+    for preset in ("default", "tests_only"):
+        config = Config.model_validate(
+            {
+                "model": {"name": str(model)},
+                "training": {
+                    **{"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1},
+                    **{"max_steps": done + 2, "warmup_steps": 0, "learning_rate": 1e-2},
+                },
+                "grpo": {"num_generations": 4},
+                "rewards": {"preset": preset},
+                "evaluation": {"enabled": False},
+                "runtime": {"device": "cpu"},
+            }
+        )
+        config = with_precision(config, "cpu")
+        changes = refuse_resume(folder.path, config) if done else []
+        folder.write_config(render(config))
+        await train(folder, config, model, done, changes)
+        done += 2
+    folder.close()
+    assert await asyncio.to_thread(main, [str(folder.path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[:-1] == [f"step {step}: the same" for step in (1, 2, 3, 4)]
+    rates = [
+        json.loads(text)["train/learning_rate"] for (text,) in rows(folder.path, "SELECT metrics FROM steps")
+    ]
+    assert rates == pytest.approx([1e-2, 5e-3, 5e-3, 2.5e-3])
+
+
+async def train(folder: RunFolder, config: Config, model: Path, done: int, changes: Sequence[str]) -> None:
+    """Two steps after ``done``, of one group each, as a process of a run does them."""
+    tasks = Tasks(config, model)
+    task = next(iter(tasks.by_id.values()))
+    prompt_ids = tasks.prompt_ids(task)
+    trainer = TrainerHandle(config, str(model), "cpu")
+    with closing(Ledger(folder.db, terms_of(config))) as ledger:
+        await trainer.start()
+        try:
+            if done:
+                await trainer.load(folder.checkpoint(done))
+                for change in changes:
+                    ledger.event("settings", f"{CHANGED}{change}")
+                ledger.rewind(done)
+            for step in range(done + 1, done + 3):
+                draw_id = ledger.record_draw(task.task_id, step - 1, step - 1)
+                rollouts = tuple(
+                    replace(
+                        groups.rollout(float(index % 2), index=index, version=step - 1), prompt_ids=prompt_ids
+                    )
+                    for index in range(4)
+                )
+                group = RolloutGroup(draw_id=draw_id, task=task, rollouts=rollouts)
+                ledger.record_group(group, tasks.basis(task, prompt_ids))
+                batch, _ = make_batch(step, [group], config.grpo, policy_version=step - 1)
+                await trainer.fit_memory()
+                result = await trainer.step(batch)
+                update = await trainer.publish(str(folder.path))
+                remove_weights(update)
+                ledger.note_weights(update)
+                ledger.commit_step(result, [draw_id], {}, None, {"parts": [1], **trainer.layout})
+            saved = await trainer.save(folder.checkpoint(done + 2), done + 2)
+            ledger.note_checkpoint(done + 2, saved.name)
+        finally:
+            trainer.close()
 
 
 def test_what_cannot_be_replayed_is_refused(

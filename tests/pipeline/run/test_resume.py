@@ -82,6 +82,13 @@ def ledger_of(path: Path) -> Ledger:
     return Ledger(path / "run" / "run.db")
 
 
+def write_checkpoint(folder: Path, step: int) -> None:
+    """A whole one, of as little as can be."""
+    folder.mkdir()
+    (folder / "state.json").write_text(f'{{"step": {step}, "files": {{"weights": 3}}}}')
+    (folder / "weights").write_text("abc")
+
+
 def trained(run: FakeRun) -> list[tuple[object, ...]]:
     """The draws of each step with their tasks, in order."""
     return run.rows(
@@ -265,10 +272,7 @@ def test_an_open_draw_of_a_task_that_is_gone_is_not_used_again(tmp_path: Path) -
 def test_the_last_good_checkpoint_is_taken_and_it_is_said_where_none_is_left(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, config_of(0, save_steps=4)).train()
     for step in (4, 8):
-        folder = run.folder.checkpoint(step)
-        folder.mkdir()
-        (folder / "state.json").write_text(f'{{"step": {step}, "files": {{"weights": 3}}}}')
-        (folder / "weights").write_text("abc")
+        write_checkpoint(run.folder.checkpoint(step), step)
     told: list[str] = []
     with contextlib.closing(ledger_of(tmp_path)) as ledger:
         assert find_checkpoint(run.folder.path, ledger, told.append) == run.folder.checkpoint(8)

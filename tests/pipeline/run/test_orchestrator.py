@@ -1,0 +1,142 @@
+"""The main job around its attempts: a resume that is refused, a trainer that is lost; fake stages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from configs.load import load_config
+from configs.schema import Config
+from curriculum.task import Task
+from pipeline.errors import TrainerDiedError
+from pipeline.messages import StepResult, TrainBatch, WeightUpdate
+from pipeline.models.prompts import PromptTokenizer
+from pipeline.record.checkpoints import step_of
+from pipeline.run.early_start import Launched
+from pipeline.run.job import Job
+from pipeline.run.orchestrator import _Run
+from pipeline.run.resume import refuse_resume
+from pipeline.run.stages import Stages
+from pipeline.training.handle import TrainerHandle
+from rewards.pool import RewardPool
+from tests.pipeline.fake_stages import (
+    TASKS,
+    FakeGenerator,
+    FakeScorer,
+    FakeTokenizer,
+    FakeTrainer,
+    by_index,
+    make_config,
+    rows,
+)
+from tests.pipeline.run.test_resume import write_checkpoint
+
+Play = Callable[..., Path]
+
+
+class Scorer(FakeScorer):
+    level = "L2"
+
+
+class Trainer(FakeTrainer):
+    """Dies once, in ``dies_in_step``, while it writes weights. ``found`` is what lay in their folder each
+    time that it was to write some."""
+
+    def __init__(self, log: list[str], dies_in_step: int) -> None:
+        super().__init__(log, 0)
+        self._dies_in_step = dies_in_step
+        self._folder = Path()
+        self.found: list[list[str]] = []
+
+    async def start(self) -> None:
+        self._version, self._parts = 0, []
+
+    async def load(self, folder: Path) -> int:
+        self._version = step_of(folder)
+        return self._version
+
+    async def save_beside(self, folder: Path, step: int) -> Path:
+        write_checkpoint(folder, step)
+        return await super().save_beside(folder, step)
+
+    async def publish(self, directory: str) -> WeightUpdate:
+        self._folder = Path(directory)
+        self.found.append(sorted(path.name for path in self._folder.iterdir()))
+        return await super().publish(directory)
+
+    async def step(self, batch: TrainBatch) -> StepResult:
+        if batch.step == self._dies_in_step:
+            self._dies_in_step = 0
+            (self._folder / ".half-written").mkdir()
+            raise TrainerDiedError("the trainer died")
+        return await super().step(batch)
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Runs the main job, or goes on with it, with ``trainer`` and ``tasks``; returns its folder."""
+
+    def play(
+        config: Config, resume: Path | None = None, *, trainer: Trainer, tasks: Sequence[Task] = TASKS
+    ) -> Path:
+        @asynccontextmanager
+        async def stages(*_: object, **__: object) -> AsyncIterator[Stages]:
+            yield Stages(
+                tasks=tuple(tasks),
+                tokenizer=cast(PromptTokenizer, FakeTokenizer()),
+                generator=FakeGenerator([], lambda request: None),
+                scorer=cast(RewardPool, Scorer([], by_index)),
+                trainer=asyncio.ensure_future(asyncio.sleep(0, cast(TrainerHandle, trainer))),
+            )
+
+        monkeypatch.setattr("pipeline.run.orchestrator.running_stages", stages)
+        monkeypatch.setattr("pipeline.handover.command.finish_run", lambda run, config: None)
+        job = Job(config=config, tasks=tuple(tasks), heldout=(), device="cpu")
+        changes = [] if resume is None else refuse_resume(resume, config)
+        assert _Run(job, cast(Launched, None), changes).run(None if resume is None else str(resume)) == 0
+        return Path(config.output.dir) / "run"
+
+    return play
+
+
+def config_of(folder: Path, max_steps: int) -> Config:
+    output = {"dir": str(folder), "name": "run", "save_steps": 2}
+    return make_config(1, training={"max_steps": max_steps}, output=output)
+
+
+def test_a_resume_with_other_tasks_leaves_the_run_as_it_was(tmp_path: Path, play: Play) -> None:
+    run = play(config_of(tmp_path, 2), trainer=Trainer([], 0))
+    before = (run / "config.yaml").read_bytes(), dump(run)
+    longer = config_of(tmp_path, 4)
+    others = [*TASKS, replace(TASKS[0], task_id="t6")]
+    with pytest.raises(ValueError, match="was saved for other tasks"):
+        play(longer, run, trainer=Trainer([], 0), tasks=others)
+    assert ((run / "config.yaml").read_bytes(), dump(run)) == before
+    # And so it goes on.
+    play(longer, run, trainer=Trainer([], 0))
+    assert rows(run, "SELECT MAX(step) FROM steps WHERE status = 'committed'") == [(4,)]
+    assert rows(run, "SELECT text FROM events WHERE kind = 'settings'") == [
+        ("other than before: training.max_steps 2 -> 4",)
+    ]
+    assert load_config(run / "config.yaml").training.max_steps == 4
+
+
+def dump(run: Path) -> list[list[tuple[Any, ...]]]:
+    """What the ledger holds of the run, but for who opened it."""
+    tables = ("steps", "draws", "tokens", "sampler_calls", "tasks", "events")
+    return [rows(run, f"SELECT * FROM {table}") for table in tables]
+
+
+def test_a_lost_trainer_leaves_no_weights_in_the_shared_folder(tmp_path: Path, play: Play) -> None:
+    trainer = Trainer([], 4)
+    run = play(config_of(tmp_path, 5), trainer=trainer)
+    assert rows(run, "SELECT DISTINCT rewound_to FROM runs WHERE rewound_to IS NOT NULL") == [(2,)]
+    # Versions 1 to 3; after the loss version 2, of the checkpoint, and then 3, 4 and 5.
+    one_before = [[], ["1.safetensors"], ["2.safetensors"]]
+    assert trainer.found == [*one_before, [], ["2.safetensors"], ["3.safetensors"], ["4.safetensors"]]

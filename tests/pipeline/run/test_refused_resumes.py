@@ -1,0 +1,72 @@
+"""What a resume may change, what it is refused for, and what the ledger keeps of a change."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from configs.errors import ConfigError, show
+from configs.load import load_config, render
+from curriculum.sampler import Sampler
+from pipeline.record.ledger import Ledger
+from pipeline.run.resume import CHANGED, refuse_other_tasks, refuse_resume, terms_of, value_before
+from tests.pipeline.fake_stages import TASKS, FakeRun, make_config
+from tests.pipeline.run.test_resume import config_of, ledger_of, write_checkpoint
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["training.seed=7", "training.optim=adamw_8bit", "acceleration.curriculum.skip_ahead.enabled=true"],
+)
+def test_what_a_checkpoint_holds_the_state_of_changes_only_where_there_is_none(
+    tmp_path: Path, change: str
+) -> None:
+    config = config_of(0, save_steps=4)
+    folder = FakeRun(tmp_path, config).train().folder
+    folder.write_config(render(config))
+    changed = load_config(folder.config, overrides=[change])
+    path = change.partition("=")[0]
+    assert [text.split()[0] for text in refuse_resume(folder.path, changed)] == [path]
+    write_checkpoint(folder.checkpoint(4), 4)
+    with pytest.raises(ConfigError, match=rf"{path}: .* as in .*config\.yaml; for another, --model CHECKP"):
+        refuse_resume(folder.path, changed)
+
+
+def test_tasks_other_than_the_checkpoints_are_told_apart_from_the_ledger_alone(tmp_path: Path) -> None:
+    folder = FakeRun(tmp_path, config_of(0, save_steps=4)).train().folder
+    curriculum = config_of(0).acceleration.curriculum
+    others = [*TASKS, replace(TASKS[0], task_id="t6")]
+    with contextlib.closing(ledger_of(tmp_path)) as ledger:
+        refuse_other_tasks(folder.path, ledger, Sampler(others, curriculum, 0))  # begins anew: no checkpoint
+        write_checkpoint(folder.checkpoint(4), 4)
+        refuse_other_tasks(folder.path, ledger, Sampler(TASKS, curriculum, 0))
+        with pytest.raises(ValueError, match=r"was saved for other tasks.* put the data set back as it was"):
+            refuse_other_tasks(folder.path, ledger, Sampler(others, curriculum, 0))
+
+
+def test_a_process_that_trained_nothing_did_not_change_the_runs_terms(tmp_path: Path) -> None:
+    """Such as a resume that was refused after its ledger was opened."""
+    config = config_of(0)
+    folder = FakeRun(tmp_path, config).train().folder
+    folder.write_config(render(config))
+    Ledger(folder.db, terms_of(config_of(4))).close()
+    assert refuse_resume(folder.path, load_config(folder.config)) == []
+
+
+def test_the_value_of_before_is_read_from_a_change_as_it_is_noted(tmp_path: Path) -> None:
+    config = make_config(generation={"assistant_prefill": "a -> b"})
+    folder = FakeRun(tmp_path, config).train().folder
+    folder.write_config(render(config))
+    overrides = ["training.learning_rate=0.5", "generation.assistant_prefill=c", "execution.modules=[numpy]"]
+    changes = refuse_resume(folder.path, load_config(folder.config, overrides=overrides))
+    assert dict(value_before(f"{CHANGED}{change}") for change in changes) == {
+        "training.learning_rate": 3e-5,
+        "generation.assistant_prefill": "a -> b",
+        "execution.modules": [],
+    }
+    long = show(["module"] * 20)
+    with pytest.raises(ValueError, match=r"execution\.modules was changed since, from a value that is not"):
+        value_before(f"{CHANGED}execution.modules {long} -> []")
