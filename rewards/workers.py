@@ -22,8 +22,7 @@ from configs.rollouts_schema import RolloutsConfig
 from configs.schema import ExecutionConfig, RewardsConfig
 from curriculum.task import Task
 from rewards.breaker import RewardsBrokenError
-from rewards.deadline import IN_FLIGHT_PER_WORKER
-from rewards.deadline import scoring_deadline_s as scoring_deadline_s
+from rewards.deadline import IN_FLIGHT_PER_WORKER, scoring_deadline_s
 from rewards.feedback import FeedbackError
 from rewards.result import RewardResult, infra_error
 from rewards.worker import (

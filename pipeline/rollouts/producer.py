@@ -33,9 +33,9 @@ from pipeline.rollouts.aborts import AbortAccount, AbortBalance
 from pipeline.rollouts.buffer import RolloutBuffer, Slot
 from pipeline.rollouts.draws import DrawAccount, SignalGate, request_id
 from pipeline.rollouts.turns import TurnLoop, TurnTerms, as_one
+from rewards.deadline import scoring_deadline_s
 from rewards.feedback import FeedbackError
 from rewards.result import RewardResult, infra_error
-from rewards.workers import scoring_deadline_s
 
 # So many groups in a row without a usable score mean that scoring is broken, not the answers.
 MAX_FAILED_GROUPS = 16

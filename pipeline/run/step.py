@@ -42,8 +42,8 @@ from pipeline.rollouts.batch import BatchReport, make_batch
 from pipeline.rollouts.buffer import RolloutBuffer, Taken
 from pipeline.rollouts.draws import SignalGate
 from pipeline.rollouts.producer import RolloutProducer
+from rewards.deadline import scoring_deadline_s
 from rewards.pool import RewardPool
-from rewards.workers import scoring_deadline_s
 
 if TYPE_CHECKING:
     from pipeline.training.handle import TrainerHandle
