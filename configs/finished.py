@@ -6,7 +6,9 @@ who only looks back at a run does not need them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from configs.load import load_config
@@ -17,15 +19,19 @@ from configs.yaml_text import read_mapping
 _FILES = (("dataset", "name", "ladder"), ("evaluation", "tasks", "ladder-heldout"))
 
 
-def load_finished(file: Path) -> Config:
-    """The configuration in ``file``. Raises ConfigError as ``load_config``, but for files of tasks."""
+def load_finished(file: Path, before: Mapping[str, object] = MappingProxyType({})) -> Config:
+    """The configuration in ``file``, or as it was ``before``, which has values by their dotted paths.
+
+    Raises ConfigError as ``load_config``, but for files of tasks.
+    """
     values = read_mapping(file)
     lost = [
         (section, field, stand_in, name)
         for section, field, stand_in in _FILES
-        if _is_lost(name := _value(values, section, field))
+        if _is_lost(name := before.get(f"{section}.{field}", _value(values, section, field)))
     ]
-    config = load_config(file, overrides=[f"{section}.{field}={name}" for section, field, name, _ in lost])
+    stand_ins = {f"{section}.{field}": name for section, field, name, _ in lost}
+    config = load_config(file, flags={**before, **stand_ins})
     for section, field, _, name in lost:
         changed = getattr(config, section).model_copy(update={field: name})
         config = config.model_copy(update={section: changed})

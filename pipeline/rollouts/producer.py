@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from configs.schema import Config
 from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.generation.generator import Generator, GeneratorError
@@ -33,7 +32,7 @@ from pipeline.rollouts.aborts import AbortAccount, AbortBalance
 from pipeline.rollouts.buffer import RolloutBuffer, Slot
 from pipeline.rollouts.draws import DrawAccount, SignalGate, request_id
 from pipeline.rollouts.turns import TurnLoop, TurnTerms, as_one
-from rewards.deadline import scoring_deadline_s
+from pipeline.rollouts.waiting import standstill_s
 from rewards.feedback import FeedbackError
 from rewards.result import RewardResult, infra_error
 
@@ -104,7 +103,7 @@ class RolloutProducer:
         self._turn_discount = config.rollouts.turn_discount
         self._prefill = config.generation.assistant_prefill
         self._score_each = config.acceleration.async_rewards.enabled
-        self._slot_deadline_s = _standstill_s(config)
+        self._slot_deadline_s = standstill_s(config)
         self._balance = AbortBalance(self._prefill) if config.acceleration.early_abort.enabled else None
         self._ledger = context.ledger
         self._last_step = config.training.max_steps - 1
@@ -305,17 +304,6 @@ class RolloutProducer:
             raise StageError(
                 f"{MAX_FAILED_GROUPS} groups in a row could not be scored; the last reason: {fault}"
             )
-
-
-def _standstill_s(config: Config) -> float:
-    """For how long at most no group, step or weights come while everyone keeps to a deadline of their own."""
-    runtime = config.runtime
-    scoring_s = scoring_deadline_s(runtime.reward_timeout_s, config.rewards, config.execution)
-    # A generator falls silent, is started again, and writes it all once more.
-    group_s = 2 * runtime.generation_timeout_s + runtime.startup_timeout_s + scoring_s
-    # When a step's last group comes a part may be at work; the last part and the update follow it.
-    step_s = 3 * runtime.train_step_timeout_s + runtime.weight_update_timeout_s
-    return config.rollouts.max_turns * group_s + step_s
 
 
 def _describe(error: BaseException) -> str:

@@ -1,7 +1,7 @@
 """Waiting in the event loop until the buffer allows something, with a deadline that names who held it up.
 
-The buffer calls ``changed`` after each change; who waits looks again then, in the order they came. Starts no
-task.
+The buffer calls ``changed`` after each change; who waits looks again then, in the order they came. How long
+they wait at most follows from the deadlines of the stages. Starts no task.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from configs.schema import Config
 from pipeline.errors import StageError
+from rewards.deadline import scoring_deadline_s
 
 
 class Waiting:
@@ -57,3 +59,20 @@ class Waiting:
                         limit.reschedule(asyncio.get_running_loop().time() + deadline_s)
         except TimeoutError:
             raise TimeoutError(explain(deadline_s)) from None
+
+
+def group_deadline_s(config: Config) -> float:
+    """For how many seconds at most no group comes while every stage keeps to a deadline of its own."""
+    runtime = config.runtime
+    scoring_s = scoring_deadline_s(runtime.reward_timeout_s, config.rewards, config.execution)
+    # Time for a generator to fall silent, to be started again, and to write it all once more.
+    writing_s = 2 * runtime.generation_timeout_s + runtime.startup_timeout_s
+    return config.rollouts.max_turns * (writing_s + scoring_s)
+
+
+def standstill_s(config: Config) -> float:
+    """Likewise of groups, steps and weights, in seconds: nothing of these comes."""
+    runtime = config.runtime
+    # When a step's last group comes a part may be at work; the last part and the update follow it.
+    step_s = 3 * runtime.train_step_timeout_s + runtime.weight_update_timeout_s
+    return group_deadline_s(config) + step_s

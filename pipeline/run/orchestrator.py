@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -53,7 +52,7 @@ from pipeline.run.job import Job, prepare
 from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import CHANGED, find_checkpoint, refuse_other_tasks, refuse_resume, restore, terms_of
 from pipeline.run.stages import Stages, beside, running_stages
-from pipeline.weights.files import shared_folder
+from pipeline.weights.files import remove_all_weights, shared_folder
 from rewards.breaker import RewardsBrokenError
 
 if TYPE_CHECKING:
@@ -227,7 +226,7 @@ class _Run:
                 await context.stop.guard(self._bring_back(trainer, error, restarts))
             await stages.generator.reset()
             # Nobody reads them any more: an engine that starts again begins with the base weights.
-            await asyncio.to_thread(_empty, weights_folder)
+            await asyncio.to_thread(remove_all_weights, weights_folder)
             # What follows is a run of its own to the ledger, as after --resume.
             self._context.ledger.close()
             self._context = replace(self._context, ledger=Ledger(context.folder.db, terms_of(config)))
@@ -291,12 +290,3 @@ class _Run:
                 progress=context.progress,
                 stopwatch=context.stopwatch,
             )
-
-
-def _empty(folder: Path) -> None:
-    """Remove what is in ``folder``: weights that were loaded, and those that a trainer left half-written."""
-    for path in folder.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)

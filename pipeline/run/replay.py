@@ -32,7 +32,6 @@ from typing import Any
 from configs.command_line import make_parser, run_async, run_command
 from configs.finished import load_finished
 from configs.schema import Config
-from configs.yaml_text import dump_value, read_mapping
 from curriculum.sources import load_tasks
 from curriculum.task import Task
 from pipeline.errors import StageError
@@ -297,24 +296,13 @@ def _settings(folder: Path, changes: Sequence[str], step: Step) -> Config:
 
     Raises ValueError where a value of before is not kept whole.
     """
-    file = folder / "config.yaml"
-    config, values = load_finished(file), read_mapping(file)
-    for change in changes:
-        try:
-            path, before = value_before(change)
-        except ValueError as error:
-            said = f"{folder}: step {step.step} cannot be replayed: {error}; replay later steps with --from"
-            raise ValueError(said) from error
-        *sections, field = path.split(".")
-        section = values
-        for name in sections:
-            section = section.setdefault(name, {})
-        section[field] = before
-    if changes:
-        with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as earlier:
-            earlier.write(dump_value(values))
-            earlier.flush()
-            config = load_finished(Path(earlier.name))
+    try:
+        # The oldest change of a setting comes last, and has the value of then.
+        before = dict(map(value_before, changes))
+    except ValueError as error:
+        said = f"{folder}: step {step.step} cannot be replayed: {error}; replay later steps with --from"
+        raise ValueError(said) from error
+    config = load_finished(folder / "config.yaml", before)
     runtime = config.runtime.model_copy(update={"trainer_threads": step.layout["threads"]})
     return config.model_copy(update={"runtime": runtime})
 

@@ -124,7 +124,7 @@ def refuse_other_tasks(run: Path, ledger: Ledger, sampler: Sampler) -> None:
 
     It is not to be used after that.
     """
-    checkpoint = latest_checkpoint(run, ledger.checkpoints(), tell=lambda _: None)
+    checkpoint = find_checkpoint(run, ledger, tell=lambda _: None)
     state = {} if checkpoint is None else ledger.load_state(step_of(checkpoint))
     if state:
         sampler.load_state_dict(state["sampler"])

@@ -42,7 +42,7 @@ from pipeline.rollouts.batch import BatchReport, make_batch
 from pipeline.rollouts.buffer import RolloutBuffer, Taken
 from pipeline.rollouts.draws import SignalGate
 from pipeline.rollouts.producer import RolloutProducer
-from rewards.deadline import scoring_deadline_s
+from pipeline.rollouts.waiting import group_deadline_s
 from rewards.pool import RewardPool
 
 if TYPE_CHECKING:
@@ -169,13 +169,8 @@ class StepFeed:
 
     async def _take(self, step: int, num_left: int) -> Taken:
         """Wait for a group, or where steps are not streamed for all; with it comes what else is ready."""
-        runtime = self._config.runtime
-        scoring_s = scoring_deadline_s(runtime.reward_timeout_s, self._config.rewards, self._config.execution)
-        # Time for a generator to fall silent, to be started again, and to write it all once more.
-        writing_s = 2 * runtime.generation_timeout_s + runtime.startup_timeout_s
-        num_turns = self._config.rollouts.max_turns
         num_first = 1 if self._is_streamed else num_left
-        parts = [await self._buffer.take(num_first, step - 1, num_turns * (writing_s + scoring_s))]
+        parts = [await self._buffer.take(num_first, step - 1, group_deadline_s(self._config))]
         for _ in range(num_left - num_first):
             more = self._buffer.take_now(1)
             if more is None:

@@ -118,6 +118,15 @@ def remove_weights(update: WeightUpdate) -> None:
         Path(update.path).unlink(missing_ok=True)
 
 
+def remove_all_weights(folder: Path) -> None:
+    """Remove what is in ``folder``: the files of all updates, and what was left half-written."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
 @contextmanager
 def shared_folder(run_name: str) -> Iterator[Path]:
     """A folder for weight files of one run: in shared memory where there is some, else in /tmp.
