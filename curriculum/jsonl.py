@@ -22,7 +22,6 @@ may lie on the hub (curriculum.hub_file). Executes nothing.
 
 from __future__ import annotations
 
-import ast
 import gzip
 import json
 import zlib
@@ -39,6 +38,7 @@ from curriculum.livecodebench import livecodebench_task
 from curriculum.mbpp import mbpp_task
 from curriculum.record import Record, shorten
 from curriculum.task import Task
+from sandbox.job import parse
 from sandbox.result import CallTest, StdioTest
 
 FIELDS = (
@@ -176,7 +176,7 @@ def _asserts(record: Record, tests: list[str]) -> tuple[CallTest, ...]:
     found: list[CallTest] = []
     for index, test in enumerate(tests):
         try:
-            read = literal_call_tests(ast.parse(test).body, entry_point)
+            read = literal_call_tests(parse(test).body, entry_point)
         except (SyntaxError, ValueError, RecursionError):
             read = None
         if read is None:

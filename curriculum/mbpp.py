@@ -13,6 +13,7 @@ import textwrap
 from curriculum.asserts import literal_call_tests
 from curriculum.record import Record
 from curriculum.task import Task
+from sandbox.job import parse
 
 HUB_NAME = "google-research-datasets/mbpp"
 # Of its tasks these are for tests, the later ones for validation and training, the ten before them examples.
@@ -78,7 +79,7 @@ def _setup(record: Record) -> str:
 
 def _asserts(record: Record, tests: list[str]) -> list[ast.stmt]:
     try:
-        return ast.parse("\n".join(tests)).body
+        return parse("\n".join(tests)).body
     except (SyntaxError, ValueError, RecursionError) as failure:
         raise record.error("test_list", f"must hold Python asserts ({failure})") from None
 

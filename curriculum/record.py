@@ -11,6 +11,8 @@ import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sandbox.job import parse
+
 _MAX_SHOWN = 60
 
 
@@ -82,7 +84,7 @@ class Record:
     def parsed(self, field: str, source: str) -> ast.Module:
         """The tree of ``source``, which came from ``field`` and must be Python."""
         try:
-            return ast.parse(source)
+            return parse(source)
         except (SyntaxError, ValueError, RecursionError) as failure:
             raise self.error(field, f"must be Python source ({failure})") from None
 

@@ -6,13 +6,13 @@ learns to look them up: ``if x == 3: return 7``.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
 from curriculum.task import Task
+from sandbox.job import read_literal
 
 # What stands between a call and its value in a prompt.
 _BETWEEN = re.compile(
@@ -73,7 +73,7 @@ def literal(value: object) -> str | None:
     """``value`` as Python that gives the same again; None where there is no such text."""
     text = repr(value)
     try:
-        return text if ast.literal_eval(text) == value else None
+        return text if read_literal(text) == value else None
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
 
@@ -93,7 +93,7 @@ def _value_after(prompt: str, start: int) -> str | None:
 
 def _literal_text(text: str) -> str | None:
     try:
-        return literal(ast.literal_eval(_CONSTANTS.get(text.strip(), text.strip())))
+        return literal(read_literal(_CONSTANTS.get(text.strip(), text.strip())))
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return None
 

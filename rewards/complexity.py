@@ -10,6 +10,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from sandbox.job import parse
+
 MAX_NESTING = 4
 MAX_BRANCHES = 10
 MAX_LINES = 50
@@ -89,7 +91,7 @@ def judge_complexity(code: str) -> ComplexityVerdict:
     and its kin) cannot be seen, and scores 0.
     """
     try:
-        tree = ast.parse(code)
+        tree = parse(code)
     except (RecursionError, MemoryError):
         return ComplexityVerdict(score=0.0, hides_code=True)
     nesting, num_branches, num_statements, hides_code = _measure(tree)

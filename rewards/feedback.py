@@ -14,7 +14,6 @@ where the program has such a line, with the program's own text.
 
 from __future__ import annotations
 
-import ast
 import builtins
 import re
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from curriculum.judging import Executor, execution_limits
 from curriculum.shown import shown_examples
 from curriculum.task import Task
 from rewards.result import RewardResult
+from sandbox.job import parse, read_literal
 from sandbox.result import CallTest, ExecutionRequest, Outcome, StdioTest
 
 _MAX_EXAMPLES: Final = 3
@@ -125,7 +125,7 @@ def verdict_feedback(task: Task, program: str, result: RewardResult) -> str:
     if result.detail.endswith(" is not defined"):
         return f"Your program does not define {task.entry_point}."
     try:
-        ast.parse(program)
+        parse(program)
     except (SyntaxError, ValueError) as error:
         place = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
         said = error.msg if isinstance(error, SyntaxError) else "a character that is not allowed"
@@ -145,8 +145,7 @@ def shows_examples(task: Task) -> bool:
 def _examples(task: Task) -> tuple[CallTest, ...]:
     found: Sequence[tuple[str, str]] = list(shown_examples(task))[:_MAX_EXAMPLES]
     return tuple(
-        CallTest(args=ast.literal_eval(arguments), expected=ast.literal_eval(value))
-        for arguments, value in found
+        CallTest(args=read_literal(arguments), expected=read_literal(value)) for arguments, value in found
     )
 
 

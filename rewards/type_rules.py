@@ -25,6 +25,8 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sandbox.job import parse_quietly
+
 ERRORS_FOR_ZERO = 10
 FLAGS = (
     "--config-file=",
@@ -107,7 +109,7 @@ def neutralise_type_comments(code: str) -> tuple[str, int]:
 def count_hidden(code: str) -> int:
     """Findings of ours in ``code``, which must compile: missing annotations, and all of ``ERRORS_FOR_ZERO``
     for a program that evades the checker."""
-    tree = _parse(code)
+    tree = parse_quietly(code)
     if tree is None:
         return ERRORS_FOR_ZERO
     imports_typing = any(
@@ -132,7 +134,7 @@ def count_reported(messages: Sequence[str], code: str) -> int:
     Where mypy looked at nothing, because it is unreachable or of type Any, each operation counts: mypy
     says so but once a line. An Any at the very place of another error comes from it, and is not counted.
     """
-    tree = _parse(code)
+    tree = parse_quietly(code)
     errors = [_Error(int(m[1]), int(m[2]), m[3]) for m in map(_ERROR.match, messages) if m is not None]
     wrong_places = {(error.line, error.column) for error in errors if not error.text.startswith(_IS_ANY)}
     num_errors = 0
@@ -150,13 +152,6 @@ def count_reported(messages: Sequence[str], code: str) -> int:
 def is_blocking(messages: Sequence[str]) -> bool:
     """Whether mypy stopped before it checked anything, as it does where its parser fails."""
     return any(message.rstrip().endswith("[syntax]") for message in messages)
-
-
-def _parse(code: str) -> ast.Module | None:
-    try:
-        return ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
 
 
 def _is_evasive(node: ast.AST, imports_typing: bool) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 
 from curriculum.shown import literal, shown_examples
 from curriculum.task import Task
-from sandbox.job import parse_quietly
+from sandbox.job import parse_quietly, read_literal
 
 # What a function without an idea returns, besides what the tests expect.
 _COMMON: Final[tuple[object, ...]] = (None, True, False, 0, 1, -1, "", [])
@@ -83,7 +83,7 @@ def looks_up(task: Task, program: str) -> bool:
     ]
     keys = [key for node in nodes if isinstance(node, ast.Dict) for key in node.keys if key is not None]
     compared = set(map(repr, _literals([*sides, *keys])))
-    examples = [ast.literal_eval(arguments) for arguments, _ in shown_examples(task)]
+    examples = [read_literal(arguments) for arguments, _ in shown_examples(task)]
     told = [{repr(value) for value in values if value not in _HONEST} for values in examples]
     return sum(bool(values & compared) for values in told) >= 2
 

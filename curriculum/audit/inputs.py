@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from curriculum.audit.cheats import nodes_of
 from curriculum.task import Task
+from sandbox.job import read_literal
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -158,7 +159,7 @@ def _edited(value: Any, random: Random) -> Any:
 
 def _read(text: str) -> Arguments | None:
     try:
-        read = ast.literal_eval(text)
+        read = read_literal(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
     return read if isinstance(read, tuple) and repr(read) == text else None

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from sandbox.job import parse
+
 _ARITHMETIC: Final[dict[type[ast.operator], type[ast.operator]]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
     ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult, ast.LShift: ast.RShift, ast.RShift: ast.LShift,
@@ -47,7 +49,7 @@ def mutants_of(source: str, most: int) -> list[Mutant]:
 
     Raises SyntaxError for what is no Python.
     """
-    tree = ast.parse(source)
+    tree = parse(source)
     seen = {_code(tree)}
     places = [node for node in ast.walk(tree) if isinstance(node, ast.expr | ast.stmt)]
     texts = _docstrings(tree)

@@ -20,6 +20,7 @@ from curriculum.judging import execution_request, has_passed
 from curriculum.record import Record
 from curriculum.shown import literal
 from curriculum.task import Task
+from sandbox.job import parse
 from sandbox.result import CallTest
 
 _INPUTS_A_TEST: Final = 20
@@ -170,5 +171,5 @@ def _is_exact(value: object) -> bool:
     """Whether no honest program can give a little more or less."""
     return not any(
         isinstance(node, ast.Constant) and isinstance(node.value, float) and not node.value.is_integer()
-        for node in ast.walk(ast.parse(repr(value)))
+        for node in ast.walk(parse(repr(value)))
     )

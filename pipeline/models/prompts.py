@@ -8,7 +8,6 @@ nothing and does not read answers back (rewards.extract does).
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import re
@@ -20,6 +19,7 @@ from configs.schema import Config, GenerationConfig
 from curriculum.task import Task
 from pipeline.host.files import cache_root, read_object, write_text_atomically
 from pipeline.messages import SamplingSettings
+from sandbox.job import parse
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -69,7 +69,7 @@ def is_function_head(prompt: str, entry_point: str) -> bool:
     if re.match(r"(async def|def|import|from|class)\s|[@#]", prompt.lstrip()):
         return True
     try:
-        ast.parse(prompt)
+        parse(prompt)
     except (SyntaxError, ValueError):
         return False
     return True

@@ -19,6 +19,7 @@ from ruff import find_ruff_bin  # type: ignore[import-untyped]
 from configs.schema import ExecutionConfig, RewardsConfig
 from curriculum.task import Task
 from rewards.extract import extract_code
+from sandbox.job import parse
 from sandbox.pool import SandboxPool
 from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome
 from tests.references.complexity import makes_code, reference_complexity
@@ -59,7 +60,7 @@ def reference_score(
         breakdown = dict.fromkeys(names, 0.0)
         reward = rewards.syntax_failure_reward
         return ReferenceScore(reward=reward, breakdown=breakdown, outcome=Outcome.EXCEPTION)
-    tree = ast.parse(code)
+    tree = parse(code)
     is_answer = task.entry_point in _names_bound(tree.body)
     try:
         run = sandbox.run(_request(task, code, execution))

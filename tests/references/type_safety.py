@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rewards.type_rules import FLAGS
+from sandbox.job import parse
 
 _TIMEOUT_S = 120.0
 _CONDITIONS = {"TYPE_CHECKING", "MYPY", "PY2", "PY3"}
@@ -38,7 +39,7 @@ _OPERATIONS = (
 
 def reference_type_safety(code: str) -> float:
     """1 - errors / 10, at least 0, of ``code``, which compiles."""
-    tree = ast.parse(code)
+    tree = parse(code)
     if any(_is_evasive(node) for node in ast.walk(tree)):
         return 0.0
     program, num_ignores = _without_comments(code)
