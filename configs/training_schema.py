@@ -73,11 +73,6 @@ class TrainingConfig(Section):
         description="compile the model's forward and backward (GPU of compute capability 7.0 or newer, or a "
         "CPU with a C++ compiler); without one the run says so and goes on uncompiled",
     )
-    attn_implementation: Literal["auto", "flex_attention"] = Field(
-        default="auto",
-        description="attention over packed rows on a GPU; auto: the flash kernel for sequences of various "
-        "lengths where PyTorch has it (bf16, compute capability 8.0 or newer), otherwise flex_attention",
-    )
     tf32: bool = Field(default=True, description="TF32 matrix products where fp32 is asked for on a GPU")
     memory: Literal["auto", "fixed"] = Field(
         default="auto",

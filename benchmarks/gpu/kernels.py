@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
-from torch._dynamo.utils import counters
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.gpu.stage import Figures, Stage
@@ -17,7 +15,6 @@ from benchmarks.train_step.inputs import job_config, make_inputs
 from benchmarks.train_step.job import VARIANTS, BatchSpec, StepJob
 from benchmarks.train_step.worker import distance, norm_of, run_job
 from pipeline.training.attention import RowKernel, make_layout, row_attention
-from pipeline.training.flex_attention import tree_mask
 from pipeline.training.rows import Tree
 from pipeline.training.trainer import Trainer
 
@@ -35,9 +32,7 @@ class Kernels(Stage):
         return {
             "gradients against the plain step": self._gradients,
             "gradient against the CPU's": self._against_cpu,
-            "compilations of FlexAttention": self._compilations,
-            "masks": self._masks,
-            "attention: FlexAttention, prompts shared": self._flex,
+            "attention: SDPA by sequences, prompts shared": self._by_sequences,
             "attention: SDPA, padded": self._padded,
             "attention: varlen, prompts shared": self._varlen,
         }
@@ -72,60 +67,23 @@ class Kernels(Stage):
         here = {name: value.cpu() for name, value in here.items()}
         return {"relative": distance(here, there) / norm_of(there)}
 
-    def _compilations(self) -> Figures:
-        """Rows of many lengths, with and without a gradient."""
-        rng = random.Random(0)
-        lengths = [rng.randrange(100, 9000) for _ in range(40)] if not self.terms.is_tiny else [100, 130]
-        counted = counters["stats"]
-        before = counted["unique_graphs"]
-        seconds = []
-        for length in lengths:
-            for has_gradient in (False, True):
-                started = time.perf_counter()
-                self._row_once("flex", length, has_gradient=has_gradient)
-                self._wait()
-                seconds.append(time.perf_counter() - started)
-        return {
-            "rows": len(seconds),
-            "compilations": counted["unique_graphs"] - before,
-            "first_s": seconds[0],
-            "largest_s_after": max(seconds[2:]),
-            "median_s": statistics.median(seconds),
-        }
-
-    def _masks(self) -> Figures:
-        figures = {}
-        for length in (256,) if self.terms.is_tiny else (4096, 8192, 32768):
-            tree_mask(_trees(length), self.terms.device)
-            self._reset_peak()
-            started = time.perf_counter()
-            tree_mask(_trees(length), self.terms.device)
-            self._wait()
-            figures[f"{length} tokens, ms"] = 1e3 * (time.perf_counter() - started)
-            if self.terms.device == "cuda":
-                figures[f"{length} tokens, peak MB"] = torch.cuda.max_memory_allocated() / _MIB
-        return figures
-
     @property
     def _row(self) -> int:
         return 256 if self.terms.is_tiny else 16384
 
-    def _flex(self) -> Figures:
-        return self._timed(lambda: self._row_once("flex", self._row, has_gradient=True))
+    def _by_sequences(self) -> Figures:
+        return self._timed(lambda: self._row_once("sdpa"))
 
     def _varlen(self) -> Figures:
         if self.terms.device == "cpu":
             return {"skipped": "torch has no varlen kernel on a CPU"}
-        return self._timed(lambda: self._row_once("varlen", self._row, has_gradient=True))
+        return self._timed(lambda: self._row_once("varlen"))
 
-    def _row_once(self, kernel: RowKernel, length: int, *, has_gradient: bool) -> None:
-        layout = make_layout(_trees(length), self.terms.device, kernel)
-        # FlexAttention has no backward on a CPU.
-        has_gradient = has_gradient and self.terms.device == "cuda"
-        query, key, value = self._heads(1, length, has_gradient=has_gradient)
+    def _row_once(self, kernel: RowKernel) -> None:
+        layout = make_layout(_trees(self._row), self.terms.device, kernel)
+        query, key, value = self._heads(1, self._row)
         output, _ = row_attention(nn.Module(), query, key, value, None, layout=layout, scaling=None)
-        if has_gradient:
-            output.sum().backward()  # type: ignore[no-untyped-call]
+        output.sum().backward()  # type: ignore[no-untyped-call]
 
     def _padded(self) -> Figures:
         lengths = _lengths(self._row)
@@ -135,20 +93,20 @@ class Kernels(Stage):
         mask = (ids[:, None] >= ids[None])[None, None] & is_there[:, None, None, :]
 
         def run() -> None:
-            query, key, value = self._heads(len(lengths), longest, has_gradient=True)
+            query, key, value = self._heads(len(lengths), longest)
             output = scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
             output.sum().backward()  # type: ignore[no-untyped-call]
 
         return self._timed(run)
 
-    def _heads(self, num: int, length: int, *, has_gradient: bool) -> tuple[Tensor, Tensor, Tensor]:
+    def _heads(self, num: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of random-0.5b in bf16."""
         query, kv, size = (4, 2, 32) if self.terms.is_tiny else (14, 2, 64)
 
         def one(heads: int) -> Tensor:
             return torch.randn(
                 num, heads, length, size,
-                device=self.terms.device, dtype=torch.bfloat16, requires_grad=has_gradient,
+                device=self.terms.device, dtype=torch.bfloat16, requires_grad=True,
             )  # fmt: skip
 
         return one(query), one(kv), one(kv)

@@ -5,7 +5,7 @@
     python -m benchmarks.train_step --profile
     python -m benchmarks.train_step --model qwen2.5-coder-0.5b-instruct --batch runs/coder_step.json.gz
     python -m benchmarks.train_step --device cuda --model FOLDER --batch random
-    python -m benchmarks.train_step --device cuda --rows all all-flex all-liger all-8bit all-offloaded
+    python -m benchmarks.train_step --device cuda --rows all all-liger all-8bit all-offloaded
 
 All variants train on the same samples: a recorded step (``benchmarks.recording``) of the built-in model or,
 from a file, of --model, or random ones. Generation and scoring are not part of it. Each variant has

@@ -139,11 +139,6 @@ _ON_A_GPU: Final[tuple[tuple[str, str, dict[str, object]], ...]] = (
         "all + gradient checkpointing, offloaded",
         {"gradient_checkpointing": True, "activation_offloading": True},
     ),
-    (
-        "all-flex",
-        "all, FlexAttention for the flash kernel",
-        {"attn_implementation": "flex_attention"},
-    ),
     ("all-8bit", "all + AdamW with moments in 8 bits", {"optim": "adamw_8bit"}),
     ("all-liger", "all + Liger's fused kernels", {"use_liger_kernel": True}),
 )

@@ -22,7 +22,7 @@ from pipeline.models.prompts import stop_strings
 # and is for vLLM alone; compilation, TF32, attention, and what adapts to the memory are left to TRL.
 _NOT_TRLS = {
     *("importance_sampling_mode", "importance_sampling_cap", "mismatch_kl_warning", "warm_start_steps"),
-    *("lr_scheduler_type", "torch_compile", "tf32", "memory", "activation_offloading", "attn_implementation"),
+    *("lr_scheduler_type", "torch_compile", "tf32", "memory", "activation_offloading"),
 }
 
 

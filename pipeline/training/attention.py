@@ -2,8 +2,8 @@
 
 ``row_attention`` takes the place of Transformers' attention in the trainer's models; without a layout it is
 SDPA. Which kernel goes over a row is chosen once (``row_kernel``): a flash kernel for the parts of the trees,
-on a CPU (pipeline.training.cpu_attention) and on a GPU (pipeline.training.varlen_attention), or
-FlexAttention with the trees' mask (pipeline.training.flex_attention). Nothing of size T * T is ever made.
+on a CPU (pipeline.training.cpu_attention) and on a GPU (pipeline.training.varlen_attention), or, on a GPU
+that has none for the model, SDPA sequence by sequence. Nothing of size T * T is ever made.
 
 Shapes: T tokens of the row, H query heads, K key and value heads, D head size.
 """
@@ -17,15 +17,14 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention.flex_attention import BlockMask
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from configs.schema import Config
 from configs.training_schema import TrainingConfig
 from pipeline.training.cpu_attention import attend_by_parts
-from pipeline.training.flex_attention import attend_by_mask, tree_mask
-from pipeline.training.rows import Tree
+from pipeline.training.rows import Tree, places
 from pipeline.training.varlen_attention import RowLengths, attend_by_lengths, has_flash_kernel, row_lengths
 
 _log = logging.getLogger(__name__)
@@ -33,15 +32,15 @@ _log = logging.getLogger(__name__)
 # The name under which Transformers finds ``row_attention``.
 IMPLEMENTATION = "code_grpo_rows"
 
-RowKernel = Literal["cpu", "varlen", "flex"]
+RowKernel = Literal["cpu", "varlen", "sdpa"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowLayout:
-    """Who sees whom in a row: ``trees``, and for a GPU the one of the others that its kernel reads."""
+    """Who sees whom in a row: ``trees``; for ``varlen`` the ``lengths`` that it reads."""
 
     trees: tuple[Tree, ...]
-    mask: BlockMask | None = None
+    kernel: RowKernel
     lengths: RowLengths | None = None
 
 
@@ -52,11 +51,9 @@ def row_kernel(model: PreTrainedModel, training: TrainingConfig, device: torch.d
     text = model.config.get_text_config()
     head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     dtype = torch.bfloat16 if training.bf16 else torch.float32
-    kernel: RowKernel = "flex"
-    if training.attn_implementation == "auto" and has_flash_kernel(dtype, head_size, device):
-        kernel = "varlen"
-    _log.info("attention over rows: %s", "flash, by lengths" if kernel == "varlen" else "FlexAttention")
-    return kernel
+    has_flash = has_flash_kernel(dtype, head_size, device)
+    _log.info("attention over rows: %s", "flash, by lengths" if has_flash else "SDPA, by sequences")
+    return "varlen" if has_flash else "sdpa"
 
 
 def make_layout(
@@ -65,7 +62,7 @@ def make_layout(
     """The layout, for ``kernel``, of a row that holds ``trees`` one behind the other."""
     return RowLayout(
         trees=tuple(trees),
-        mask=tree_mask(trees, device) if kernel == "flex" else None,
+        kernel=kernel,
         lengths=row_lengths(trees, device) if kernel == "varlen" else None,
     )
 
@@ -87,19 +84,36 @@ def row_attention(
     if layout is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
     scale = settings["scaling"] or query.shape[-1] ** -0.5
-    if layout.mask is not None:
-        return attend_by_mask(query, key, value, layout.mask, scale), None
-    return _attend_without_mask(query, key, value, layout, scale), None
+    return _attend(query, key, value, layout, scale), None
 
 
 # The parts differ from row to row: compiled, every row would be compiled again.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def _attend_without_mask(
-    query: Tensor, key: Tensor, value: Tensor, layout: RowLayout, scale: float
-) -> Tensor:
+def _attend(query: Tensor, key: Tensor, value: Tensor, layout: RowLayout, scale: float) -> Tensor:
     if layout.lengths is not None:
         return attend_by_lengths(query, key, value, layout.lengths, scale)
+    if layout.kernel == "sdpa":
+        return _attend_by_sequences(query, key, value, layout.trees, scale)
     return attend_by_parts(query, key, value, layout.trees, scale)
+
+
+def _attend_by_sequences(
+    query: Tensor, key: Tensor, value: Tensor, trees: Sequence[Tree], scale: float
+) -> Tensor:
+    # SDPA's kernel that takes a mask knows no groups of query heads.
+    num = query.shape[1] // key.shape[1]
+    key, value = (tensor.repeat_interleave(num, dim=1) for tensor in (key, value))
+    outputs = []
+    for prompt, _, each in places(trees):
+        q, k, v = (tensor[:, :, prompt] for tensor in (query, key, value))
+        outputs.append(scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale))
+        for own in each:
+            q, own_k, own_v = (tensor[:, :, own] for tensor in (query, key, value))
+            own_k, own_v = torch.cat((k, own_k), dim=2), torch.cat((v, own_v), dim=2)
+            mask = torch.ones(q.shape[2], own_k.shape[2], dtype=torch.bool, device=q.device)
+            mask = mask.tril(k.shape[2])
+            outputs.append(scaled_dot_product_attention(q, own_k, own_v, attn_mask=mask, scale=scale))
+    return torch.cat(outputs, dim=2).transpose(1, 2)
 
 
 def why_not_packed(config: Any, longest: int) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from pipeline.training.rows import Tree
+from pipeline.training.rows import Tree, places
 
 
 def attend_by_parts(query: Tensor, key: Tensor, value: Tensor, trees: Sequence[Tree], scale: float) -> Tensor:
@@ -34,7 +34,7 @@ class _CpuAttention(torch.autograd.Function):
         q, k, v = _fp32_heads(query, key, value)
         output = torch.empty_like(q)
         lse = q.new_empty(q.shape[0], q.shape[2], q.shape[1]).transpose(1, 2)  # (1, H, T), as the kernel's
-        for prompt, completions, each in _places(trees):
+        for prompt, completions, each in places(trees):
             output[:, :, prompt], lse[:, :, prompt] = _flash(
                 q[:, :, prompt], k[:, :, prompt], v[:, :, prompt], is_causal=True, scale=scale
             )
@@ -66,7 +66,7 @@ class _CpuAttention(torch.autograd.Function):
             )  # fmt: skip
             return gradients
 
-        for prompt, completions, each in _places(ctx.trees):
+        for prompt, completions, each in places(ctx.trees):
             d_q[:, :, prompt], d_k[:, :, prompt], d_v[:, :, prompt] = part(prompt, prompt, True)
             for own in each:
                 d_q[:, :, own], d_k[:, :, own], d_v[:, :, own] = part(own, own, True)
@@ -107,19 +107,3 @@ def _fp32_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tens
     num = query.shape[1] // key.shape[1]
     k, v = (tensor.float().repeat_interleave(num, dim=1) for tensor in (key, value))
     return query.float(), k, v
-
-
-def _places(trees: Sequence[Tree]) -> list[tuple[slice, slice, list[slice]]]:
-    """Where each tree lies in the row: its prompt, all its completions, and each that is not empty."""
-    places = []
-    start = 0
-    for tree in trees:
-        prompt = slice(start, start + tree.num_prompt)
-        each = []
-        start = prompt.stop
-        for length in tree.completions:
-            if length:
-                each.append(slice(start, start + length))
-            start += length
-        places.append((prompt, slice(prompt.stop, start), each))
-    return places

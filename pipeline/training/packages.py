@@ -33,7 +33,6 @@ def _gpu_problems(config: Config, device: str) -> Iterator[Problem]:
         ("model.loader", config.model.loader, "transformers", "unsloth"),
         ("training.optim", training.optim, "adamw_torch", "bitsandbytes"),
         ("training.use_liger_kernel", training.use_liger_kernel, False, "liger_kernel"),
-        ("training.attn_implementation", training.attn_implementation, "auto", None),
         ("training.activation_offloading", training.activation_offloading, False, None),
     ):
         if value == default:

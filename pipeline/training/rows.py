@@ -63,21 +63,20 @@ def position_ids(trees: Sequence[Tree]) -> list[int]:
     return positions
 
 
-def segments(trees: Sequence[Tree]) -> tuple[list[int], list[int]]:
-    """For every token of a row its segment, and the segment of its prompt.
-
-    A token sees those before it in the row that are of its own segment or of its prompt's.
-    """
-    own: list[int] = []
-    prompts: list[int] = []
-    num = 0
+def places(trees: Sequence[Tree]) -> list[tuple[slice, slice, list[slice]]]:
+    """Where each tree lies in its row: the prompt, all the completions, and each that is not empty."""
+    found = []
+    start = 0
     for tree in trees:
-        prompt = num
-        for length in (tree.num_prompt, *tree.completions):
-            own += [num] * length
-            prompts += [prompt] * length
-            num += 1
-    return own, prompts
+        prompt = slice(start, start + tree.num_prompt)
+        each = []
+        start = prompt.stop
+        for length in tree.completions:
+            if length:
+                each.append(slice(start, start + length))
+            start += length
+        found.append((prompt, slice(prompt.stop, start), each))
+    return found
 
 
 def to_device(host: Tensor, device: torch.device | str) -> Tensor:

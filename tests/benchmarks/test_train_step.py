@@ -65,14 +65,14 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> StepJob:
 def test_rows_that_cannot_run_here_are_left_out_and_say_why(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = parse(["--rows", "all", "all-liger", "all-8bit", "all-flex", "all-offloaded"])
+    given = parse(["--rows", "all", "all-liger", "all-8bit", "all-offloaded"])
     assert make_job(given).variants == ("all",)
-    assert list(given.left_out) == ["all-liger", "all-8bit", "all-flex", "all-offloaded"]
+    assert list(given.left_out) == ["all-liger", "all-8bit", "all-offloaded"]
     assert "all-liger is left out: training.use_liger_kernel: true" in capsys.readouterr().err
     assert "needs a CUDA GPU" in given.left_out["all-offloaded"]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    given = parse(["--device", "cuda", "--rows", "all-liger", "all-8bit", "all-flex", "all-offloaded"])
-    assert given.rows == ["all-flex", "all-offloaded"]
+    given = parse(["--device", "cuda", "--rows", "all-liger", "all-8bit", "all-offloaded"])
+    assert given.rows == ["all-offloaded"]
     assert "pip install liger-kernel" in given.left_out["all-liger"]
     assert "pip install bitsandbytes" in given.left_out["all-8bit"]
     with pytest.raises(SystemExit):

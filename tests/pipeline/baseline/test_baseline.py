@@ -246,7 +246,7 @@ def test_the_settings_reach_trl(tmp_path: Path) -> None:
     settings = trl_config(config, tmp_path, "cpu")
     # TRL corrects for vLLM only, and the baseline's policy is the generator; the last ones are ours.
     others = {"importance_sampling_mode", "importance_sampling_cap", "mismatch_kl_warning"}
-    others |= {"tf32", "memory", "warm_start_steps", "activation_offloading", "attn_implementation"}
+    others |= {"tf32", "memory", "warm_start_steps", "activation_offloading"}
     # The fields that have TRL's names must have their values in TRL, every one of them.
     for section in (config.training, config.grpo):
         for name, value in section.model_dump().items():

@@ -16,7 +16,7 @@ from pipeline.messages import TrainBatch, TrainingSample
 from pipeline.record.checkpoints import find_fault
 from pipeline.training.batching import MicroBatchPlan, StepPlanner
 from pipeline.training.ranks import Ranks
-from pipeline.training.rows import Tree, segments
+from pipeline.training.rows import Tree
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_samples
 
@@ -119,6 +119,23 @@ def make_operands(
         for num in (num_heads, num_kv, num_kv)
     )
     return query, key, value
+
+
+def segments(trees: Sequence[Tree]) -> tuple[list[int], list[int]]:
+    """For every token of a row its segment, and the segment of its prompt.
+
+    A token sees those before it in the row that are of its own segment or of its prompt's.
+    """
+    own: list[int] = []
+    prompts: list[int] = []
+    num = 0
+    for tree in trees:
+        prompt = num
+        for length in (tree.num_prompt, *tree.completions):
+            own += [num] * length
+            prompts += [prompt] * length
+            num += 1
+    return own, prompts
 
 
 def visible(trees: Sequence[Tree]) -> Tensor:

@@ -22,7 +22,6 @@ Sections = Mapping[str, Mapping[str, object]]
 EIGHT_BIT: Sections = {"training": {"optim": "adamw_8bit"}}
 LIGER: Sections = {"training": {"use_liger_kernel": True}}
 OFFLOADED: Sections = {"training": {"gradient_checkpointing": True, "activation_offloading": True}}
-FLEX: Sections = {"training": {"attn_implementation": "flex_attention"}}
 LORA: Sections = {"lora": {"enabled": True}}
 FOUR_BIT: Sections = {"lora": {"enabled": True, "load_in_4bit": True}}
 UNSLOTH: Sections = {"model": {"loader": "unsloth"}}
@@ -47,7 +46,6 @@ NO_ROWS: Sections = {"acceleration": {"shared_prompt": False}}
             ["true with model.loader: transformers"],
         ),
         (OFFLOADED, "cpu", ["training.activation_offloading: true is not allowed", "needs a CUDA GPU"]),
-        (FLEX, "cpu", ['training.attn_implementation: "flex_attention" is not allowed', "needs a CUDA GPU"]),
         (FOUR_BIT, "cpu", ["lora.load_in_4bit: true is not allowed", "needs a CUDA GPU"]),
         (FOUR_BIT, "cuda", ["bitsandbytes, which is not installed: pip install bitsandbytes"]),
         ({"lora": {"load_in_4bit": True}}, "cpu", ["false, or true with lora.enabled: true"]),
@@ -70,7 +68,7 @@ def test_what_cannot_work_here_is_refused_by_name(
         assert complaint in str(caught.value)
 
 
-@pytest.mark.parametrize("sections", [EIGHT_BIT, LIGER, OFFLOADED, FLEX, FOUR_BIT])
+@pytest.mark.parametrize("sections", [EIGHT_BIT, LIGER, OFFLOADED, FOUR_BIT])
 def test_on_a_gpu_with_the_packages_all_of_it_may_be_asked_for(
     sections: Sections, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.training.rows import Tree, pack, position_ids, segments
+from pipeline.training.rows import Tree, pack, position_ids
+from tests.pipeline.training.builders import segments
 
 SIZES = st.lists(st.integers(1, 60), min_size=1, max_size=30)
 TREES = st.lists(

@@ -165,17 +165,17 @@ def test_heads_that_the_kernel_would_refuse_are_not_given_to_it(monkeypatch: pyt
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("trees", ROWS.values(), ids=ROWS)
-def test_on_a_gpu_the_flash_kernel_gives_what_flex_attention_gives(trees: Sequence[Tree]) -> None:
+def test_on_a_gpu_the_flash_kernel_gives_what_sdpa_by_sequences_gives(trees: Sequence[Tree]) -> None:
     device = torch.device("cuda")
     if not has_flash_kernel(torch.bfloat16, 64, device):
         pytest.skip("this GPU has no flash kernel for bf16")
     exact = make_operands(sum(tree.num_tokens for tree in trees), 6, 2, size=64, dtype=torch.float64)
     found = {}
-    for kernel in ("varlen", "flex"):
+    for kernel in ("varlen", "sdpa"):
         query, key, value = (tensor.detach().to(device, torch.bfloat16).requires_grad_() for tensor in exact)
         layout = make_layout(trees, device, kernel)
         output, _ = row_attention(nn.Module(), query, key, value, None, layout=layout, scaling=SCALE)
         weight = torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(output)
         found[kernel] = (output, *torch.autograd.grad(output, (query, key, value), weight))
-    for flash, flex in zip(found["varlen"], found["flex"], strict=True):
-        assert float((flash - flex).float().norm()) <= 0.02 * float(flex.float().norm())
+    for flash, plain in zip(found["varlen"], found["sdpa"], strict=True):
+        assert float((flash - plain).float().norm()) <= 0.02 * float(plain.float().norm())
