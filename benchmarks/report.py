@@ -124,9 +124,9 @@ def differing(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[
 
 def rows_of(run: Path, query: str) -> list[tuple[Any, ...]]:
     """What the ledger of the run in the folder ``run`` answers. Raises ValueError where it cannot be read."""
-    database = run / "run.db"
+    database = (run / "run.db").absolute()
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
             return connection.execute(query).fetchall()
     except sqlite3.Error as error:
         raise ValueError(f"{database} cannot be read: {error}") from error

@@ -1,5 +1,5 @@
 """The error of a stage (a process or a loop of the run failed, and the message says which and why), and the
-end of a run by a signal.
+end of a run by a signal; and what a message takes over of another error.
 
 Users see the message without a traceback, and exit status 1. Raised by generators, the trainer's handle,
 the rollout buffer and the producer.
@@ -7,7 +7,11 @@ the rollout buffer and the producer.
 
 from __future__ import annotations
 
+from typing import Final
+
 from configs.errors import CommandEnd
+
+_MAX_SAID: Final = 300
 
 
 class StageError(CommandEnd, RuntimeError):
@@ -36,3 +40,8 @@ class RunStoppedError(CommandEnd):
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.status = 128 + signal_number
+
+
+def in_short(error: Exception) -> str:
+    """What ``error`` says, in one line for a message: a validation error has a paragraph for each field."""
+    return " ".join(str(error).split())[:_MAX_SAID]

@@ -98,16 +98,11 @@ def run_evaluation(options: EvaluationOptions) -> int:
         for name, stem in stems.items():
             if options.samples is not None:
                 report = run_async(_score_samples(samples[name], CompletionScorer(sandbox, execution)))
+                _write_files(console, options, stem, report, tasks)
             else:
-                report = _sample_model(options, name, folders[name], stem, tasks, sandbox, execution, custom)
-            completions = _completions(options, report, tasks)
-            if options.samples is None:
-                ids = [sample.task_id for sample in report.samples]
-                write_samples(Path(stem), zip(ids, completions, strict=True))
-                console.print(f"samples: {stem}", soft_wrap=True)
-            path = Path(f"{stem}_results.jsonl")
-            write_results(path, zip(report.samples, completions, strict=True))
-            console.print(f"results: {path}", soft_wrap=True)
+                report = _sample_model(
+                    console, options, name, folders[name], stem, tasks, sandbox, execution, custom
+                )
             reports[name] = report
     _conclude(console, options, Path(f"{next(iter(stems.values()))}_report.json"), reports, tasks)
     return 0
@@ -128,6 +123,20 @@ def _stems(options: EvaluationOptions) -> dict[str, str]:
 
 def _set_name(tasks: str) -> str:
     return Path(tasks).name.removesuffix(".gz").removesuffix(".jsonl")
+
+
+def _write_files(
+    console: Console, options: EvaluationOptions, stem: str, report: EvaluationReport, tasks: Sequence[Task]
+) -> None:
+    """Write the completions of one model, where they are new, and each with its verdict."""
+    completions = _completions(options, report, tasks)
+    if options.samples is None:
+        ids = [sample.task_id for sample in report.samples]
+        write_samples(Path(stem), zip(ids, completions, strict=True))
+        console.print(f"samples: {stem}", soft_wrap=True)
+    path = Path(f"{stem}_results.jsonl")
+    write_results(path, zip(report.samples, completions, strict=True))
+    console.print(f"results: {path}", soft_wrap=True)
 
 
 def _completions(options: EvaluationOptions, report: EvaluationReport, tasks: Sequence[Task]) -> list[str]:
@@ -183,6 +192,7 @@ async def _score_samples(samples: Sequence[tuple[Task, str]], scorer: Completion
 
 
 def _sample_model(
+    console: Console,
     options: EvaluationOptions,
     model: str,
     folder: Path,
@@ -192,7 +202,7 @@ def _sample_model(
     execution: ExecutionConfig,
     custom: CustomFeedback | None,
 ) -> EvaluationReport:
-    """The report on one model; goes on where an earlier process ended."""
+    """The report on one model, whose files are written; goes on where an earlier process ended."""
     # Imported here: scoring a file need not wait for torch.
     from pipeline.models.loading import load_tokenizer
 
@@ -227,6 +237,8 @@ def _sample_model(
                     custom=custom,
                 ).go_on
         report = run_async(_sample_and_score(options, config, folder, form, tasks, later, scorer, journal))
+        # On a full disk the samples are still in the journal.
+        _write_files(console, options, stem, report, tasks)
         journal.remove()
     return report
 

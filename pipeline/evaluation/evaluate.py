@@ -1,6 +1,6 @@
 """Measures pass@k: samples from a generator, runs every sample in the sandbox, counts.
 
-``evaluate_tasks`` is the measurement of a run (pipeline.evaluation.heldout) and of the command
+``evaluate_tasks`` is the measurement of a run (pipeline.evaluation.heldout and .inloop) and of the command
 evaluate_humaneval (pipeline.evaluation.command). A sample that the sandbox could not judge is left out of the
 counts and reported, never counted as wrong.
 """

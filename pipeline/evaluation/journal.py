@@ -10,22 +10,20 @@ lean to short answers then, unless the sampling is greedy.
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import json
 import os
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from pipeline.evaluation.evaluate import EvaluatedSample, EvaluatedTurn
+from pydantic import TypeAdapter
+
+from pipeline.errors import in_short
+from pipeline.evaluation.evaluate import EvaluatedSample
 from pipeline.generation.resident import differences
-from rewards.result import RewardResult
-from sandbox.result import Outcome
 
-_OF_TURN = ("feedback", "text", "num_tokens")
-_KEPT = ("task_id", "text", "min_policy_version", "max_policy_version")
+_SAMPLE = TypeAdapter(EvaluatedSample)
 
 
 class EvaluationJournal:
@@ -62,14 +60,8 @@ class EvaluationJournal:
     def add(self, sample: EvaluatedSample) -> None:
         """Write one sample; it is out of this process on return."""
         if sample.is_judged:
-            line = {**{name: getattr(sample, name) for name in _KEPT}, "result": _record(sample.result)}
-            if sample.turns:
-                turns = [
-                    {**{name: getattr(turn, name) for name in _OF_TURN}, "result": _record(turn.result)}
-                    for turn in sample.turns
-                ]
-                line |= {"turns": turns, "resampled": sample.resampled}
-            self._write(line)
+            # As a dict: pydantic's own JSON has no lone surrogates, which a model may write.
+            self._write(_SAMPLE.dump_python(sample, mode="json"))
             self._num_lines += 1
 
     def close(self) -> None:
@@ -100,9 +92,9 @@ class EvaluationJournal:
         kept: defaultdict[str, list[EvaluatedSample]] = defaultdict(list)
         for number, line in enumerate(lines[1:], start=2):
             try:
-                sample = _read_sample(line)
-            except (ValueError, TypeError, KeyError) as error:
-                raise ValueError(f"{self.path}:{number}: is damaged ({error!r}); {hint}") from None
+                sample = _SAMPLE.validate_python(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{self.path}:{number}: is damaged ({in_short(error)}); {hint}") from None
             kept[sample.task_id].append(sample)
         os.truncate(self.path, len(whole.encode("utf-8")))
         return dict(kept)
@@ -120,25 +112,3 @@ class EvaluationJournal:
     def _write(self, line: Mapping[str, object]) -> None:
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
-
-
-def _read_sample(line: str) -> EvaluatedSample:
-    record = dict(json.loads(line))
-    turns = [
-        EvaluatedTurn(**{name: turn[name] for name in _OF_TURN}, result=_result(turn["result"]))
-        for turn in record.get("turns", ())
-    ]
-    return EvaluatedSample(
-        **{name: record[name] for name in _KEPT},
-        result=_result(record["result"]),
-        turns=tuple(turns),
-        resampled=record.get("resampled"),
-    )
-
-
-def _record(result: RewardResult) -> dict[str, object]:
-    return {**dataclasses.asdict(result), "breakdown": dict(result.breakdown)}
-
-
-def _result(record: Mapping[str, Any]) -> RewardResult:
-    return RewardResult(**{**record, "outcome": Outcome(record["outcome"])})

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,12 @@ class Estimate:
         """Mean and interval for people, "6.8 %" and "3.9 to 9.8"; with ``sign`` "+" as a difference."""
         mean, low, high = (f"{100 * value:{sign}.1f}" for value in (self.mean, self.low, self.high))
         return f"{mean} %", f"{low} to {high}"
+
+
+def table_cells(estimate: Mapping[str, Any], sign: str = "") -> tuple[str, str]:
+    """Mean and interval of an Estimate as JSON has it, for two columns: "6.8 %" and "3.9 to 9.8 %"."""
+    mean, interval = Estimate(**estimate).in_percent(sign)
+    return mean, f"{interval} %"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

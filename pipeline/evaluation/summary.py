@@ -24,7 +24,7 @@ from rich.table import Table
 
 from configs.schema import Config
 from pipeline.evaluation.evaluate import EvaluationReport
-from pipeline.evaluation.passk import Estimate, paired_difference
+from pipeline.evaluation.passk import paired_difference, table_cells
 from pipeline.host.versions import processor_name, source_commit
 from pipeline.record.ledger import ALARM, GUARD, PLACEMENT_GUARD
 from pipeline.record.metrics import read_metrics
@@ -109,9 +109,9 @@ def print_summary(path: Path) -> None:
             table.add_column(heading, justify="left" if not heading else "right")
         for name in ("before", "after"):
             if evaluation[name] is not None:
-                table.add_row(f"{name} training", *_cells(evaluation[name]["pass_at_1"]))
+                table.add_row(f"{name} training", *table_cells(evaluation[name]["pass_at_1"]))
         if "difference" in evaluation:
-            table.add_row("difference", *_cells(evaluation["difference"], "+"))
+            table.add_row("difference", *table_cells(evaluation["difference"], "+"))
         console.print(table)
     console.print(
         f"{summary['num_steps']} steps, {summary['num_completions']} completions{_gated(summary)}, "
@@ -127,14 +127,9 @@ def _gated(summary: Mapping[str, Any]) -> str:
     return f" (and {number} of groups without signal, which were replaced)" if number else ""
 
 
-def _cells(estimate: Mapping[str, Any], sign: str = "") -> tuple[str, str]:
-    mean, interval = Estimate(**estimate).in_percent(sign)
-    return mean, f"{interval} %"
-
-
 def guards_of(database: Path, metrics: Path, config: Config) -> tuple[str, ...]:
     """What the run with these files decided, in the order in which it did; drafting last."""
-    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as ledger:
+    with contextlib.closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as ledger:
         query = "SELECT text FROM events WHERE kind IN (?, ?, ?) ORDER BY event_id"
         rows = ledger.execute(query, (GUARD, PLACEMENT_GUARD, ALARM)).fetchall()
     drafting = _drafting(read_metrics(metrics)) if config.acceleration.speculative.enabled else None

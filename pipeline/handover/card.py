@@ -17,7 +17,7 @@ from configs.finished import load_finished
 from configs.load import render
 from configs.schema import Config
 from configs.techniques import value_at
-from pipeline.evaluation.passk import Estimate
+from pipeline.evaluation.passk import table_cells
 from pipeline.host.files import read_object, write_text_atomically
 from pipeline.models.packaged import BUILT_IN
 from pipeline.record.run_folder import BASELINE_MARK
@@ -161,9 +161,9 @@ def _evaluation_lines(model: TrainedModel) -> Iterator[str]:
     rows = []
     for name, words in (("before", "before training"), ("after", "after training")):
         if evaluation.get(name):
-            rows.append((words, *_interval(evaluation[name]["pass_at_1"], sign="")))
+            rows.append((words, *table_cells(evaluation[name]["pass_at_1"])))
     if evaluation.get("difference"):
-        rows.append(("difference, paired by task", *_interval(evaluation["difference"], sign="+")))
+        rows.append(("difference, paired by task", *table_cells(evaluation["difference"], "+")))
     if not rows:
         measured = model.summary.get("num_steps", model.step)
         yield (
@@ -178,11 +178,6 @@ def _evaluation_lines(model: TrainedModel) -> Iterator[str]:
     )
     yield ""
     yield from _table(("", "pass@1", "95 % interval"), rows)
-
-
-def _interval(estimate: Mapping[str, Any], *, sign: str) -> tuple[str, str]:
-    mean, interval = Estimate(**estimate).in_percent(sign)
-    return mean, f"{interval} %"
 
 
 def _origin_lines(model: TrainedModel) -> Iterator[str]:

@@ -81,9 +81,12 @@ def finish_run(run: Path, config: Config) -> None:
         print(f"on the hub: {_push_export(folder, model, name, is_private=config.output.hub_private)}")
 
 
-def _push_export(folder: Path, model: TrainedModel, name: str, *, is_private: bool) -> str:
-    with tempfile.TemporaryDirectory(prefix=".partial-export-", dir=folder.parent) as work:
-        return push(export(folder, Path(work) / "model", model), name, is_private=is_private)
+def _push_export(
+    folder: Path, model: TrainedModel, name: str, *, is_private: bool, dtype: str = "bfloat16"
+) -> str:
+    # In the run's folder: what is half-made beside the checkpoints is removed by a run that goes on.
+    with tempfile.TemporaryDirectory(prefix=".export-", dir=folder.parent.parent) as work:
+        return push(export(folder, Path(work) / "model", model, dtype=dtype), name, is_private=is_private)
 
 
 def export(folder: Path, out: Path, model: TrainedModel, *, dtype: str = "bfloat16") -> Path:
@@ -197,6 +200,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _hand_over(arguments: argparse.Namespace) -> int:
     if arguments.out is None and arguments.push_to_hub is None:
         raise ValueError("command line: give OUT_DIR, or --push-to-hub OWNER/NAME, or both")
+    if arguments.public and arguments.push_to_hub is None:
+        raise ValueError("--public: says how to upload; give --push-to-hub OWNER/NAME too, or leave it out")
     if arguments.push_to_hub is not None:
         refuse_push(arguments.push_to_hub, "--push-to-hub")
     folder, model = find_model_folder(Path(arguments.run).expanduser())
@@ -206,5 +211,6 @@ def _hand_over(arguments: argparse.Namespace) -> int:
         if arguments.push_to_hub is not None:
             print(push(out, arguments.push_to_hub, is_private=not arguments.public))
     else:
-        print(_push_export(folder, model, arguments.push_to_hub, is_private=not arguments.public))
+        is_private, dtype = not arguments.public, arguments.dtype
+        print(_push_export(folder, model, arguments.push_to_hub, is_private=is_private, dtype=dtype))
     return 0

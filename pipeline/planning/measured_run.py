@@ -12,6 +12,7 @@ from pathlib import Path
 
 from configs.finished import load_finished
 from pipeline.host.files import read_object
+from pipeline.record.ledger_tables import reading
 from pipeline.record.metrics import read_metrics
 from pipeline.record.run_folder import BASELINE_MARK
 
@@ -97,15 +98,12 @@ def read_run(folder: Path, *, last: int | None = None) -> MeasuredRun:
 
     Raises ValueError where it holds none, or one with too few steps.
     """
-    file, summary = folder / "config.yaml", folder / "summary.json"
+    file = folder / "config.yaml"
     if not file.is_file():
         raise ValueError(f"{folder} holds no config.yaml; allowed: the folder of an earlier run")
     config, rows = load_finished(file), _steady_rows(folder)
     rows = rows if last is None else rows[-last:]
-    # A run that did not end has none.
-    hardware = read_object(summary).get("hardware", {}) if summary.is_file() else {}
-    if not isinstance(hardware, dict):
-        raise ValueError(f"{summary}: field 'hardware': value {hardware!r}: must be an object")
+    hardware = _hardware_of(folder)
     is_gpu = hardware.get("device", config.runtime.device) == "cuda"
     num_generator_gpus = config.generation.num_engines * config.generation.tensor_parallel_size
     num_ranks = config.runtime.trainer_ranks
@@ -129,6 +127,24 @@ def read_run(folder: Path, *, last: int | None = None) -> MeasuredRun:
         step_s=_mean(rows, "step/seconds") or 0.0,
         num_steps=len(rows),
     )
+
+
+def _hardware_of(folder: Path) -> Mapping[str, object]:
+    """The "device" and the "cpu" of the run, as far as they are known."""
+    summary, ledger = folder / "summary.json", folder / "run.db"
+    if summary.is_file():
+        hardware = read_object(summary).get("hardware", {})
+        if not isinstance(hardware, dict):
+            raise ValueError(f"{summary}: field 'hardware': value {hardware!r}: must be an object")
+        return hardware
+    if not ledger.is_file():
+        return {}
+    # A run that did not end has no summary, but noted at its start what "auto" came to.
+    query = "SELECT text FROM events WHERE kind = 'hardware' ORDER BY event_id DESC LIMIT 1"
+    with reading(ledger) as database:
+        (said,) = database.execute(query).fetchone() or ("",)
+    device, _, others = said.partition(", ")
+    return {"device": device, "cpu": others.rpartition(", ")[0]} if device else {}
 
 
 def _steady_rows(folder: Path) -> Rows:

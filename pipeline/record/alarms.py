@@ -1,24 +1,18 @@
 """What is wrong with a run, from its metrics: what, how much, and the setting to change, to what.
 
 A fault that lasts is found in the step in which it has lasted for three: one odd step is no fault, and five
-minutes of a wrong run are cheap. Thresholds stand where recorded good runs never come near
-(tests/pipeline/record/good_runs), each with its reason; docs/when_it_does_not_learn.md has a line on each.
-Looks at numbers only: it does not know how they came about, and changes nothing.
+minutes of a wrong run are cheap. What is a fault is the affair of pipeline.record.alarm_rules.
 """
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from configs.schema import Config
+from pipeline.record.alarm_rules import RULES, WINDOW, Row
 
-Row = Mapping[str, float | None]
-WINDOW: Final = 3
 # As far back as a gradient or a length is compared with what it was.
 _REMEMBERED: Final = 20
 
@@ -32,17 +26,6 @@ class Alarm:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rule:
-    """``find`` says what is wrong, or None; ``rows`` are the last steps, at least WINDOW, newest last."""
-
-    name: str
-    find: Callable[[Sequence[Row], Config], str | None]
-    is_fatal: bool = False
-    # Where stages share a device, they wait for each other by design.
-    is_of_own_devices: bool = False
-
-
 class Alarms:
     """Watches one run step by step; ``shares_device``: generation and training take turns on one device."""
 
@@ -50,301 +33,20 @@ class Alarms:
         self._config = config
         self._rules = [rule for rule in RULES if not (rule.is_of_own_devices and shares_device)]
         self._rows: deque[Row] = deque(maxlen=_REMEMBERED)
+        # Measured in few steps: two of them may lie further apart.
+        self._measured: list[Row] = []
         self._ringing: set[str] = set()
 
     def step(self, metrics: Row) -> list[Alarm]:
         """What this step makes known: each alarm when it begins, and again if it begins again."""
         self._rows.append(metrics)
+        if metrics.get("eval/pass_at_1") is not None:
+            self._measured.append(metrics)
         rows = list(self._rows)
         if len(rows) < WINDOW:
             return []
-        found = {rule: text for rule in self._rules if (text := rule.find(rows, self._config)) is not None}
+        given = [(rule, self._measured if rule.is_of_measured else rows) for rule in self._rules]
+        found = {rule: text for rule, own in given if (text := rule.find(own, self._config)) is not None}
         fresh = [rule for rule in found if rule.name not in self._ringing]
         self._ringing = {rule.name for rule in found}
         return [Alarm(name=rule.name, is_fatal=rule.is_fatal, text=found[rule]) for rule in fresh]
-
-
-def _last(rows: Sequence[Row], name: str) -> list[float]:
-    """The values of the last steps; none where one of them was not measured."""
-    values = [row.get(name) for row in rows[-WINDOW:]]
-    known = [value for value in values if value is not None]
-    return known if len(known) == WINDOW else []
-
-
-def _cut_off(rows: Sequence[Row], config: Config) -> str | None:
-    # Half: what is cut off earns little whatever it says, so most of what is paid for is then lost.
-    shares, longest = _last(rows, "rollout/truncated_share"), config.generation.max_completion_length
-    if not shares or min(shares) <= 0.5:
-        return None
-    return (
-        f"{_percent(shares)} of the completions are cut off at generation.max_completion_length ({longest}): "
-        f"set it to {2 * longest}, or ask for shorter answers"
-    )
-
-
-def _no_program(rows: Sequence[Row], config: Config) -> str | None:
-    # A model that answers in prose at times is trained out of it; one that never shows a program is not.
-    shares = _last(rows, "rollout/no_program_share")
-    if not shares or min(shares) <= 0.9:
-        return None
-    return (
-        f"no program is found in {_percent(shares)} of the completions: look at samples.jsonl; the model may "
-        "be no instruct model, or need another opening of its answer (generation.assistant_prefill, "
-        f"{config.generation.assistant_prefill!r})"
-    )
-
-
-def _nothing_compiles(rows: Sequence[Row], config: Config) -> str | None:
-    # Even a base model's programs compile now and then, and cut-off ones have an alarm of their own.
-    shares, cut_off = _last(rows, "rollout/syntax_failure_share"), _last(rows, "rollout/truncated_share")
-    missing = _last(rows, "rollout/no_program_share")
-    if not shares or min(shares) < 0.98 or max(cut_off, default=0.0) > 0.5 or max(missing, default=0.0) > 0.9:
-        return None
-    return (
-        f"{_percent(shares)} of the completions do not compile: look at samples.jsonl; lower "
-        f"generation.temperature ({config.generation.temperature:g}) to 0.7, or take a model that writes code"
-    )
-
-
-def _no_signal(rows: Sequence[Row], config: Config) -> str | None:
-    # Without differences in a group there is no gradient at all.
-    shares, num = _last(rows, "rollout/zero_signal_share"), config.grpo.num_generations
-    if not shares or min(shares) < 1.0:
-        return None
-    return (
-        "in every group all rewards are equal, so there is nothing to learn from: raise grpo.num_generations "
-        f"({num}) to {2 * num}, or take tasks of other difficulty (curriculum.strategy, dataset.name)"
-    )
-
-
-def _never_passes(rows: Sequence[Row], config: Config) -> str | None:
-    # The tests' own score, which pays for each test: not one of all programs has passed a single test.
-    scores = _last(rows, "reward_part/tests")
-    if not scores or max(scores) > 0.0:
-        return None
-    return (
-        "no completion has passed a single test: the tasks are too hard for the model, or their tests are "
-        "wrong; take easier ones (dataset.name), and check the references (docs/own_tasks.md)"
-    )
-
-
-def _always_passes(rows: Sequence[Row], config: Config) -> str | None:
-    rates = _last(rows, "rollout/pass_rate")
-    if not rates or min(rates) < 1.0:
-        return None
-    return "every completion passes all tests: there is nothing left to learn here; take harder tasks"
-
-
-def _pays_for_style(rows: Sequence[Row], config: Config) -> str | None:
-    # In good runs tests and reward go together at 0.6 and more; of three steps' rollouts, chance stays below
-    # 0.25 in 99 of 100.
-    together = _last(rows, "rollout/reward_tests_correlation")
-    if not together or statistics.fmean(together) >= 0.2:
-        return None
-    weights = config.rewards.weights.model_dump().items()
-    parts = [f"rewards.weights.{name} ({weight:g})" for name, weight in weights if name != "tests" and weight]
-    return (
-        f"the reward goes with passing tests at {statistics.fmean(together):.2f} only (1: it is the tests): "
-        f"what is learnt is something else; lower {', '.join(parts) or 'rewards.custom_weights'}"
-    )
-
-
-def _entropy(rows: Sequence[Row], config: Config) -> str | None:
-    # Below 0.01 nats the model writes the same answer again in a group of any usual size.
-    values = _last(rows, "train/entropy")
-    if not values or max(values) >= 0.01:
-        return None
-    rate = config.training.learning_rate
-    return (
-        f"the policy's entropy is {max(values):.3g} nats: it has stopped to try anything; lower "
-        f"training.learning_rate ({rate:g}) to {rate / 3:.1g}, or set grpo.epsilon_high to 0.28"
-    )
-
-
-def _length(rows: Sequence[Row], config: Config) -> str | None:
-    # Answers may become brief as they become right; briefer and no better is a collapse.
-    lengths, passed = _last(rows, "rollout/completion_length"), _last(rows, "rollout/pass_rate")
-    before = [row for row in rows[:-WINDOW] if row.get("rollout/completion_length") is not None]
-    if not lengths or not passed or not before:
-        return None
-    usual = statistics.median(_number(row, "rollout/completion_length") for row in before)
-    best = max(_number(row, "rollout/pass_rate") for row in before)
-    if max(lengths) >= usual / 5 or statistics.fmean(passed) > best / 2:
-        return None
-    rate = config.training.learning_rate
-    return (
-        f"completions have shrunk from {usual:.0f} to {max(lengths):.0f} tokens, and fewer pass: lower "
-        f"training.learning_rate ({rate:g}) to {rate / 3:.1g}, and look at samples.jsonl for what is paid"
-    )
-
-
-def _mismatch(rows: Sequence[Row], config: Config) -> str | None:
-    # Rounding differs between two engines; what is far beyond it is weights that did not arrive, another
-    # temperature, a kernel. On a CPU with the built-in model (1,400 tokens) bf16 makes it 0.001, fp32 0 to
-    # eight digits, and a division by a temperature of 0.9 instead of 1 makes it 0.008 and more.
-    limit, generation = config.grpo.mismatch_kl_warning, config.generation
-    if generation.quantization == "int8":
-        # At the first such step the run leaves int8 (pipeline.run.attempt): what counts is measured after it.
-        in_int8 = (number for number, row in enumerate(rows) if _number(row, "train/mismatch_kl") > limit)
-        rows = rows[next(in_int8, len(rows)) + 1 :]
-    # Measured on tokens of the policy in training only, so not in every step; where the policy is sharp, one
-    # token that bf16 rounds otherwise makes 0.01 of a short step.
-    values = [value for row in rows if (value := row.get("train/mismatch_kl")) is not None][-WINDOW:]
-    if len(values) < WINDOW or min(values) <= limit:
-        return None
-    mend = "set generation.dtype to what training.bf16 says, and generation.weight_update_mode to keep"
-    if generation.quantization not in ("none", "int8") or config.lora.load_in_4bit:
-        mend = (
-            "their weights are rounded otherwise (generation.quantization, lora.load_in_4bit): set "
-            "grpo.importance_sampling_mode to token_truncate, or generation.quantization to none"
-        )
-    if generation.top_p < 1 or generation.top_k:
-        mend = f"one alone leaves tokens out: set generation.top_p to 1, generation.top_k to 0; or {mend}"
-    return (
-        f"train/mismatch_kl is {max(values):.3g}, above grpo.mismatch_kl_warning ({limit:g}): generator and "
-        f"trainer give the same tokens of the same weights different probabilities; {mend}"
-    )
-
-
-def _ratio(rows: Sequence[Row], config: Config) -> str | None:
-    # Every fifth token cut: the correction is then most of the gradient's bias.
-    shares = _last(rows, "train/capped_share")
-    if not shares or min(shares) <= 0.2:
-        return None
-    staleness = config.acceleration.max_staleness
-    return (
-        f"the importance weights of {_percent(shares)} of the tokens are cut off: what trains has moved far "
-        f"from what wrote; set acceleration.max_staleness ({staleness}) to {max(0, staleness - 1)}, or lower "
-        f"training.learning_rate ({config.training.learning_rate:g})"
-    )
-
-
-def _gradient(rows: Sequence[Row], config: Config) -> str | None:
-    # Norms of a run vary by a factor of three; ten times the median of all steps before is another regime.
-    norms = _last(rows, "train/grad_norm")
-    before = [_number(row, "train/grad_norm") for row in rows[:-WINDOW] if row.get("train/grad_norm")]
-    if not norms or not before or min(norms) <= 10 * statistics.median(before):
-        return None
-    rate = config.training.learning_rate
-    return (
-        f"the gradient's norm is {max(norms):.3g}, {max(norms) / statistics.median(before):.0f} times what "
-        f"it was: go back to an earlier checkpoint with training.learning_rate ({rate:g}) at {rate / 3:.1g}"
-    )
-
-
-def _no_effect(rows: Sequence[Row], config: Config) -> str | None:
-    # Of the numbers that the generator is sent, in its precision. A healthy step changes nearly all of fp32's
-    # and every hundredth of bf16's. The first update has none before it to be compared with.
-    shares = [value for row in rows[-WINDOW:] if (value := row.get("weights/changed_share")) is not None]
-    if len(shares) < WINDOW - 1 or max(shares) >= 0.001:
-        return None
-    rate = config.training.learning_rate
-    return (
-        f"an update changes {_percent(shares)} of the weights that the generator gets, the others move by "
-        f"less than one step of their precision: raise training.learning_rate ({rate:g}) to {100 * rate:.1g}"
-    )
-
-
-def _stale(rows: Sequence[Row], config: Config) -> str | None:
-    # As many groups thrown away as trained on.
-    thrown = _last(rows, "rollout/requeued_groups")
-    if not thrown or min(thrown) <= config.prompts_per_step:
-        return None
-    return (
-        f"{statistics.fmean(thrown):.1f} groups a step are too old to train on and are made again, for "
-        f"{config.prompts_per_step} that are trained on: raise acceleration.max_staleness "
-        f"({config.acceleration.max_staleness}) by one"
-    )
-
-
-def _no_cache(rows: Sequence[Row], config: Config) -> str | None:
-    # A group's completions share their prompt, so that most of it is found unless no block of it is whole.
-    shares = _last(rows, "rollout/prompt_cached_share")
-    if not shares or not config.generation.enable_prefix_caching or config.grpo.num_generations < 2:
-        return None
-    if config.generation.engine == "transformers" or max(shares) > 0.0:
-        return None
-    return (
-        "nothing of any prompt is found in the generator's cache, although a group shares its prompt: raise "
-        f"generation.kv_cache_gb ({config.generation.kv_cache_gb:g}), which may hold too little"
-    )
-
-
-def _idle(rows: Sequence[Row], config: Config) -> str | None:
-    # A device that is paid for and waits for half of the time.
-    waited, steps = _last(rows, "rollout/wait_s"), _last(rows, "step/seconds")
-    busy = _last(rows, "generation/seconds")
-    if not waited or not steps or not busy:
-        return None
-    trainer_idle = [wait / step for wait, step in zip(waited, steps, strict=True)]
-    generator_idle = [1 - work / step for work, step in zip(busy, steps, strict=True)]
-    if min(trainer_idle) > 0.5:
-        return (
-            f"the trainer waits for rollouts in {_percent(trainer_idle)} of the time: raise "
-            f"generation.num_engines ({config.generation.num_engines}) by one, or generation.max_num_seqs"
-        )
-    if min(generator_idle) > 0.5:
-        return (
-            f"the generators are idle in {_percent(generator_idle)} of the time: raise "
-            "runtime.trainer_ranks, or acceleration.max_staleness"
-        )
-    return None
-
-
-def _memory(rows: Sequence[Row], config: Config) -> str | None:
-    # What a longer answer or a checkpoint takes for a moment is more than that.
-    shares = _last(rows, "host/memory_used_share")
-    if not shares or min(shares) <= 0.95:
-        return None
-    return (
-        f"{100 * min(shares):.1f} % of the machine's memory is used: lower generation.kv_cache_gb "
-        f"({config.generation.kv_cache_gb:g}) or token_packing.max_tokens"
-    )
-
-
-def _held_out_falls(rows: Sequence[Row], config: Config) -> str | None:
-    # Its interval lies below an earlier one's, and the reward has risen: what is learnt does not carry over.
-    measured = [row for row in rows if row.get("eval/pass_at_1") is not None]
-    if len(measured) < 2:
-        return None
-    best = max(measured[:-1], key=lambda row: _number(row, "eval/pass_at_1_low"))
-    newest = measured[-1]
-    falls = _number(newest, "eval/pass_at_1_high") < _number(best, "eval/pass_at_1_low")
-    if not falls or _number(newest, "rollout/reward_mean") <= _number(best, "rollout/reward_mean"):
-        return None
-    return (
-        f"held-out pass@1 has fallen from {100 * _number(best, 'eval/pass_at_1'):.1f} to "
-        f"{100 * _number(newest, 'eval/pass_at_1'):.1f} % while the reward rose: stop here and take the best "
-        "checkpoint, or train on more tasks (dataset.name) with a lower training.learning_rate"
-    )
-
-
-def _percent(shares: Sequence[float]) -> str:
-    return f"{100 * statistics.fmean(shares):.3g} %"
-
-
-def _number(row: Row, name: str) -> float:
-    value = row.get(name)
-    return math.nan if value is None else value
-
-
-RULES: Final = (
-    _Rule(name="answers are cut off", find=_cut_off, is_fatal=True),
-    _Rule(name="no program in the answers", find=_no_program, is_fatal=True),
-    _Rule(name="nothing compiles", find=_nothing_compiles, is_fatal=True),
-    _Rule(name="no differences in any group", find=_no_signal, is_fatal=True),
-    _Rule(name="no test is ever passed", find=_never_passes, is_fatal=True),
-    _Rule(name="every test is passed", find=_always_passes, is_fatal=True),
-    _Rule(name="the reward is not the tests", find=_pays_for_style, is_fatal=True),
-    _Rule(name="entropy has collapsed", find=_entropy, is_fatal=True),
-    _Rule(name="answers have collapsed", find=_length, is_fatal=True),
-    _Rule(name="generator and trainer disagree", find=_mismatch),
-    _Rule(name="importance weights are cut off", find=_ratio),
-    _Rule(name="the gradient explodes", find=_gradient, is_fatal=True),
-    _Rule(name="updates have no effect", find=_no_effect, is_fatal=True),
-    _Rule(name="work is thrown away as too old", find=_stale),
-    _Rule(name="the prompt cache never hits", find=_no_cache),
-    _Rule(name="a stage is idle", find=_idle, is_of_own_devices=True),
-    _Rule(name="memory is nearly used up", find=_memory),
-    _Rule(name="held-out falls while the reward rises", find=_held_out_falls),
-)

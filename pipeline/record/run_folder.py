@@ -143,6 +143,11 @@ class RunFolder(RunPaths):
         """Write summary.json whole. NaN becomes null."""
         _write(self.summary, summary)
 
+    def remove_end(self) -> None:
+        """Remove what the run wrote at its end: it goes on, and the numbers are of an earlier step."""
+        self.summary.unlink(missing_ok=True)
+        self.evaluation("after").unlink(missing_ok=True)
+
     def close(self) -> None:
         """Give the lock back; calling it again does nothing."""
         self._lock.release()

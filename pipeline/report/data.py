@@ -58,14 +58,17 @@ def about(reader: RunReader) -> dict[str, Any]:
 def growing_data(reader: RunReader, after_step: int = 0, after_span: int = 0) -> dict[str, Any]:
     """What grows: steps above ``after_step``, spans above ``after_span``, events, where the run stands.
 
-    ``busy`` is over the whole timeline; empty where no span is new.
+    ``waits`` are of steps from ``after_step`` on, ``busy`` is over the whole timeline; both are empty where
+    no span is new.
     """
     origin_s = reader.started_s()
     spans = reader.spans(after_span)
     state = reader.state()
+    # What a step waited for began, and may have been entered, with the steps before it.
+    every = reader.spans() if after_span and spans else spans
     # A run that went back to a checkpoint has spans of steps that it has not done again yet.
-    times = [one for one in step_times(spans) if one.step <= state.step]
-    shares = busy_shares(reader.spans() if after_span and spans else spans)
+    times = [one for one in step_times(every) if after_step <= one.step <= state.step]
+    shares = busy_shares(every)
     return {
         "state": asdict(state),
         "series": series(reader.steps(after_step), origin_s),

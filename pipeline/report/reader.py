@@ -41,7 +41,10 @@ class SpanRow(Span):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """Where a run stands: "running" (``pid`` is its process), "finished", "stopped" or "not started"."""
+    """Where a run stands: "running" (``pid`` is its process), "finished", "stopped" or "not started".
+
+    One that was interrupted after its last step, while it was measured, is "stopped": it can be resumed.
+    """
 
     status: str
     step: int
@@ -150,7 +153,7 @@ class RunReader:
         max_steps = int(training.get("max_steps") or 0)
         if pid is not None:
             status = "running"
-        elif step >= max_steps > 0:
+        elif step >= max_steps > 0 and (self.path / "summary.json").exists():
             status = "finished"
         else:
             # Where nothing was drawn it did not come as far as training.

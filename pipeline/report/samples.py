@@ -84,10 +84,10 @@ def spread_of_samples(reader: RunReader, num_samples: int) -> list[dict[str, Any
     if not draw_ids or num_samples <= 0:
         return []
     (row,) = reader.query("SELECT COUNT(*) AS num FROM rollouts WHERE draw_id = ?", (draw_ids[0],))
-    num_draws = max(2, num_samples // max(1, row["num"]))
+    num_draws = min(_MAX_ROWS, max(2, num_samples // max(1, row["num"])))
     if len(draw_ids) > num_draws:
         draw_ids = [draw_ids[round(i * (len(draw_ids) - 1) / (num_draws - 1))] for i in range(num_draws)]
-    return _samples_of_draws(reader, draw_ids[:_MAX_ROWS])
+    return _samples_of_draws(reader, draw_ids)
 
 
 NUM_EXAMPLES = 12

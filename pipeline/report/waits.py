@@ -90,10 +90,11 @@ def _latest_attempt(spans: Sequence[SpanRow]) -> list[SpanRow]:
 
 
 def busy_shares(spans: Sequence[SpanRow]) -> dict[str, tuple[float, float]]:
-    """For each stage with spans: seconds busy, and their share of the time from first to last span."""
-    if not spans:
-        return {}
-    total_s = max(span.ended_s for span in spans) - min(span.started_s for span in spans)
+    """For each stage with spans: seconds busy, and their share of the time in which any stage was.
+
+    Between two parts of a run that was resumed later none is.
+    """
+    total_s = _length(union((span.started_s, span.ended_s) for span in spans))
     shares = {}
     for stage in STAGES:
         busy_s = _length(union((one.started_s, one.ended_s) for one in spans if one.stage == stage))

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from configs.conditions import why_not_streamed
 from curriculum.sampler import Sampler
 from pipeline.evaluation.forms import chat_form
-from pipeline.evaluation.heldout import InLoopEvaluation
+from pipeline.evaluation.inloop import InLoopEvaluation
 from pipeline.host.shares import is_shared, num_gpus
 from pipeline.host.spans import CHECKPOINT, WEIGHTS
 from pipeline.host.stopping import StoppedError

@@ -190,6 +190,8 @@ class _Run:
             stages.tasks,
             prompt_ids=lambda task: encode_prompt(stages.tokenizer, task, prefill),
         )
+        if step < config.training.max_steps:
+            self._context.folder.remove_end()
         self._context.note("resume", str(resumed))
         return step
 

@@ -31,7 +31,8 @@ function tiles() {
   const { series, state, evaluation } = run, steps = series.step.length;
   const width = Math.max(1, Math.min(5, Math.floor(steps / 2)));
   const change = (name, show) => (steps > 1 ? `first ${width} steps ${show(firstMean(name, width))}` : "");
-  const seconds = steps ? series.time_s[steps - 1] : null;
+  // Not by the clock: a run that was stopped and resumed later took no step meanwhile.
+  const seconds = (series["step/seconds"] || []).reduce((sum, value) => sum + (value || 0), 0);
   const list = [
     tile("reward", num(lastMean("rollout/reward_mean", width)), change("rollout/reward_mean", num)),
     tile("pass rate", percent(lastMean("rollout/pass_rate", width)), change("rollout/pass_rate", percent)),
@@ -40,7 +41,7 @@ function tiles() {
   const after = evaluation.after || evaluation.before;
   if (after) list.push(tile(`held-out pass@1 ${evaluation.after ? "after" : "before"}`, ...interval(after.pass_at_1)));
   list.push(
-    tile("steps", `${state.step} of ${state.max_steps}`, seconds === null ? "" : `in ${duration(seconds)}`),
+    tile("steps", `${state.step} of ${state.max_steps}`, seconds ? `in ${duration(seconds)}` : ""),
     tile("step", duration(lastMean("step/seconds", width)), `${num(lastMean("step/samples_per_s", width))} samples/s`),
     tile("generation", `${num(lastMean("generation/tokens_per_s", width))}`, "tokens/s while busy"),
     tile("training", `${num(lastMean("train/tokens_per_s", width))}`, "tokens/s while busy"),

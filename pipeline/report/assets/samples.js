@@ -110,7 +110,7 @@ class SampleBrowser {
 // The filter of the server (pipeline.report.samples), on what a file holds.
 function findInFile(wanted) {
   const within = (value, low, high) => (low === "" || (value !== null && value >= Number(low))) && (high === "" || (value !== null && value <= Number(high)));
-  const all = DATA.samples.filter((one) => one.task_id.includes(wanted.task) && within(one.step, wanted.first_step, wanted.last_step) &&
+  const all = DATA.samples.filter((one) => one.task_id.toLowerCase().includes(wanted.task.toLowerCase()) && within(one.step, wanted.first_step, wanted.last_step) &&
     (wanted.outcome === "" || one.outcome === wanted.outcome) && (wanted.draw_id === null || one.draw_id === wanted.draw_id));
   all.sort((a, b) => b.draw_id - a.draw_id || a.place - b.place);
   return { samples: all.slice(wanted.offset, wanted.offset + wanted.limit), tasks: DATA.tasks };

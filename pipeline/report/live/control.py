@@ -122,7 +122,7 @@ class RunControl:
         log = folder / f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{len(self.jobs) + 1}.log"
         with log.open("xb") as file:
             process = subprocess.Popen(
-                [*self._command, *arguments, "--set=runtime.progress=plain"],
+                [*self._command, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

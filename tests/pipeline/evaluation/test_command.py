@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from configs.schema import Config
 from curriculum.humaneval import load_humaneval
 from curriculum.jsonl import load_jsonl
 from pipeline.cli import evaluate_humaneval
+from pipeline.evaluation import command
 from pipeline.evaluation.command import engine_config
 from pipeline.evaluation.evaluate import EvaluatedSample
 from pipeline.evaluation.forms import CompletionForm
@@ -94,6 +96,26 @@ def test_an_evaluation_that_was_interrupted_goes_on_where_it_was(
     report = json.loads((tmp_path / "out.jsonl_report.json").read_text("utf-8"))
     (found,) = report["reports"].values()
     assert found["num_samples"] == 12 and len(written) == len(kept) - 1
+
+
+def test_samples_that_could_not_be_published_are_not_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, results: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    arguments = _sampling(tmp_path, save_model(tmp_path / "model"))
+    journal = tmp_path / "out.jsonl_journal.jsonl"
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "write_results", full)
+        assert _run(*arguments) != 0
+    num_kept = journal.read_text(encoding="utf-8").count("\n") - 1
+    assert num_kept >= 3
+    capsys.readouterr()
+    assert _run(*arguments) == 0
+    assert f"going on: {num_kept} samples are in {journal}" in capsys.readouterr().err
+    assert not journal.exists()
+    assert len((tmp_path / "out.jsonl_results.jsonl").read_text("utf-8").splitlines()) == num_kept
 
 
 def test_two_models_are_asked_alike_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

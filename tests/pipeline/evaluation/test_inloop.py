@@ -8,7 +8,8 @@ import pytest
 from configs.schema import Config
 from curriculum.task import Task
 from pipeline.errors import StageError
-from pipeline.evaluation.heldout import earlier_measurement, spread
+from pipeline.evaluation.heldout import earlier_measurement
+from pipeline.evaluation.inloop import spread
 from pipeline.generation.generator import GeneratorError
 from pipeline.messages import GenerationRequest
 from pipeline.record.metrics import read_metrics
@@ -145,6 +146,32 @@ def test_a_resume_goes_on_with_the_measurement_of_its_step_and_forgets_those_of_
     assert not abandoned.exists() and not journal.exists()
     assert _measured(resumed) == [2, 4]
     assert json.loads(later.read_text(encoding="utf-8"))["pass_at_1"]["num_tasks"] == 6
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_measurement_whose_line_was_lost_is_logged_again_and_no_other(
+    tmp_path: Path, is_lost: bool
+) -> None:
+    config = _config(max_steps=16, every_steps=4)
+    broken = FakeRun(tmp_path, config, heldout=_HELDOUT).die_in(15)
+    logged = read_metrics(broken.folder.metrics)
+    (taken_along,) = [int(row["step"] or 0) for row in logged if row.get("eval/policy_version") == 4.0]
+    assert taken_along > 4, "so that the file is there where that step is not"
+    resumed = FakeRun(tmp_path, config, heldout=_HELDOUT, done_steps=taken_along - is_lost)
+    resumed.train()
+    assert _measured(resumed) == [4, 8, 12]
+    lines = [json.loads(line) for line in resumed.folder.metrics.read_text("utf-8").splitlines()]
+    assert len([line for line in lines if line.get("eval/policy_version") == 4]) == 1 + is_lost
+
+
+def test_a_damaged_measurement_is_noted_and_no_other_is_lost_for_it(tmp_path: Path) -> None:
+    FakeRun(tmp_path, _config(), heldout=_HELDOUT).die_in(5)
+    damaged = tmp_path / "run" / "evaluation_step-000001.json"
+    damaged.write_text("{}", encoding="utf-8")
+    resumed = FakeRun(tmp_path, _config(), heldout=_HELDOUT, done_steps=2)
+    resumed.train()
+    assert _measured(resumed) == [2, 4]
+    assert f"{damaged} is damaged ('samples'); delete it to measure again" in resumed.notes
 
 
 def test_without_every_steps_nothing_is_measured_on_the_way(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,36 @@ def test_what_was_written_is_there_when_it_is_opened_again(tmp_path: Path) -> No
     journal.add(_sample("c"))
     journal.close()
     assert _open(path).num_kept == 4
+
+
+def test_a_journal_of_an_earlier_version_is_taken_up(tmp_path: Path) -> None:
+    result = {"reward": 1.0, "breakdown": {"tests": 1.0}, "outcome": "pass", "passed": True, "detail": ""}
+    result |= {"cached": False, "seconds": 0.25}
+    plain = {"task_id": "a", "text": "\ud800 ü\n", "min_policy_version": 3, "max_policy_version": 4}
+    turn = {"feedback": "wrong", "text": "again", "num_tokens": 7, "result": result}
+    lines = [{"evaluation": _IDENTITY}, plain | {"result": result}]
+    lines.append(plain | {"result": result, "turns": [turn], "resampled": False})
+    path = tmp_path / "j.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    first, second = _open(path).kept["a"]
+    assert first.text == "\ud800 ü\n" and first.turns == () and first.resampled is None
+    assert first.result.outcome is Outcome.PASS and first.result.seconds == 0.25
+    (later,) = second.turns
+    assert (later.text, later.num_tokens, later.result, second.resampled) == ("again", 7, first.result, False)
+
+
+@pytest.mark.parametrize("change", [{"text": 3}, {"max_policy_version": "new"}, {"turns": [{}] * 50}])
+def test_a_sample_with_a_field_of_another_type_is_damage_that_is_told_in_one_line(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    path = tmp_path / "j.jsonl"
+    _leave(path)
+    first, second, *others = path.read_text("utf-8").splitlines()
+    damaged = json.dumps(json.loads(second) | change)
+    path.write_text("\n".join([first, damaged, *others, ""]), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"j\.jsonl:2: is damaged \(.*\); delete it") as refusal:
+        _open(path)
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 600
 
 
 def test_samples_that_could_not_be_judged_are_made_again(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from pipeline.evaluation.passk import (
     share,
     share_difference,
     sign_flip,
+    table_cells,
 )
 
 
@@ -177,3 +178,9 @@ def test_the_sign_flip_test_finds_a_difference_that_is_there_and_seldom_one_that
     p_values = [sign_flip([rng.uniform(-0.3, 0.3) for _ in range(200)]) for _ in range(40)]
     assert sum(value < 0.05 for value in p_values) <= 8
     assert sum(value > 0.5 for value in p_values) >= 8
+
+
+def test_an_estimate_of_a_summary_is_told_in_two_cells() -> None:
+    told = {"mean": 0.068, "low": 0.039, "high": 0.098, "num_tasks": 9}
+    assert table_cells(told) == ("6.8 %", "3.9 to 9.8 %")
+    assert table_cells(told, "+") == ("+6.8 %", "+3.9 to +9.8 %")

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.report import rows_of
 from configs.schema import Config, OutputConfig
 from pipeline.evaluation.evaluate import EvaluatedSample, EvaluationReport, make_report
 from pipeline.evaluation.summary import guards_of, print_summary, write_summary
@@ -130,3 +132,11 @@ def test_drafting_that_drafted_nothing_says_so(tmp_path: Path) -> None:
         metrics.close()
         (told,) = guards_of(folder.db, folder.metrics, SPECULATING)
     assert "drafted nothing" in told
+
+
+def test_a_run_may_have_a_name_that_is_special_in_an_address(tmp_path: Path) -> None:
+    with RunFolder.create(OutputConfig(dir=str(tmp_path), name="exp#3 50%20?"), "{}") as folder:
+        with closing(Ledger(folder.db)) as ledger:
+            ledger.event(GUARD, "early abort is turned off")
+        assert guards_of(folder.db, folder.metrics, Config()) == ("early abort is turned off",)
+    assert rows_of(folder.path, "SELECT kind FROM events") == [(GUARD,)]

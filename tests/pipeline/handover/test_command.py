@@ -18,7 +18,7 @@ from pipeline.handover import command
 from pipeline.handover.command import export, find_model_folder, finish_run, main
 from pipeline.host.versions import source_commit
 from pipeline.models.loading import load_model, load_tokenizer
-from pipeline.record.checkpoints import find_fault, save_checkpoint
+from pipeline.record.checkpoints import find_fault, prune_checkpoints, save_checkpoint
 from tests.pipeline.adapter_files import publish_random_adapter
 from tests.pipeline.evaluation.test_summary import AFTER, BEFORE
 from tests.pipeline.evaluation.test_summary import write as write_run_with_summary
@@ -193,6 +193,33 @@ def test_a_model_is_uploaded_as_one_commit_without_the_optimisers_state(
         sent = files_below(out)
         del sent["trainer.pt"]
         assert found.files == sent
+
+
+def test_an_upload_without_a_folder_has_the_wanted_type_and_outlives_a_save_of_the_run(
+    run: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[set[torch.dtype], bool]] = []
+
+    def push(folder: Path, name: str, *, is_private: bool) -> str:
+        prune_checkpoints(run, 5, newest_step=5)
+        tensors = load_file(folder / "model.safetensors")
+        sent.append(({value.dtype for value in tensors.values()}, is_private))
+        return name
+
+    monkeypatch.setattr(command, "push", push)
+    before = files_below(run)
+    assert main([str(run), "--push-to-hub", "jane/coder", "--dtype", "float32", "--public"]) == 0
+    assert main([str(run), "--push-to-hub", "jane/coder"]) == 0
+    assert sent == [({torch.float32}, False), ({torch.bfloat16}, True)]
+    assert files_below(run) == before
+
+
+def test_public_without_an_upload_is_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(run), str(tmp_path / "out"), "--public"]) == 2
+    assert "error: --public: " in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_hub_that_refuses_is_named_and_nothing_is_lost(run: Path, hub: FakeHub) -> None:

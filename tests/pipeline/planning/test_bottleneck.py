@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from configs.load import render
 from configs.schema import Config
 from pipeline.doctor import command as doctor
-from pipeline.planning.measured_run import SETTINGS, as_text, find_bottleneck
+from pipeline.planning.measured_run import SETTINGS, as_text, find_bottleneck, read_run
+from pipeline.record.ledger import Ledger
 from tests.pipeline.planning.test_plan import write_run
 
 NUM_STEPS = 24
@@ -82,6 +84,16 @@ def test_work_for_nothing_is_told(tmp_path: Path) -> None:
         }
     )
     assert found.waited_s == pytest.approx(0.125)
+
+
+def test_a_run_that_did_not_end_tells_its_device_by_what_it_noted_at_its_start(tmp_path: Path) -> None:
+    folder = run_of(tmp_path, runtime={"trainer_ranks": 2})
+    assert not read_run(folder).is_gpu
+    with closing(Ledger(folder / "run.db")) as ledger:
+        ledger.event("hardware", "cpu, a CPU, 4 cores")
+        ledger.event("hardware", "cuda, Xeon, of 2 sockets, 16 cores")
+    run = read_run(folder)
+    assert run.is_gpu and run.num_devices == 3 and run.device == "Xeon, of 2 sockets"
 
 
 def test_on_several_gpus_the_stages_share_no_device(tmp_path: Path) -> None:

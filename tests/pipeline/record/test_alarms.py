@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from configs.schema import Config
-from pipeline.record.alarms import RULES, WINDOW, Alarms
+from pipeline.record.alarm_rules import RULES, WINDOW
+from pipeline.record.alarms import Alarms
 
 ROOT = Path(__file__).parents[3]
 GOOD_RUNS = sorted(Path(__file__).parent.glob("good_runs/*.json.gz"))
@@ -198,6 +199,16 @@ def test_one_odd_step_is_no_fault() -> None:
     for step in range(30):
         odd = {name: value for metrics, _ in FAULTS.values() for name, value in metrics.items()}
         assert alarms.step({**GOOD, **(odd if step % 3 == 2 else {}), "eval/pass_at_1": None}) == []
+
+
+def test_measurements_far_apart_are_compared_too() -> None:
+    alarms = Alarms(Config(), shares_device=False)
+    worse, _ = FAULTS["held-out falls while the reward rises"]
+    told = []
+    for step in range(1, 76):
+        measured = {25: MEASURED, 50: MEASURED, 75: worse}.get(step, {})
+        told += [(step, alarm.name) for alarm in alarms.step(GOOD | measured)]
+    assert told == [(75, "held-out falls while the reward rises")]
 
 
 def test_stages_that_share_a_device_may_wait_for_each_other() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.host.spans import GENERATION, GIVEN_UP, REWARDS, STAGES, TRAINER, WAITING, Timeline
 from pipeline.record.run_folder import RunFolder
+from pipeline.report import samples
 from pipeline.report.data import growing_data, run_data, series
 from pipeline.report.page import main
 from pipeline.report.reader import RunReader, SpanRow, StepRow, lock_owner
@@ -87,6 +88,16 @@ def test_the_samples_of_a_page_are_whole_groups_spread_over_the_run(finished: Pa
     assert len(chosen) == 40 and min(steps) == 1 and max(steps) == 40
 
 
+def test_however_many_samples_are_asked_for_they_are_spread_over_the_run(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samples, "_MAX_ROWS", 10)
+    for num_samples in (20 * NUM_GENERATIONS, 10_000):
+        chosen = spread_of_samples(RunReader(finished), num_samples)
+        steps = [sample["step"] for sample in chosen]
+        assert len(chosen) == 10 * NUM_GENERATIONS and min(steps) == 1 and max(steps) == 40
+
+
 def test_the_report_is_one_file_that_needs_nothing_else(finished: Path, tmp_path: Path) -> None:
     report, trace = tmp_path / "report.html", tmp_path / "trace.json"
     assert main([str(finished), "--output", str(report), "--trace", str(trace)]) == 0
@@ -113,13 +124,22 @@ def test_the_report_of_a_run_shows_all_that_is_promised(finished: Path) -> None:
     assert len(data["waits"]) == 40 and data["busy"].keys() <= set(STAGES)
 
 
+def test_a_run_that_has_still_to_be_measured_has_not_finished(tmp_path: Path) -> None:
+    reader = RunReader(make_run(tmp_path / "run", 3))
+    assert reader.state().status == "finished"
+    (reader.path / "summary.json").unlink()
+    assert reader.state().status == "stopped", "so that the page offers to resume it"
+
+
 def test_only_what_is_new_is_read_for_a_page_that_is_live(finished: Path) -> None:
     reader = RunReader(finished)
     whole = growing_data(reader)
     news = growing_data(reader, after_step=38, after_span=whole["last_span"] - 3)
     assert news["series"]["step"] == [39, 40] and len(news["spans"]) == 3
+    assert news["waits"] == whole["waits"][-3:], "those of step 38 too, whose spans may be entered after it"
     nothing = growing_data(reader, after_step=40, after_span=whole["last_span"])
     assert nothing["series"]["step"] == [] and nothing["last_span"] == whole["last_span"]
+    assert nothing["waits"] == [] and nothing["busy"] == {}
 
 
 def test_a_wait_is_charged_to_generation_first_then_to_rewards_then_to_nobody() -> None:
@@ -133,6 +153,13 @@ def test_a_wait_is_charged_to_generation_first_then_to_rewards_then_to_nobody() 
     assert (times.for_generation_s, times.for_rewards_s, times.for_nothing_s) == (4, 3, 3)
     assert (times.trained_s, times.other_s, times.ended_s) == (3, 0, 13)
     assert busy_shares(spans)[GENERATION] == (4, 4 / 13)
+
+
+def test_a_pause_between_two_parts_of_a_run_makes_no_stage_idle() -> None:
+    first = [span(GENERATION, 0, 5, "task"), span(TRAINER, 4, 10, "step 1: update")]
+    later = [span(GENERATION, 1000, 1005, "task"), span(TRAINER, 1005, 1010, "step 2: update")]
+    assert busy_shares(first + later) == {GENERATION: (10, 0.5), TRAINER: (11, 0.55)}
+    assert busy_shares([]) == {}
 
 
 def test_a_step_that_was_done_again_after_a_resume_is_timed_as_it_was_last() -> None:

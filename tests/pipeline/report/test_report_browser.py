@@ -131,6 +131,21 @@ def test_a_sample_opens_with_its_completion_verdict_and_task(browser: Any, repor
     assert complaints(browser) == []
 
 
+def test_tasks_are_found_in_whatever_case_and_the_steps_time_is_theirs(
+    browser: Any, reports: dict[str, str]
+) -> None:
+    show(browser, reports["short"], 1280)
+    browser.execute_script(
+        "const box = document.querySelector('input[aria-label=task]'); box.value = 'ADD_3';"
+        "box.dispatchEvent(new Event('input'))"
+    )
+    tasks = "return [...document.querySelectorAll('#samples-table td.mono')].map((one) => one.innerText)"
+    wait_for(lambda: set(browser.execute_script(tasks)) == {"made/add_3"})
+    # Thirty of four seconds, not since the run began.
+    assert "in 2:00 min" in text_of(browser, "#tiles")
+    assert complaints(browser) == []
+
+
 def test_the_timeline_goes_to_a_step_and_says_who_waited_for_whom(
     browser: Any, reports: dict[str, str]
 ) -> None:

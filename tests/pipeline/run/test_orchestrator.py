@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -125,6 +126,28 @@ def test_a_resume_with_other_tasks_leaves_the_run_as_it_was(tmp_path: Path, play
         ("other than before: training.max_steps 2 -> 4",)
     ]
     assert load_config(run / "config.yaml").training.max_steps == 4
+
+
+def test_a_run_that_goes_on_is_not_told_by_the_numbers_of_its_earlier_end(tmp_path: Path, play: Play) -> None:
+    ends: list[Path] = []
+
+    class Watching(Trainer):
+        async def step(self, batch: TrainBatch) -> StepResult:
+            ends.extend(path for path in (summary, after) if path.exists())
+            return await super().step(batch)
+
+    run = play(config_of(tmp_path, 2), trainer=Trainer([], 0))
+    summary, after = run / "summary.json", run / "evaluation_after.json"
+    after.write_text("{}", encoding="utf-8")
+    longer = config_of(tmp_path, 4)
+    play(longer, run, trainer=Watching([], 0))
+    assert ends == [] and not after.exists()
+    assert json.loads(summary.read_text("utf-8"))["num_steps"] == 4
+    # One that was interrupted while it was measured repeats that and no step.
+    summary.unlink()
+    after.write_text("{}", encoding="utf-8")
+    play(longer, run, trainer=Trainer([], 0))
+    assert summary.exists() and after.exists()
 
 
 def dump(run: Path) -> list[list[tuple[Any, ...]]]:
