@@ -1,11 +1,12 @@
 """Ray: start it or connect to it, reserve places on its nodes, carry weights between them.
 
-One placement group holds a bundle for each trainer rank and each generator, so a run gets all of its places
-or none, before any stage starts. The first rank is on the driver's node, where checkpoints and published
-weights are written; all else may be anywhere. A generator that is split over GPUs is one bundle, hence on one
-node. When a node dies Ray finds its bundles places elsewhere, if there are any. Weights travel from files
-into Ray's object store and into files again: the driver's node reads an update once, however many nodes take
-it. Starts no stage.
+On a cluster one placement group holds a bundle for each trainer rank and each generator, so a run gets all of
+its places or none, before any stage starts. The first rank is on the driver's node, where checkpoints and
+published weights are written; all else may be anywhere. A generator that is split over GPUs is one bundle,
+hence on one node. When a node dies Ray finds its bundles places elsewhere, if there are any. Weights travel
+from files into Ray's object store and into files again: the driver's node reads an update once, however many
+nodes take it. On one machine whose GPUs ranks and generators share, each GPU is a bundle (``CardPlaces``).
+Starts no stage.
 """
 
 from __future__ import annotations
@@ -25,11 +26,17 @@ from typing import Any
 import numpy as np
 import ray
 from numpy.typing import NDArray
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    get_placement_group,
+    placement_group,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from configs.schema import Config
 from pipeline.errors import StageError
+from pipeline.host.shares import gpu_shares
 from pipeline.messages import WeightUpdate
 
 _CONNECT_TIMEOUT_S = 10.0
@@ -37,6 +44,7 @@ _CONNECT_TIMEOUT_S = 10.0
 _MAX_STARTS = 3
 # Ray gives every node this label.
 _NODE = "ray.io/node-id"
+_CARDS = "code-grpo cards"
 
 # The files of an update by name; "" for an update that is a single file.
 Files = Mapping[str, NDArray[np.uint8]]
@@ -135,10 +143,52 @@ class ClusterPlaces:
         remove_placement_group(self._group)
 
     def _options(self, bundle: int, num_gpus: int) -> dict[str, Any]:
-        strategy = PlacementGroupSchedulingStrategy(
-            placement_group=self._group, placement_group_bundle_index=bundle
-        )
-        return {"scheduling_strategy": strategy, "num_gpus": num_gpus if self._is_gpu else 0}
+        return _in_bundle(self._group, bundle, num_gpus if self._is_gpu else 0)
+
+
+class CardPlaces:
+    """The ``num_cards`` GPUs of this machine, as ``config`` shares them out, as options for Ray's actors.
+
+    Rank r is on card r, and generators go round all cards from the last one, as ``gpu_shares`` counts them.
+    """
+
+    def __init__(self, config: Config, num_cards: int) -> None:
+        self._shares = gpu_shares(config, num_cards)
+        self._num_cards = num_cards
+
+    def rank_options(self, rank: int) -> dict[str, Any]:
+        """For trainer rank ``rank``."""
+        return self._options(rank, self._shares.rank)
+
+    def generator_options(self, index: int) -> dict[str, Any]:
+        """For generator ``index``, with all its GPUs."""
+        return self._options(self._num_cards - 1 - index % self._num_cards, self._shares.generator)
+
+    def _options(self, card: int, share: float) -> dict[str, Any]:
+        if self._shares.rank == 1.0:
+            # Whole cards, any of which will do.
+            return {"num_gpus": share}
+        # Of parts Ray itself would fill the fullest card first: two engines on one, and a rank on none.
+        return _in_bundle(_cards(self._num_cards), card, share)
+
+
+def _cards(num_cards: int) -> PlacementGroup:
+    """The group of this machine's GPUs, a bundle each; it belongs to the connection to Ray, and ends with it.
+
+    Ranks and generators that are started again find it by its name.
+    """
+    try:
+        return get_placement_group(_CARDS)
+    except ValueError:
+        here = {_NODE: ray.get_runtime_context().get_node_id()}
+        bundles: list[dict[str, float]] = [{"GPU": 1} for _ in range(num_cards)]
+        selector = [here for _ in bundles]
+        return placement_group(bundles, strategy="PACK", name=_CARDS, bundle_label_selector=selector)
+
+
+def _in_bundle(group: PlacementGroup, bundle: int, num_gpus: float) -> dict[str, Any]:
+    strategy = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=bundle)
+    return {"scheduling_strategy": strategy, "num_gpus": num_gpus}
 
 
 def wanted_bundles(config: Config, device: str) -> list[dict[str, float]]:
@@ -193,14 +243,15 @@ class ObjectStoreWeights:
     """Holds the newest update in the object store."""
 
     def __init__(self) -> None:
-        self._version = -1
+        self._update: WeightUpdate | None = None
         self._reference: Any = None
 
     def reference(self, update: WeightUpdate) -> Any:
         """The object with the Files of ``update``. Raises OSError where they cannot be read."""
-        if self._version != update.policy_version:
+        # Not its version alone: after going back to a checkpoint another update has the same one.
+        if self._update != update:
             self._reference = ray.put(read_files(Path(update.path)))
-            self._version = update.policy_version
+            self._update = update
         return self._reference
 
 

@@ -55,11 +55,15 @@ class Hello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome:
-    """Answer to Start and to Hello. ``refusal`` says why a wish was not granted; None grants it."""
+    """Answer to Start and to Hello. ``refusal`` says why a wish was not granted; None grants it.
+
+    ``is_kept`` says that the host outlives its client.
+    """
 
     pid: int
     identity: Mapping[str, str]
     refusal: str | None
+    is_kept: bool
 
 
 def launch(environment: Mapping[str, str], command: Sequence[str] = ("-m", HOST_MODULE)) -> ChildProcess:
@@ -89,10 +93,10 @@ class EngineClient:
         Raises ProcessGoneError, with the end of what the host printed, when it dies instead.
         """
         try:
-            pid = await _welcomed(host.connection, start)
+            welcome = await _welcomed(host.connection, start)
         except EOFError as error:
             raise await asyncio.to_thread(host.obituary) from error
-        return cls(host.connection, pid, host, is_kept=start.socket_path is not None)
+        return cls(host.connection, welcome.pid, host, is_kept=welcome.is_kept)
 
     @classmethod
     async def connect(cls, path: Path) -> EngineClient:
@@ -103,10 +107,10 @@ class EngineClient:
         connection = _connected(path)
         connection.settimeout(None)
         try:
-            pid = await _welcomed(connection, Hello(wants="lease", client_pid=os.getpid()))
+            welcome = await _welcomed(connection, Hello(wants="lease", client_pid=os.getpid()))
         except (EOFError, OSError) as error:
             raise ProcessGoneError("the resident engine's process ended") from error
-        return cls(connection, pid, None, is_kept=True)
+        return cls(connection, welcome.pid, None, is_kept=welcome.is_kept)
 
     def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
         """See EngineEnd."""
@@ -144,8 +148,8 @@ class EngineClient:
         return self._host.obituary()
 
 
-async def _welcomed(connection: socket.socket, greeting: Start | Hello) -> int:
-    """Send ``greeting``; the host's process id. EOFError when it ends, ProcessGoneError when it refuses."""
+async def _welcomed(connection: socket.socket, greeting: Start | Hello) -> Welcome:
+    """Send ``greeting``; the host's answer. EOFError when it ends, ProcessGoneError when it refuses."""
     try:
         welcome = await asyncio.to_thread(_greet, connection, greeting)
     except asyncio.CancelledError:
@@ -155,7 +159,7 @@ async def _welcomed(connection: socket.socket, greeting: Start | Hello) -> int:
     if welcome.refusal is not None:
         connection.close()
         raise ProcessGoneError(welcome.refusal)
-    return welcome.pid
+    return welcome
 
 
 async def ask(path: Path, wants: str) -> Welcome:

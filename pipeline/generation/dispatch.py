@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
-from pipeline.generation.generator import Generator, GeneratorError, require_version
+from pipeline.generation.generator import Generator, GeneratorError
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 
 _MAX_REMEMBERED = 65_536
@@ -67,8 +67,8 @@ class Dispatcher:
         """Load ``update`` in all generators at once; the pause is the longest of theirs.
 
         Raises:
-            GeneratorError: not all of them have it in time, or one holds another version; the message names
-                those and says why. The versions then differ, so nothing more may be generated.
+            GeneratorError: not all of them have it in time; the message names those and says why. The
+                versions then differ, so nothing more may be generated.
         """
         indices = range(len(self._generators))
         answers = await asyncio.gather(*(self._update_one(index, update) for index in indices))
@@ -79,8 +79,9 @@ class Dispatcher:
                 f"weights {update.policy_version} are in {len(loaded)} of {len(answers)} generators, and "
                 f"their versions must agree: {'; '.join(faults)}"
             )
-        # Held against the update one by one, they are the same.
-        return replace(loaded[0], pause_s=max(one.pause_s for one in loaded))
+        # Each holds itself against the update. One that is being started again has no receipt yet.
+        fullest = max(loaded, key=lambda one: len(one.receipt))
+        return replace(fullest, pause_s=max(one.pause_s for one in loaded))
 
     async def stats(self) -> dict[str, float]:
         """The sums over all of them."""
@@ -104,7 +105,7 @@ class Dispatcher:
         """Its answer, or what went wrong."""
         try:
             async with asyncio.timeout(self._update_timeout_s) as limit:
-                return require_version(await self._generators[index].update_weights(update), update, "it")
+                return await self._generators[index].update_weights(update)
         except Exception as error:
             if limit.expired():
                 return (

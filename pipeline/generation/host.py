@@ -4,12 +4,12 @@
     socket)
 
 It imports vLLM once, and vLLM's own processes are forked from it instead of importing it all again. A host
-lives as long as its first client, unless Start gives it a path: then it stays when the client leaves, and a
-later run finds it there (pipeline.generation.resident). Whoever holds the lease has the engine to itself; the
-lease is the connection, so it ends with the client however that dies. Everything that a client left running
-is aborted, and the base weights are loaded again at once, so that the next one need not wait for them.
-Without a client for ``idle_s`` seconds the host ends itself. The engine's processes die with the host. Knows
-nothing of Ray.
+lives as long as its first client, unless Start gives it a path and no other host listens there: then it stays
+when the client leaves, and a later run finds it there (pipeline.generation.resident). Whoever holds the lease
+has the engine to itself; the lease is the connection, so it ends with the client however that dies.
+Everything that a client left running is aborted, and the base weights are loaded again at once, so that the
+next one need not wait for them. Without a client for ``idle_s`` seconds the host ends itself. The engine's
+processes die with the host. Knows nothing of Ray.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from pipeline.generation import resident
 from pipeline.generation.client import Hello, Start, Welcome
 from pipeline.generation.settings import EngineSettings
 from pipeline.host import startup
@@ -88,10 +89,12 @@ class EngineHost:
         """Serve the first client, then others if Start says so."""
         watch = asyncio.create_task(self._end_with_engine())
         try:
-            if self._path is None:
+            if self._path is None or (claim := resident.claimed(self._path)) is None:
+                self._path = None
                 await self._serve(reader, writer)
             else:
-                await self._serve_all(self._path, reader, writer)
+                with claim:
+                    await self._serve_all(self._path, reader, writer)
         finally:
             watch.cancel()
             if self._resetting is not None:
@@ -181,7 +184,8 @@ class EngineHost:
                 self._resetting = asyncio.create_task(self._engine.reset())
 
     def _welcome(self, writer: asyncio.StreamWriter, refusal: str | None = None) -> None:
-        send(writer, Welcome(pid=os.getpid(), identity=self._identity, refusal=refusal))
+        is_kept = self._path is not None
+        send(writer, Welcome(pid=os.getpid(), identity=self._identity, refusal=refusal, is_kept=is_kept))
 
 
 class _EngineServant(Servant):

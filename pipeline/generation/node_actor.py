@@ -3,8 +3,8 @@
     VllmGenerator ─► NodeEnd ─► NodeActor (Ray, in that place) ─► the generator, as it would run there alone
                        └── weights: read once here ─► object store ─► /dev/shm of another node
 
-The actor owns the generator's processes: they die with it, and it dies with its node or with the driver. It
-ends itself when its generator is lost, so that whoever waits is told. What shall be resident is never Ray's.
+The actor owns the generator's processes: they die with it, and it dies with its node or with the driver. That
+its generator is lost it answers to whoever asks, with the reason. What shall be resident is never Ray's.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generat
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.models.find import resolve_model
 from pipeline.processes.ray_remote import RayProcess
+from pipeline.processes.remote import CallFailedError, ProcessGoneError
 from pipeline.weights.files import shared_folder
 
 _CLOSE_TIMEOUT_S = 15.0
@@ -69,37 +69,32 @@ class NodeActor:
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """Stream the completions of one request."""
-        with _ending_with_generator():
-            async for completion in self._generator.generate(request):
-                yield completion
+        async for completion in self._generator.generate(request):
+            yield completion
 
     async def update_weights(self, update: WeightUpdate, reference: Any) -> WeightsLoaded:
         """Load ``update``: from its path, or on another node from the Files of ``reference``."""
         loaded: WeightsLoaded
-        with _ending_with_generator():
-            if reference is None:
-                loaded = await self._generator.update_weights(update)
-                return loaded
-            files: Files = await reference
-            with shared_folder(f"generator-{self._index}") as folder:
-                copy = await asyncio.to_thread(write_files, files, update, folder)
-                loaded = await self._generator.update_weights(copy)
+        if reference is None:
+            loaded = await self._generator.update_weights(update)
+            return loaded
+        files: Files = await reference
+        with shared_folder(f"generator-{self._index}") as folder:
+            copy = await asyncio.to_thread(write_files, files, update, folder)
+            loaded = await self._generator.update_weights(copy)
         return loaded
 
     async def reset(self) -> None:
         """See pipeline.generation.generator.Generator."""
-        with _ending_with_generator():
-            await self._generator.reset()
+        await self._generator.reset()
 
     async def sleep(self) -> None:
         """See pipeline.generation.generator.Generator."""
-        with _ending_with_generator():
-            await self._generator.sleep()
+        await self._generator.sleep()
 
     async def wake(self) -> None:
         """See pipeline.generation.generator.Generator."""
-        with _ending_with_generator():
-            await self._generator.wake()
+        await self._generator.wake()
 
     async def stats(self) -> dict[str, float]:
         """See pipeline.generation.generator.Generator."""
@@ -123,11 +118,19 @@ class NodeEnd:
         """See EngineEnd."""
         if method == "update_weights":
             arguments = (*arguments, await self._files(*arguments))
-        return await asyncio.wrap_future(self._actor.call(method, *arguments))
+        try:
+            return await asyncio.wrap_future(self._actor.call(method, *arguments))
+        except CallFailedError as error:
+            raise _as_said(error) from error
 
-    def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
+    async def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
         """See EngineEnd."""
-        return self._actor.stream(method, *arguments)
+        try:
+            async with aclosing(self._actor.stream(method, *arguments)) as items:  # type: ignore[type-var]
+                async for item in items:
+                    yield item
+        except CallFailedError as error:
+            raise _as_said(error) from error
 
     async def close(self) -> None:
         """End the generator, then the actor."""
@@ -179,11 +182,7 @@ async def start_node_generator(
     return VllmGenerator(NodeEnd(actor, arrival, store), config, name=name)
 
 
-@contextmanager
-def _ending_with_generator() -> Iterator[None]:
-    """Where the generator is gone, end this process, so that Ray tells everyone who waits for it."""
-    try:
-        yield
-    except GeneratorLostError as error:
-        print(str(error), file=sys.stderr, flush=True)
-        os._exit(1)
+def _as_said(error: CallFailedError) -> StageError:
+    """What the actor's answer tells: that its generator is lost, or that the call failed."""
+    kind, _, reason = str(error).partition(": ")
+    return ProcessGoneError(reason) if kind == GeneratorLostError.__name__ else error

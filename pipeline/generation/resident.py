@@ -1,9 +1,10 @@
 """Resident engines: which engine host of an earlier run may be used again, and how to end it.
 
-A host that was started with ``runtime.keep_alive`` listens at ``socket_path(index)`` in the user's cache.
-The socket is the whole record, so a host that died leaves nothing that could be taken for a living one. What
-a run must agree with is the host's ``identity``: model files, engine settings, environment and versions. One
-host a user and index: a run that keeps its own alive ends an idle one that does not fit.
+A host that was started with ``runtime.keep_alive`` listens at ``socket_path(index)`` in the user's cache. The
+socket is the whole record, and who listens there holds a lock, which the kernel frees: a host that died
+leaves nothing that could be taken for a living one, and of two that start at once one is kept. What a run
+must agree with is the host's ``identity``: model files, engine settings, environment and versions. One host a
+user and index: a run that keeps its own alive ends an idle one that does not fit.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from filelock import AcquireReturnProxy, BaseFileLock
+
 from configs.command_line import run_async
 from pipeline.generation.client import Welcome, ask
 from pipeline.generation.settings import EngineSettings
-from pipeline.host.files import cache_root, files_digest
+from pipeline.host.files import cache_root, files_digest, locked
 from pipeline.host.versions import package_version
 from pipeline.processes.remote import ProcessGoneError
 
@@ -83,7 +86,18 @@ async def find(index: int) -> Welcome | None:
     try:
         return await ask(path, "identity")
     except ProcessGoneError:
-        path.unlink(missing_ok=True)
+        # One that is too busy to answer still has its claim.
+        if (claim := claimed(path)) is not None:
+            with claim:
+                path.unlink(missing_ok=True)
+        return None
+
+
+def claimed(path: Path) -> AcquireReturnProxy[BaseFileLock] | None:
+    """The right to listen at ``path``, until it is released or its owner dies; None where another has it."""
+    try:
+        return locked(path.with_suffix(".lock"), timeout_s=0.0)
+    except TimeoutError:
         return None
 
 

@@ -146,6 +146,7 @@ class EngineSettings:
     enable_prefix_caching: bool
     kv_cache_memory_bytes: int | None
     seed: int
+    trust_remote_code: bool = False
     tensor_parallel_size: int = 1
     max_num_batched_tokens: int | None = None
     quantization: str | None = None

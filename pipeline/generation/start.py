@@ -13,7 +13,7 @@ from pipeline.generation.generator import Generator, GeneratorLostError
 from pipeline.generation.supervised import Engine, SupervisedGenerator
 from pipeline.generation.vllm_generator import start_vllm_generator
 from pipeline.host.restarts import RestartLimit
-from pipeline.host.shares import check_tensor_parallel, gpu_shares, is_shared, num_gpus, uses_ray
+from pipeline.host.shares import check_tensor_parallel, is_shared, num_gpus, uses_ray
 from pipeline.processes.local import ChildProcess
 
 if TYPE_CHECKING:
@@ -92,11 +92,13 @@ async def _start_all(
 
 
 def _as_placed(config: Config, device: str) -> Config:
-    """``config`` for a process that sees its own GPU alone, and could not tell whether a trainer is there."""
-    if device == "cpu" or config.cluster.is_joined or is_shared(config, device, num_gpus(device)):
+    """``config`` for a process that sees its own GPUs alone, and could not tell who else is there."""
+    if device == "cpu" or config.cluster.is_joined:
         return config
-    runtime = config.runtime.model_copy(update={"placement": "split"})
-    return config.model_copy(update={"runtime": runtime})
+    placement = "colocated" if is_shared(config, device, num_gpus(device)) else "split"
+    runtime = config.runtime.model_copy(update={"placement": placement, "trainer_ranks": 1})
+    generation = config.generation.model_copy(update={"num_engines": 1})
+    return config.model_copy(update={"runtime": runtime, "generation": generation})
 
 
 async def _start_one(
@@ -120,14 +122,15 @@ async def _start_one(
         if places is None and (is_resident or not uses_ray(config, device)):
             return await start_vllm_generator(config, model_path, device, index=index, launched=launched)
         # Imported here: most runs do without Ray.
-        from pipeline.cluster import ObjectStoreWeights
+        from pipeline.cluster import CardPlaces, ObjectStoreWeights
         from pipeline.generation.node_actor import start_node_generator
 
         if places is not None:
             options, store = places.generator_options(index), places.store
         else:
-            share = gpu_shares(config, num_gpus(device)).generator if device == "cuda" else 0.0
-            options, store = {"num_gpus": share}, ObjectStoreWeights()
+            store = ObjectStoreWeights()
+            cards = CardPlaces(config, num_gpus(device)) if device == "cuda" else None
+            options = {} if cards is None else cards.generator_options(index)
         placed = _as_placed(config, device)
         return await start_node_generator(
             placed, model_path, device, index=index, options=options, store=store

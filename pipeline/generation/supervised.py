@@ -175,7 +175,8 @@ class SupervisedGenerator:
                         await fresh.update_weights(self._wanted)
                     self._engine = fresh
                     return
-            except GeneratorLostError as error:
+            except GeneratorError as error:
+                # A trainer that sends its weights may hold newer ones by now: the next try takes those.
                 reason = str(error)
                 await fresh.kill()
             except BaseException:

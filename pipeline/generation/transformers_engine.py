@@ -21,7 +21,7 @@ from safetensors import safe_open
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from configs.schema import Config
-from pipeline.generation.generator import GeneratorError
+from pipeline.generation.generator import GeneratorError, require_version
 from pipeline.generation.settings import engine_threads
 from pipeline.generation.transformers_batch import Batch, Writer
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
@@ -103,7 +103,8 @@ class TransformersEngine:
 
         Raises ValueError when the update is not newer, or its names or shapes are not the model's, OSError or
         SafetensorError when the file cannot be read: the old weights and their version stay then. Raises
-        GeneratorError when it is not done within ``runtime.weight_update_timeout_s``.
+        GeneratorError when it is not done within ``runtime.weight_update_timeout_s``, or what is held then is
+        not what was published.
         """
         async with self._updates:
             if self._closed:
@@ -116,7 +117,8 @@ class TransformersEngine:
             # The batch that runs may come first, and does in other modes than drain.
             self._thread.submit(self._apply)
             try:
-                return await asyncio.wait_for(asyncio.wrap_future(pending.result), self._update_timeout_s)
+                loaded = await asyncio.wait_for(asyncio.wrap_future(pending.result), self._update_timeout_s)
+                return require_version(loaded, update, "the Transformers generator")
             except TimeoutError as error:
                 raise GeneratorError(
                     f"the Transformers generator did not load weights {update.policy_version} within "
@@ -235,11 +237,13 @@ class TransformersEngine:
             return ""
         started_s, update = time.perf_counter(), pending.update
         try:
-            receipt = self._load(update)
+            held = self._load(update)
         except Exception as error:
             pending.result.set_exception(error)
             return ""
         version = self.policy_version = update.policy_version
+        # There is nothing to hold it against where none was published.
+        receipt = held if update.receipt else {}
         self._codes[version] = code_of(update.receipt, receipt)
         pause_s = time.perf_counter() - started_s
         pending.result.set_result(WeightsLoaded(policy_version=version, pause_s=pause_s, receipt=receipt))

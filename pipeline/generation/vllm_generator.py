@@ -206,7 +206,8 @@ async def start_vllm_generator(
             try:
                 note = await client.call("prepare")
             except BaseException:
-                await client.close()
+                # A later run would be told of the same failure.
+                await (client.kill() if client.is_kept else client.close())
                 raise
             if note:
                 print(f"note: {note}", file=sys.stderr)
@@ -259,10 +260,13 @@ async def _started(
         idle_s=IDLE_DEADLINE_S,
     )
     try:
-        return await EngineClient.start(host, start)
+        client = await EngineClient.start(host, start)
     except BaseException:
         host.end(0.0)
         raise
+    if is_kept and not client.is_kept:
+        print("note: this engine will not be kept alive: another one is there meanwhile", file=sys.stderr)
+    return client
 
 
 def engine_settings(config: Config, model_path: str, device: str, index: int = 0) -> EngineSettings:
@@ -272,6 +276,7 @@ def engine_settings(config: Config, model_path: str, device: str, index: int = 0
     return EngineSettings(
         weight_timeout_s=config.runtime.weight_update_timeout_s,
         model=model_path,
+        trust_remote_code=config.model.trust_remote_code,
         dtype=generation.dtype,
         max_model_len=generation.max_prompt_length + longest,
         max_num_seqs=generation.max_num_seqs,

@@ -17,7 +17,7 @@ from typing import Any
 
 from filelock import AcquireReturnProxy, BaseFileLock, FileLock, Timeout
 
-_OWN_PREFIX, _OWN_LOCK = "code-grpo-engine-", ".lock"
+_TEMPORARY_PREFIX, _OWN_LOCK = "code-grpo-engine-", ".lock"
 _LEFT_WAIT_S = 0.0
 # Between the making of a folder and its lock.
 _BEGINNING_S = 60.0
@@ -76,21 +76,28 @@ def cache_root() -> Path:
 def own_temporary_folder() -> AcquireReturnProxy[BaseFileLock]:
     """From now on what this process and its children write to the temporary folder lies in one of their own.
 
-    The lock says that one of them still lives: ``remove_left_folders`` takes what is not locked. torch's
-    cache of compiled code stays where it was.
+    The lock is that of ``own_folder``. torch's cache of compiled code stays where it was.
     """
     common = Path(tempfile.gettempdir())
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(common / f"torchinductor_{getpass.getuser()}"))
-    remove_left_folders()
-    folder = tempfile.mkdtemp(prefix=_OWN_PREFIX)
-    held = locked(Path(folder) / _OWN_LOCK, timeout_s=_LEFT_WAIT_S)
-    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    folder, held = own_folder(common, _TEMPORARY_PREFIX)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     return held
 
 
-def remove_left_folders() -> None:
-    """Remove the temporary folders of processes that are gone."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_OWN_PREFIX}*"):
+def own_folder(base: Path, prefix: str, name: str = "") -> tuple[Path, AcquireReturnProxy[BaseFileLock]]:
+    """A new folder in ``base``, open to this user only; what its like of dead processes left goes first.
+
+    The lock, a file in it, says that this process or a child still lives: nobody else may take the folder.
+    """
+    remove_left_folders(base, prefix)
+    folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{name}", suffix=f"-{os.getpid()}", dir=base))
+    return folder, locked(folder / _OWN_LOCK, timeout_s=_LEFT_WAIT_S)
+
+
+def remove_left_folders(base: Path | None = None, prefix: str = _TEMPORARY_PREFIX) -> None:
+    """Remove the folders of processes that are gone: temporary ones, or those of ``prefix`` in ``base``."""
+    for folder in (base or Path(tempfile.gettempdir())).glob(f"{prefix}*"):
         with suppress(OSError):  # Somebody else's, or removed by another process meanwhile.
             if not (folder / _OWN_LOCK).exists() and time.time() - folder.stat().st_mtime < _BEGINNING_S:
                 continue

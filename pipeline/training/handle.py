@@ -25,7 +25,6 @@ from pipeline.host.shares import (
     ALLOCATOR,
     NCCL_ERRORS,
     cpu_threads,
-    gpu_shares,
     is_shared,
     num_gpus,
     sends_weights,
@@ -104,13 +103,14 @@ class TrainerHandle:
                 ranks.append(LocalProcess(_RANK, *arguments, environment=environment))
                 continue
             # Imported here: most runs do without Ray.
+            from pipeline.cluster import CardPlaces
             from pipeline.processes.ray_remote import RayProcess
 
             options: dict[str, Any] = {}
             if self._places is not None:
                 options = self._places.rank_options(rank)
             elif device == "cuda":
-                options = {"num_gpus": gpu_shares(config, num_gpus(device)).rank}
+                options = CardPlaces(config, num_gpus(device)).rank_options(rank)
             ranks.append(RayProcess(_RANK, *arguments, environment=environment, options=options))
         return ranks
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from pipeline.host.files import written_whole
+from pipeline.host.files import own_folder, written_whole
 from pipeline.messages import WeightUpdate
 from pipeline.weights.receipts import receipt_of
 
@@ -131,17 +131,16 @@ def remove_all_weights(folder: Path) -> None:
 def shared_folder(run_name: str) -> Iterator[Path]:
     """A folder for weight files of one run: in shared memory where there is some, else in /tmp.
 
-    It is removed at the end; those that killed runs left behind are removed first.
+    It is removed at the end; those that killed runs left behind are removed first. Containers may share the
+    memory, so a run's life is told by its lock: they number their processes alike.
     """
     base = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() and os.access(_SHARED_MEMORY, os.W_OK) else Path("/tmp")
-    prefix = f"code-grpo-{os.getuid()}-"
-    for left_over in base.glob(f"{prefix}*"):
-        pid = left_over.name.rpartition("-")[2]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(left_over, ignore_errors=True)
-    folder = base / f"{prefix}{run_name}-{os.getpid()}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    own, held = own_folder(base, f"code-grpo-weights-{os.getuid()}-", f"{run_name}-")
+    # Beside the lock: what is in it may all be removed.
+    folder = own / "weights"
+    folder.mkdir()
+    with held:
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(own, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -10,7 +11,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,22 @@ import ray
 from ray.cluster_utils import Cluster
 
 from configs.schema import Config
-from pipeline.cluster import read_files, running_ray, start_ray, wanted_bundles, write_files
+from pipeline.cluster import (
+    CardPlaces,
+    ObjectStoreWeights,
+    read_files,
+    running_ray,
+    start_ray,
+    wanted_bundles,
+    write_files,
+)
 from pipeline.errors import StageError
+from pipeline.generation.generator import GeneratorError, GeneratorLostError
+from pipeline.generation.node_actor import Arrival, NodeEnd
 from pipeline.host.shares import uses_ray
 from pipeline.messages import WeightUpdate
+from pipeline.processes.ray_remote import RayProcess
+from pipeline.processes.remote import CallFailedError, ProcessGoneError
 from tests.pipeline.fake_stages import rows
 from tests.pipeline.tiny_model import save_byte_model
 
@@ -98,6 +112,73 @@ def test_a_block_ends_the_ray_that_it_started_and_no_other() -> None:
     assert not ray.is_initialized()
 
 
+class Tenant:
+    """Says which GPUs Ray gave its actor."""
+
+    def cards(self) -> list[int]:
+        return [int(card) for card in ray.get_gpu_ids()]
+
+
+@pytest.fixture
+def four_cards() -> Iterator[None]:
+    """Ray on a machine with four GPUs, as it believes."""
+    ray.init(address="local", num_cpus=2, num_gpus=4, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def test_no_two_ranks_share_a_card_and_engines_are_spread_over_all(four_cards: None) -> None:
+    config = Config.model_validate(
+        {"runtime": {"trainer_ranks": 4}, "generation": {"num_engines": 4, "gpu_memory_utilization": 0.4}}
+    )
+
+    def tenants(kind: str) -> list[RayProcess]:
+        # The second time as after a restart.
+        places = CardPlaces(config, 4)
+        options = [getattr(places, f"{kind}_options")(number) for number in range(4)]
+        return [RayProcess(f"{__name__}:{Tenant.__name__}", options=one) for one in options]
+
+    # Left to itself Ray puts two of these engines on one card, and then has no place for the last rank.
+    engines = tenants("generator")
+    ranks = tenants("rank")
+    held = [tuple(one.call("cards").result(60)) for one in [*engines, *ranks]]
+    assert sorted(held[:4]) == sorted(held[4:]) == [(0,), (1,), (2,), (3,)]
+    for rank in ranks:
+        rank.kill()
+    assert [tuple(one.call("cards").result(60)) for one in tenants("rank")] == held[4:]
+
+
+class Lost:
+    """A generator of a node's, whose engine has died."""
+
+    async def reset(self) -> None:
+        raise GeneratorLostError("the vLLM generator (process 7) failed: it was killed by SIGSEGV")
+
+    async def sleep(self) -> None:
+        raise GeneratorError("no memory")
+
+    async def generate(self, request: object) -> AsyncIterator[int]:
+        yield 1
+        raise GeneratorLostError("process 7 is silent")
+
+
+def test_why_an_engine_in_an_actor_is_lost_is_said_where_it_is_asked() -> None:
+    async def body() -> None:
+        actor = RayProcess(f"{__name__}:{Lost.__name__}")
+        end = NodeEnd(actor, Arrival(7, "here", "127.0.0.1"), ObjectStoreWeights())
+        with pytest.raises(ProcessGoneError, match=r"^the vLLM generator .* killed by SIGSEGV$"):
+            await end.call("reset")
+        with pytest.raises(CallFailedError, match="GeneratorError: no memory"):
+            await end.call("sleep")
+        stream = end.stream("generate", None)
+        assert await anext(stream) == 1
+        with pytest.raises(ProcessGoneError, match=r"^process 7 is silent$"):
+            await anext(stream)
+
+    with running_ray():
+        asyncio.run(body())
+
+
 def test_a_cluster_that_does_not_answer_is_named_at_once() -> None:
     # Bound and not listened to: it refuses, and no Ray of another test can have it.
     with socket.socket() as closed:
@@ -105,6 +186,19 @@ def test_a_cluster_that_does_not_answer_is_named_at_once() -> None:
         address = f"127.0.0.1:{closed.getsockname()[1]}"
         with pytest.raises(StageError, match=rf"no Ray cluster answers at {address} \(cluster.address\)"):
             start_ray(address)
+
+
+def test_another_update_of_the_same_version_is_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "put", lambda files: files[""].tobytes())
+    store, path = ObjectStoreWeights(), tmp_path / "1.safetensors"
+    update = WeightUpdate(policy_version=1, path=str(path), num_bytes=3, receipt={"a": 1})
+    path.write_bytes(b"old")
+    assert store.reference(update) == b"old"
+    path.write_bytes(b"new")
+    assert store.reference(update) == b"old", "it is read once"
+    assert store.reference(replace(update, receipt={"a": 2})) == b"new"
 
 
 def test_the_files_of_an_update_arrive_as_they_were(tmp_path: Path) -> None:

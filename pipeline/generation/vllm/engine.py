@@ -229,6 +229,7 @@ class VllmEngine:
 def _engine_arguments(settings: EngineSettings) -> AsyncEngineArgs:
     arguments = AsyncEngineArgs(
         model=settings.model,
+        trust_remote_code=settings.trust_remote_code,
         dtype=settings.dtype,
         max_model_len=settings.max_model_len,
         max_num_seqs=settings.max_num_seqs,

@@ -82,7 +82,7 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
         self._is_adapted_base = self._is_whole = True
 
     def init_transfer_engine(self, init_info: FileInitInfo) -> None:
-        """Nothing to prepare."""
+        """Nothing to prepare, so nobody asks for it."""
 
     def start_weight_update(self) -> None:
         """Put the layers back into the form in which checkpoints are loaded."""

@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
+from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
 from vllm.lora.request import LoRARequest
 from vllm.v1.engine import PauseMode
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -81,7 +81,6 @@ class WeightUpdates:
         self._receiver = uuid.uuid4().hex
         self._weight_timeout_s = weight_timeout_s
         self._lock = asyncio.Lock()
-        self._transfer_ready = False
         self._marks: dict[str, VersionMarks] = {}  # by request id
         self._codes: dict[int, str] = {}  # of the receipts, by policy version
 
@@ -121,7 +120,6 @@ class WeightUpdates:
                     f"weight update {update.policy_version} is not newer than {self.policy_version}"
                 )
             self.num_begun += 1
-            await self._prepare_transfer()
             started_s = time.perf_counter()
             await self._engine.pause_generation(
                 mode=_PAUSES[update.mode], clear_cache=update.mode != "keep_cache"
@@ -157,7 +155,6 @@ class WeightUpdates:
         async with self._lock:
             self.num_begun += 1
             self.num_resets += 1
-            await self._prepare_transfer()
             await self._engine.pause_generation(mode="abort", clear_cache=True)
             try:
                 if self._adapter is not None:
@@ -218,11 +215,6 @@ class WeightUpdates:
     def _num_written(self) -> dict[str, int]:
         states = self._engine.output_processor.request_states.values()
         return {state.external_req_id: state.detokenizer.num_output_tokens() for state in states}
-
-    async def _prepare_transfer(self) -> None:
-        if not self._transfer_ready:
-            await self._engine.init_weight_transfer_engine(WeightTransferInitRequest(init_info={}))
-            self._transfer_ready = True
 
     async def _load(self, update: WeightUpdate) -> None:
         await self._engine.start_weight_update()

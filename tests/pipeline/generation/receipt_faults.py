@@ -47,7 +47,6 @@ class Updates:
             weight_transfer_config=WeightTransferConfig(backend=BACKEND),
             worker_extension_cls="pipeline.generation.vllm.worker.WorkerMethods",
         )
-        self.llm.collective_rpc("init_weight_transfer_engine", args=({},))
 
     def publish(self) -> WeightUpdate:
         """Weights that nothing has held before."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ import torch
 
 from configs.schema import Config
 from pipeline.generation.dispatch import Dispatcher
-from pipeline.generation.generator import GeneratorError
+from pipeline.generation.generator import GeneratorError, GeneratorLostError
 from pipeline.generation.start import running_generator
+from pipeline.generation.supervised import SupervisedGenerator
+from pipeline.host.restarts import RestartLimit
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.weights.files import write_weights
 from tests.pipeline.generation.asking import ask, collect
@@ -25,10 +28,7 @@ UPDATE = WeightUpdate(policy_version=3, path="unused", num_bytes=0)
 class FakeEngine:
     """Hands out one completion for each ``permit``; takes weights after ``update_s``."""
 
-    def __init__(
-        self, *, update_s: float = 0.0, fault: Exception | None = None, version_lag: int = 0
-    ) -> None:
-        self._version_lag = version_lag
+    def __init__(self, *, update_s: float = 0.0, fault: Exception | None = None) -> None:
         self.asked: list[str] = []
         self.permits = asyncio.Semaphore(0)
         self.is_closed = False
@@ -54,8 +54,8 @@ class FakeEngine:
         await asyncio.sleep(self._update_s)
         if self._fault is not None:
             raise self._fault
-        self.version = update.policy_version - self._version_lag
-        return WeightsLoaded(policy_version=self.version, pause_s=self._update_s)
+        self.version = update.policy_version
+        return WeightsLoaded(policy_version=self.version, pause_s=self._update_s, receipt=update.receipt)
 
     async def stats(self) -> dict[str, float]:
         return {}
@@ -68,6 +68,9 @@ class FakeEngine:
 
     async def reset(self) -> None:
         self.version = 0
+
+    async def kill(self) -> None:
+        self.is_closed = True
 
     async def close(self) -> None:
         self.is_closed = True
@@ -180,7 +183,6 @@ def test_all_sleep_and_all_wake() -> None:
             r"generator 1 did not load them within 0\.3 s \(runtime\.weight_update_timeout_s\)",
         ),
         ({"fault": GeneratorError("no memory left")}, "generator 1 failed: no memory left"),
-        ({"version_lag": 1}, "generator 1 failed: it holds weights 2 after the update to 3"),
     ],
 )
 def test_versions_that_do_not_agree_are_an_error_that_names_who(bad: dict[str, object], reason: str) -> None:
@@ -189,6 +191,26 @@ def test_versions_that_do_not_agree_are_an_error_that_names_who(bad: dict[str, o
         dispatcher = Dispatcher(engines, update_timeout_s=0.3)
         with pytest.raises(GeneratorError, match=f"weights 3 are in 2 of 3 generators.*{reason}"):
             await dispatcher.update_weights(UPDATE)
+
+    asyncio.run(asyncio.wait_for(body(), 20))
+
+
+def test_an_engine_that_dies_at_an_update_is_started_again_beside_the_others() -> None:
+    published = replace(UPDATE, receipt={"a": 1})
+
+    async def body() -> None:
+        dying, fresh = FakeEngine(fault=GeneratorLostError("process 7 died")), FakeEngine()
+
+        async def start() -> FakeEngine:
+            return fresh
+
+        limit = RestartLimit(3, 600.0, lambda kind, text: None)
+        first = SupervisedGenerator(dying, start, limit=limit, name="generator 0")
+        dispatcher = Dispatcher([first, FakeEngine()], update_timeout_s=5)
+        assert (await dispatcher.update_weights(published)).receipt == published.receipt
+        fresh.permits.release()
+        assert len(await collect(dispatcher, ask("r", 1))) == 1
+        assert dying.is_closed and fresh.version == 3
 
     asyncio.run(asyncio.wait_for(body(), 20))
 

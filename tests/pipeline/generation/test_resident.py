@@ -14,9 +14,14 @@ from typing import Any
 
 import pytest
 
+from configs.schema import Config
 from pipeline.evaluation.resident_engine import obstacles
+from pipeline.generation import client as client_module
 from pipeline.generation import resident
 from pipeline.generation.client import EngineClient, launch
+from pipeline.generation.generator import GeneratorError
+from pipeline.generation.settings import engine_environment
+from pipeline.generation.vllm_generator import start_vllm_generator
 from pipeline.processes.remote import ProcessGoneError
 from tests.pipeline.fake_host import COMMAND, settings
 from tests.pipeline.generation.test_host import ROOT, start_message
@@ -53,7 +58,49 @@ def test_a_second_run_gets_the_same_process_with_its_base_weights() -> None:
 
     pids = asyncio.run(scenario())
     assert none_runs(pids)
-    assert list(resident.runtime_folder().iterdir()) == [], "a socket is left"
+    assert [path.suffix for path in resident.runtime_folder().iterdir()] == [".lock"], "a socket is left"
+
+
+def test_of_two_hosts_that_start_at_once_the_first_is_kept_and_the_second_ends_with_its_run() -> None:
+    async def scenario() -> int:
+        start = start_message(resident.socket_path(0))
+        first = await EngineClient.start(launch({}, COMMAND), start)
+        second = await EngineClient.start(launch({}, COMMAND), start)
+        assert (first.is_kept, second.is_kept) == (True, False)
+        await first.close()
+        await second.close()
+        assert none_runs([second.pid])
+        found = await resident.find(0)
+        assert found is not None and found.pid == first.pid
+        assert await resident.stop(0) is None
+        return first.pid
+
+    assert none_runs([asyncio.run(scenario())])
+
+
+def test_a_host_that_is_too_busy_to_answer_is_found_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_CONNECT_TIMEOUT_S", 0.3)
+
+    async def scenario() -> None:
+        pid, _ = await keep_one()
+        os.kill(pid, signal.SIGSTOP)
+        assert await resident.find(0) is None
+        os.kill(pid, signal.SIGCONT)
+        found = await resident.find(0)
+        assert found is not None and found.pid == pid
+        assert await resident.stop(0) is None
+
+    asyncio.run(scenario())
+
+
+def test_an_engine_that_could_not_be_prepared_is_not_kept() -> None:
+    config = Config.model_validate({"runtime": {"keep_alive": True}, "generation": {"dtype": "float32"}})
+    host = launch(engine_environment(config, "cpu"), COMMAND)
+    # The fake engine has nothing to prepare.
+    with pytest.raises(GeneratorError, match=r"failed to start: .*prepare"):
+        asyncio.run(start_vllm_generator(config, "m", "cpu", launched=host))
+    assert none_runs([host.pid])
+    assert asyncio.run(resident.find(0)) is None
 
 
 def test_one_engine_is_never_leased_to_two_runs() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from configs.schema import Config
+from pipeline.generation.resident import engine_identity
 from pipeline.generation.settings import compile_cache, engine_environment
 from pipeline.generation.vllm_generator import engine_settings, speculation_settings
 from tests.pipeline.tiny_model import save_model
@@ -26,6 +27,14 @@ def test_every_setting_reaches_the_engine() -> None:
     assert (settings.method, settings.num_tokens, settings.dynamic) == ("ngram", 5, False)
     assert settings.history_mb == 0.5
     assert settings.draft_model is None
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_code_that_comes_with_a_model_is_trusted_by_the_engine_as_by_the_trainer(trust: bool) -> None:
+    config = Config.model_validate({"model": {"trust_remote_code": trust}})
+    settings = engine_settings(config, "model", "cpu")
+    assert settings.trust_remote_code is trust
+    assert engine_identity(settings, {})["engine.trust_remote_code"] == repr(trust)
 
 
 def test_a_draft_model_is_found_on_disk_before_the_engine_starts(tmp_path: Path) -> None:

@@ -100,12 +100,17 @@ def test_it_does_not_wait_for_ever_for_answers_that_nobody_takes() -> None:
     asyncio.run(asyncio.wait_for(body(), 20))
 
 
-@pytest.mark.parametrize(("num_there", "is_shared"), [(2, False), (1, True)])
+@pytest.mark.parametrize(
+    ("num_there", "num_ranks", "num_engines", "is_shared"),
+    [(2, 1, 1, False), (1, 1, 1, True), (2, 2, 2, True), (4, 1, 4, True), (4, 2, 2, False)],
+)
 def test_an_engine_that_sees_its_own_card_alone_knows_whether_a_trainer_is_there(
-    num_there: int, is_shared: bool, monkeypatch: pytest.MonkeyPatch
+    num_there: int, num_ranks: int, num_engines: int, is_shared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(start, "num_gpus", lambda device: num_there)
-    placed = start._as_placed(Config.model_validate({"generation": {"dtype": "bfloat16"}}), "cuda")
+    generation = {"dtype": "bfloat16", "num_engines": num_engines}
+    config = Config.model_validate({"generation": generation, "runtime": {"trainer_ranks": num_ranks}})
+    placed = start._as_placed(config, "cuda")
     # As in an actor of Ray's.
     monkeypatch.setattr(vllm_generator, "num_gpus", lambda device: 1)
     settings = vllm_generator.engine_settings(placed, "model", "cuda")

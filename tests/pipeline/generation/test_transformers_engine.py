@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,8 +14,10 @@ from safetensors.torch import save_file
 from transformers import LlamaForCausalLM, PreTrainedModel
 
 from configs.schema import Config, GenerationConfig, RuntimeConfig
+from pipeline.generation.generator import GeneratorError
 from pipeline.generation.transformers_engine import TransformersEngine
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+from pipeline.weights.files import write_weights
 from tests.pipeline.adapter_files import publish_random_adapter
 from tests.pipeline.generation.asking import ask, collect, forward_logprobs
 from tests.pipeline.tiny_model import VOCABULARY, make_model, make_tokenizer, save_byte_model
@@ -215,6 +218,19 @@ def test_a_bad_weight_file_is_refused_and_changes_nothing(folder: Path, tmp_path
             await update()
         assert await collect(engine, request()) == before
         assert engine.policy_version == 0
+
+    run(body())
+
+
+def test_weights_that_are_not_what_was_published_are_an_error(folder: Path, tmp_path: Path) -> None:
+    weights = dict(make_model(1).named_parameters())
+    update = write_weights(weights.items(), str(tmp_path / "w"), 1, torch.float32)
+    receipt = {**update.receipt, "model.norm.weight": update.receipt["model.norm.weight"] ^ 1}
+
+    async def body() -> None:
+        with pytest.raises(GeneratorError, match=r"in 1 of \d+ tensors: model\.norm\.weight differs"):
+            await make_engine(folder).update_weights(replace(update, receipt=receipt))
+        assert (await make_engine(folder).update_weights(update)).receipt == update.receipt
 
     run(body())
 

@@ -62,6 +62,7 @@ def test_what_the_schema_allows_vllm_knows() -> None:
 def test_arguments_reach_vllm() -> None:
     settings = dataclasses.replace(
         fake_host.settings(),
+        trust_remote_code=True,
         quantization="fp8_per_channel",
         kv_cache_dtype="fp8",
         attention_backend="FLASHINFER",
@@ -73,6 +74,7 @@ def test_arguments_reach_vllm() -> None:
         "FLASHINFER",
     )
     assert (made.scheduling_policy, made.stream_interval) == ("priority", 2)
+    assert made.trust_remote_code and not _engine_arguments(fake_host.settings()).trust_remote_code
 
 
 REFUSED: dict[str, tuple[str, str, list[str]]] = {

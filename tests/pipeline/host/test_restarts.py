@@ -211,6 +211,24 @@ async def test_a_weight_update_that_is_lost_ends_in_a_new_engine_with_these_weig
     assert await run.versions() == [(0, 2), (1, 2), (2, 2)]
 
 
+async def test_an_engine_that_asks_for_weights_the_trainer_no_longer_has_gets_the_newer_ones() -> None:
+    def trainer_has_two(point: int) -> None:
+        if point == -1:
+            run.may_start.clear()
+            refused.set()
+            raise GeneratorError("the trainer holds policy version 2, not 1")
+
+    refused, late, fresh = asyncio.Event(), Engine(trainer_has_two), Engine(trainer_has_two)
+    run = Supervised(Engine(lost_at(0)), late, fresh, notes=Notes())
+    await run.generator.update_weights(update(1))
+    writing = asyncio.create_task(run.versions())
+    await asyncio.wait_for(refused.wait(), 20)
+    await run.generator.update_weights(update(2))
+    run.may_start.set()
+    assert await writing == [(0, 2), (1, 2), (2, 2)]
+    assert late.fate == "killed" and fresh.updates == [2]
+
+
 async def test_after_going_back_a_new_engine_gets_no_weights_of_the_lost_steps() -> None:
     fresh = Engine(no_fault)
     run = Supervised(Engine(lost_at(0)), fresh, notes=Notes())

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,24 +83,37 @@ def test_a_name_that_cannot_be_replaced_leaves_no_temporary_file(tmp_path: Path)
 
 def test_the_shared_folder_is_of_this_run_and_closed_to_others() -> None:
     with shared_folder("test-run-of-weights") as folder, shared_folder("other-run-of-weights") as other:
-        assert "test-run-of-weights" in folder.name
-        assert folder.stat().st_mode & 0o777 == 0o700
+        assert "test-run-of-weights" in folder.parent.name
+        assert folder.parent.stat().st_mode & 0o777 == 0o700
         assert folder != other
         (folder / "weights.safetensors").touch()
-    assert not folder.exists() and not other.exists()
-    with shared_folder("test-run-of-weights") as again:
-        assert again == folder
+    assert not folder.parent.exists() and not other.parent.exists()
 
 
-def test_the_folder_that_a_killed_run_left_is_removed_by_the_next() -> None:
-    gone = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
-    with shared_folder("test-run-of-weights") as folder:
-        left = folder.with_name(folder.name.replace(str(os.getpid()), gone))
-        left.mkdir()
-        (left / "weights.safetensors").touch()
+_OWNER = """
+import time
+from pipeline.weights.files import shared_folder
+
+with shared_folder("test-run-of-weights") as folder:
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_folder_that_a_killed_run_left_is_removed_by_the_next_and_a_living_ones_stays() -> None:
+    with subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        folder = Path(owner.stdout.readline().strip())
+        # A process of another container has a number that means nothing here.
+        elsewhere = folder.parent.with_name(folder.parent.name.replace(f"-{owner.pid}", f"-{2**22 + 1}"))
+        folder.parent.rename(elsewhere)
         with shared_folder("other-run-of-weights"):
-            assert not left.exists()
-            assert folder.exists()
+            assert elsewhere.exists()
+        owner.kill()
+        owner.wait()
+        with shared_folder("other-run-of-weights") as other:
+            assert not elsewhere.exists()
+            assert other.exists()
 
 
 ADAPTER = {"peft_type": "LORA", "r": 2, "lora_alpha": 8, "base_model_name_or_path": "base"}
