@@ -18,14 +18,13 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.report import circumstances, make_parser, positive, publish, table_text
-from benchmarks.train_step.profile import linear_shapes, measure_limit, needed_flops, training_flops
+from benchmarks.train_step.profile import linear_shapes, measure_limit, shape_in
 from benchmarks.whole_runs.contest import steps_ahead
 from configs.finished import load_finished
 from pipeline.messages import TrainBatch
@@ -34,6 +33,7 @@ from pipeline.record.ledger_tables import reading
 from pipeline.record.metrics import read_metrics
 from pipeline.rollouts.batch import make_batch
 from pipeline.run.replay import RunRecord, Tasks
+from pipeline.training.card_use import needed_flops, training_flops
 
 _READ_BYTES = 2**30
 _REPEATS = 5
@@ -62,12 +62,12 @@ def machine_rates(folder: str) -> dict[str, float]:
 
 def needed(folder: str, batch: TrainBatch, *, is_lora: bool) -> dict[str, float]:
     """Operations by stage of a step that writes ``batch`` and trains on it."""
-    trained = replace(batch, samples=tuple(one for one in batch.samples if one.advantage != 0))
-    trained = replace(trained, num_tokens=sum(sum(one.loss_mask) for one in trained.samples))
+    shape = shape_in(folder)
+    trained = [sample for sample in batch.samples if sample.advantage != 0]
     return {
-        "training": training_flops(needed_flops(folder, trained), has_adapters=is_lora),
+        "training": training_flops(needed_flops(shape, trained), is_frozen=is_lora),
         # A forward is a third of forward and backward.
-        "generation": sum(needed_flops(folder, batch).values()) / 3,
+        "generation": sum(needed_flops(shape, batch.samples).values()) / 3,
     }
 
 

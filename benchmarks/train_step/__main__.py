@@ -13,7 +13,7 @@ processes of its own, pinned to the same cores, ``--rounds`` of them taken in tu
 drift of the machine hits all alike; the first step of a process is not counted. A token counts once for each
 sequence that it is in, prompts included, whatever is computed of it. "Of limit" and, on a known GPU, MFU say
 which share of the machine's matrix products (measured here; of the data sheet) the needed operations are
-(``profile.needed_flops``): the same count for every variant, so that nothing gains by computing more. The
+(``pipeline.training.card_use``): one count for every variant, so that nothing gains by computing more. The
 same run compares the gradients: it exits with 1 where one is not plain's.
 """
 
@@ -37,7 +37,7 @@ from benchmarks.report import (
     table_text,
 )
 from benchmarks.train_step.job import ON_DEMAND, VARIANTS, BatchSpec, StepJob, run_worker, why_left_out
-from benchmarks.train_step.profile import training_flops
+from pipeline.training.card_use import training_flops
 
 # Largest share of its norm by which an exact fp32 gradient may differ: rounding, summed in another order.
 TOLERANCE: Final = 1e-5
@@ -88,7 +88,7 @@ def measure(
 
 def _needed_gflop(limit: dict[str, Any], name: str) -> float:
     """The operations of a step of the variant."""
-    return training_flops(limit["needed_flops"], has_adapters=VARIANTS[name].has_adapters) / 1e9
+    return training_flops(limit["needed_flops"], is_frozen=VARIANTS[name].has_adapters) / 1e9
 
 
 def has_right_gradients(result: dict[str, Any]) -> bool:

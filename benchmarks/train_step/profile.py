@@ -6,14 +6,14 @@ operation of the backward belongs to the module whose forward made it: both carr
 
 ``measure_limit``: how fast this machine multiplies the matrices of a model, measured and not read from a data
 sheet: bf16 products of the shapes of the model's own layers, of forward and backward, each repeated on its
-own. ``needed_flops``: how many operations a step needs at least.
+own.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +29,7 @@ from configs.schema import Config
 from pipeline.messages import TrainBatch
 from pipeline.models.loading import model_without_weights
 from pipeline.training.card_use import peak_flops
+from pipeline.training.memory import ModelShape, shape_of
 from pipeline.training.trainer import Trainer
 
 # Rows of a product: tokens of a micro-batch.
@@ -38,7 +39,7 @@ _SCOPE: Final = "module: "
 _PRODUCTS: Final = frozenset(
     {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_addmm_activation"}
 )
-_ATTENTION_OPS: Final = ("scaled_dot_product", "_RowAttention", "flex_attention")
+_ATTENTION_OPS: Final = ("scaled_dot_product", "_CpuAttention", "_VarlenAttention")
 GROUPS: Final = (
     "matrix products of the layers, forward",
     "matrix products of the layers, backward",
@@ -226,37 +227,9 @@ def linear_shapes(folder: str) -> Counter[tuple[int, int]]:
     return Counter((layer.out_features, layer.in_features) for layer in layers)
 
 
-def needed_flops(folder: str, batch: TrainBatch) -> dict[str, float]:
-    """The operations that the step's gradient needs, forward and backward, by part.
-
-    6 for each weight of a layer and token, a group's prompt counted once and no padding; 6 for each weight of
-    the head and completion token; and 12 * heads * head size for each pair of tokens of which one sees the
-    other, for each layer. Groups without signal count as the others. Nothing is computed twice.
-    """
-    model = _meta_model(folder)
-    settings = model.config
-    head_size = getattr(settings, "head_dim", None) or settings.hidden_size // settings.num_attention_heads
-    head = settings.vocab_size * settings.hidden_size
-    layers = sum(out * inputs for (out, inputs), count in linear_shapes(folder).items() for _ in range(count))
-    prompts = {sample.token_ids[: sample.num_prompt_tokens] for sample in batch.samples}
-    num_tokens = float(sum(len(prompt) for prompt in prompts))
-    num_pairs = sum(len(prompt) * (len(prompt) + 1) / 2 for prompt in prompts)
-    for sample in batch.samples:
-        num_own = len(sample.token_ids) - sample.num_prompt_tokens
-        num_tokens += num_own
-        num_pairs += num_own * sample.num_prompt_tokens + num_own * (num_own + 1) / 2
-    width = settings.num_attention_heads * head_size * settings.num_hidden_layers
-    return {
-        "layers": 6.0 * (layers - head) * num_tokens,
-        "head": 6.0 * head * batch.num_tokens,
-        "attention": 12.0 * width * num_pairs,
-    }
-
-
-def training_flops(needed: Mapping[str, float], *, has_adapters: bool) -> float:
-    """Of ``needed_flops`` those of a step: for frozen weights the gradient of their own falls away."""
-    share = 2 / 3 if has_adapters else 1.0
-    return share * (needed["layers"] + needed["head"]) + needed["attention"]
+def shape_in(folder: str) -> ModelShape:
+    """The sizes of the model in ``folder``."""
+    return shape_of(_meta_model(folder), folder)
 
 
 def _meta_model(folder: str) -> Any:

@@ -20,11 +20,12 @@ from torch import Tensor
 from benchmarks.recording import describe_batch
 from benchmarks.train_step.inputs import StepInputs, job_config, make_inputs, random_base, random_batch
 from benchmarks.train_step.job import VARIANTS, BatchSpec, MemoryCase, StepJob, Variant
-from benchmarks.train_step.profile import measure_limit, needed_flops, profile_step
+from benchmarks.train_step.profile import measure_limit, profile_step, shape_in
 from configs.schema import Config
 from pipeline.host.limits import memory
 from pipeline.host.shares import with_precision
 from pipeline.models.find import resolve_model
+from pipeline.training.card_use import needed_flops
 from pipeline.training.memory import TRAINER_LIBRARIES, limits, shape_of, trainer_parts
 from pipeline.training.trainer import Trainer
 
@@ -46,7 +47,7 @@ def run_job(job: StepJob) -> dict[str, Any]:
         folder = str(inputs.model_path)
         return {
             **measure_limit(folder, job.device),
-            "needed_flops": needed_flops(folder, inputs.batch),
+            "needed_flops": needed_flops(shape_in(folder), inputs.batch.samples),
             "batch": describe_batch(job.batch.name, inputs.batch),
         }
     (variant,) = variants

@@ -6,7 +6,7 @@ padding, is not in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -33,12 +33,12 @@ def peak_flops(name: str) -> float | None:
     return next((peak for card, peak in _PEAKS.items() if card in name), None)
 
 
-def needed_flops(shape: ModelShape, samples: Sequence[TrainingSample], *, is_frozen: bool) -> float:
-    """The operations that the gradient of ``samples`` needs, forward and backward.
+def needed_flops(shape: ModelShape, samples: Sequence[TrainingSample]) -> dict[str, float]:
+    """The operations that the gradient of ``samples`` needs, forward and backward, by part.
 
-    Six for each weight of a layer and token, a group's prompt counted once; six for each weight of the head
-    and trained token; and 12 for each pair of tokens of which one sees the other, layer, and part of a query.
-    With ``is_frozen`` weights, beside adapters, four instead of six: they get no gradient.
+    ``layers``: six for each weight and token, a group's prompt counted once and no padding; ``head``: six for
+    each weight and trained token; ``attention``: 12 for each pair of tokens of which one sees the other,
+    layer, and part of a query. Groups without signal count as the others. Nothing is computed twice.
     """
     layer = shape.hidden * (2 * shape.query_width + 2 * shape.kv_width + 3 * shape.intermediate)
     prompts = {sample.token_ids[: sample.num_prompt_tokens] for sample in samples}
@@ -50,9 +50,17 @@ def needed_flops(shape: ModelShape, samples: Sequence[TrainingSample], *, is_fro
         num_tokens += num_own
         num_pairs += num_own * sample.num_prompt_tokens + num_own * (num_own + 1) / 2
         num_trained += sum(sample.loss_mask)
-    per_weight = 4.0 if is_frozen else 6.0
-    weights = shape.layers * layer * num_tokens + shape.vocabulary * shape.hidden * num_trained
-    return per_weight * weights + 12.0 * shape.layers * shape.query_width * num_pairs
+    return {
+        "layers": 6.0 * shape.layers * layer * num_tokens,
+        "head": 6.0 * shape.vocabulary * shape.hidden * num_trained,
+        "attention": 12.0 * shape.layers * shape.query_width * num_pairs,
+    }
+
+
+def training_flops(needed: Mapping[str, float], *, is_frozen: bool) -> float:
+    """Of ``needed_flops`` those of a step: weights that are frozen, beside adapters, get no gradient."""
+    share = 2 / 3 if is_frozen else 1.0
+    return share * (needed["layers"] + needed["head"]) + needed["attention"]
 
 
 class CardUse:
@@ -74,6 +82,6 @@ class CardUse:
         found = {"train/gpu_memory_gb": torch.cuda.max_memory_reserved(self._device) / 1e9}
         torch.cuda.reset_peak_memory_stats(self._device)
         if self._peak is not None:
-            flops = needed_flops(self._shape, samples, is_frozen=self._is_frozen)
+            flops = training_flops(needed_flops(self._shape, samples), is_frozen=self._is_frozen)
             found["train/mfu"] = flops / (seconds * self._peak * self._num_ranks)
         return found

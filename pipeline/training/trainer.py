@@ -16,6 +16,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import save_on_cpu
 from transformers import PreTrainedModel
 
 from configs.schema import Config
@@ -36,8 +37,7 @@ from pipeline.training.compilation import checkpoint_layers, prepare_layers
 from pipeline.training.gradient import StepGradient
 from pipeline.training.loss import loss_metrics
 from pipeline.training.memory import fitting, free_bytes, limits, shape_of
-from pipeline.training.micro_batch import ForwardFn, completion_hidden_states
-from pipeline.training.offloading import offloaded
+from pipeline.training.micro_batch import ForwardFn, MicroBatch, completion_hidden_states
 from pipeline.training.precision import (
     MasterWeights,
     learning_rate_factor,
@@ -133,7 +133,7 @@ class Trainer:
             self.config.grpo,
             temperature=self.config.generation.temperature,
             gradient_of=self._weights.gradient_of,
-            forward=offloaded(forward) if self.config.training.activation_offloading else forward,
+            forward=_offloaded(forward) if self.config.training.activation_offloading else forward,
             reference_forward=reference_forward,
         )
 
@@ -308,6 +308,16 @@ class Trainer:
                 weight.copy_(self._ranks.own(adapter[name], weight))
             return
         fill_model(self.model, folder, self._ranks.own)
+
+
+def _offloaded(forward: ForwardFn) -> ForwardFn:
+    """``forward``; what its backward will need, of checkpointed layers their inputs, waits on the host."""
+
+    def run(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
+        with save_on_cpu(pin_memory=True):
+            return forward(model, batch)
+
+    return run
 
 
 def _disable_dropout(model: nn.Module) -> None:

@@ -9,11 +9,12 @@ import pytest
 
 from benchmarks.step_limit import main, measure_run, needed, table
 from benchmarks.train_step.inputs import random_batch
-from benchmarks.train_step.profile import needed_flops
 from pipeline.record.metrics import read_metrics
+from pipeline.training.card_use import needed_flops
+from pipeline.training.memory import shape_of
 from tests.benchmarks.test_train_step import BATCH
 from tests.pipeline.run.test_replay import trained
-from tests.pipeline.tiny_model import VOCABULARY, save_model
+from tests.pipeline.tiny_model import VOCABULARY, make_model, save_model
 
 
 def test_groups_without_signal_are_written_and_need_no_training(tmp_path: Path) -> None:
@@ -21,7 +22,7 @@ def test_groups_without_signal_are_written_and_need_no_training(tmp_path: Path) 
     batch = random_batch(BATCH, VOCABULARY)
     found = needed(folder, batch, is_lora=False)
     # A forward is a third of it all; of two groups one has signal.
-    every = sum(needed_flops(folder, batch).values())
+    every = sum(needed_flops(shape_of(make_model(), ""), batch.samples).values())
     assert found["generation"] == pytest.approx(every / 3)
     assert 0.2 * every < found["training"] < 0.8 * every
     assert needed(folder, batch, is_lora=True)["training"] < found["training"]

@@ -32,15 +32,15 @@ from benchmarks.train_step.__main__ import (
     profile_table,
     table,
 )
-from benchmarks.train_step.inputs import job_config, make_inputs, random_batch
+from benchmarks.train_step.inputs import job_config, make_inputs
 from benchmarks.train_step.job import TECHNIQUES, VARIANTS, BatchSpec, StepJob, run_worker
-from benchmarks.train_step.profile import GROUPS, group_seconds, needed_flops
+from benchmarks.train_step.profile import _ATTENTION_OPS, GROUPS, group_seconds
 from benchmarks.train_step.worker import check_gradients, run_job
 from curriculum.audit.new_tests import as_record
 from curriculum.jsonl import load_jsonl
 from pipeline.baseline import trl_setup
-from pipeline.messages import TrainBatch
-from tests.pipeline.tiny_model import VOCABULARY, make_model, save_model
+from pipeline.training import cpu_attention, varlen_attention
+from tests.pipeline.tiny_model import VOCABULARY, save_model
 
 BATCH = BatchSpec(
     name="random", groups=2, generations=4, prompt_tokens=10, completion_tokens=12, flat_groups=1
@@ -262,6 +262,11 @@ def test_the_profile_accounts_for_all_of_the_step(job: StepJob) -> None:
     assert "It needs 7 GFLOP;" in text
 
 
+def test_attention_of_ours_is_known_by_the_names_of_its_functions() -> None:
+    classes = (cpu_attention._CpuAttention, varlen_attention._VarlenAttention)
+    assert {one.__name__ for one in classes} <= set(_ATTENTION_OPS)
+
+
 def test_operations_of_the_backward_count_for_the_module_of_their_forward() -> None:
     norm = _event("module: LlamaRMSNorm")
     forward = _event("aten::pow", parent=norm, sequence=7, seconds=1.0)
@@ -284,41 +289,12 @@ def test_operations_of_the_backward_count_for_the_module_of_their_forward() -> N
     }
 
 
-def test_needed_operations_are_those_that_a_plain_count_gives(job: StepJob) -> None:
-    batch = random_batch(replace(BATCH, groups=1, generations=1), VOCABULARY)
-    (sample,) = batch.samples
-    length = len(sample.token_ids)
-    weights = sum(
-        value.numel()
-        for name, value in make_model().named_parameters()
-        if value.ndim == 2 and "embed" not in name
-    )
-    found = needed_flops(job.model, batch)
-    assert found["layers"] == 6 * weights * length
-    assert found["head"] == 6 * VOCABULARY * 24 * (length - sample.num_prompt_tokens)
-    assert found["attention"] == 12 * 24 * 2 * length * (length + 1) / 2
-
-
-def test_completions_of_one_prompt_need_it_once(job: StepJob) -> None:
-    batch = random_batch(replace(BATCH, groups=1, generations=2), VOCABULARY)
-    alone = [needed_flops(job.model, _only(batch, index))["layers"] for index in range(2)]
-    together = needed_flops(job.model, batch)["layers"]
-    num_prompt = batch.samples[0].num_prompt_tokens
-    per_token = together / (sum(len(sample.token_ids) for sample in batch.samples) - num_prompt)
-    assert together == pytest.approx(sum(alone) - per_token * num_prompt)
-
-
 def test_the_command_line_makes_the_job_that_a_worker_reads() -> None:
     given = parse(["--device", "cuda", "--model", "some/folder", "--batch", "random", "--threads", "1"])
     job = make_job(given)
     assert job.device == "cuda" and job.batch.completion_tokens == 1024 and len(job.cores) == 1
     assert make_job(parse(["--profile"])).variants == ("all",)
     assert {"trl-autocast", "plain", "all"} <= set(make_job(parse([])).variants)
-
-
-def _only(batch: TrainBatch, index: int) -> TrainBatch:
-    sample = batch.samples[index]
-    return replace(batch, samples=(sample,), num_tokens=sum(sample.loss_mask))
 
 
 def _event(

@@ -9,7 +9,7 @@ import torch
 
 from pipeline.messages import TrainingSample
 from pipeline.models.loading import head_of
-from pipeline.training.card_use import CardUse, needed_flops, peak_flops
+from pipeline.training.card_use import CardUse, needed_flops, peak_flops, training_flops
 from pipeline.training.memory import shape_of
 from pipeline.training.trainer import Trainer
 from tests.pipeline.fake_stages import is_documented
@@ -66,7 +66,7 @@ def test_a_step_on_a_known_card_has_its_memory_and_its_share_of_the_peak(
     samples = [sample((1, 2, 3), 4), sample((1, 2, 3), 2)]
     card.reserved = 3_500_000_000
     found = use.metrics(samples, 0.5)
-    flops = needed_flops(shape_of(model, ""), samples, is_frozen=False)
+    flops = training_flops(needed_flops(shape_of(model, ""), samples), is_frozen=False)
     assert found == {
         "train/gpu_memory_gb": 3.5,
         "train/mfu": pytest.approx(flops / (0.5 * 312e12 * num_ranks)),
@@ -94,8 +94,10 @@ def test_operations_are_those_of_every_matrix_and_token_and_prompts_count_once()
     pairs = (6 + 3) + (4 * 3 + 10) + (2 * 3 + 3) + (1 * 2 + 1)
     attention = 12 * shape.layers * shape.query_width * pairs
     products = layers * num_tokens + head.weight.numel() * num_trained
-    assert needed_flops(shape, samples, is_frozen=False) == 6 * products + attention
-    assert needed_flops(shape, samples, is_frozen=True) == 4 * products + attention
+    needed = needed_flops(shape, samples)
+    assert needed["attention"] == attention and needed["head"] == 6 * head.weight.numel() * num_trained
+    assert training_flops(needed, is_frozen=False) == 6 * products + attention
+    assert training_flops(needed, is_frozen=True) == pytest.approx(4 * products + attention)
 
 
 def test_a_step_on_a_cpu_has_neither(folder: Path) -> None:

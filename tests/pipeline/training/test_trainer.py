@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd.graph import save_on_cpu
 
 from configs.schema import TrainingConfig
 from pipeline.models.loading import load_model
-from pipeline.training import offloading
+from pipeline.training import trainer as module
 from pipeline.training.loss import step_scale
 from pipeline.training.precision import learning_rate_factor
 from pipeline.training.trainer import Trainer
@@ -64,15 +65,21 @@ def test_offloaded_activations_are_those_of_the_layers_and_keep_the_gradient(
     batch = make_groups((7, 1, 4), [[3, 9, 1, 6], [5, 2, 8, 4], [1, 1, 12, 7]])
     checkpointed = {"gradient_checkpointing": True, "bf16": bf16}
     _, plain = Trainer(make_config(training=checkpointed), folder).gradients(batch)
-    moved, original = [], offloading._to_host
+    moved: list[bool] = []
 
-    def to_host(tensor: Tensor) -> tuple[Tensor, torch.device | None]:
-        host, device = original(tensor)
-        moved.append(device is not None and tensor.dim() == 3 and tensor.shape[-1] == 24)
-        return host, device
+    def watched(*, pin_memory: bool) -> save_on_cpu:
+        hooks = save_on_cpu(pin_memory=pin_memory)
+        pack = hooks.pack_hook
+
+        def to_host(tensor: Tensor) -> object:
+            moved.append(tensor.dim() == 3 and tensor.shape[-1] == 24)
+            return pack(tensor)
+
+        hooks.pack_hook = to_host
+        return hooks
 
     trainer = Trainer(make_config(training={**checkpointed, "activation_offloading": True}), folder)
-    monkeypatch.setattr(offloading, "_to_host", to_host)
+    monkeypatch.setattr(module, "save_on_cpu", watched)
     _, offloaded = trainer.gradients(batch)
     # The inputs of two layers, and what the last norm keeps.
     assert sum(moved) >= 3
