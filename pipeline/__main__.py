@@ -52,7 +52,7 @@ def _command(verb: str) -> Callable[[Sequence[str]], int]:
     elif verb == "hand-over":
         from pipeline.handover.command import main
     elif verb == "merge":
-        from pipeline.models.merging import main
+        from pipeline.handover.merge import main
     else:
         from pipeline.record.metric_names import main
     return main

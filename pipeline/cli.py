@@ -145,7 +145,7 @@ def _refuse_useless_flags(arguments: argparse.Namespace) -> None:
         if arguments.resume != LATEST:
             useless["--output-dir"] = "the run keeps its folder"
         if "--config" not in given:
-            useless["--profile"] = "the run has its own config.yaml"
+            useless |= dict.fromkeys(("--profile", "--speedup-mode"), "the run has its own config.yaml")
         faults = {name: f"not used with --resume: {why}" for name, why in useless.items() if name in given}
         refuse(faults, "without it")
 
@@ -192,7 +192,7 @@ def _resolve(
 
 def _card_of(profile: str | None) -> str | None:
     """The GB of the card that a profile is for, by its name."""
-    found = re.fullmatch(r"gpu-(\d+)gb", profile or "")
+    found = re.match(r"gpu-(\d+)gb(?:-|$)", profile or "")
     return found and found[1]
 
 

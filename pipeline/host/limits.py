@@ -94,8 +94,8 @@ def disk(folder: Path) -> tuple[float, float]:
 
 
 def _cgroup_folders(root: Path, membership: Path, controller: str) -> list[Path]:
-    """The folders of this process's cgroup and of those above it, in either version's layout."""
-    folders = [root, root / controller, root / f"{controller},cpuacct"]
+    """This process's cgroup and those above it, its own first, as folders of either version."""
+    folders: list[Path] = []
     for line in read_text(membership).splitlines():
         _, controllers, path = line.split(":", 2)
         base = (
@@ -104,6 +104,8 @@ def _cgroup_folders(root: Path, membership: Path, controller: str) -> list[Path]
         if base is not None:
             own = Path(path.lstrip("/"))
             folders += [base / own, *(base / parent for parent in own.parents)]
+    # In a container the mount may begin with its own cgroup, whatever the membership says.
+    folders += [root, root / controller, root / f"{controller},cpuacct"]
     return list(dict.fromkeys(folders))
 
 
@@ -138,13 +140,14 @@ def explain_full_disk(error: OSError | sqlite3.OperationalError, folder: Path) -
 def num_oom_kills(counters: Iterable[Path] | None = None) -> int:
     """Processes that the kernel has killed for want of memory, so far; 0 where it does not tell.
 
-    Counted by the cgroups of this process, and for the whole machine.
+    Told by the first of the ``counters`` that counts them: those of the process's own cgroup, of those around
+    it, and of the whole machine, where other containers' processes count too.
     """
     if counters is None:
         folders = _cgroup_folders(_CGROUPS, _MEMBERSHIP, "memory")
         files = [folder / name for folder in folders for name in ("memory.events", "memory.oom_control")]
         counters = (*files, Path("/proc/vmstat"))
-    return max((_counts(path).get("oom_kill", 0) for path in counters), default=0)
+    return next((counts["oom_kill"] for path in counters if "oom_kill" in (counts := _counts(path))), 0)
 
 
 def memory_figures(shared: Path = Path("/dev/shm")) -> str:

@@ -5,14 +5,11 @@
 
 An adapted layer computes W x + (lora_alpha / r) B A x (arXiv:2106.09685); merged it is one matrix again, so
 that an engine serves it at the speed of the base. Needs neither PEFT nor the model's code, and does not
-train. By hand:
-
-    python -m pipeline merge ADAPTER_DIR OUT_DIR [BASE_DIR]
+train. By hand: pipeline.handover.merge.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import shutil
@@ -25,7 +22,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from configs.command_line import make_parser, run_command
 from pipeline.host.files import read_object, written_whole
 from pipeline.models.check import (
     A_END,
@@ -185,18 +181,3 @@ def _refuse_strangers(adapter: Adapter, files: Sequence[Path], base: Path) -> No
     strangers = sorted(set(adapter.factors) - names)
     if strangers:
         raise ValueError(f"adapter: the base model {base} has no {strangers[0]}")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns the exit status."""
-    parser = make_parser("python -m pipeline merge", "Merge an adapter folder into its base model.")
-    parser.add_argument("adapter", metavar="ADAPTER_DIR", help="an adapter's folder, such as a checkpoint")
-    parser.add_argument("out", metavar="OUT_DIR", help="where the merged model goes")
-    parser.add_argument("base", nargs="?", metavar="BASE_DIR", help="default: the base that it names")
-    return run_command(parser, argv, _merge)
-
-
-def _merge(arguments: argparse.Namespace) -> int:
-    base = arguments.base or read_adapter(arguments.adapter).base
-    print(merge_adapter(arguments.adapter, base, arguments.out))
-    return 0

@@ -28,6 +28,7 @@ from typing import Any
 from configs.errors import ConfigError, show, wrong_value
 from configs.finished import load_finished
 from configs.schema import Config
+from configs.section import Section
 from curriculum.sampler import Sampler
 from curriculum.task import Task
 from pipeline.evaluation.heldout import earlier_measurement
@@ -240,14 +241,16 @@ def _changes(run: Path, config: Config) -> dict[str, tuple[object, object]]:
 
 
 def _flat(config: Config) -> dict[str, object]:
-    def walk(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
+    """By path, with what is no section as one value: of a mapping entries may come and go."""
+
+    def walk(section: Section, values: dict[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
         for key, value in values.items():
-            if isinstance(value, dict) and value:
-                yield from walk(value, f"{prefix}{key}.")
+            if isinstance(inner := getattr(section, key), Section):
+                yield from walk(inner, value, f"{prefix}{key}.")
             else:
                 yield f"{prefix}{key}", value
 
-    return dict(walk(config.model_dump(mode="json"), ""))
+    return dict(walk(config, config.model_dump(mode="json"), ""))
 
 
 def _terms_before(path: Path) -> dict[str, object]:

@@ -281,6 +281,10 @@ def test_a_kill_for_want_of_memory_is_told_from_another_one(tmp_path: Path) -> N
     counter.write_text("low 0\noom 3\noom_kill 2\n")
     assert num_oom_kills([counter, tmp_path / "missing"]) == 2
     assert num_oom_kills([]) == 0
+    machine = tmp_path / "vmstat"
+    machine.write_text("pgfault 1\noom_kill 7\n")
+    assert num_oom_kills([counter, machine]) == 2, "what other containers lost is not this run's"
+    assert num_oom_kills([tmp_path / "missing", machine]) == 7
     now = num_oom_kills()
     assert "has not been at work" in why_killed(now)
     assert "has ended 1 process" in why_killed(now - 1)

@@ -10,9 +10,11 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from configs.schema import ModelConfig
+from pipeline.handover.merge import main
+from pipeline.models import find
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
-from pipeline.models.merging import main, merge_adapter, merged_weights, read_adapter
+from pipeline.models.merging import merge_adapter, merged_weights, read_adapter
 from tests.pipeline.adapter_files import publish_random_adapter
 from tests.pipeline.tiny_model import make_model, save_model
 
@@ -135,6 +137,16 @@ def test_an_adapter_of_another_model_leaves_nothing_behind(base: Path, adapter: 
     with pytest.raises(ValueError, match=r"has shape \(.*, 8\), the base model"):
         merge_adapter(adapter, base, tmp_path / "merged")
     assert sorted(found.name for found in tmp_path.iterdir()) == ["adapter", "base"]
+
+
+def test_the_command_finds_a_base_that_is_no_folder(
+    adapted: PreTrainedModel, base: Path, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = adapter / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": "OWNER/NAME"}))
+    monkeypatch.setattr(find, "_from_hub", lambda model: {"OWNER/NAME": base}[model.name])
+    assert main([str(adapter), str(tmp_path / "merged")]) == 0
+    assert_answers_as(tmp_path / "merged", adapted)
 
 
 def test_the_command_merges_with_the_base_that_the_adapter_names_and_overwrites_nothing(

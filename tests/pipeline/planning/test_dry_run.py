@@ -12,7 +12,7 @@ import pytest
 from benchmarks.train_step.job import VARIANTS
 from configs.load import profiles, resolve
 from configs.schema import Config, ModelConfig
-from pipeline.cli import train_accelerated
+from pipeline.cli import _card_of, train_accelerated
 from pipeline.host.shares import with_precision
 from pipeline.planning.dry_run import Machine, chosen_limit, expected_faults, this_machine
 from pipeline.planning.memory_estimate import engine_parts, find_shape, kv_tokens, processes, read_shape
@@ -225,8 +225,16 @@ def test_a_profile_is_not_taken_for_a_run_that_has_its_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "config.yaml").write_text("{}", encoding="utf-8")
-    assert train_accelerated(["--resume", str(tmp_path), "--profile", "quick"]) == 2
-    assert "--profile" in capsys.readouterr().err
+    for flag, value in (("--profile", "quick"), ("--speedup-mode", "aggressive")):
+        assert train_accelerated(["--resume", str(tmp_path), flag, value]) == 2
+        said = capsys.readouterr().err
+        assert flag in said and "has its own config.yaml" in said
+
+
+def test_the_card_of_a_profile_is_known_by_its_name() -> None:
+    assert {profile: _card_of(profile) for profile in profiles()} == {
+        profile: CARDS.get(profile) for profile in profiles()
+    }
 
 
 @pytest.mark.usefixtures("known_models")

@@ -35,6 +35,22 @@ def test_what_a_checkpoint_holds_the_state_of_changes_only_where_there_is_none(
         refuse_resume(folder.path, changed)
 
 
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ("rewards.per_source={mbpp: {syntax_failure_reward: 0.25}}", "rewards.per_source"),
+        ("generation.engine_kwargs={max_num_batched_tokens: 512}", "generation.engine_kwargs"),
+    ],
+)
+def test_an_entry_that_a_mapping_had_not_is_a_change(tmp_path: Path, change: str, path: str) -> None:
+    config = config_of(0)
+    folder = FakeRun(tmp_path, config).train().folder
+    folder.write_config(render(config))
+    (found,) = refuse_resume(folder.path, load_config(folder.config, overrides=[change]))
+    assert found.startswith(f"{path} {{}} -> ")
+    assert value_before(f"{CHANGED}{found}") == (path, {})
+
+
 def test_tasks_other_than_the_checkpoints_are_told_apart_from_the_ledger_alone(tmp_path: Path) -> None:
     folder = FakeRun(tmp_path, config_of(0, save_steps=4)).train().folder
     curriculum = config_of(0).acceleration.curriculum
