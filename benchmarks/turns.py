@@ -38,12 +38,12 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 def measured(model: str, kind: str, given: argparse.Namespace) -> dict[str, Any]:
     """The command's own account of the turns of ``model`` with that feedback, done once."""
-    arguments = [
-        *("--model", model, "--tasks", given.tasks, "--turns", str(given.turns), "--feedback", kind),
+    how = [
+        *("--turns", str(given.turns), "--feedback", kind),
         *("-n", str(given.samples), "--temperature", "0.8", "--seed", str(given.seed)),
     ]
     output = given.work / "turns" / f"{Path(model).name}-{Path(given.tasks).stem}-{kind}.jsonl"
-    results, report = evaluated(output, arguments, given)
+    results, report = evaluated(output, model=model, tasks=given.tasks, how=how, given=given)
     (turns,) = json.loads(report.read_text(encoding="utf-8"))["turns"].values()
     return {**turns, "repairs": counted_in(results, _was_repaired)}
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from configs.load import Resolved, render
+from configs.load import Resolved, render, resolve
 from configs.techniques import PROMISES, TECHNIQUES, Exactness, Technique, value_at
 from configs.yaml_text import dump_value
 
@@ -69,6 +70,21 @@ def beyond_mode(resolved: Resolved) -> list[str]:
         for state in states(resolved)
         if state.is_beyond_mode
     ]
+
+
+def mode_overridden(resolved: Resolved, file: Path) -> list[str]:
+    """One sentence where ``file`` has other values than the mode laid under it, as a run's own has."""
+    mode = resolved.config.acceleration.mode
+    plain = resolve(mode=mode)
+    kept = [
+        f"{path} {dump_value(now)} ({dump_value(value)})"
+        for path, origin in plain.origins.items()
+        if origin == f"mode {mode}"
+        and resolved.origins.get(path) == str(file)
+        and (now := value_at(resolved.config, path)) != (value := value_at(plain.config, path))
+    ]
+    said = f"{file} overrides settings of mode {mode} (its own in brackets): {', '.join(kept)}"
+    return [said] if kept else []
 
 
 def run_explanation(resolved: Resolved) -> int:

@@ -77,6 +77,8 @@ def _train_accelerated(arguments: argparse.Namespace) -> int:
         file = f"{resume}/{RUN_CONFIG_NAME}"
     resolved = _resolve(arguments, file)
     _refuse_useless_warmup(arguments, resolved)
+    if arguments.speedup_mode is not None and file is not None:
+        _note_overridden_mode(resolved, file)
     if arguments.show_config:
         return _show(resolved)
     if arguments.explain:
@@ -110,6 +112,15 @@ def _train(resolved: Resolved, resume: str | None) -> int:
             from pipeline.run.orchestrator import run_training
 
         return run_training(config, resume, early)
+
+
+def _note_overridden_mode(resolved: Resolved, file: str) -> None:
+    from pathlib import Path
+
+    from configs.explanation import mode_overridden
+
+    for note in mode_overridden(resolved, Path(file)):
+        print(f"note: {note}", file=sys.stderr)
 
 
 def _watch(arguments: argparse.Namespace) -> int:

@@ -33,6 +33,7 @@ from benchmarks.report import (
 from benchmarks.whole_runs.training_run import (
     Contender,
     checkpoints,
+    config_digest,
     drop_optimiser_states,
     evaluated,
     pass_at_1,
@@ -51,6 +52,8 @@ _NOT_COMPARED = (
     *("work", "keep", "limit", "output", "timeout"),
     *("only", "arms", "repeats", "seeds", "curve", "mbpp"),
 )
+# Of what the file of --config says. Results of earlier versions have its name alone, and are gone on with.
+_DIGEST = "config_digest"
 Runs = Mapping[str, Any]
 
 
@@ -94,7 +97,11 @@ class ResultStore:
             raise ValueError(
                 f"{self.path}: is no result of this benchmark ({error}); move it away"
             ) from error
-        told = [f"{name} was {old!r}, is {new!r}" for name, old, new in differing(earlier, self._settings)]
+        told = [
+            f"{name} was {old!r}, is {new!r}"
+            for name, old, new in differing(earlier, self._settings)
+            if not (name == _DIGEST and name not in earlier)
+        ]
         if told and runs:
             raise ValueError(
                 f"{self.path}: holds runs of other settings ({', '.join(told)}); give another --output"
@@ -122,9 +129,11 @@ class ResultStore:
 
 
 def open_store(given: argparse.Namespace) -> ResultStore:
-    """The store of a command line; runs are comparable where the model and all options are the same but
-    those that say which runs, and where they go."""
+    """The store of a command line; runs are comparable where the model, what --config says and all options
+    are the same but those that say which runs, and where they go."""
     options = {name: value for name, value in vars(given).items() if name not in _NOT_COMPARED}
+    if given.config is not None:
+        options[_DIGEST] = config_digest(given.config)
     model = load_config(given.config, getattr(given, "mode", None), given.set).model.name
     return ResultStore(given.output, {"model": model, **options})
 
@@ -178,8 +187,7 @@ def hold(
 def pass_rates(model: str, given: argparse.Namespace, *, name: str) -> dict[str, list[int]]:
     """[passed, judged] of every task at temperature 1, as training asks; measured once for each ``name``.
 
-    ``model`` is a folder or a name. One that was trained anew needs another ``name``, or an empty folder of
-    work.
+    ``model`` is a folder or a name; one that was trained anew is measured anew.
     """
     length = load_config(given.config, None, given.set).evaluation.max_completion_length
     how = ("-n", str(given.samples), "--temperature", "1", "--max-completion-length", str(length))
@@ -197,7 +205,7 @@ def measured(
 def verdicts(model: str, tasks: str, how: Sequence[str], given: argparse.Namespace, *, file: str) -> Path:
     """The file that ``measured`` counts in."""
     output = given.work / "measured" / f"{file}.jsonl"
-    return evaluated(output, ("--model", model, "--tasks", tasks, *how), given)[0]
+    return evaluated(output, model=model, tasks=tasks, how=how, given=given)[0]
 
 
 def steps_ahead(config: Config) -> int:

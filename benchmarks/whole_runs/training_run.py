@@ -1,13 +1,14 @@
 """One training run of a benchmark: the command, its folder, its speed, and pass rates of its checkpoints.
 
 A run that was trained is not trained again, a checkpoint that was measured is not measured again: what is
-done stands beside the run's folder. A run that was cut off begins anew where its speed is asked for, and
-else goes on from its last checkpoint.
+done stands beside the run's folder, with what was asked for. A run that was cut off begins anew where its
+speed is asked for, and else goes on from its last checkpoint.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shutil
 from collections import defaultdict
@@ -18,13 +19,14 @@ from typing import Any, Literal
 
 from benchmarks.processes import Watched, run_command
 from benchmarks.report import own_cores, rows_of
-from configs.yaml_text import dump_value
+from configs.yaml_text import dump_value, read_mapping
 from pipeline.evaluation.passk import TaskCount, mean_pass_at_k
-from pipeline.host.files import read_object, write_text_atomically
+from pipeline.host.files import files_digest, read_object, write_text_atomically
 from pipeline.models.check import is_adapter_folder
 from pipeline.record.metrics import read_metrics
 
-# Beside the run's folder: what was asked, and once it is trained whole, what was watched.
+# Beside the run's folder: what was asked, and once it is trained whole, what was watched. Beside a
+# measurement: what was asked.
 _NOTE = ".contest.json"
 _REPORTED = (
     "generation/tokens_per_s",
@@ -65,13 +67,13 @@ def train(
     """
     folder: Path = given.work / name
     arguments = _arguments(contender, given, name, num_steps, seed)
-    asked = [contender.command, *arguments, f"{given.cores} cores"]
+    asked = _asked(contender, arguments, given)
     if (earlier := _noted(folder, asked).get("watched")) is not None:
         return folder, Watched(**earlier)
     # Cut off in the middle, its speed would be that of two halves; or it is another run of that name.
     _begin(folder, asked)
     watched = command(contender.command, arguments, given, log=given.work / f"{name}.log")
-    _note(folder, asked, watched)
+    _note(folder, {**asked, "watched": asdict(watched)})
     return folder, watched
 
 
@@ -81,7 +83,7 @@ def train_or_resume(
     """As ``train``, for a run whose speed is not asked for: one that was cut off is resumed."""
     folder: Path = given.work / name
     arguments = _arguments(contender, given, name, num_steps, seed)
-    asked = [contender.command, *arguments, f"{given.cores} cores"]
+    asked = _asked(contender, arguments, given)
     if not _noted(folder, asked):
         _begin(folder, asked)
     elif (folder / "summary.json").is_file():
@@ -108,21 +110,33 @@ def _arguments(
     ]
 
 
-def _noted(folder: Path, asked: list[str]) -> Mapping[str, Any]:
+def config_digest(file: Path) -> str:
+    """Changes with what a file of settings says, not with its comments."""
+    said = json.dumps(read_mapping(file), sort_keys=True, default=str)
+    return hashlib.sha256(said.encode("utf-8")).hexdigest()[:16]
+
+
+def _asked(contender: Contender, arguments: Sequence[str], given: argparse.Namespace) -> dict[str, Any]:
+    asked: dict[str, Any] = {"asked": [contender.command, *arguments, f"{given.cores} cores"]}
+    return {**asked, "config": config_digest(given.config)} if given.config else asked
+
+
+def _noted(folder: Path, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """The note on the run in ``folder``; nothing where that is not the one that is ``asked`` for."""
     note = _note_of(folder)
     noted = read_object(note) if note.is_file() and (folder / "config.yaml").is_file() else {}
-    return noted if noted.get("asked") == asked else {}
+    # Earlier versions noted the name of the file of settings alone.
+    earlier = {"config": asked.get("config"), **noted}
+    return noted if all(earlier.get(name) == value for name, value in asked.items()) else {}
 
 
-def _begin(folder: Path, asked: list[str]) -> None:
+def _begin(folder: Path, asked: Mapping[str, Any]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _note(folder, asked, None)
+    _note(folder, {**asked, "watched": None})
 
 
-def _note(folder: Path, asked: list[str], watched: Watched | None) -> None:
-    noted = {"asked": asked, "watched": None if watched is None else asdict(watched)}
+def _note(folder: Path, noted: Mapping[str, Any]) -> None:
     write_text_atomically(_note_of(folder), json.dumps(noted) + "\n")
 
 
@@ -130,13 +144,40 @@ def _note_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}{_NOTE}")
 
 
-def evaluated(output: Path, arguments: Sequence[str], given: argparse.Namespace) -> tuple[Path, Path]:
-    """Verdicts and report that ``evaluate_humaneval`` makes beside ``output``, now or earlier."""
+def evaluated(
+    output: Path, *, model: str, tasks: str, how: Sequence[str], given: argparse.Namespace
+) -> tuple[Path, Path]:
+    """Verdicts and report that ``evaluate_humaneval`` makes beside ``output``, now or earlier.
+
+    Those of another model, other tasks or another ``how`` are made anew, and those of earlier versions, which
+    noted none of these: whoever has a result of them does not ask here.
+    """
     results, report = Path(f"{output}_results.jsonl"), Path(f"{output}_report.json")
+    words = ["--model", model, "--tasks", tasks, *how]
+    asked = {"asked": words, "model": _model_digest(model), "tasks": _file_digest(tasks)}
+    note = _note_of(output)
+    noted = read_object(note) if note.is_file() else None
+    if noted != asked:
+        # Without a note there may be a journal, which knows by itself what it belongs to.
+        journal = (Path(f"{output}_journal.jsonl"),) if noted is not None else ()
+        for path in (results, report, *journal):
+            path.unlink(missing_ok=True)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        _note(output, asked)
     if not (results.is_file() and report.is_file()):
-        words = [*arguments, "--output", str(output)]
+        words += ["--output", str(output)]
         command("evaluate_humaneval", words, given, log=output.with_suffix(".log"))
     return results, report
+
+
+def _model_digest(model: str) -> str | None:
+    """Another one for a run that was trained anew; None for a model that is a name."""
+    return files_digest(Path(model)) if Path(model).is_dir() else None
+
+
+def _file_digest(tasks: str) -> str | None:
+    path = Path(tasks)
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else None
 
 
 def command(name: str, arguments: Sequence[str], given: argparse.Namespace, *, log: Path) -> Watched:

@@ -66,8 +66,9 @@ class _ScoredBatch:
 class BaselineAccount(TrainerCallback):
     """Reward function (``code_reward``) and callback of one run of TRL's trainer.
 
-    ``end_ids`` are the tokens that end a completion. TRL generates one batch an optimiser step, its
-    completions in order of groups.
+    ``end_ids`` are the tokens that end a completion. ``open_metrics`` starts the run's clock, so it is called
+    when training begins: trainer and engine are up then, as the main job's stages are. TRL generates one
+    batch an optimiser step, its completions in order of groups.
     """
 
     config: Config
@@ -76,13 +77,14 @@ class BaselineAccount(TrainerCallback):
     prompt_ids: Callable[[Task], tuple[int, ...]]
     end_ids: frozenset[int]
     ledger: Ledger
-    metrics: MetricsWriter
+    open_metrics: Callable[[], MetricsWriter]
     samples: Path
     progress: Progress
     tracking: Tracking = field(default_factory=lambda: Tracking(()))
 
     def __post_init__(self) -> None:
         self._tasks = {task.task_id: task for task in self.tasks}
+        self._metrics: MetricsWriter | None = None
         self._begun_s = self._ended_s = time.perf_counter()
         self._batch: _ScoredBatch | None = None
         self._breaker = CircuitBreaker()
@@ -107,9 +109,10 @@ class BaselineAccount(TrainerCallback):
         self.progress.activity(f"step {step}: scoring {len(completions)} completions")
         generated_s = time.perf_counter()
         prefill = self.config.generation.assistant_prefill
-        results = score_completions(self._tasks, self.scorer, task_id, completions, prefill)
-        rewards_s = time.perf_counter() - generated_s
+        results = score_completions(self._tasks, self.scorer, task_id[:1], completions[:1], prefill)
         startup.mark("driver", startup.FIRST_SCORE)
+        results += score_completions(self._tasks, self.scorer, task_id[1:], completions[1:], prefill)
+        rewards_s = time.perf_counter() - generated_s
         self._refuse_broken_rewards(results)
         texts = [completion_text(completion) for completion in completions]
         groups = self._record(step, task_id, texts, completion_ids, results)
@@ -123,6 +126,12 @@ class BaselineAccount(TrainerCallback):
             scored_s=time.perf_counter(),
         )
         return trl_rewards(results)
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **unused: object
+    ) -> None:
+        """Start the run's clock."""
+        self._metrics = self.open_metrics()
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **unused: object
@@ -237,7 +246,8 @@ class BaselineAccount(TrainerCallback):
         )
         self.ledger.commit_step(result, [group.draw_id for group in batch.groups], {})
         if batch.step % self.config.output.logging_steps == 0:
-            self.metrics.log(batch.step, metrics)
+            assert self._metrics is not None, "a step was trained before training began"
+            self._metrics.log(batch.step, metrics)
             self.tracking.log(batch.step, metrics)
         self.progress.step(batch.step, metrics)
         log_samples(self.samples, batch.step, batch.groups[0])

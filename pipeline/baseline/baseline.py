@@ -39,6 +39,7 @@ from pipeline.errors import StageError
 from pipeline.evaluation.evaluate import EvaluationReport
 from pipeline.evaluation.heldout import heldout_tasks, measure, tasks_that_fit
 from pipeline.evaluation.scorers import SandboxScorer, check_sandbox
+from pipeline.evaluation.sound_tasks import sound_tasks
 from pipeline.evaluation.summary import print_summary, write_summary
 from pipeline.generation.start import running_generator
 from pipeline.handover.command import finish_run, refuse_push
@@ -57,6 +58,7 @@ from sandbox.jail import die_with_parent
 
 # Settings of which the baseline knows one value only.
 _ALLOWED = (
+    ("model.loader", "transformers", "loads models with Transformers; set it to transformers"),
     ("lora.load_in_4bit", False, "does not quantise; set it to false"),
     ("grpo.warm_start_steps", 0, "has no warm start; set it to 0"),
     ("rollouts.max_turns", 1, "has one turn; set it to 1"),
@@ -116,13 +118,7 @@ class _Baseline:
             model_path = resolve_model(config.model)
             refuse_unknown_layers(config, model_path)
             tokenizer = load_tokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
-            tasks = tasks_that_fit(
-                tokenizer,
-                self.tasks,
-                self.heldout,
-                config,
-                lambda kind, text: progress.message(f"{kind}: {text}"),
-            )
+            tasks = self._tasks_to_train(tokenizer, progress)
             # Refused before anything is measured.
             prompt_dataset(tasks, tokenizer, config)
             before = self._evaluate("before", model_path, tokenizer, progress)
@@ -151,6 +147,15 @@ class _Baseline:
             self._stopwatch.seconds,
             trainer="trl",
         )
+
+    def _tasks_to_train(self, tokenizer: PreTrainedTokenizerBase, progress: Progress) -> tuple[Task, ...]:
+        """Those that the main job would train on. Raises ValueError where none is left."""
+
+        def note(kind: str, text: str) -> None:
+            progress.message(f"{kind}: {text}")
+
+        tasks = tasks_that_fit(tokenizer, self.tasks, self.heldout, self.config, note)
+        return sound_tasks(tasks, self.config, note)
 
     def _display(self) -> closing[Progress]:
         """One for each part: the training shows its own."""

@@ -113,7 +113,6 @@ def _account(
     """The account with its ledger, files and scorer, which ``stack`` closes."""
     config, folder = job.config, job.folder
     ledger = stack.enter_context(closing(Ledger(folder.db)))
-    metrics = stack.enter_context(closing(MetricsWriter(folder.path)))
     tracking = start_tracking(config, folder.name, folder.path, 0, progress.message)
     stack.callback(tracking.close)
     ledger.note_tasks(job.tasks)
@@ -126,7 +125,7 @@ def _account(
         prompt_ids=lambda task: encode_prompt(tokenizer, task, prefill),
         end_ids=end_ids,
         ledger=ledger,
-        metrics=metrics,
+        open_metrics=lambda: stack.enter_context(closing(MetricsWriter(folder.path))),
         samples=folder.samples,
         progress=progress,
         tracking=tracking,

@@ -17,10 +17,11 @@ import pytest
 from benchmarks import ablation, modes, quality, turn_speed
 from benchmarks.modes import CONTENDERS
 from benchmarks.processes import Watched, descendants, proportional_mb, run_command
-from benchmarks.whole_runs.contest import ResultStore, speed_ratios
+from benchmarks.whole_runs.contest import ResultStore, open_store, speed_ratios
 from benchmarks.whole_runs.training_run import (
     Contender,
     checkpoints,
+    evaluated,
     pass_at_1,
     read_pass_rates,
     speed_of,
@@ -107,6 +108,23 @@ def test_a_store_goes_on_where_it_was_and_takes_no_other_settings(tmp_path: Path
         ResultStore(path, {"steps": 3})
 
 
+def test_a_store_is_of_what_its_file_of_settings_says(tmp_path: Path) -> None:
+    config = tmp_path / "recipe.yaml"
+    config.write_text("training: {max_steps: 3}\n", encoding="utf-8")
+    given = options(quality, tmp_path, "--config", str(config))
+    open_store(given).add("base", {})
+    config.write_text("# Said.\ntraining:\n  max_steps: 3\n", encoding="utf-8")
+    assert list(open_store(given).missing(["base"])) == []
+    config.write_text("training: {max_steps: 4}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="config_digest was"):
+        open_store(given)
+    # A result of an earlier version does not have it.
+    result = json.loads(given.output.read_text())
+    del result["settings"]["config_digest"]
+    given.output.write_text(json.dumps(result))
+    assert list(open_store(given).missing(["base"])) == []
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands of a contest, which are not run: each leaves the folder that it would."""
@@ -154,6 +172,55 @@ def test_a_run_is_trained_once_and_again_where_it_was_cut_off_or_is_another(
     shutil.rmtree(folder)
     train(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=1)
     assert len(calls) == 4 and "--resume" not in calls[3]
+
+
+def test_a_run_is_trained_again_where_its_recipe_says_something_else(
+    tmp_path: Path, calls: list[list[str]]
+) -> None:
+    config = tmp_path / "recipe.yaml"
+    given = options(modes, tmp_path, "--config", str(config))
+
+    def go_on(said: str) -> int:
+        config.write_text(said, encoding="utf-8")
+        train(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=1)
+        return len(calls)
+
+    assert [go_on(said) for said in ("lora: {r: 4}", "lora: {r: 4}  # same", "lora: {r: 8}")] == [1, 1, 2]
+    # Noted by an earlier version, which knew the file's name alone.
+    note = tmp_path / "work" / "run.contest.json"
+    noted = json.loads(note.read_text())
+    del noted["config"]
+    note.write_text(json.dumps(noted))
+    assert go_on("lora: {r: 16}") == 2
+
+
+def test_what_was_measured_of_another_model_or_of_other_tasks_is_measured_again(
+    tmp_path: Path, calls: list[list[str]]
+) -> None:
+    given = options(modes, tmp_path)
+    model, tasks = tmp_path / "model", tmp_path / "tasks.jsonl"
+    output = tmp_path / "work" / "measured" / "one.jsonl"
+
+    def measure(how: tuple[str, ...] = ("-n", "4"), is_left: bool = False) -> int:
+        evaluated(output, model=str(model), tasks=str(tasks), how=how, given=given)
+        assert journal.exists() == is_left
+        return len(calls)
+
+    journal = Path(f"{output}_journal.jsonl")
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    tasks.write_text("{}")
+    assert [measure(), measure()] == [1, 1]
+    assert [measure(("-n", "8")), measure(("-n", "8"))] == [2, 2]
+    (model / "config.json").write_text("{} ")
+    journal.touch()
+    assert [measure(("-n", "8")), measure(("-n", "8"))] == [3, 3]
+    tasks.write_text("{} ")
+    assert measure(("-n", "8")) == 4
+    # Of an earlier version, with the beginning of a measurement that knows by itself what it is of.
+    output.with_name("one.jsonl.contest.json").unlink()
+    journal.touch()
+    assert measure(("-n", "8"), is_left=True) == 5
 
 
 def cut_off(folder: Path) -> None:

@@ -294,3 +294,18 @@ def test_an_unknown_verb_is_one_line_with_those_that_exist(capsys: pytest.Captur
     assert line == (
         "error: 'reprot' is not a verb; allowed: doctor, report, audit, replay, hand-over, merge, metrics"
     )
+
+
+def test_a_file_that_keeps_a_mode_from_acting_is_said(
+    tmp_path: Path, stages: Stages, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as a run's own config.yaml, which sets everything."""
+    file = tmp_path / "config.yaml"
+    file.write_text(render(load_config(mode="balanced")), encoding="utf-8")
+    assert train_accelerated(["--config", str(file), "--speedup-mode", "aggressive"]) == 0
+    said = capsys.readouterr().err
+    assert f"note: {file} overrides settings of mode aggressive (its own in brackets): " in said
+    assert "acceleration.max_staleness 1 (2)" in said and "acceleration.refill.enabled" not in said
+    assert train_accelerated(["--config", str(file), "--speedup-mode", "balanced"]) == 0
+    assert train_accelerated(["--config", str(file)]) == 0
+    assert "overrides" not in capsys.readouterr().err

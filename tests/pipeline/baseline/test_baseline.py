@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from accelerate import Accelerator  # type: ignore[import-untyped]
 from transformers import LlamaForCausalLM
 
 from configs.schema import Config, ModelConfig
+from curriculum.task import Task
 from pipeline.baseline.account import BaselineAccount, rename_metrics
 from pipeline.baseline.baseline import run_baseline
 from pipeline.baseline.sampling import (
@@ -25,12 +27,14 @@ from pipeline.baseline.sampling import (
 )
 from pipeline.baseline.trl_setup import CpuGRPOTrainer, trl_config
 from pipeline.errors import StageError
+from pipeline.host.startup import FIRST_SCORE
 from pipeline.models.find import resolve_model
 from pipeline.models.merging import read_adapter
 from pipeline.models.prompts import encode_prompt, training_sampling
 from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import MetricsWriter, read_metrics
 from pipeline.record.progress import make_progress
+from rewards.result import RewardResult
 from rewards.scorer import Scorer
 from sandbox.result import ExecutionRequest, ExecutionResult, Outcome
 from tests.fake_sandbox import make_run
@@ -109,9 +113,11 @@ def account_for(
 ) -> list[list[float | None]]:
     """What TRL does with an account, without TRL: per step, score two groups, end, log."""
     config = small_config(folder, output={"logging_steps": logging_steps})
-    ledger, metrics = Ledger(folder / "run.db"), MetricsWriter(folder)
-    rewards = []
-    with Scorer(config.rewards, config.execution, None, FixedSandbox()) as scorer:
+    ledger, rewards = Ledger(folder / "run.db"), []
+    with (
+        Scorer(config.rewards, config.execution, None, FixedSandbox()) as scorer,
+        ExitStack() as stack,
+    ):
         account = BaselineAccount(
             config=config,
             tasks=TASKS,
@@ -119,10 +125,13 @@ def account_for(
             prompt_ids=lambda task: (1, 2, 3),
             end_ids=frozenset({END}),
             ledger=ledger,
-            metrics=metrics,
+            open_metrics=lambda: stack.enter_context(closing(MetricsWriter(folder))),
             samples=folder / "samples.jsonl",
             progress=make_progress("plain", title="test"),
         )
+        # TRL's vLLM starts between the two.
+        assert not (folder / "metrics.jsonl").exists()
+        account.on_train_begin(None, None, None)  # type: ignore[arg-type]
         for done, texts in enumerate(steps):
             state = SimpleNamespace(global_step=done)
             account.on_step_begin(None, state, None)  # type: ignore[arg-type]
@@ -144,7 +153,6 @@ def account_for(
             account.on_log(None, state, None, logs)  # type: ignore[arg-type]
         account.on_log(None, state, None, {"train_loss": 0.2})  # type: ignore[arg-type]
     ledger.close()
-    metrics.close()
     return rewards
 
 
@@ -192,6 +200,20 @@ def test_metrics_have_the_main_jobs_names_and_its_meaning(tmp_path: Path) -> Non
     assert line["train/tokens"] == 60 - 3
     seconds = [line[f"{stage}/seconds"] or 0.0 for stage in ("generation", "rewards", "train")]
     assert 0 < sum(seconds) <= (line["step/seconds"] or 0.0)
+
+
+def test_the_first_score_is_noted_when_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    score = Scorer.score
+
+    def noted(self: Scorer, task: Task, text: str) -> RewardResult:
+        seen.append("score")
+        return score(self, task, text)
+
+    monkeypatch.setattr(Scorer, "score", noted)
+    monkeypatch.setattr("pipeline.host.startup.mark", lambda process, name: seen.append(name))
+    account_for(tmp_path, [answers(*["return a", "pass"] * 4)])
+    assert seen == ["score", FIRST_SCORE, *["score"] * 7]
 
 
 def test_a_group_without_two_scores_is_failed_and_not_trained(tmp_path: Path) -> None:
@@ -430,6 +452,7 @@ def runnable_config(folder: Path, **sections: Mapping[str, object]) -> Config:
         ({"evaluation": {"every_steps": 3}}, "evaluation.every_steps: value 3: the baseline measures before"),
         ({"grpo": {"warm_start_steps": 2}}, "grpo.warm_start_steps: value 2: the baseline has no warm start"),
         ({"rollouts": {"max_turns": 2}}, "rollouts.max_turns: value 2: the baseline has one turn"),
+        ({"model": {"loader": "unsloth"}}, "model.loader: value unsloth: the baseline loads models with T"),
         (
             {"lora": {"enabled": True, "load_in_4bit": True}},
             "lora.load_in_4bit: value True: the baseline does not quantise",
@@ -444,6 +467,20 @@ def test_what_the_baseline_cannot_do_is_refused_by_name(settings: dict[str, obje
 def test_a_prompt_that_is_too_long_is_refused_by_name(tmp_path: Path) -> None:
     config = runnable_config(tmp_path, generation={"max_prompt_length": 5})
     with pytest.raises(ValueError, match=r"max_prompt_length.*first"):
+        run_baseline(config, verbose=False)
+
+
+def test_tasks_that_the_main_job_leaves_out_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("pipeline.baseline.baseline._train_apart", lambda *unused: pytest.fail("trained"))
+    config = runnable_config(tmp_path, evaluation={"enabled": False})
+    file = Path(config.dataset.name)
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    wrong = [{**line, "reference": "def add(a, b):\n    return a - b"} for line in lines]
+    file.write_text("".join(json.dumps(line) + "\n" for line in wrong), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"wrong references: of 2 of 2 tasks fail their own tests"):
         run_baseline(config, verbose=False)
 
 
