@@ -58,14 +58,17 @@ def run_job(job: StepJob) -> dict[str, Any]:
     return {"step_s": seconds[1:], "peak_mb": _peak_mb(job.device)}
 
 
-def check_gradients(job: StepJob, variants: list[Variant], inputs: StepInputs) -> dict[str, Any]:
+def check_gradients(
+    job: StepJob, variants: list[Variant], inputs: StepInputs, expected: dict[str, Tensor] | None = None
+) -> dict[str, Any]:
     """How far the gradient of each variant is from plain's, ``relative`` to its norm.
 
     Every variant is computed in fp32, also one that runs in bf16, whose rounded gradient is compared in
-    ``rounded``: rounding is what bf16 is, a wrong loss weight is not.
+    ``rounded``: rounding is what bf16 is, a wrong loss weight is not. Who has plain's gives it as
+    ``expected``.
     """
-    config = job_config(job, VARIANTS["plain"], inputs)
-    expected = Trainer(config, inputs.model_path, job.device).gradients(inputs.batch)[1]
+    if expected is None:
+        expected = gradients_of(job, VARIANTS["plain"], inputs)
     norm = norm_of(expected)
     assert norm > 0, "the batch has no signal: nothing can be compared on it"
     errors: dict[str, dict[str, float]] = {}
@@ -74,15 +77,15 @@ def check_gradients(job: StepJob, variants: list[Variant], inputs: StepInputs) -
         exact = _in_fp32(variant)
         key = repr((exact.settings, exact.trl_weights is None))
         if key not in known:
-            known[key] = distance(_gradients(job, exact, inputs), expected) / norm
+            known[key] = distance(gradients_of(job, exact, inputs), expected) / norm
         errors[variant.name] = {"relative": known[key]}
         if variant.is_bf16 and variant.trl_weights is None:
-            rounded = _gradients(job, variant, inputs)
+            rounded = gradients_of(job, variant, inputs)
             errors[variant.name]["rounded"] = distance(rounded, expected) / norm
     return {"norm": norm, "errors": errors}
 
 
-def _gradients(job: StepJob, variant: Variant, inputs: StepInputs) -> dict[str, Tensor]:
+def gradients_of(job: StepJob, variant: Variant, inputs: StepInputs) -> dict[str, Tensor]:
     config = job_config(job, variant, inputs)
     if variant.trl_weights is None:
         return Trainer(config, inputs.model_path, job.device).gradients(inputs.batch)[1]

@@ -35,7 +35,7 @@ from benchmarks.train_step.__main__ import (
 from benchmarks.train_step.inputs import job_config, make_inputs
 from benchmarks.train_step.job import TECHNIQUES, VARIANTS, BatchSpec, StepJob, run_worker
 from benchmarks.train_step.profile import _ATTENTION_OPS, GROUPS, group_seconds
-from benchmarks.train_step.worker import check_gradients, run_job
+from benchmarks.train_step.worker import check_gradients, gradients_of, run_job
 from curriculum.audit.new_tests import as_record
 from curriculum.jsonl import load_jsonl
 from pipeline.baseline import trl_setup
@@ -216,10 +216,13 @@ def test_trls_gradient_of_the_real_model_is_off_by_its_log_softmax_alone(
         },
     )
 
+    plain = gradients_of(real, VARIANTS["plain"], inputs)
+
     def distance() -> float:
-        found = check_gradients(real, [VARIANTS["trl-fp32"]], inputs)["errors"]["trl-fp32"]["relative"]
-        assert isinstance(found, float)
-        return found
+        found = check_gradients(real, [VARIANTS["trl-fp32"]], inputs, plain)
+        relative = found["errors"]["trl-fp32"]["relative"]
+        assert isinstance(relative, float)
+        return relative
 
     def by_log_softmax(logits: Tensor, index: Tensor, **unused: object) -> tuple[Tensor, Tensor]:
         logprobs = logits.log_softmax(-1).gather(-1, index[..., None])[..., 0]

@@ -104,14 +104,6 @@ def test_a_ray_that_the_run_starts_itself_is_no_cluster() -> None:
         Config.model_validate({"cluster": {"address": "local", "reward_resource": "scores"}})
 
 
-def test_a_block_ends_the_ray_that_it_started_and_no_other() -> None:
-    with running_ray():
-        with running_ray():
-            pass
-        assert ray.is_initialized()
-    assert not ray.is_initialized()
-
-
 class Tenant:
     """Says which GPUs Ray gave its actor."""
 
@@ -162,6 +154,18 @@ class Lost:
         raise GeneratorLostError("process 7 is silent")
 
 
+@pytest.fixture
+def own_ray() -> Iterator[None]:
+    """A Ray for a block, which ends the Ray that it started and no other."""
+    with running_ray():
+        with running_ray():
+            pass
+        assert ray.is_initialized()
+        yield
+    assert not ray.is_initialized()
+
+
+@pytest.mark.usefixtures("own_ray")
 def test_why_an_engine_in_an_actor_is_lost_is_said_where_it_is_asked() -> None:
     async def body() -> None:
         actor = RayProcess(f"{__name__}:{Lost.__name__}")
@@ -175,8 +179,7 @@ def test_why_an_engine_in_an_actor_is_lost_is_said_where_it_is_asked() -> None:
         with pytest.raises(ProcessGoneError, match=r"^process 7 is silent$"):
             await anext(stream)
 
-    with running_ray():
-        asyncio.run(body())
+    asyncio.run(body())
 
 
 def test_a_cluster_that_does_not_answer_is_named_at_once() -> None:

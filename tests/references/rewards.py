@@ -1,8 +1,9 @@
 """A second opinion on every reward: slow, plain, and written from the definitions alone.
 
 Starts a fresh ``ruff`` process for each program, a fresh ``mypy`` process where type_safety has weight,
-and runs the tests anew; caches nothing. Shares with ``rewards`` only the extraction of the program and
-the weights. Does no performance and no custom reward.
+and runs the tests anew; caches nothing. Many programs may be shown to one process of each beforehand.
+Shares with ``rewards`` only the extraction of the program and the weights. Does no performance and no
+custom reward.
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ import ast
 import json
 import math
 import subprocess
+import tempfile
 import warnings
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from ruff import find_ruff_bin  # type: ignore[import-untyped]
 
@@ -23,14 +28,14 @@ from sandbox.job import parse
 from sandbox.pool import SandboxPool
 from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome
 from tests.references.complexity import makes_code, reference_complexity
-from tests.references.type_safety import reference_type_safety
+from tests.references.type_safety import reference_type_safety, type_safety_of_all
 
 _MAX_SOURCE_BYTES = 64 * 1024
 _PROCESS_TIMEOUT_S = 60.0
 _RUFF = [
     *("check", "--isolated", "--no-cache", "--ignore-noqa", "--quiet"),
     *("--select", "E,F,W,B,C4,PLE,S102,S307", "--line-length", "110", "--target-version", "py311"),
-    *("--output-format", "json", "--stdin-filename", "solution.py", "-"),
+    *("--output-format", "json"),
 ]
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -48,8 +53,33 @@ class ReferenceScore:
     outcome: Outcome
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beforehand:
+    """What one ruff and one mypy said of many programs, by program; others have a process of their own."""
+
+    lint: Mapping[str, float] = field(default_factory=dict)
+    type_safety: Mapping[str, float] = field(default_factory=dict)
+
+
+NOTHING = Beforehand()
+
+
+def judge_beforehand(answers: Iterable[tuple[Task, str]], rewards: RewardsConfig) -> Beforehand:
+    """Show the programs in ``answers`` that can earn anything to one process of each tool."""
+    found = {(extract_code(text, task.entry_point, task.prompt), task.entry_point) for task, text in answers}
+    compiled = [(code, name) for code, name in found if _compiles(code)]
+    codes = sorted({code for code, name in compiled if name in _names_bound(parse(code).body)})
+    types = type_safety_of_all(codes) if rewards.weights.type_safety > 0 else {}
+    return Beforehand(lint=_lint_of_all(codes), type_safety=types)
+
+
 def reference_score(
-    task: Task, text: str, rewards: RewardsConfig, execution: ExecutionConfig, sandbox: SandboxPool
+    task: Task,
+    text: str,
+    rewards: RewardsConfig,
+    execution: ExecutionConfig,
+    sandbox: SandboxPool,
+    beforehand: Beforehand = NOTHING,
 ) -> ReferenceScore:
     """Score ``text`` (prefill and completion) as an answer to ``task``."""
     weights: dict[str, float] = rewards.weights.model_dump()
@@ -68,13 +98,15 @@ def reference_score(
         return ReferenceScore(reward=math.nan, breakdown={}, outcome=Outcome.INFRA_ERROR)
     breakdown = {
         "syntax": 1.0,
-        "lint": _lint(code) if is_answer and not makes_code(tree) else 0.0,
+        "lint": _lint(code, beforehand.lint) if is_answer and not makes_code(tree) else 0.0,
         "complexity": reference_complexity(code, tree) if is_answer else 0.0,
         "tests": _tests(run, rewards.tests),
         "execution": _execution(run),
     }
     if weights["type_safety"] > 0:
-        breakdown["type_safety"] = reference_type_safety(code) if is_answer else 0.0
+        known = beforehand.type_safety.get(code)
+        score = reference_type_safety(code) if known is None and is_answer else known
+        breakdown["type_safety"] = score if score is not None and is_answer else 0.0
     reward = 0.0
     for name, score in breakdown.items():
         reward += weights[name] * score
@@ -113,16 +145,46 @@ def _names_bound(body: list[ast.stmt]) -> set[str]:
     return names
 
 
-def _lint(code: str) -> float:
-    """1 - issues / 20, at least 0; 0 where ruff cannot read what Python compiles."""
+def _lint(code: str, beforehand: Mapping[str, float]) -> float:
+    """What was said of ``code`` beforehand, or what a process of its own says."""
+    if code in beforehand:
+        return beforehand[code]
+    return _lint_score(_ruff("--stdin-filename", "solution.py", "-", source=_encoded(code)))
+
+
+def _lint_of_all(codes: Iterable[str]) -> dict[str, float]:
+    """What one process says of each of ``codes``."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {code: Path(folder).resolve() / str(n) / "solution.py" for n, code in enumerate(codes)}
+        if not paths:
+            return {}
+        for code, path in paths.items():
+            path.parent.mkdir()
+            path.write_bytes(_encoded(code))
+        findings: dict[Path, list[dict[str, Any]]] = {path: [] for path in paths.values()}
+        for one in _ruff("--no-respect-gitignore", folder):
+            findings[Path(one["filename"])].append(one)
+    return {code: _lint_score(findings[path]) for code, path in paths.items()}
+
+
+def _encoded(code: str) -> bytes:
+    return code.encode("utf-8", "replace")
+
+
+def _ruff(*arguments: str, source: bytes = b"") -> list[dict[str, Any]]:
     done = subprocess.run(
-        [find_ruff_bin(), *_RUFF],
-        input=code.encode("utf-8", "replace"),
+        [find_ruff_bin(), *_RUFF, *arguments],
+        input=source,
         capture_output=True,
         timeout=_PROCESS_TIMEOUT_S,
         check=False,
     )
-    findings = json.loads(done.stdout)
+    findings: list[dict[str, Any]] = json.loads(done.stdout)
+    return findings
+
+
+def _lint_score(findings: list[dict[str, Any]]) -> float:
+    """1 - issues / 20, at least 0; 0 where ruff cannot read what Python compiles."""
     if any(one["code"] == "invalid-syntax" and not one["message"].startswith("Cannot ") for one in findings):
         return 0.0
     return max(0.0, 1.0 - len(findings) / 20)

@@ -1,4 +1,5 @@
-"""A second opinion on type safety: a fresh ``mypy`` process for each program, and the rules read anew.
+"""A second opinion on type safety: a fresh ``mypy`` process, for each program or for many, and the rules
+read anew.
 
 Written from the rules as rewards.type_rules states them; takes from there only mypy's flags. Plainer: any
 mention of a name that evades the checker is evasion, wherever it stands.
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,24 @@ _OPERATIONS = (
 
 def reference_type_safety(code: str) -> float:
     """1 - errors / 10, at least 0, of ``code``, which compiles."""
-    tree = parse(code)
-    if any(_is_evasive(node) for node in ast.walk(tree)):
-        return 0.0
-    program, num_ignores = _without_comments(code)
+    return type_safety_of_all([code])[code]
+
+
+def type_safety_of_all(codes: Iterable[str]) -> dict[str, float]:
+    """That of each of ``codes``, which one process reads; of those that stop it each has its own."""
+    trees = {code: parse(code) for code in codes}
+    scores = dict.fromkeys(trees, 0.0)
+    honest = [code for code, tree in trees.items() if not any(_is_evasive(node) for node in ast.walk(tree))]
+    programs = [_without_comments(code) for code in honest]
+    found = _mypy_all([program for program, _ in programs])
+    for code, (_, num_ignores), findings in zip(honest, programs, found, strict=True):
+        scores[code] = _score(trees[code], num_ignores, findings)
+    return scores
+
+
+def _score(tree: ast.Module, num_ignores: int, findings: list[dict[str, Any]]) -> float:
     num_errors = num_ignores + sum(_num_missing_annotations(node) for node in _functions(tree))
-    findings = [one for one in _mypy(program) if one["severity"] == "error"]
+    findings = [one for one in findings if one["severity"] == "error"]
     if any(one["code"] == "syntax" for one in findings):
         return 0.0
     wrong_places = {(one["line"], one["column"]) for one in findings if not _is_any(one)}
@@ -105,13 +118,35 @@ def _num_missing_annotations(found: tuple[ast.FunctionDef | ast.AsyncFunctionDef
     return num_missing
 
 
-def _mypy(code: str) -> list[dict[str, Any]]:
+def _mypy_all(programs: list[str]) -> list[list[dict[str, Any]]]:
+    """The findings in each of ``programs``."""
+    names = {f"solution_{number:04}.py": program for number, program in enumerate(programs)}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    left = names
+    while left:
+        status, findings = _mypy(left)
+        named = {Path(one["file"]).name for one in findings}
+        if status != 2 or len(left) == 1:
+            for one in findings:
+                found[Path(one["file"]).name].append(one)
+            break
+        # What cannot be parsed ends the whole run: no other file was read to its end.
+        if not named:
+            raise RuntimeError(f"mypy: status 2 names none of {len(left)} files")
+        for name in named:
+            found[name] = _mypy({name: left[name]})[1]
+        left = {name: program for name, program in left.items() if name not in named}
+    return list(found.values())
+
+
+def _mypy(programs: dict[str, str]) -> tuple[int, list[dict[str, Any]]]:
+    """The status of one process that reads ``programs``, by file name, and what it finds."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "solution.py"
-        path.write_text(code, encoding="utf-8", errors="replace", newline="")
+        for name, program in programs.items():
+            (Path(folder) / name).write_text(program, encoding="utf-8", errors="replace", newline="")
         command = [*("-m", "mypy", *FLAGS), *("--no-incremental", "--cache-dir", os.devnull)]
         done = subprocess.run(
-            [sys.executable, *command, "--output", "json", path.name],
+            [sys.executable, *command, "--output", "json", *programs],
             capture_output=True,
             timeout=_TIMEOUT_S,
             check=False,
@@ -119,7 +154,7 @@ def _mypy(code: str) -> list[dict[str, Any]]:
         )
     if done.returncode not in (0, 1, 2) or (done.returncode and not done.stdout):
         raise RuntimeError(f"mypy: status {done.returncode}: {done.stderr.decode(errors='replace')[-300:]}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def _is_any(finding: dict[str, Any]) -> bool:

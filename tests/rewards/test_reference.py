@@ -16,7 +16,8 @@ from rewards.cache import RewardCache, is_reproducible
 from rewards.result import RewardResult
 from rewards.scorer import Scorer
 from sandbox.result import CallTest
-from tests.references.rewards import ReferenceScore, reference_score
+from tests.references.rewards import NOTHING, Beforehand, ReferenceScore, judge_beforehand, reference_score
+from tests.references.type_safety import reference_type_safety
 
 # Models write "\s" and "is 1"; the parser warns of them, here and in the rewards.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid escape sequence", "ignore::SyntaxWarning")
@@ -49,9 +50,19 @@ def score_twice(
         return list(zip(first, second, strict=True))
 
 
-def score_plainly(completions: Sequence[RealCompletion], rewards: RewardsConfig) -> list[ReferenceScore]:
+def score_plainly(
+    completions: Sequence[RealCompletion], rewards: RewardsConfig, beforehand: Beforehand | None = None
+) -> list[ReferenceScore]:
+    """Each answer to a task once; ``beforehand`` of None is made here of all of them."""
+    if beforehand is None:
+        beforehand = judge_beforehand([(one.task, one.text) for one in completions], rewards)
+    scores: dict[tuple[str, str], ReferenceScore] = {}
     with start_sandbox(EXECUTION) as sandbox:
-        return [reference_score(one.task, one.text, rewards, EXECUTION, sandbox) for one in completions]
+        for one in completions:
+            if (one.task.task_id, one.text) not in scores:
+                score = reference_score(one.task, one.text, rewards, EXECUTION, sandbox, beforehand)
+                scores[one.task.task_id, one.text] = score
+    return [scores[one.task.task_id, one.text] for one in completions]
 
 
 def differences(completion: RealCompletion, result: RewardResult, reference: ReferenceScore) -> list[str]:
@@ -75,11 +86,13 @@ def _are_equal(a: object, b: object) -> bool:
     return a == b
 
 
-def disagreements(completions: Sequence[RealCompletion], rewards: RewardsConfig) -> list[str]:
+def disagreements(
+    completions: Sequence[RealCompletion], rewards: RewardsConfig, beforehand: Beforehand | None = None
+) -> list[str]:
     """Judge all by both, side by side, and list what differs."""
     with ThreadPoolExecutor(2) as threads:
         ours = threads.submit(score_twice, completions, rewards)
-        plain = threads.submit(score_plainly, completions, rewards)
+        plain = threads.submit(score_plainly, completions, rewards, beforehand)
     found = []
     for one, results, reference in zip(completions, ours.result(), plain.result(), strict=True):
         for result in results:
@@ -137,7 +150,8 @@ def test_a_disagreement_is_found(completions: list[RealCompletion]) -> None:
 
 
 def test_a_hundred_completions_score_as_the_reference_says(completions: list[RealCompletion]) -> None:
-    assert disagreements(every(completions, 100), RewardsConfig()) == []
+    # Each by a process of its own, where the other tests show many programs to one.
+    assert disagreements(every(completions, 100), RewardsConfig(), NOTHING) == []
 
 
 def test_all_or_nothing_scores_as_the_reference_says(completions: list[RealCompletion]) -> None:
@@ -166,4 +180,10 @@ def test_type_safety_is_what_a_fresh_mypy_says(completions: list[RealCompletion]
     annotated = [one for one in completions if "->" in one.text]
     others = [one for one in completions if "->" not in one.text]
     rewards = RewardsConfig(weights=RewardWeights(type_safety=0.1))
-    assert disagreements(every(annotated, 40) + every(others, 20), rewards) == []
+    sample = every(annotated, 40) + every(others, 20)
+    beforehand = judge_beforehand([(one.task, one.text) for one in sample], rewards)
+    assert disagreements(sample, rewards, beforehand) == []
+    # One mypy read them all; alone each says the same.
+    earning = [code for code, score in beforehand.type_safety.items() if score > 0]
+    for code in (earning[len(earning) * n // 3] for n in range(3)):
+        assert reference_type_safety(code) == beforehand.type_safety[code]

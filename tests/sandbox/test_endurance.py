@@ -146,6 +146,8 @@ _VICTIMS: dict[str, Callable[[SandboxPool], int]] = {
     "candidate": lambda pool: _children_at_work(pool)[0],
     "judge": lambda pool: _children_at_work(pool)[1],
 }
+# Of ``f``, which sleeps in its first call alone: that is when it is killed.
+_SLEEP, _SLEEP_HEAD = "time.sleep(naps.pop() if naps else 0.0)", "import time; naps = [1.0]"
 _CASES = [(victim, mode) for mode in _MODES for victim in _VICTIMS if mode == "judge" or victim != "judge"]
 
 
@@ -183,7 +185,7 @@ def test_a_killed_process_means_a_retry_and_the_right_verdict(victim: str, mode:
     with SandboxPool() as pool:
         for body, expected in (("return x + 1", Outcome.PASS), ("return x", Outcome.WRONG)):
             with _killer(pool, victim, mode, num_kills=1) as killed:
-                result = pool.run(_request(f"time.sleep(1.0); {body}", mode, head="import time"))
+                result = pool.run(_request(f"{_SLEEP}; {body}", mode, head=_SLEEP_HEAD))
             assert len(killed) == 1
             assert result.outcome is expected, result
 
@@ -192,7 +194,7 @@ def test_a_killed_process_means_a_retry_and_the_right_verdict(victim: str, mode:
 def test_kills_without_end_are_an_infra_error_and_the_pool_recovers(victim: str, mode: str) -> None:
     with SandboxPool(max_infra_retries=1) as pool:
         with _killer(pool, victim, mode, num_kills=2) as killed:
-            result = pool.run(_request("time.sleep(1.0); return x", mode, head="import time"))
+            result = pool.run(_request(f"{_SLEEP}; return x", mode, head=_SLEEP_HEAD))
         assert len(killed) == 2
         assert (result.outcome, result.num_passed) == (Outcome.INFRA_ERROR, 0), result
         assert pool.run(_request("return x + 1", mode)).outcome is Outcome.PASS

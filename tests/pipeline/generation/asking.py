@@ -47,6 +47,25 @@ def forward_logprobs(
 
 
 @torch.no_grad()
+def forward_logprobs_of(
+    model: PreTrainedModel, prompt: tuple[int, ...], completions: Sequence[Completion]
+) -> list[torch.Tensor]:
+    """Of each token of each of ``completions`` (C,), in one forward of all."""
+    length = max(len(one.token_ids) for one in completions)
+    ids = torch.zeros(len(completions), len(prompt) + length, dtype=torch.int64)
+    is_there = torch.zeros_like(ids)
+    for row, one in enumerate(completions):
+        whole = torch.tensor(prompt + one.token_ids)
+        ids[row, : len(whole)] = whole
+        is_there[row, : len(whole)] = 1
+    found = model(ids, attention_mask=is_there, logits_to_keep=length + 1).logits[:, :-1]
+    return [
+        _picked(logits[: len(one.token_ids)], one.token_ids)
+        for logits, one in zip(found, completions, strict=True)
+    ]
+
+
+@torch.no_grad()
 def logprobs_over_an_old_cache(
     old: PreTrainedModel, new: PreTrainedModel, prompt: tuple[int, ...], completion: Completion, start: int
 ) -> torch.Tensor:
@@ -61,8 +80,9 @@ def worst_error(
     model: PreTrainedModel, prompt: tuple[int, ...], completions: Sequence[Completion], first: int = 0
 ) -> float:
     """The largest difference of a log-probability, from each completion's token ``first`` on."""
-    errors = [forward_logprobs(model, prompt, one) - torch.tensor(one.logprobs) for one in completions]
-    return max(float(error.abs()[first:].max()) for error in errors)
+    found = forward_logprobs_of(model, prompt, completions)
+    pairs = zip(found, completions, strict=True)
+    return max(float((logprobs - torch.tensor(one.logprobs)).abs()[first:].max()) for logprobs, one in pairs)
 
 
 def save_endless_model(folder: Path) -> Path:

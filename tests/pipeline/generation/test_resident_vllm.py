@@ -15,16 +15,15 @@ from pipeline.evaluation.resident_engine import evaluation_generator
 from pipeline.generation import resident
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
 from pipeline.messages import Completion, WeightUpdate
-from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.weights.files import write_weights
-from tests.pipeline.generation.asking import ask, collect, worst_error
+from tests.pipeline.generation.asking import ask, collect, save_endless_model, worst_error
 from tests.pipeline.generation.test_vllm_engine import shaken
 from tests.processes import none_runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-REQUEST = ask("r", 4, prompt_ids=tuple(range(300, 340)), max_completion_length=12)
+REQUEST = ask("r", 4, prompt_ids=tuple(range(40, 80)), max_completion_length=12)
 
 
 def config_of(**runtime: bool) -> Config:
@@ -34,9 +33,8 @@ def config_of(**runtime: bool) -> Config:
 
 
 @pytest.fixture
-def model_path() -> Path:
-    """From the user's cache: before a test has one of its own."""
-    return resolve_model(config_of().model)
+def model_path(tmp_path: Path) -> Path:
+    return save_endless_model(tmp_path / "model")
 
 
 def test_the_next_run_draws_from_the_base_weights(

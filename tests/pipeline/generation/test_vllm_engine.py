@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -31,10 +32,16 @@ TASK = ladder_tasks("train")[0]
 GAUGE = 8
 
 
+@cache
+def prompt_of(model_path: Path) -> tuple[int, ...]:
+    """The task's, in the tokens of that model."""
+    return encode_prompt(load_tokenizer(model_path), TASK, PREFILL)
+
+
 def ask(
     engine: RunningEngine, name: str, num: int, length: int = 64, stop: tuple[str, ...] = ("\n```",)
 ) -> GenerationRequest:
-    prompt = encode_prompt(load_tokenizer(engine.model_path), TASK, PREFILL)
+    prompt = prompt_of(engine.model_path)
     return asking.ask(name, num, prompt_ids=prompt, max_completion_length=length, stop=stop)
 
 
@@ -46,16 +53,17 @@ def write(engine: RunningEngine, request: GenerationRequest) -> list[Completion]
     return engine.loop.run_until_complete(collect(engine, request))
 
 
-def shaken(model: PreTrainedModel, seed: int) -> PreTrainedModel:
+def shaken(model: PreTrainedModel, seed: int, scale: float = 0.05) -> PreTrainedModel:
+    """``model`` with noise in every weight, ``scale`` times as large as they are."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator) * parameter.std() * 0.05)
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * parameter.std() * scale)
     return model
 
 
 def worst_difference(engine: RunningEngine, model: PreTrainedModel, completions: list[Completion]) -> float:
-    return worst_error(model, ask(engine, "prompt", 1).prompt_ids, completions)
+    return worst_error(model, prompt_of(engine.model_path), completions)
 
 
 def test_completions_end_at_the_closing_fence_and_carry_their_text(vllm_engine: RunningEngine) -> None:
@@ -139,7 +147,6 @@ async def generate_across_an_update(
 ) -> tuple[list[Completion], list[Completion]]:
     """Completions that the update found half written, and one of a request that came while it went on."""
     long = ask(engine, f"{update.policy_version} running", 3, length=80, stop=())
-    # Made before: it reads the tokenizer, and the update could have ended by then.
     late = ask(engine, f"{update.policy_version} waiting", 1, length=16)
     running = asyncio.create_task(collect(engine, long))
     # A task begins at the next turn of the loop, so the gauge would be sent before it.
@@ -216,7 +223,7 @@ def test_what_an_update_finds_unbegun_reads_its_prompt_under_the_new_weights(
         version = (await collect(vllm_engine, ask(vllm_engine, "now", 1, length=1)))[0].max_policy_version + 1
         await vllm_engine.generator.update_weights(replace(policies.to_base, policy_version=version))
         # As many as the engine runs at once, so that the others wait in vLLM's own queue.
-        long = ask(vllm_engine, "full", 16, length=80, stop=())
+        long = ask(vllm_engine, "full", 16, length=32, stop=())
         queued = ask(vllm_engine, "queued", 2, length=16)
         # Of these weights, and left in the cache.
         await collect(vllm_engine, ask(vllm_engine, "cached", 1, length=1))

@@ -16,11 +16,17 @@ from pathlib import Path
 import pytest
 
 from configs.command_line import INTERRUPTED, make_parser, raise_if_interrupted, run_async, run_command
+from tests.pipeline.tiny_model import save_byte_model
 
 ARGUMENTS = "--max-steps 40 --set evaluation.enabled=false --set generation.engine=transformers"
 # Seconds after the start; all of them, every 20 ms up to 3 s, take four minutes and were tried by hand.
 MOMENTS = (0.3, 0.6, 0.9, 1.2, 1.6, 2.0, 2.5, 3.0)
 DEADLINE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_byte_model(tmp_path_factory.mktemp("model")))
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +50,8 @@ def start(*arguments: str, stdout: int | None = None) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("moment_s", MOMENTS)
-def test_an_interrupt_during_the_start_ends_the_run(moment_s: float, tmp_path: Path) -> None:
-    process = start(*ARGUMENTS.split(), "--output-dir", str(tmp_path))
+def test_an_interrupt_during_the_start_ends_the_run(moment_s: float, model: str, tmp_path: Path) -> None:
+    process = start(*ARGUMENTS.split(), "--model", model, "--output-dir", str(tmp_path))
     time.sleep(moment_s)
     process.send_signal(signal.SIGINT)
     try:

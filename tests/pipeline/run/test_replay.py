@@ -6,6 +6,8 @@ import asyncio
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 from array import array
 from collections.abc import Sequence
 from contextlib import closing
@@ -20,6 +22,7 @@ from configs.schema import Config, OutputConfig
 from pipeline.host.shares import with_precision
 from pipeline.messages import RolloutGroup
 from pipeline.record.ledger import Ledger
+from pipeline.record.metrics import read_metrics
 from pipeline.record.run_folder import RunFolder
 from pipeline.rollouts.batch import make_batch
 from pipeline.run.replay import Tasks, main
@@ -135,12 +138,12 @@ def test_a_checkpoint_that_was_changed_is_found_by_its_tensor(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = copy(run, tmp_path)
-    path = other / "checkpoints" / "step-000003" / "model.safetensors"
+    path = other / "checkpoints" / "step-000004" / "model.safetensors"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(bytes(data))
-    assert main([str(other), "--to", "3"]) == 1
-    assert "step 3 differs: 1 things, first model.safetensors: " in capsys.readouterr().out
+    assert main([str(other), "--from", "4", "--to", "4"]) == 1
+    assert "step 4 differs: 1 things, first model.safetensors: " in capsys.readouterr().out
 
 
 def test_a_whole_run_repeats_itself_with_seeds_for_requests_and_no_staleness(tmp_path: Path) -> None:
@@ -153,6 +156,35 @@ def test_a_whole_run_repeats_itself_with_seeds_for_requests_and_no_staleness(tmp
         weights.append(rows(run, "SELECT policy_version, digests FROM weights ORDER BY policy_version"))
     assert len(tokens[0]) == 24 and len(weights[0]) == 3
     assert tokens[0] == tokens[1] and weights[0] == weights[1]
+
+
+def test_two_turns_with_vllm_and_their_replay(tmp_path: Path) -> None:
+    # So long that the cache, which holds blocks of 32 tokens, has most of it: these are bytes.
+    prompt = "Write a function same(x) that returns x. " + "It may be anything, a whole number too. " * 9
+    tests = [{"args": [value], "expected": value} for value in (2, 3)]
+    task = {"task_id": "same", "prompt": prompt, "entry_point": "same", "tests": tests}
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+    turns = ("rollouts.max_turns=2", "rollouts.feedback=verdict", f"dataset.name={tmp_path / 'tasks.jsonl'}")
+    engine = ("generation.engine=vllm", "generation.max_completion_length=32")
+    # So low that what is trained one step later is still nearly what was sampled.
+    run = trained(tmp_path, "t", 2, *turns, *engine, "training.learning_rate=1e-5")
+    scored = rows(run, "SELECT turns, passed FROM rollouts WHERE outcome != 'infra_error'")
+    conversations = [json.loads(text) for text, _ in scored]
+    # Digits are no answer, and each answer that fails has another one after it.
+    assert any(conversations)
+    assert all(len(turns) == 1 or passed for turns, (_, passed) in zip(conversations, scored, strict=True))
+    metrics = read_metrics(run / "metrics.jsonl")
+    assert all((row["train/grad_norm"] or 0.0) > 0 for row in metrics)
+    assert all(0.9 < (row["train/ratio_mean"] or 0.0) < 1.1 for row in metrics), (
+        "what is trained is what was sampled"
+    )
+    # A later turn begins with all of the one before it, which the engine has read.
+    assert all((row["rollout/prompt_cached_share"] or 0.0) > 0.5 for row in metrics)
+    for verb in ("audit", "replay"):
+        done = subprocess.run(
+            [sys.executable, "-m", "pipeline", verb, str(run)], capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 async def test_settings_that_a_resume_changed_are_those_of_each_step(

@@ -86,6 +86,7 @@ def test_two_ranks_do_as_one_does_until_one_dies_which_ends_the_step_at_once(
     async def run() -> None:
         async with started(two_ranks(address), folder) as trainer:
             assert len(set(trainer.pids)) == 2
+            shares = [(await trainer.publish(str(tmp_path))).changed_share for _ in range(2)]
             first, last = parts_of(BATCH, (5, 3))
             await trainer.accumulate(first)
             result = await trainer.step(last)
@@ -93,6 +94,7 @@ def test_two_ranks_do_as_one_does_until_one_dies_which_ends_the_step_at_once(
             update = await trainer.publish(str(tmp_path))
             published = load_file(update.path)
             assert update.policy_version == 1
+            assert [*shares, update.changed_share] == [None, 0.0, 1.0], "which share of the weights changed"
             assert update.num_bytes == sum(4 * tensor.numel() for tensor in published.values())
             saved = await trainer.save(tmp_path / "step-000001", 1)
             await trainer.step(BATCH)
@@ -106,16 +108,6 @@ def test_two_ranks_do_as_one_does_until_one_dies_which_ends_the_step_at_once(
                 # Adam's first step is nearly the gradient's sign, whatever its size: a hundredth of a step.
                 torch.testing.assert_close(published[name], weight.detach(), atol=2e-5, rtol=1e-5)
             await rank_1_dies_in_a_step(trainer)
-
-    asyncio.run(run())
-
-
-def test_an_update_says_which_share_of_the_weights_it_changed(folder: Path, tmp_path: Path) -> None:
-    async def run() -> None:
-        async with started(make_config(), folder) as trainer:
-            shares = [(await trainer.publish(str(tmp_path))).changed_share for _ in range(2)]
-            await trainer.step(BATCH)
-            assert [*shares, (await trainer.publish(str(tmp_path))).changed_share] == [None, 0.0, 1.0]
 
     asyncio.run(run())
 

@@ -23,8 +23,8 @@ PASSES: Final = frozenset({Outcome.PASS})
 
 # Limits that no case runs into unless it means to.
 ROOMY: Final = Limits(cpu_s=5.0, wall_s=20.0, memory_bytes=256 * 1024**2)
-BRIEF_CPU: Final = Limits(cpu_s=0.4, wall_s=20.0, memory_bytes=256 * 1024**2)
-BRIEF_WALL: Final = Limits(cpu_s=5.0, wall_s=0.4, memory_bytes=256 * 1024**2)
+BRIEF_CPU: Final = Limits(cpu_s=0.25, wall_s=20.0, memory_bytes=256 * 1024**2)
+BRIEF_WALL: Final = Limits(cpu_s=5.0, wall_s=0.25, memory_bytes=256 * 1024**2)
 LITTLE_MEMORY: Final = Limits(cpu_s=5.0, wall_s=20.0, memory_bytes=96 * 1024**2)
 
 _INPUTS: Final = (1, 5, -3)
