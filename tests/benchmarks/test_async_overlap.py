@@ -23,6 +23,7 @@ from benchmarks.async_overlap.loops import Steps, make_config, run, start_reward
 from benchmarks.async_overlap.sleeping_stages import Order, Shape, StageCosts
 from benchmarks.recording import costs_of, read_costs, write_costs
 from pipeline.cluster import running_ray
+from pipeline.record.ledger_tables import SCHEMA_VERSION
 from tests.pipeline.planning.test_plan import write_run
 
 SHAPE = Shape(groups_per_step=2, num_generations=2, num_generating=2, num_reward_workers=2)
@@ -140,6 +141,8 @@ def test_real_loops_over_sleeping_stages_overlap() -> None:
 def test_a_record_holds_what_its_run_measured(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", 5)
     with contextlib.closing(sqlite3.connect(folder / "run.db")) as database, database:
+        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        database.execute("CREATE TABLE events (event_id INTEGER, kind TEXT, text TEXT)")
         database.execute("CREATE TABLE rollouts (draw_id INTEGER, rollout_id TEXT, num_tokens INTEGER)")
         rows = [(2, "2/0", 70), (1, "1/0", 90), (1, "1/1", 0)]
         database.executemany("INSERT INTO rollouts VALUES (?, ?, ?)", rows)
