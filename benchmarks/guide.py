@@ -83,6 +83,7 @@ MEASURED: Final[Mapping[str, tuple[Callable[[dict[str, Any]], str], str]]] = {
     "startup": (startup.table, "startup"),
     "async_overlap": (async_overlap.table, "async_overlap"),
     "chaos": (chaos.table, "chaos"),
+    "chaos_after": (chaos.table, "chaos --runs 14"),
     "sandbox": (sandbox.table, "sandbox"),
     "rewards": (rewards.table, "rewards"),
     "gpu": (gpu.table, "gpu"),
