@@ -291,11 +291,21 @@ def load_weights(model: PreTrainedModel, path: str) -> None:
 
 @torch.no_grad()
 def load_base(model: PreTrainedModel, model_path: str) -> None:
-    """Set all weights to those of the base in ``model_path``."""
+    """Set all weights to those of the base in ``model_path``.
+
+    What is stored besides is passed over, such as the frequencies in files of early Llamas. Raises ValueError
+    where a weight is not stored under its name: the trained one would stay.
+    """
     parameters = dict(model.named_parameters(remove_duplicate=False))
+    left = {name for name, _ in model.named_parameters()}
     for name, weight in base_weights(model_path):
         if name in parameters:
             parameters[name].copy_(weight)
+            left.discard(name)
+    if left:
+        raise ValueError(
+            f"{model_path}: holds no {min(left)}, so the base weights cannot be had back from it"
+        )
 
 
 @torch.no_grad()

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import pytest
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import LlamaForCausalLM, PreTrainedModel
 
 from configs.schema import Config, GenerationConfig, RuntimeConfig
 from pipeline.generation.generator import GeneratorError
-from pipeline.generation.transformers_engine import TransformersEngine
+from pipeline.generation.transformers_engine import TransformersEngine, load_base
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.weights.files import write_weights
 from tests.pipeline.adapter_files import publish_random_adapter
@@ -259,3 +259,18 @@ def test_a_request_that_takes_too_long_is_ended_and_says_so(folder: Path) -> Non
 def test_an_empty_prompt_is_refused(folder: Path) -> None:
     with pytest.raises(ValueError, match="needs a prompt"):
         run(collect(make_engine(folder), ask(prompt_ids=())))
+
+
+def test_the_base_comes_back_whole_or_not_at_all(folder: Path) -> None:
+    base, trained = make_model(0), make_model(1)
+    file = folder / "model.safetensors"
+    stored = load_file(file)
+    metadata = {"format": "pt"}
+    save_file({**stored, "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(2)}, file, metadata)
+    load_base(trained, str(folder))
+    assert all(map(torch.equal, trained.parameters(), base.parameters()))
+    save_file(
+        {name.replace("model.norm", "model.last_norm"): stored[name] for name in stored}, file, metadata
+    )
+    with pytest.raises(ValueError, match=r"holds no model\.norm\.weight, so the base weights cannot be had"):
+        load_base(trained, str(folder))
