@@ -36,7 +36,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from configs.schema import Config
 from pipeline.errors import StageError
-from pipeline.host.shares import gpu_shares
+from pipeline.host.shares import GpuShares, gpu_shares, num_gpus
 from pipeline.messages import WeightUpdate
 
 _CONNECT_TIMEOUT_S = 10.0
@@ -147,25 +147,29 @@ class ClusterPlaces:
 
 
 class CardPlaces:
-    """The ``num_cards`` GPUs of this machine, as ``config`` shares them out, as options for Ray's actors.
+    """The GPUs of this machine, as ``config`` shares them out, as options for Ray's actors; none on a CPU.
 
     Rank r is on card r, and generators go round all cards from the last one, as ``gpu_shares`` counts them.
     """
 
-    def __init__(self, config: Config, num_cards: int) -> None:
-        self._shares = gpu_shares(config, num_cards)
-        self._num_cards = num_cards
+    def __init__(self, config: Config, device: str) -> None:
+        self.store = ObjectStoreWeights()
+        self._num_cards = num_gpus(device)
+        self._shares = gpu_shares(config, self._num_cards) if device == "cuda" else None
 
     def rank_options(self, rank: int) -> dict[str, Any]:
         """For trainer rank ``rank``."""
-        return self._options(rank, self._shares.rank)
+        return {} if self._shares is None else self._options(rank, self._shares, self._shares.rank)
 
     def generator_options(self, index: int) -> dict[str, Any]:
         """For generator ``index``, with all its GPUs."""
-        return self._options(self._num_cards - 1 - index % self._num_cards, self._shares.generator)
+        if self._shares is None:
+            return {}
+        card = self._num_cards - 1 - index % self._num_cards
+        return self._options(card, self._shares, self._shares.generator)
 
-    def _options(self, card: int, share: float) -> dict[str, Any]:
-        if self._shares.rank == 1.0:
+    def _options(self, card: int, shares: GpuShares, share: float) -> dict[str, Any]:
+        if shares.rank == 1.0:
             # Whole cards, any of which will do.
             return {"num_gpus": share}
         # Of parts Ray itself would fill the fullest card first: two engines on one, and a rank on none.

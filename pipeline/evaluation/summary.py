@@ -8,11 +8,9 @@ ledger as events of these kinds; drafting decides at every token, so its account
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -27,6 +25,7 @@ from pipeline.evaluation.evaluate import EvaluationReport
 from pipeline.evaluation.passk import paired_difference, table_cells
 from pipeline.host.versions import processor_name, source_commit
 from pipeline.record.ledger import ALARM, GUARD, PLACEMENT_GUARD
+from pipeline.record.ledger_tables import reading
 from pipeline.record.metrics import read_metrics
 from pipeline.record.run_folder import RunFolder
 
@@ -129,7 +128,7 @@ def _gated(summary: Mapping[str, Any]) -> str:
 
 def guards_of(database: Path, metrics: Path, config: Config) -> tuple[str, ...]:
     """What the run with these files decided, in the order in which it did; drafting last."""
-    with contextlib.closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as ledger:
+    with reading(database) as ledger:
         query = "SELECT text FROM events WHERE kind IN (?, ?, ?) ORDER BY event_id"
         rows = ledger.execute(query, (GUARD, PLACEMENT_GUARD, ALARM)).fetchall()
     drafting = _drafting(read_metrics(metrics)) if config.acceleration.speculative.enabled else None

@@ -122,18 +122,13 @@ async def _start_one(
         if places is None and (is_resident or not uses_ray(config, device)):
             return await start_vllm_generator(config, model_path, device, index=index, launched=launched)
         # Imported here: most runs do without Ray.
-        from pipeline.cluster import CardPlaces, ObjectStoreWeights
+        from pipeline.cluster import CardPlaces
         from pipeline.generation.node_actor import start_node_generator
 
-        if places is not None:
-            options, store = places.generator_options(index), places.store
-        else:
-            store = ObjectStoreWeights()
-            cards = CardPlaces(config, num_gpus(device)) if device == "cuda" else None
-            options = {} if cards is None else cards.generator_options(index)
-        placed = _as_placed(config, device)
+        at = CardPlaces(config, device) if places is None else places
+        placed, options = _as_placed(config, device), at.generator_options(index)
         return await start_node_generator(
-            placed, model_path, device, index=index, options=options, store=store
+            placed, model_path, device, index=index, options=options, store=at.store
         )
 
     if restarts is None:

@@ -106,11 +106,8 @@ class TrainerHandle:
             from pipeline.cluster import CardPlaces
             from pipeline.processes.ray_remote import RayProcess
 
-            options: dict[str, Any] = {}
-            if self._places is not None:
-                options = self._places.rank_options(rank)
-            elif device == "cuda":
-                options = CardPlaces(config, num_gpus(device)).rank_options(rank)
+            places = CardPlaces(config, device) if self._places is None else self._places
+            options = places.rank_options(rank)
             ranks.append(RayProcess(_RANK, *arguments, environment=environment, options=options))
         return ranks
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.backends.cuda import SDPAParams, can_use_flash_attention
 
-from pipeline.training.rows import Tree, to_device
+from pipeline.training.rows import Tree, places, to_device
 
 # Queries, keys and values.
 Operands = tuple[Tensor, Tensor, Tensor]
@@ -72,19 +72,15 @@ def row_lengths(trees: Sequence[Tree], device: torch.device | str) -> RowLengths
         return Segments(ends=to_device(ends, device), longest=max(lengths))
 
     every = [length for tree in trees for length in (tree.num_prompt, *tree.completions) if length]
-    starts = list(accumulate((tree.num_tokens for tree in trees), initial=0))
-    with_completions = [
-        (tree, start) for tree, start in zip(trees, starts, strict=False) if any(tree.completions)
-    ]
-    if not with_completions:
+    lying = [(prompt, completions) for prompt, completions, each in places(trees) if each]
+    if not lying:
         return RowLengths(segments=segments(every), shared=None)
-    prompts = [torch.arange(start, start + tree.num_prompt) for tree, start in with_completions]
-    completions = [
-        torch.arange(start + tree.num_prompt, start + tree.num_tokens) for tree, start in with_completions
-    ]
+    prompts, completions = (
+        [torch.arange(part.start, part.stop) for part in parts] for parts in zip(*lying, strict=True)
+    )
     shared = SharedPrompts(
-        completions=segments([len(places) for places in completions]),
-        prompts=segments([len(places) for places in prompts]),
+        completions=segments([len(part) for part in completions]),
+        prompts=segments([len(part) for part in prompts]),
         completion_places=to_device(torch.cat(completions), device),
         prompt_places=to_device(torch.cat(prompts), device),
     )

@@ -112,14 +112,17 @@ def two_cards() -> Iterator[None]:
     ray.shutdown()
 
 
-def test_no_two_ranks_share_a_card_and_engines_are_spread_over_all(two_cards: None) -> None:
+def test_no_two_ranks_share_a_card_and_engines_are_spread_over_all(
+    two_cards: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.cluster.num_gpus", lambda device: 2)
     config = Config.model_validate(
         {"runtime": {"trainer_ranks": 2}, "generation": {"num_engines": 2, "gpu_memory_utilization": 0.4}}
     )
 
     def tenants(kind: str) -> list[RayProcess]:
         # The second time as after a restart.
-        places = CardPlaces(config, 2)
+        places = CardPlaces(config, "cuda")
         options = [getattr(places, f"{kind}_options")(number) for number in range(2)]
         return [RayProcess("tests.pipeline.processes.subject:Tenant", options=one) for one in options]
 

@@ -42,13 +42,15 @@ def forward_logprobs(
     model: PreTrainedModel, prompt: tuple[int, ...], completion: Completion, temperature: float = 1.0
 ) -> torch.Tensor:
     """Of each token of ``completion`` (C,), in one forward."""
-    logits = model(torch.tensor([prompt + completion.token_ids])).logits[0, len(prompt) - 1 : -1]
-    return _picked(logits / temperature, completion.token_ids)
+    return forward_logprobs_of(model, prompt, [completion], temperature)[0]
 
 
 @torch.no_grad()
 def forward_logprobs_of(
-    model: PreTrainedModel, prompt: tuple[int, ...], completions: Sequence[Completion]
+    model: PreTrainedModel,
+    prompt: tuple[int, ...],
+    completions: Sequence[Completion],
+    temperature: float = 1.0,
 ) -> list[torch.Tensor]:
     """Of each token of each of ``completions`` (C,), in one forward of all."""
     length = max(len(one.token_ids) for one in completions)
@@ -60,7 +62,7 @@ def forward_logprobs_of(
         is_there[row, : len(whole)] = 1
     found = model(ids, attention_mask=is_there, logits_to_keep=length + 1).logits[:, :-1]
     return [
-        _picked(logits[: len(one.token_ids)], one.token_ids)
+        _picked(logits[: len(one.token_ids)] / temperature, one.token_ids)
         for logits, one in zip(found, completions, strict=True)
     ]
 

@@ -104,6 +104,12 @@ def test_the_report_draws_every_chart_and_fits_the_screen(
     assert complaints(browser) == []
 
 
+def choose(browser: Any, box: str, value: object, event: str) -> None:
+    """Give the one that the selector ``box`` finds its ``value``, as a user does, and tell it so."""
+    script = "const box = document.querySelector(arguments[0]); box.value = arguments[1];"
+    browser.execute_script(f"{script} box.dispatchEvent(new Event(arguments[2]))", box, value, event)
+
+
 def test_a_report_of_ten_thousand_steps_loads_in_under_three_seconds(
     browser: Any, reports: dict[str, str]
 ) -> None:
@@ -122,10 +128,7 @@ def test_a_sample_opens_with_its_completion_verdict_and_task(browser: Any, repor
     browser.execute_script("for (const one of document.querySelectorAll('#detail details')) one.open = true")
     assert "Write a function add_" in text_of(browser, "#detail")
     # One verdict only, by the filter.
-    browser.execute_script(
-        "const box = document.querySelector('select[aria-label=verdict]'); box.value = 'wrong';"
-        "box.dispatchEvent(new Event('input'))"
-    )
+    choose(browser, "select[aria-label=verdict]", "wrong", "input")
     verdicts = "return [...document.querySelectorAll('#samples-table .chip')].map((one) => one.innerText)"
     wait_for(lambda: set(browser.execute_script(verdicts)) == {"wrong"})
     assert complaints(browser) == []
@@ -135,10 +138,7 @@ def test_tasks_are_found_in_whatever_case_and_the_steps_time_is_theirs(
     browser: Any, reports: dict[str, str]
 ) -> None:
     show(browser, reports["short"], 1280)
-    browser.execute_script(
-        "const box = document.querySelector('input[aria-label=task]'); box.value = 'ADD_3';"
-        "box.dispatchEvent(new Event('input'))"
-    )
+    choose(browser, "input[aria-label=task]", "ADD_3", "input")
     tasks = "return [...document.querySelectorAll('#samples-table td.mono')].map((one) => one.innerText)"
     wait_for(lambda: set(browser.execute_script(tasks)) == {"made/add_3"})
     # Thirty of four seconds, not since the run began.
@@ -150,10 +150,7 @@ def test_the_timeline_goes_to_a_step_and_says_who_waited_for_whom(
     browser: Any, reports: dict[str, str]
 ) -> None:
     show(browser, reports["short"], 1280)
-    browser.execute_script(
-        "const box = document.querySelector('input[aria-label=step]'); box.value = 20;"
-        "box.dispatchEvent(new Event('change'))"
-    )
+    choose(browser, "input[aria-label=step]", 20, "change")
     words = text_of(browser, "#stepwords")
     assert words.startswith("Step 20 took") and "for generation" in words and "for rewards alone" in words
     browser.execute_script("document.querySelector('button[aria-label=\"next step\"]').click()")
