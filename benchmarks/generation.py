@@ -40,7 +40,7 @@ from curriculum.sources import load_named_tasks
 from pipeline.evaluation.heldout import tasks_that_fit
 from pipeline.generation.settings import engine_environment
 from pipeline.host.orphan_guard import guarded
-from pipeline.host.shares import with_precision
+from pipeline.host.shares import for_device
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.models.prompts import PromptTokenizer
@@ -117,7 +117,7 @@ def contender_config(name: str, given: argparse.Namespace) -> Config:
             "runtime": {"generator_threads": given.threads},
         }
     )
-    return with_precision(config, "cpu")
+    return for_device(config, "cpu")
 
 
 def contender_environment(name: str, config: Config) -> dict[str, str]:

@@ -41,7 +41,7 @@ from curriculum.task import Task
 from pipeline.evaluation.scorers import local_reward_worker
 from pipeline.generation.generator import Generator
 from pipeline.generation.start import running_generator
-from pipeline.host.shares import choose_device, with_precision
+from pipeline.host.shares import choose_device, for_device
 from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGroup, TrainBatch
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_tokenizer
@@ -160,7 +160,7 @@ async def record(config: Config) -> tuple[RolloutGroup, ...]:
     sampler = Sampler(load_tasks(config.dataset), config.acceleration.curriculum, config.training.seed)
     tasks = [sampler.draw(1) for _ in range(config.prompts_per_step)]
     device = choose_device(config)
-    config = with_precision(config, device)
+    config = for_device(config, device)
     async with running_generator(config, str(model_path), device) as generator:
         scorer = RewardPool(
             config.rewards,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -72,11 +72,17 @@ class EarlyAbortConfig(Section):
     enabled: bool = Field(default=False, description="end hopeless completions while they are written")
 
 
+# Of a row, where nothing is set; pipeline.host.shares knows the device.
+ROW_TOKENS: Final = {"cpu": 4096, "gpu": 16384}
+
+
 class TokenPackingConfig(Section):
     """Packing without padding: several sequences in one row, each blind to the others."""
 
     enabled: bool = Field(default=True, description="several sequences in one row (exact)")
-    max_tokens: PositiveInt = Field(default=4096, description="tokens of one row, the micro-batch")
+    max_tokens: PositiveInt | None = Field(
+        default=None, description="tokens of one row, the micro-batch; null: 4096 on a CPU, 16384 on a GPU"
+    )
     min_pack_ratio: Fraction = Field(
         default=0.0,
         description="pack only if the rows would be filled to this share of max_tokens on average, otherwise "

@@ -1,4 +1,4 @@
-"""The battery for one GPU: six stages in at most 52 minutes, each by itself, and one file of what they found.
+"""The battery for one GPU: six stages in at most 56 minutes, each by itself, and one file of what they found.
 
     python -m benchmarks.gpu --output benchmarks/results/gpu.json
     python -m benchmarks.gpu kernels train_step          # these, again
@@ -63,7 +63,7 @@ STAGES: Final[Mapping[str, Planned]] = {
         target="benchmarks.gpu.generation:Generation", needs=(*_TRAINER, "vllm"), limit_s=900
     ),
     "whole_run": Planned(
-        target="benchmarks.gpu.whole_run:WholeRun", needs=(*_TRAINER, "vllm", "datasets"), limit_s=660
+        target="benchmarks.gpu.whole_run:WholeRun", needs=(*_TRAINER, "vllm", "datasets", "trl"), limit_s=900
     ),
 }
 
@@ -145,7 +145,11 @@ def run(given: argparse.Namespace) -> Figures:
     result["stages"] = read_earlier(given.output, result)
     given.work.mkdir(parents=True, exist_ok=True)
     terms = Terms(
-        device=given.device, is_tiny=given.tiny, work=given.work.resolve(), cores=own_cores(given.threads)
+        device=given.device,
+        is_tiny=given.tiny,
+        work=given.work.resolve(),
+        cores=own_cores(given.threads),
+        task_set=given.task_set,
     )
     for name in given.stages or STAGES:
         earlier = {} if given.stages else result["stages"].get(name, {})
@@ -201,6 +205,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="sizes that take a CPU seconds")
     add_cores_option(parser, "--threads", "cores, and threads", min(8, num_cores()))
+    parser.add_argument(
+        "--task-set", default="ladder", metavar="SET", help="tasks of whole runs, as --dataset (%(default)s)"
+    )
     parser.add_argument("--limit", type=positive, help="seconds that each stage may take")
     parser.add_argument(
         "--work", type=Path, default=cache_root() / "gpu-battery", help="models and runs (%(default)s)"

@@ -35,9 +35,22 @@ class Generation(Stage):
 
     def all_parts(self) -> Mapping[str, Callable[[], Figures]]:
         """See Stage."""
-        # Compiled engines last: on the first card none was up before its stage was ended.
-        sizes = () if self.terms.is_tiny else (2048, 8192)
+        graphs = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
+        captured = {
+            "compiled": partial(self._with_engine, self._speed, enforce_eager=False),
+            "graphs of decoding, not compiled": partial(
+                self._with_engine,
+                self._speed,
+                enforce_eager=False,
+                engine_kwargs={"compilation_config": graphs},
+            ),
+            "compiled, adapters": partial(
+                self._with_engine, self._speed, has_adapters=True, enforce_eager=False
+            ),
+        }
         return {
+            # Of a CPU they would be other engines.
+            **({} if self.terms.is_tiny else captured),
             "eager": partial(self._with_engine, self._speed),
             "probabilities": partial(self._with_engine, self._mismatch),
             "update in flight": partial(self._with_engine, partial(self._update, self._written)),
@@ -45,15 +58,9 @@ class Generation(Stage):
             "SIGKILL of the engine's host": partial(self._with_engine, self._orphans),
             "sleep": self._sleep,
             **{f"{name}: {value}": partial(self._setting, name, value) for name, value in _LOW_PRECISION},
-            **{
-                f"compiled, {size} batched tokens": partial(
-                    self._with_engine, self._speed, enforce_eager=False, max_num_batched_tokens=size
-                )
-                for size in sizes
-            },
         }
 
-    def _config(self, settings: Mapping[str, Any]) -> Config:
+    def _config(self, settings: Mapping[str, Any], *, has_adapters: bool = False) -> Config:
         sizes: dict[str, Any] = {
             "max_prompt_length": 512,
             "max_completion_length": 512,
@@ -66,15 +73,20 @@ class Generation(Stage):
             sizes |= {"dtype": "float32", "kv_cache_gb": 0.1}
         generation = {**sizes, "stop_at_code_fence": False, **settings}
         runtime = {"device": self.terms.device, "startup_timeout_s": 300}
-        return Config.model_validate({"generation": generation, "runtime": runtime})
+        lora = {"enabled": has_adapters, "r": 32}
+        return Config.model_validate({"generation": generation, "runtime": runtime, "lora": lora})
 
     def _with_engine(
-        self, measure: Callable[[VllmGenerator, Config], Awaitable[Figures]], **settings: Any
+        self,
+        measure: Callable[[VllmGenerator, Config], Awaitable[Figures]],
+        *,
+        has_adapters: bool = False,
+        **settings: Any,
     ) -> Figures:
         """What ``measure`` finds of a fresh engine with ``settings``, and the seconds of its start."""
 
         async def run() -> Figures:
-            config = self._config(settings)
+            config = self._config(settings, has_adapters=has_adapters)
             started = time.perf_counter()
             async with self._engine(config) as engine:
                 start_s = time.perf_counter() - started
@@ -170,7 +182,8 @@ class Generation(Stage):
         async def measure(engine: VllmGenerator, config: Config) -> Figures:
             return {**await self._speed(engine, config), **await self._mismatch(engine, config)}
 
-        return self._with_engine(measure, **{name: value})
+        settings: dict[str, Any] = {name: value}
+        return self._with_engine(measure, **settings)
 
     def _sleep(self) -> Figures:
         """Seconds to give the card's memory back and to take it again, and how much that is."""

@@ -22,12 +22,16 @@ _FENCE = "```"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """``is_tiny``: sizes that a CPU does in seconds, whose figures say nothing; ``work`` holds files."""
+    """``is_tiny``: sizes that a CPU does in seconds, whose figures say nothing; ``work`` holds files.
+
+    ``task_set`` is what whole runs train on, as ``--dataset`` takes it.
+    """
 
     device: Device
     is_tiny: bool
     work: Path
     cores: tuple[int, ...]
+    task_set: str = "ladder"
 
 
 class Geometry(NamedTuple):

@@ -1,4 +1,4 @@
-"""Stage 6: a whole run from the command line: its speed, what its stages took, and the card's memory."""
+"""Stage 6: whole runs from the command line, ours and TRL's: speed, what stages took, the card's memory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import statistics
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,19 +16,23 @@ from benchmarks.gpu.hardware import used_mb
 from benchmarks.gpu.stage import Figures, Stage
 from benchmarks.processes import run_command
 from benchmarks.report import rows_of
+from benchmarks.whole_runs.training_run import speed_of
 from pipeline.record.ledger import PLACEMENT_GUARD
 from pipeline.record.metrics import read_metrics
 
 _DEADLINE_S = 600.0
 _LOOK_S = 1.0
-_NAME = "gpu-battery"
+_OURS, _TRLS = "train_accelerated", "train_code_grpo"
+# Of a run: steps, those of its warm-up, and the last ones, in which nothing is generated for later ones.
+_NUM_STEPS, _WARMUP, _TAIL = 20, 5, 2
 _SHARES: Final = ("generation/seconds", "rewards/seconds", "train/seconds", "rollout/wait_s")
-_SETTINGS: Final = ("evaluation.max_tasks=40", "execution.allow_unsafe=true", "runtime.progress=plain")
+_SETTINGS: Final = ("evaluation.enabled=false", "execution.allow_unsafe=true", "runtime.progress=plain")
+_SPEED: Final = ("samples_per_s", "rollouts_per_step")
 # What configs/gpu.yaml says of a larger model.
 _MODEL: Final = "qwen2.5-coder-0.5b-instruct"
 _CODER: Final = ("training.learning_rate=2e-6",)
 _TINY: Final = (
-    *("evaluation.enabled=false", "runtime.device=cpu", "training.warmup_steps=0", "dataset.max_samples=4"),
+    *("runtime.device=cpu", "training.warmup_steps=0", "dataset.max_samples=4"),
     *("training.per_device_train_batch_size=4", "training.gradient_accumulation_steps=2"),
     *("grpo.num_generations=4", "generation.max_completion_length=24", "generation.max_num_seqs=8"),
     *("generation.enforce_eager=true", "generation.kv_cache_gb=0.1", "generation.assistant_prefill=''"),
@@ -40,16 +45,18 @@ class WholeRun(Stage):
 
     def all_parts(self) -> Mapping[str, Callable[[], Figures]]:
         """See Stage."""
-        return {"train_accelerated": self._run}
+        commands = (_OURS,) if self.terms.is_tiny else (_OURS, _TRLS)
+        return {command: partial(self._run, command) for command in commands}
 
-    def _run(self) -> Figures:
-        runs = self.terms.work / "runs"
-        folder = runs / _NAME
+    def _run(self, command: str) -> Figures:
+        runs, name = self.terms.work / "runs", f"gpu-battery-{command}"
+        folder = runs / name
         shutil.rmtree(folder, ignore_errors=True)
-        num_steps = 2 if self.terms.is_tiny else 20
+        num_steps = 2 if self.terms.is_tiny else _NUM_STEPS
         arguments = [
             *("--config", str(Path(configs.__file__).parent / "gpu.yaml")),
-            *("--output-dir", str(runs), "--run-name", _NAME, "--max-steps", str(num_steps)),
+            *("--output-dir", str(runs), "--run-name", name, "--max-steps", str(num_steps)),
+            *("--dataset", self.terms.task_set),
             *("--model", self.model("") if self.terms.is_tiny else _MODEL),
         ]
         for setting in (*_SETTINGS, *(_TINY if self.terms.is_tiny else _CODER)):
@@ -61,16 +68,18 @@ class WholeRun(Stage):
             watch.start()
         try:
             watched = run_command(
-                "train_accelerated",
+                command,
                 arguments,
                 # All of them, as a user's.
                 cores=self.terms.cores if self.terms.is_tiny else sorted(os.sched_getaffinity(0)),
-                log=runs / f"{_NAME}.log",
+                log=runs / f"{name}.log",
                 deadline_s=_DEADLINE_S,
             )
         finally:
             is_over.set()
-        return {"command_s": watched.seconds, **_figures(folder), **_memory(memory)}
+        speed = {} if self.terms.is_tiny else speed_of(folder, num_warmup=_WARMUP, num_tail=_TAIL)
+        measured: Figures = {name: speed[name] for name in _SPEED if name in speed}
+        return {"command_s": watched.seconds, **measured, **_figures(folder), **_memory(memory)}
 
 
 def _watch(memory: list[int], is_over: threading.Event) -> None:

@@ -14,6 +14,7 @@ from transformers import AutoConfig
 from benchmarks.recording import load_recording
 from benchmarks.train_step.job import BatchSpec, StepJob, Variant
 from configs.schema import Config, ModelConfig
+from pipeline.host.shares import for_device
 from pipeline.messages import TrainBatch, TrainingSample
 from pipeline.models.find import resolve_model
 from pipeline.rollouts.batch import group_advantages
@@ -65,15 +66,14 @@ def job_config(job: StepJob, variant: Variant, inputs: StepInputs) -> Config:
     generation = {**base.get("generation", {}), "baseline_engine": "transformers"}
     # The step is what is measured, not a schedule: every one of them has the same learning rate.
     training |= {"max_steps": job.num_steps + 1, "warmup_steps": 0, "lr_scheduler_type": "constant"}
-    config = Config.model_validate(
-        {
-            **base,
-            "training": training,
-            "generation": generation,
-            "acceleration": variant.settings["acceleration"],
-            "lora": variant.settings.get("lora", {}),
-        }
-    )
+    settings = {
+        **base,
+        "training": training,
+        "generation": generation,
+        "acceleration": variant.settings["acceleration"],
+        "lora": variant.settings.get("lora", {}),
+    }
+    config = for_device(Config.model_validate(settings), job.device)
     assert config.completions_per_step == num_sequences
     return config
 

@@ -23,7 +23,7 @@ from benchmarks.train_step.job import VARIANTS, BatchSpec, MemoryCase, StepJob, 
 from benchmarks.train_step.profile import measure_limit, profile_step, shape_in
 from configs.schema import Config
 from pipeline.host.limits import memory
-from pipeline.host.shares import with_precision
+from pipeline.host.shares import for_device
 from pipeline.models.find import resolve_model
 from pipeline.training.card_use import needed_flops
 from pipeline.training.memory import TRAINER_LIBRARIES, limits, shape_of, trainer_parts
@@ -180,7 +180,7 @@ def measure_memory(case: MemoryCase) -> dict[str, Any]:
             "acceleration": {"token_packing": {"max_tokens": case.num_tokens}},
         }
     )
-    config = with_precision(config, case.device)
+    config = for_device(config, case.device)
     trainer = Trainer(config, resolve_model(config.model), case.device)
     shape, every = shape_of(trainer.model, case.model), limits(config)
     is_cpu = case.device == "cpu"

@@ -44,7 +44,7 @@ from pipeline.evaluation.summary import print_summary, write_summary
 from pipeline.generation.start import running_generator
 from pipeline.handover.command import finish_run, refuse_push
 from pipeline.host.limits import num_oom_kills, why_killed
-from pipeline.host.shares import choose_device, with_precision
+from pipeline.host.shares import choose_device, for_device
 from pipeline.host.spans import Stopwatch
 from pipeline.models.check import refuse_damaged_model
 from pipeline.models.find import resolve_model
@@ -83,7 +83,7 @@ def run_baseline(config: Config, verbose: bool) -> int:
     tasks = load_tasks(config.dataset)
     heldout = heldout_tasks(config)
     device = choose_device(config)
-    config = with_precision(config, device)
+    config = for_device(config, device)
     load_custom(config.rewards.custom)
     tracker_names(config)
     if config.output.push_to_hub is not None:

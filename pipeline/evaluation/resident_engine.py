@@ -20,7 +20,7 @@ from pipeline.generation.generator import Generator
 from pipeline.generation.settings import engine_environment
 from pipeline.generation.start import running_generator
 from pipeline.generation.vllm_generator import VllmGenerator, engine_settings
-from pipeline.host.shares import choose_device, with_precision
+from pipeline.host.shares import choose_device, for_device
 from pipeline.messages import WeightUpdate
 from pipeline.processes.remote import ProcessGoneError
 
@@ -51,7 +51,7 @@ async def evaluation_generator(config: Config, model_path: str) -> AsyncIterator
     Raises GeneratorError where neither works.
     """
     device = choose_device(config)
-    config = with_precision(config, device)
+    config = for_device(config, device)
     attached = await _attached(config, model_path, device) if config.runtime.attach else None
     if attached is None:
         own = config.model_copy(update={"runtime": config.runtime.model_copy(update={"attach": False})})

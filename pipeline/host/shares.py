@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from configs.acceleration_schema import ROW_TOKENS
 from configs.schema import Config
 from pipeline.host.limits import read_text
 
@@ -57,9 +58,10 @@ def choose_device(config: Config) -> str:
     return config.runtime.device
 
 
-def with_precision(config: Config, device: str) -> Config:
-    """``config`` with ``training.bf16``, ``generation.dtype`` and ``quantization`` decided, if they are not.
+def for_device(config: Config, device: str) -> Config:
+    """``config`` with ``training.bf16``, ``generation.dtype``, ``quantization`` and rows' lengths decided.
 
+    The host begins thousands of kernels for a row: where rows are short, a GPU waits for it.
     Emulated bf16 products take four times as long as fp32 ones (torch 2.13, AVX-512 without its bf16 part).
     On a cluster both are bf16 and nothing is in 8 bits: what the other nodes have is not known here.
     """
@@ -73,6 +75,10 @@ def with_precision(config: Config, device: str) -> Config:
         engine["dtype"] = "bfloat16" if has_bf16 else without
     if config.generation.quantization == "auto":
         engine["quantization"] = _low_precision(config, device)
+    packing = config.acceleration.token_packing
+    if packing.max_tokens is None:
+        packing = packing.model_copy(update={"max_tokens": ROW_TOKENS["cpu" if device == "cpu" else "gpu"]})
+        changes["acceleration"] = config.acceleration.model_copy(update={"token_packing": packing})
     if engine:
         changes["generation"] = config.generation.model_copy(update=engine)
     return config.model_copy(update=changes)

@@ -20,7 +20,7 @@ from curriculum.sources import load_tasks
 from pipeline.evaluation.heldout import heldout_tasks, tasks_that_fit
 from pipeline.evaluation.sound_tasks import sound_tasks
 from pipeline.host.limits import memory
-from pipeline.host.shares import choose_device, engine_share, takes_turns, torch_sees_gpu, with_precision
+from pipeline.host.shares import choose_device, engine_share, for_device, takes_turns, torch_sees_gpu
 from pipeline.models.find import local_folder
 from pipeline.models.prompts import PromptTokenizer
 from pipeline.planning.memory_estimate import (
@@ -71,7 +71,7 @@ def run_dry(
         machine = Machine(host_bytes=None, gpu_bytes=machine.gpu_bytes)
     shape = find_shape(config.model)
     device = intended_device(config, machine)
-    config = with_precision(config, device)
+    config = for_device(config, device)
     limit = chosen_limit(config, shape, device, machine)
     is_here = gpu_memory is None and not config.cluster.is_joined
     print("\n".join(_head(config, device, limit)))

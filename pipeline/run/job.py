@@ -24,10 +24,10 @@ from pipeline.host.shares import (
     check_sleep,
     check_tensor_parallel,
     choose_device,
+    for_device,
     gpu_shares,
     num_gpus,
     sends_weights,
-    with_precision,
 )
 from pipeline.models.check import refuse_damaged_model, refuse_misfit
 from pipeline.models.find import local_folder
@@ -57,7 +57,7 @@ def prepare(config: Config) -> Job:
     with startup.span("driver", "load the tasks"):
         _refuse_models(config, "")
         device = choose_device(config)
-        config = with_precision(config, device)
+        config = for_device(config, device)
         tasks = _tasks(config)
         job = Job(config=config, tasks=tasks, heldout=heldout_tasks(config), device=device)
         for refuse in (*_OF_SETTINGS, *_OF_MACHINE):

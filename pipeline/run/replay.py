@@ -35,7 +35,7 @@ from configs.schema import Config
 from curriculum.sources import load_tasks
 from curriculum.task import Task
 from pipeline.errors import StageError
-from pipeline.host.shares import choose_device, with_precision
+from pipeline.host.shares import choose_device, for_device
 from pipeline.messages import RolloutGroup, TrainBatch
 from pipeline.models.find import resolve_model
 from pipeline.models.prompts import PromptTokenizer
@@ -87,7 +87,7 @@ class _Part:
         config = _settings(folder, changes, steps[0])
         self.steps = steps
         self.device = choose_device(config)
-        self.config = with_precision(config, self.device)
+        self.config = for_device(config, self.device)
         self.model_path = resolve_model(config.model)
         self.tasks = Tasks(self.config, self.model_path)
 

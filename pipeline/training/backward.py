@@ -25,15 +25,15 @@ from pipeline.training.adapters import disabled_adapters
 from pipeline.training.loss import LossSums, LossTokens, needs_whole_sequences, policy_loss
 from pipeline.training.micro_batch import ForwardFn, MicroBatch, completion_hidden_states
 
-# Tokens whose logits exist at a time: so many, or fewer of a larger vocabulary (256 MiB in fp32).
-LOGITS_ROWS = 1024
-_LOGITS = 2**26
+# Tokens whose logits exist at a time: so many, or fewer of a larger vocabulary. On a GPU each chunk begins
+# some hundred kernels, and adds to the whole gradient of the head.
+LOGITS_ROWS = {"cpu": 1024, "cuda": 4096}
+_LOGITS = {"cpu": 2**26, "cuda": 2**28}
 # Elements of the head's gradient that are made at a time on a CPU: 8 MiB in fp32.
 _CPU_SLICE = 2**21
-# Rows turned into probabilities at a time. CPU: two fp32 buffers of 32 rows stay in the cache; with fewer
+# Rows turned into probabilities at a time. On a CPU two fp32 buffers of 32 rows stay in the cache; with fewer
 # rows the threads' meetings after each operation count, with many more the memory does.
-_CPU_ROWS = 32
-_CUDA_ROWS = 256
+_BLOCK_ROWS = {"cpu": 32, "cuda": 512}
 
 # Models that change their logits after the output head; the loss reads the head's own.
 _LOGIT_TRANSFORMS = (
@@ -88,7 +88,7 @@ class LossBackward:
         reference = self._reference_logprobs(batch)
         sums = LossSums.zeros(states.device)
         known: Tensor | None = None
-        size = logits_rows(self._model.config.get_text_config().vocab_size)
+        size = logits_rows(self._model.config.get_text_config().vocab_size, states.device.type)
         if states.shape[0] > size and needs_whole_sequences(self._grpo):
             logprobs = self._logprobs(self._model, states, batch.target_ids)
             known, sums = self._objective(logprobs[batch.prediction_ids], batch, reference, slice(None))
@@ -162,7 +162,10 @@ class LossBackward:
     @torch.no_grad()
     def _logprobs(self, model: PreTrainedModel, states: Tensor, targets: Tensor) -> Tensor:
         """The log-probabilities of ``targets`` (M,) at ``states`` (M, H), without a gradient: (M,)."""
-        head, size = head_of(model), logits_rows(model.config.get_text_config().vocab_size)
+        head, size = (
+            head_of(model),
+            logits_rows(model.config.get_text_config().vocab_size, states.device.type),
+        )
         chunks = zip(torch.split(states, size), torch.split(targets, size), strict=True)
         return torch.cat(
             [
@@ -172,9 +175,15 @@ class LossBackward:
         )
 
 
-def logits_rows(vocabulary: int) -> int:
+def logits_rows(vocabulary: int, device: str) -> int:
     """How many tokens have logits at a time."""
-    return min(LOGITS_ROWS, max(_LOGITS // vocabulary, 1))
+    return min(LOGITS_ROWS[device], max(_LOGITS[device] // vocabulary, 1))
+
+
+def logits_bytes(num_tokens: int, vocabulary: int, width: int, device: str) -> int:
+    """What the logits of so many tokens take, of ``width`` bytes each, with the buffers of their sums."""
+    blocks = 0 if device == "cpu" else 2 * 4 * _BLOCK_ROWS[device]
+    return (min(num_tokens, logits_rows(vocabulary, device)) * width + blocks) * vocabulary
 
 
 @torch.no_grad()
@@ -190,7 +199,7 @@ def logprobs_to_probabilities_(
     num, size = logits.shape
     assert targets.shape == (num,)
     # No rows come to a rank that is idle in a part of a step.
-    block = min(max(num, 1), _CPU_ROWS if logits.device.type == "cpu" else _CUDA_ROWS)
+    block = min(max(num, 1), _BLOCK_ROWS[logits.device.type])
     scores_buffer = torch.empty(block, size, dtype=torch.float32, device=logits.device)
     probabilities_buffer = torch.empty_like(scores_buffer)
     logprobs = torch.empty(num, dtype=torch.float32, device=logits.device)
@@ -233,13 +242,17 @@ def logits_gradient_(
 def add_weight_gradient_(total: Tensor, gradient: Tensor, states: Tensor) -> None:
     """Add ``gradient.T @ states`` to ``total`` (V, H), given (N, V) and (N, H) of the same type.
 
-    Where ``total`` is fp32 and they are bf16, the product is made and added in slices of the vocabulary that
-    stay in the cache, so that no second (V, H) is written and read for each chunk.
+    Where ``total`` is fp32 and they are bf16, a GPU's product adds to it in fp32; on a CPU it is made and
+    added in slices of the vocabulary that stay in the cache, so that no second (V, H) is written and read for
+    each chunk.
     """
     if total.dtype == gradient.dtype:
         total.addmm_(gradient.t(), states)
         return
-    size = total.shape[0] if total.device.type == "cuda" else max(_CPU_SLICE // total.shape[1], 1)
+    if total.device.type == "cuda":
+        torch.addmm(total, gradient.t(), states, out_dtype=total.dtype, out=total)
+        return
+    size = max(_CPU_SLICE // total.shape[1], 1)
     for start in range(0, total.shape[0], size):
         rows = slice(start, start + size)
         total[rows].add_(gradient[:, rows].t() @ states)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
+from configs.acceleration_schema import ROW_TOKENS
 from configs.schema import Config
 from pipeline.host.limits import anonymous_bytes, memory
 from pipeline.models.check import experts_of
 from pipeline.models.loading import head_of
-from pipeline.training.backward import logits_rows
+from pipeline.training.backward import logits_bytes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -111,7 +112,7 @@ def limits(config: Config) -> list[MicroBatchLimit]:
     longest = config.max_sequence_length
     asked = MicroBatchLimit(
         max_sequences=config.training.per_device_train_batch_size,
-        max_tokens=config.acceleration.token_packing.max_tokens,
+        max_tokens=config.acceleration.token_packing.max_tokens or ROW_TOKENS["cpu"],
         checkpoints=config.training.gradient_checkpointing,
     )
     halves = [asked]
@@ -214,7 +215,7 @@ def trainer_parts(
     return {
         **weights,
         "activations": activations,
-        "logits": min(tokens, logits_rows(shape.vocabulary)) * shape.vocabulary * width,
+        "logits": logits_bytes(tokens, shape.vocabulary, width, device),
     }
 
 

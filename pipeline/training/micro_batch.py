@@ -9,10 +9,9 @@ predictions: pairs of a position and the token that it is to predict, which sequ
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import partial
 from typing import NamedTuple, cast
 
 import torch
@@ -88,8 +87,8 @@ def build_micro_batch(
     ValueError when a sample is malformed.
     """
 
-    def moved(values: Sequence[object], dtype: torch.dtype = torch.int64) -> Tensor:
-        return to_device(torch.tensor(values, dtype=dtype), device)
+    def moved(values: Sequence[object] | Tensor) -> Tensor:
+        return to_device(torch.as_tensor(values), device)
 
     builder = _Builder()
     for group, common in zip(groups, shared, strict=True):
@@ -101,23 +100,27 @@ def build_micro_batch(
         positions = moved([position_ids(trees)])
         layout = make_layout(trees, device, kernel)
     num_rows = 1 if width is None else len(groups)
+    tokens = builder.loss_tokens()
+    # A pair of position and target in one number.
+    base = int(tokens.targets.max()) + 1
+    pairs, numbers, counts = torch.unique(
+        tokens.sources * base + tokens.targets, return_inverse=True, return_counts=True
+    )
     # In the order of the predictions, so that the tokens of a few of these are neighbours.
-    tokens = sorted(builder.tokens, key=lambda token: token.prediction)
-    counts = Counter(token.prediction for token in tokens)
-    predictions, old, advantages, weights, on_policy, sequences = zip(*tokens, strict=True)
+    order = numbers.argsort(stable=True)
     return MicroBatch(
         input_ids=moved(builder.ids).view(num_rows, -1),
         position_ids=positions,
         layout=layout,
-        source_rows=moved([row for row, _ in builder.predictions]),
-        target_ids=moved([target for _, target in builder.predictions]),
-        prediction_ids=moved(predictions),
-        token_starts=(0, *accumulate(counts[number] for number in range(len(counts)))),
-        old_logprobs=moved(old, torch.float32),
-        advantages=moved(advantages, torch.float32),
-        weights=moved(weights, torch.float32),
-        on_policy=moved(on_policy, torch.float32),
-        sequence_ids=moved(sequences),
+        source_rows=moved(pairs // base),
+        target_ids=moved(pairs % base),
+        prediction_ids=moved(numbers[order]),
+        token_starts=(0, *counts.cumsum(0).tolist()),
+        old_logprobs=moved(tokens.old_logprobs[order]),
+        advantages=moved(tokens.advantages[order]),
+        weights=moved(tokens.weights[order]),
+        on_policy=moved(tokens.on_policy[order]),
+        sequence_ids=moved(tokens.sequence_ids[order]),
         num_sequences=builder.num_sequences,
     )
 
@@ -145,13 +148,16 @@ def completion_hidden_states(model: PreTrainedModel, batch: MicroBatch) -> Tenso
     return states.index_select(0, batch.source_rows)
 
 
-class _LossToken(NamedTuple):
-    prediction: int
-    old_logprob: float
-    advantage: float
-    weight: float
-    on_policy: int
-    sequence: int
+class _LossTokens(NamedTuple):
+    """Of some loss tokens, each (n,) on the host: the flattened position that predicts it, and the rest."""
+
+    sources: Tensor
+    targets: Tensor
+    old_logprobs: Tensor
+    advantages: Tensor
+    weights: Tensor
+    on_policy: Tensor
+    sequence_ids: Tensor
 
 
 class _Builder:
@@ -159,9 +165,12 @@ class _Builder:
 
     def __init__(self) -> None:
         self.ids: list[int] = []
-        self.predictions: dict[tuple[int, int], int] = {}  # (position in the row, target) -> its number
-        self.tokens: list[_LossToken] = []
         self.num_sequences = 0
+        self._tokens: list[_LossTokens] = []
+
+    def loss_tokens(self) -> _LossTokens:
+        """Those of all groups."""
+        return _LossTokens(*(torch.cat(parts) for parts in zip(*self._tokens, strict=True)))
 
     def add_group(
         self, group: Sequence[WeightedSample], shared: SharedPrefix, padding: Sequence[int]
@@ -181,19 +190,23 @@ class _Builder:
                 f"{len(sample.old_logprobs)} old_logprobs; their lengths must be equal"
             )
         assert not any(sample.loss_mask[: max(sample.num_prompt_tokens, 1)]), "a prompt has no loss tokens"
-        on_policy = sample.on_policy or (0,) * len(sample.token_ids)
-        for position, counts in enumerate(sample.loss_mask):
-            if counts:
-                # The first token of the suffix is predicted by the last state of the prefix.
-                source = start + position - 1 + (offset if position > num_prefix else 0)
-                prediction = (source, sample.token_ids[position])
-                token = _LossToken(
-                    self.predictions.setdefault(prediction, len(self.predictions)),
-                    sample.old_logprobs[position],
-                    sample.advantage,
-                    item.weight,
-                    on_policy[position],
-                    self.num_sequences,
-                )
-                self.tokens.append(token)
+        places = torch.tensor(sample.loss_mask).nonzero().squeeze(1)
+
+        def at_places(values: Sequence[float], dtype: torch.dtype) -> Tensor:
+            return torch.tensor(values, dtype=dtype)[places]
+
+        # The first token of the suffix is predicted by the last state of the prefix.
+        sources = start + places - 1 + offset * (places > num_prefix)
+        same = partial(torch.full, (len(places),), dtype=torch.float32)
+        self._tokens.append(
+            _LossTokens(
+                sources,
+                at_places(sample.token_ids, torch.int64),
+                at_places(sample.old_logprobs, torch.float32),
+                same(fill_value=sample.advantage),
+                same(fill_value=item.weight),
+                at_places(sample.on_policy or (0,) * len(sample.token_ids), torch.float32),
+                torch.full_like(places, self.num_sequences),
+            )
+        )
         self.num_sequences += 1

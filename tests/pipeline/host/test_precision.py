@@ -8,13 +8,13 @@ import torch
 from configs.load import load_config
 from configs.schema import Config
 from pipeline.host import shares
-from pipeline.host.shares import check_precision, with_precision
+from pipeline.host.shares import check_precision, for_device
 
 X86, ARM = "fpu avx2 avx512f", "fp asimd"
 
 
 def precision(config: Config, device: str = "cpu") -> tuple[bool | None, str]:
-    found = with_precision(config, device)
+    found = for_device(config, device)
     return found.training.bf16, found.generation.dtype
 
 
@@ -75,7 +75,7 @@ def test_bf16_on_a_gpu_without_it_is_refused_before_anything_loads(
     with pytest.raises(ValueError, match=f"{field}: this GPU has no bf16.*set it to"):
         check_precision(config, "cuda")
     check_precision(config, "cpu")
-    check_precision(with_precision(Config(), "cuda"), "cuda")
+    check_precision(for_device(Config(), "cuda"), "cuda")
 
 
 def cards(monkeypatch: pytest.MonkeyPatch, *capabilities: tuple[int, int]) -> None:
@@ -109,9 +109,9 @@ def test_mode_aggressive_generates_in_fp8_where_every_card_has_it(
         f"{section}.{name}={value}" for section, named in settings.items() for name, value in named.items()
     ]
     config = load_config(mode="aggressive", overrides=overrides)
-    assert with_precision(config, "cuda").generation.quantization == expected
+    assert for_device(config, "cuda").generation.quantization == expected
     if expected == "none":
-        check_precision(with_precision(config, "cuda"), "cuda")
+        check_precision(for_device(config, "cuda"), "cuda")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_mode_aggressive_generates_in_int8_on_a_cpu_with_such_products(
 ) -> None:
     monkeypatch.setattr(shares, "processor_field", lambda name: flags)
     config = load_config(mode=mode, overrides=overrides)
-    assert with_precision(config, "cpu").generation.quantization == expected
+    assert for_device(config, "cpu").generation.quantization == expected
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from benchmarks.train_step.job import VARIANTS
 from configs.load import profiles, resolve
 from configs.schema import Config, ModelConfig
 from pipeline.cli import _card_of, train_accelerated
-from pipeline.host.shares import with_precision
+from pipeline.host.shares import for_device
 from pipeline.planning.dry_run import Machine, chosen_limit, expected_faults, this_machine
 from pipeline.planning.memory_estimate import engine_parts, find_shape, kv_tokens, processes, read_shape
 from pipeline.training.memory import BYTES, MicroBatchLimit, ModelShape, limits, trainer_parts
@@ -77,7 +77,7 @@ def test_every_profile_is_valid_and_fits(profile: str, capsys: pytest.CaptureFix
 
 @pytest.mark.usefixtures("known_models")
 def test_7_b_fits_on_24_gb_part_by_part_update_included(capsys: pytest.CaptureFixture[str]) -> None:
-    config = with_precision(resolve(profile="gpu-24gb-7b").config, "cuda")
+    config = for_device(resolve(profile="gpu-24gb-7b").config, "cuda")
     shape = shape_of(config.model)
     card = this_machine(24.0)
     limit = chosen_limit(config, shape, "cuda", card)
@@ -103,7 +103,7 @@ def test_7_b_fits_on_24_gb_part_by_part_update_included(capsys: pytest.CaptureFi
 
 @pytest.mark.usefixtures("known_models")
 def test_an_update_of_all_weights_is_counted_with_its_largest_tensor() -> None:
-    config = with_precision(resolve(profile="gpu-80gb").config, "cuda")
+    config = for_device(resolve(profile="gpu-80gb").config, "cuda")
     shape = shape_of(config.model)
     assert not config.lora.enabled
     parts = engine_parts(config, shape, "cuda", 80e9)
@@ -114,7 +114,7 @@ def test_an_update_of_all_weights_is_counted_with_its_largest_tensor() -> None:
 
 def test_an_fp8_cache_holds_twice_the_tokens() -> None:
     shape = shape_of()
-    plain = with_precision(Config.model_validate({"generation": {"dtype": "bfloat16"}}), "cpu")
+    plain = for_device(Config.model_validate({"generation": {"dtype": "bfloat16"}}), "cpu")
     changed = plain.generation.model_copy(update={"kv_cache_dtype": "fp8"})
     small = plain.model_copy(update={"generation": changed})
     assert kv_tokens(small, shape, 1e9) == pytest.approx(2 * kv_tokens(plain, shape, 1e9), abs=1)
@@ -171,7 +171,7 @@ def test_a_trainer_that_has_the_card_to_itself_counts_on_what_the_sleeping_engin
 
 @pytest.mark.usefixtures("known_models")
 def test_a_host_that_is_too_small_is_an_error() -> None:
-    config = with_precision(resolve(overrides=["runtime.device=cpu"]).config, "cpu")
+    config = for_device(resolve(overrides=["runtime.device=cpu"]).config, "cpu")
     shape = shape_of(ModelConfig(name="Qwen/Qwen3-8B"))
     every = processes(config, shape, "cpu", limits(config)[0])
     small, large = Machine(host_bytes=16e9, gpu_bytes=None), Machine(host_bytes=1e12, gpu_bytes=None)
@@ -182,7 +182,7 @@ def test_a_host_that_is_too_small_is_an_error() -> None:
 
 @pytest.mark.parametrize("address", [None, "local"])
 def test_rays_servers_are_counted_where_a_run_starts_them(address: str | None) -> None:
-    config = with_precision(Config.model_validate({"cluster": {"address": address}}), "cpu")
+    config = for_device(Config.model_validate({"cluster": {"address": address}}), "cpu")
     shape = shape_of()
     names = [process.name for process in processes(config, shape, "cpu", limits(config)[0])]
     assert names.count("Ray") == (address is not None)

@@ -19,7 +19,7 @@ import torch
 
 from configs.load import render
 from configs.schema import Config, OutputConfig
-from pipeline.host.shares import with_precision
+from pipeline.host.shares import for_device
 from pipeline.messages import RolloutGroup
 from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import read_metrics
@@ -208,7 +208,7 @@ async def test_settings_that_a_resume_changed_are_those_of_each_step(
                 "runtime": {"device": "cpu"},
             }
         )
-        config = with_precision(config, "cpu")
+        config = for_device(config, "cpu")
         changes = refuse_resume(folder.path, config) if done else []
         folder.write_config(render(config))
         await train(folder, config, model, done, changes)

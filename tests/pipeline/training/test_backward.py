@@ -42,7 +42,7 @@ def test_no_loss_depends_on_the_chunks(name: str, folder: Path, monkeypatch: pyt
     config = make_config(grpo={**LOSSES[name], "importance_sampling_cap": 50.0})
     expected_loss, expected = Trainer(config, folder).gradients(batch)
     expected_metrics = Trainer(config, folder).step(batch).metrics
-    monkeypatch.setattr(backward_module, "LOGITS_ROWS", 5)
+    monkeypatch.setattr(backward_module, "LOGITS_ROWS", {"cpu": 5})
     loss, gradients = Trainer(config, folder).gradients(batch)
     metrics = Trainer(config, folder).step(batch).metrics
     assert loss == pytest.approx(expected_loss, rel=1e-5)
@@ -62,7 +62,7 @@ def test_no_loss_depends_on_the_chunks(name: str, folder: Path, monkeypatch: pyt
 def test_the_head_runs_twice_only_for_sequences_that_chunks_cut(
     settings: dict[str, str], rows: int, num_passes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backward_module, "LOGITS_ROWS", rows)
+    monkeypatch.setattr(backward_module, "LOGITS_ROWS", {"cpu": rows})
     model = make_model()
     calls: list[None] = []
     model.lm_head.register_forward_hook(lambda *arguments: calls.append(None))

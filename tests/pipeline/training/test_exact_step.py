@@ -109,7 +109,7 @@ def test_two_ranks_keep_the_gradient(plain: Plain, pair: TwoRanks) -> None:
 
 
 def test_logits_in_small_chunks_keep_the_gradient(plain: Plain, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backward, "LOGITS_ROWS", 37)
+    monkeypatch.setattr(backward, "LOGITS_ROWS", {"cpu": 37})
     assert_exact(plain, *gradients(Ranks(), make_config(ALL), plain.folder, plain.batch))
 
 
