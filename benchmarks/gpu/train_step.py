@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import time
 from collections.abc import Callable, Mapping
@@ -98,6 +99,11 @@ class TrainStep(Stage):
             if event.device_type.name == wanted and not event.is_user_annotation
         }
         busy_s = sum(seconds.values())
+        del trainer
+        gc.collect()
+        if is_cuda:
+            # The next parts have processes of their own.
+            torch.cuda.empty_cache()
         largest = sorted(seconds.items(), key=lambda item: -item[1])[:_NUM_KERNELS]
         return {
             "step_s": wall_s / _NUM_PROFILED,

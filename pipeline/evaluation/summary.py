@@ -13,7 +13,6 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from rich.table import Table
 from configs.schema import Config
 from pipeline.evaluation.evaluate import EvaluationReport
 from pipeline.evaluation.passk import paired_difference, table_cells
-from pipeline.host.versions import processor_name, source_commit
+from pipeline.host.versions import package_version, processor_name, source_commit
 from pipeline.record.ledger import ALARM, GUARD, PLACEMENT_GUARD
 from pipeline.record.ledger_tables import reading
 from pipeline.record.metrics import read_metrics
@@ -88,7 +87,9 @@ def write_summary(
             "guards": list(guards),
             "commit": source_commit(),
             "hardware": {"device": device, "cpu": processor_name(), "num_cores": os.cpu_count()},
-            "versions": {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()},
+            # Without an address nothing of a run needs Ray, so it need not be there.
+            "versions": {name: found for name in _PACKAGES if (found := package_version(name))}
+            | {"python": platform.python_version()},
         }
     )
 

@@ -75,8 +75,7 @@ def for_device(config: Config, device: str) -> Config:
         engine["dtype"] = "bfloat16" if has_bf16 else without
     if config.generation.quantization == "auto":
         engine["quantization"] = _low_precision(config, device)
-    packing = config.acceleration.token_packing
-    if packing.max_tokens is None:
+    if (packing := config.acceleration.token_packing).max_tokens is None:
         packing = packing.model_copy(update={"max_tokens": ROW_TOKENS["cpu" if device == "cpu" else "gpu"]})
         changes["acceleration"] = config.acceleration.model_copy(update={"token_packing": packing})
     if engine:

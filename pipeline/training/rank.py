@@ -104,28 +104,30 @@ class TrainerRank:
         """Write the current weights into ``directory``; the first rank does, the others take part."""
         from pipeline.weights.files import write_adapter, write_weights
 
-        version, weights = self._loaded.policy_version, self._weights_on_host()
+        version, receipt = self._loaded.policy_version, dict[str, int]()
+        weights = self._weights_on_host(receipt)
         if weights is None:
             return None
         name = str(Path(directory) / f"policy-{version:06d}")
         adapter = self._loaded.published_adapter
         if adapter is not None:
-            update = write_adapter(weights, adapter, name, version, self._dtype)
+            update = write_adapter(weights, adapter, name, version, self._dtype, known=receipt)
         else:
-            update = write_weights(weights, f"{name}.safetensors", version, self._dtype)
+            update = write_weights(weights, f"{name}.safetensors", version, self._dtype, known=receipt)
         return replace(update, changed_share=self._changed_share())
 
     def offer(self, is_one_card: bool) -> WeightUpdate | None:
         """As ``publish``, for generators to fetch; ``is_one_card``: they are on this rank's own card."""
         from pipeline.weights.exchange import WeightServer
 
-        weights = self._weights_on_host()
+        receipt = dict[str, int]()
+        weights = self._weights_on_host(receipt)
         if weights is None:
             return None
         if self._server is None:
             timeout_s = self._config.runtime.weight_update_timeout_s
             self._server = WeightServer(self._host(), self._device, timeout_s, is_one_card=is_one_card)
-        update = self._server.offer(weights, self._loaded.policy_version, self._dtype)
+        update = self._server.offer(weights, self._loaded.policy_version, self._dtype, known=receipt)
         return replace(update, changed_share=self._changed_share())
 
     def save(self, folder: str, step: int) -> str:
@@ -145,16 +147,22 @@ class TrainerRank:
         assert self._trainer is not None, "start comes first"
         return self._trainer
 
-    def _weights_on_host(self) -> Iterator[tuple[str, Tensor]] | None:
+    def _weights_on_host(self, receipt: dict[str, int]) -> Iterator[tuple[str, Tensor]] | None:
         """The weights to publish one by one; on ranks behind the first none, after their part in it.
 
         On the host before the next one is gathered, so the GPU never holds them all; rounded there, so that
-        half of the bytes travel.
+        half of the bytes travel. ``receipt`` gets their digests when all have been taken, which the GPU
+        makes too.
         """
-        weights = self._loaded.named_weights()
+        from pipeline.models.merging import adapter_scale
+        from pipeline.weights.receipts import noted
+
+        weights, adapter = self._loaded.named_weights(), self._loaded.published_adapter
         if self._rank == 0:
-            on_host = ((name, weight.detach().to(self._dtype).cpu()) for name, weight in weights)
-            return self._compared(on_host)
+            rounded = ((name, weight.detach().to(self._dtype)) for name, weight in weights)
+            scale = 1.0 if adapter is None else adapter_scale(adapter)
+            seen = noted(rounded, self._loaded.policy_version, receipt, scale=scale)
+            return self._compared((name, weight.cpu()) for name, weight in seen)
         for _ in weights:
             pass
         return None

@@ -15,7 +15,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -113,7 +113,12 @@ class WeightServer:
         self._listener.start()
 
     def offer(
-        self, named_tensors: Iterable[tuple[str, Tensor]], policy_version: int, dtype: torch.dtype
+        self,
+        named_tensors: Iterable[tuple[str, Tensor]],
+        policy_version: int,
+        dtype: torch.dtype,
+        *,
+        known: Mapping[str, int] | None = None,
     ) -> WeightUpdate:
         """Copy the tensors to the host in ``dtype``, for all who ask from here on; see write_weights."""
         is_gpu = self._device.type == "cuda"
@@ -124,6 +129,9 @@ class WeightServer:
             weights[spec].copy_(tensor.detach(), non_blocking=is_gpu)
         if is_gpu:
             torch.cuda.synchronize(self._device)
+        receipt = known
+        if receipt is None:
+            receipt = receipt_of(((spec.name, copy) for spec, copy in weights.items()), policy_version)
         # In this order: who finds the version finds its weights.
         self._weights, self._version = weights, policy_version
         return WeightUpdate(
@@ -131,7 +139,7 @@ class WeightServer:
             path=self._address,
             num_bytes=sum(copy.nbytes for copy in weights.values()),
             kind="offer",
-            receipt=receipt_of(((spec.name, copy) for spec, copy in weights.items()), policy_version),
+            receipt=dict(receipt),
         )
 
     def close(self) -> None:

@@ -32,11 +32,13 @@ def write_weights(
     path: str,
     policy_version: int,
     dtype: torch.dtype,
+    *,
+    known: Mapping[str, int] | None = None,
 ) -> WeightUpdate:
     """Write the tensors in ``dtype`` to ``path``, atomically.
 
     Tensors that share storage with an earlier one (a tied output head) are left out: the receiver ties
-    them itself.
+    them itself. ``known`` has their digests when all have been taken, where somebody else makes these.
 
     Raises:
         OSError: the file cannot be written (the file system is full); the message names the folder and
@@ -47,7 +49,7 @@ def write_weights(
 
     tensors = _on_cpu(named_tensors, dtype)
     num_bytes = _size(tensors)
-    receipt = receipt_of(tensors.items(), policy_version)
+    receipt = receipt_of(tensors.items(), policy_version) if known is None else dict(known)
     with _reported(path, num_bytes) as temporary:
         save_file(tensors, temporary)
     return WeightUpdate(policy_version=policy_version, path=path, num_bytes=num_bytes, receipt=receipt)
@@ -59,17 +61,20 @@ def write_adapter(
     path: str,
     policy_version: int,
     dtype: torch.dtype,
+    *,
+    known: Mapping[str, int] | None = None,
 ) -> WeightUpdate:
     """Write adapters in ``dtype`` to the folder ``path`` in PEFT's layout, atomically.
 
     ``named_tensors`` have PEFT's names, ``config`` is what adapter_config.json shall hold (see
-    pipeline.training.adapters). Raises OSError as ``write_weights``.
+    pipeline.training.adapters). ``known`` and OSError as of ``write_weights``.
     """
     from pipeline.models.merging import adapter_scale, write_adapter_files
 
     tensors = _on_cpu(named_tensors, dtype)
     num_bytes = _size(tensors)
-    receipt = receipt_of(tensors.items(), policy_version, scale=adapter_scale(config))
+    scale = adapter_scale(config)
+    receipt = receipt_of(tensors.items(), policy_version, scale=scale) if known is None else dict(known)
     with _reported(path, num_bytes) as temporary:
         temporary.mkdir()
         write_adapter_files(temporary, config, tensors)

@@ -10,19 +10,23 @@ the next time, and so at all of them within ten updates.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pipeline.models.check import B_END
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 NUM_TURNS: Final = 10
 _SMALL: Final = 2**16  # elements that are looked at by every update
-_CHUNK: Final = 2**17  # elements that fit into a cache as whole numbers
+# Elements at a time: as whole numbers they fit into a processor's cache; a GPU is given few kernels instead.
+_CHUNK: Final = {"cpu": 2**17, "cuda": 2**22}
 _BITS: Final = {4: "int32", 2: "int16"}  # of whole numbers, by the bytes of an element
 _MASK: Final = 2**64 - 1
+# The numbers of the first rows and columns on each device, by salt: as many as a tensor has had there.
+_odd_numbers: dict[tuple[int, str], Tensor] = {}
 
 
 def columns_of(num_rows: int, num_columns: int, policy_version: int) -> range:
@@ -33,31 +37,39 @@ def columns_of(num_rows: int, num_columns: int, policy_version: int) -> range:
     return range(turn * num_columns // NUM_TURNS, (turn + 1) * num_columns // NUM_TURNS)
 
 
-def digest(values: Tensor, columns: range, *, first_row: int = 0) -> int:
+def digest(values: Tensor, columns: range, *, first_row: int = 0) -> Tensor:
     """The digest of ``values`` [rows, len(columns)]: those columns of a tensor's rows from ``first_row`` on.
 
-    Minus zero counts as zero.
+    A scalar on their device, which is not waited for: see ``numbers``. Minus zero counts as zero.
     """
     # Imported here: the run's driver compares receipts without torch.
     import torch
 
     assert values.dim() == 2 and values.shape[1] == len(columns)
-    of_rows = _odd(torch.arange(first_row, first_row + len(values), device=values.device), 1)
-    of_columns = _odd(torch.arange(columns.start, columns.stop, device=values.device), 2)
+    of_rows = _odd(range(first_row, first_row + len(values)), 1, values.device)
+    of_columns = _odd(columns, 2, values.device)
     if values.t().is_contiguous():
         # As it lies in memory: the sum is the same.
         values, of_rows, of_columns = values.t(), of_columns, of_rows
-    num_rows, total = max(1, _CHUNK // max(1, values.shape[1])), 0
+    num_rows = max(1, _CHUNK[values.device.type] // max(1, values.shape[1]))
+    total = torch.zeros((), dtype=torch.int64, device=values.device)
     for start in range(0, len(values), num_rows):
         part = values[start : start + num_rows] + 0.0
         bits = part.contiguous().view(getattr(torch, _BITS[part.element_size()])).long()
         # There is no product of matrix and vector of whole numbers on a GPU.
         sums = torch.mv(bits, of_columns) if bits.is_cpu else (bits * of_columns).sum(1)
-        total += int((sums * of_rows[start : start + num_rows]).sum())
-    return total & _MASK
+        total += (sums * of_rows[start : start + num_rows]).sum()
+    return total
 
 
-def tensor_digest(tensor: Tensor, policy_version: int) -> int:
+def numbers(digests: Sequence[Tensor]) -> list[int]:
+    """What ``digests``, all of one device, are; it is waited for once."""
+    import torch
+
+    return [number & _MASK for number in torch.stack(list(digests)).tolist()] if digests else []
+
+
+def tensor_digest(tensor: Tensor, policy_version: int) -> Tensor:
     """The digest of a whole tensor; one of another number of dimensions counts as a matrix."""
     matrix = tensor.detach().reshape(1, -1) if tensor.dim() < 2 else tensor.detach().flatten(1)
     columns = columns_of(matrix.shape[0], matrix.shape[1], policy_version)
@@ -71,14 +83,16 @@ def noted(
     *,
     scale: float = 1.0,
 ) -> Iterator[tuple[str, Tensor]]:
-    """``named_tensors`` as they are; ``receipt`` gets the digest of each on its way.
+    """``named_tensors`` as they are; when all have been taken, ``receipt`` gets the digest of each.
 
     The B factors of an adapter are looked at times its ``scale``, as engines keep them.
     """
+    digests: dict[str, Tensor] = {}
     for name, tensor in named_tensors:
         seen = tensor * scale if scale != 1.0 and name.endswith(B_END) else tensor
-        receipt[name] = tensor_digest(seen, policy_version)
+        digests[name] = tensor_digest(seen, policy_version)
         yield name, tensor
+    receipt.update(zip(digests, numbers(list(digests.values())), strict=True))
 
 
 def receipt_of(
@@ -118,8 +132,18 @@ def differing(
     return faults
 
 
-def _odd(places: Tensor, salt: int) -> Tensor:
+def _odd(places: range, salt: int, device: torch.device) -> Tensor:
     """An odd number of 64 bits for each of ``places``: splitmix64, Steele et al., OOPSLA 2014."""
+    import torch
+
+    known = _odd_numbers.get((salt, str(device)))
+    if known is None or len(known) < places.stop:
+        known = _splitmix(torch.arange(places.stop, device=device), salt)
+        _odd_numbers[salt, str(device)] = known
+    return known[places.start : places.stop]
+
+
+def _splitmix(places: Tensor, salt: int) -> Tensor:
     mixed = (places + salt * 2**40) * -7046029254386353131
     for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
         # The shift of a signed number would draw its sign in.

@@ -8,7 +8,7 @@ cut up for tensor parallelism each process reads its part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -27,7 +27,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 )
 
 from pipeline.models.check import A_END, B_END, PEFT_PREFIX
-from pipeline.weights.receipts import columns_of, digest
+from pipeline.weights.receipts import columns_of, digest, numbers
 
 # A module of vLLM's around the one that it adapts.
 _ADAPTED = ".base_layer"
@@ -42,13 +42,22 @@ class Part(NamedTuple):
     digest: int
 
 
+class _Seen(NamedTuple):
+    """A part whose digest may still be being computed."""
+
+    name: str
+    first_row: int
+    first_column: int
+    digest: Tensor
+
+
 def held_parts(model: nn.Module, policy_version: int) -> tuple[list[Part], list[str]]:
     """What ``model`` holds of what the receipt of ``policy_version`` looks at, and what cannot be read.
 
     The latter are modules whose layout is not known here, such as experts. Quantised layers are left out of
     both: pipeline.generation.vllm.transfer notes what they were given.
     """
-    parts: list[Part] = []
+    parts: list[_Seen] = []
     unread: list[str] = []
     packed = dict(getattr(model, "packed_modules_mapping", {}))
     head = getattr(model, "lm_head", None)
@@ -73,14 +82,14 @@ def held_parts(model: nn.Module, policy_version: int) -> tuple[list[Part], list[
             ]
         elif own:
             unread.append(path)
-    return parts, unread
+    return _read(parts), unread
 
 
 def held_adapter(manager: Any, rank: int, policy_version: int) -> list[Part]:
     """The parts of the one adapter of ``rank`` that vLLM's LoRA ``manager`` serves, B times its scale."""
     slot = next(index for index, name in enumerate(manager.lora_index_to_id) if name is not None)
     packed = dict(manager.model.packed_modules_mapping)
-    parts: list[Part] = []
+    parts: list[_Seen] = []
     for path, module in manager.modules.items():
         layer = module.base_layer
         if not isinstance(layer, LinearBase):
@@ -95,7 +104,7 @@ def held_adapter(manager: Any, rank: int, policy_version: int) -> list[Part]:
                 _part(f"{stem}{A_END}", low, low_size, (0, first_column), policy_version),
                 _part(f"{stem}{B_END}", high, high_size, (first_row, 0), policy_version),
             ]
-    return parts
+    return _read(parts)
 
 
 def whole(ranks: Iterable[Iterable[Part]]) -> dict[str, int]:
@@ -107,7 +116,12 @@ def whole(ranks: Iterable[Iterable[Part]]) -> dict[str, int]:
     return total
 
 
-def _linear(name: str, layer: Any, packed: dict[str, list[str]], version: int) -> Iterator[Part]:
+def _read(parts: Sequence[_Seen]) -> list[Part]:
+    found = numbers([part.digest for part in parts])
+    return [Part(*part[:3], number) for part, number in zip(parts, found, strict=True)]
+
+
+def _linear(name: str, layer: Any, packed: dict[str, list[str]], version: int) -> Iterator[_Seen]:
     here = _columns_of(layer)
     wanted: dict[range, Tensor] = {}
     for index, (part_name, rows, first_row) in enumerate(_slices(name, layer, packed)):
@@ -117,7 +131,7 @@ def _linear(name: str, layer: Any, packed: dict[str, list[str]], version: int) -
             if own not in wanted:
                 wanted[own] = _columns(layer, range(own.start - here.start, own.stop - here.start), len(here))
             number = digest(wanted[own][rows.start : rows.stop], own, first_row=first_row)
-            yield Part(f"{part_name}.weight", first_row, here.start, number)
+            yield _Seen(f"{part_name}.weight", first_row, here.start, number)
         if layer.bias is not None:
             bias = layer.bias[rows.start : rows.stop]
             yield _part(
@@ -137,7 +151,7 @@ def _columns(layer: Any, columns: range, width: int) -> Tensor:
     return products.t()
 
 
-def _vocabulary(name: str, layer: Any, version: int, *, is_head: bool) -> Part:
+def _vocabulary(name: str, layer: Any, version: int, *, is_head: bool) -> _Seen:
     shard = layer.shard_indices
     num_rows, width = shard.num_org_elements, layer.embedding_dim
     columns = columns_of(layer.org_vocab_size, width, version)
@@ -146,15 +160,17 @@ def _vocabulary(name: str, layer: Any, version: int, *, is_head: bool) -> Part:
     else:
         values = layer.weight[:num_rows, columns.start : columns.stop]
     first_row = shard.org_vocab_start_index
-    return Part(name, first_row, 0, digest(values, columns, first_row=first_row))
+    return _Seen(name, first_row, 0, digest(values, columns, first_row=first_row))
 
 
-def _part(name: str, values: Tensor, size: tuple[int, int], first: tuple[int, int], version: int) -> Part:
+def _part(name: str, values: Tensor, size: tuple[int, int], first: tuple[int, int], version: int) -> _Seen:
     """``values`` begin at row and column ``first`` of a tensor of ``size``."""
     columns = columns_of(*size, version)
     own = range(max(columns.start, first[1]), min(columns.stop, first[1] + values.shape[1]))
+    if not own:
+        return _Seen(name, *first, torch.zeros((), dtype=torch.int64, device=values.device))
     seen = values[:, own.start - first[1] : own.stop - first[1]]
-    return Part(name, *first, digest(seen, own, first_row=first[0]) if own else 0)
+    return _Seen(name, *first, digest(seen, own, first_row=first[0]))
 
 
 def _columns_of(layer: Any) -> range:

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.report import rows_of
 from configs.schema import Config, OutputConfig
+from pipeline.evaluation import summary
 from pipeline.evaluation.evaluate import EvaluatedSample, EvaluationReport, make_report
 from pipeline.evaluation.summary import guards_of, print_summary, write_summary
 from pipeline.record.ledger import GUARD, PLACEMENT_GUARD, Ledger
@@ -59,6 +60,12 @@ def test_the_summary_says_what_ran_where(tmp_path: Path) -> None:
     assert summary["hardware"]["device"] == "cpu" and summary["hardware"]["num_cores"] >= 1
     assert {"torch", "transformers", "ray", "python"} <= summary["versions"].keys()
     assert summary["seconds"] == {"startup": 1.3, "total": 90.0}
+
+
+def test_a_machine_without_ray_has_a_summary_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = ("ray", "trl")
+    monkeypatch.setattr(summary, "package_version", lambda name: "" if name in missing else "1.0")
+    assert set(write(tmp_path, BEFORE, AFTER)["versions"]) == {"torch", "transformers", "python"}
 
 
 def test_the_difference_is_paired_by_task_and_unjudged_samples_are_in_no_count(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Precision that the configuration leaves open: bf16 where the processor has it, what was set stays."""
+"""What the configuration leaves to the device: bf16 where it has it, length of rows; what was set stays."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from configs.load import load_config
 from configs.schema import Config
 from pipeline.host import shares
 from pipeline.host.shares import check_precision, for_device
+from pipeline.training.memory import limits
 
 X86, ARM = "fpu avx2 avx512f", "fp asimd"
 
@@ -153,3 +154,15 @@ def test_fp8_on_a_gpu_without_it_is_refused_before_anything_loads(
         check_precision(config, "cuda")
     cards(monkeypatch, (9, 0), (8, 9))
     check_precision(config, "cuda")
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cpu", 4096), ("cuda", 16384)])
+def test_a_row_is_longer_on_a_gpu_unless_it_is_set(device: str, expected: int) -> None:
+    def row(given: int | None) -> int | None:
+        packing = {"token_packing": {"max_tokens": given}}
+        config = for_device(Config.model_validate({"acceleration": packing}), device)
+        found = config.acceleration.token_packing.max_tokens
+        assert limits(config)[0].max_tokens == found
+        return found
+
+    assert (row(None), row(512)) == (expected, 512)

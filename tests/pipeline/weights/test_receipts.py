@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from pipeline.generation.generator import GeneratorError, require_version
 from pipeline.messages import WeightsLoaded, WeightUpdate
+from pipeline.weights import receipts
 from pipeline.weights.files import write_weights
 from pipeline.weights.receipts import (
     NUM_TURNS,
@@ -16,11 +18,18 @@ from pipeline.weights.receipts import (
     columns_of,
     differing,
     digest,
+    numbers,
     receipt_of,
-    tensor_digest,
 )
+from pipeline.weights.receipts import tensor_digest as lazy_digest
 from tests.pipeline.adapter_files import publish_random_adapter
 from tests.pipeline.tiny_model import make_model, save_model
+
+
+def tensor_digest(tensor: torch.Tensor, policy_version: int) -> int:
+    (number,) = numbers([lazy_digest(tensor, policy_version)])
+    return number
+
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -69,7 +78,21 @@ def test_parts_in_whatever_cut_add_up_to_the_whole(dtype: torch.dtype) -> None:
         for rows, own in cuts
     ]
     assert columns == range(120, 150)
-    assert sum(parts) % 2**64 == tensor_digest(tensor, 4)
+    assert sum(numbers(parts)) % 2**64 == tensor_digest(tensor, 4)
+
+
+def test_a_device_is_waited_for_once_for_all_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def counted(digests: Sequence[torch.Tensor]) -> list[int]:
+        read.append(len(digests))
+        return numbers(digests)
+
+    monkeypatch.setattr(receipts, "numbers", counted)
+    monkeypatch.setattr(torch.Tensor, "__int__", lambda self: pytest.fail("a wait for each tensor"))
+    named = list(make_model(seed=1).named_parameters())
+    assert len(receipt_of(named, 3)) == len(named) > 1
+    assert read == [len(named)]
 
 
 def test_minus_zero_is_zero_and_one_dimension_is_a_row() -> None:
