@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -87,7 +89,7 @@ def build_micro_batch(
     ValueError when a sample is malformed.
     """
 
-    def moved(values: Sequence[object] | Tensor) -> Tensor:
+    def moved(values: Sequence[object] | NDArray[Any]) -> Tensor:
         return to_device(torch.as_tensor(values), device)
 
     builder = _Builder()
@@ -103,11 +105,11 @@ def build_micro_batch(
     tokens = builder.loss_tokens()
     # A pair of position and target in one number.
     base = int(tokens.targets.max()) + 1
-    pairs, numbers, counts = torch.unique(
+    pairs, numbers, counts = np.unique(
         tokens.sources * base + tokens.targets, return_inverse=True, return_counts=True
     )
     # In the order of the predictions, so that the tokens of a few of these are neighbours.
-    order = numbers.argsort(stable=True)
+    order = numbers.argsort(kind="stable")
     return MicroBatch(
         input_ids=moved(builder.ids).view(num_rows, -1),
         position_ids=positions,
@@ -115,7 +117,7 @@ def build_micro_batch(
         source_rows=moved(pairs // base),
         target_ids=moved(pairs % base),
         prediction_ids=moved(numbers[order]),
-        token_starts=(0, *counts.cumsum(0).tolist()),
+        token_starts=(0, *counts.cumsum().tolist()),
         old_logprobs=moved(tokens.old_logprobs[order]),
         advantages=moved(tokens.advantages[order]),
         weights=moved(tokens.weights[order]),
@@ -151,13 +153,13 @@ def completion_hidden_states(model: PreTrainedModel, batch: MicroBatch) -> Tenso
 class _LossTokens(NamedTuple):
     """Of some loss tokens, each (n,) on the host: the flattened position that predicts it, and the rest."""
 
-    sources: Tensor
-    targets: Tensor
-    old_logprobs: Tensor
-    advantages: Tensor
-    weights: Tensor
-    on_policy: Tensor
-    sequence_ids: Tensor
+    sources: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    old_logprobs: NDArray[np.float32]
+    advantages: NDArray[np.float32]
+    weights: NDArray[np.float32]
+    on_policy: NDArray[np.float32]
+    sequence_ids: NDArray[np.int64]
 
 
 class _Builder:
@@ -170,7 +172,7 @@ class _Builder:
 
     def loss_tokens(self) -> _LossTokens:
         """Those of all groups."""
-        return _LossTokens(*(torch.cat(parts) for parts in zip(*self._tokens, strict=True)))
+        return _LossTokens(*(np.concatenate(parts) for parts in zip(*self._tokens, strict=True)))
 
     def add_group(
         self, group: Sequence[WeightedSample], shared: SharedPrefix, padding: Sequence[int]
@@ -190,23 +192,20 @@ class _Builder:
                 f"{len(sample.old_logprobs)} old_logprobs; their lengths must be equal"
             )
         assert not any(sample.loss_mask[: max(sample.num_prompt_tokens, 1)]), "a prompt has no loss tokens"
-        places = torch.tensor(sample.loss_mask).nonzero().squeeze(1)
-
-        def at_places(values: Sequence[float], dtype: torch.dtype) -> Tensor:
-            return torch.tensor(values, dtype=dtype)[places]
-
+        places = np.flatnonzero(sample.loss_mask)
+        on_policy = sample.on_policy or (0,) * len(sample.token_ids)
+        same = partial(np.full, len(places), dtype=np.float32)
         # The first token of the suffix is predicted by the last state of the prefix.
         sources = start + places - 1 + offset * (places > num_prefix)
-        same = partial(torch.full, (len(places),), dtype=torch.float32)
         self._tokens.append(
             _LossTokens(
                 sources,
-                at_places(sample.token_ids, torch.int64),
-                at_places(sample.old_logprobs, torch.float32),
+                np.asarray(sample.token_ids)[places],
+                np.asarray(sample.old_logprobs, dtype=np.float32)[places],
                 same(fill_value=sample.advantage),
                 same(fill_value=item.weight),
-                at_places(sample.on_policy or (0,) * len(sample.token_ids), torch.float32),
-                torch.full_like(places, self.num_sequences),
+                np.asarray(on_policy, dtype=np.float32)[places],
+                np.full_like(places, self.num_sequences),
             )
         )
         self.num_sequences += 1
