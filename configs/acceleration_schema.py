@@ -73,7 +73,7 @@ class EarlyAbortConfig(Section):
 
 
 # Of a row, where nothing is set; pipeline.host.shares knows the device.
-ROW_TOKENS: Final = {"cpu": 4096, "gpu": 16384}
+ROW_TOKENS: Final = {"cpu": 4096, "cuda": 16384}
 
 
 class TokenPackingConfig(Section):

@@ -7,6 +7,7 @@ models' libraries are loaded where they are needed.
 from __future__ import annotations
 
 import contextlib
+import gc
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -71,8 +72,16 @@ class Stage:
         return list(self.all_parts())
 
     def measure(self, part: str) -> Figures:
-        """The figures of one part; raises whatever it fails with."""
-        return self.all_parts()[part]()
+        """The figures of one part; raises whatever it fails with. The card is empty again afterwards."""
+        # Imported here, as below.
+        import torch
+
+        try:
+            return self.all_parts()[part]()
+        finally:
+            # The next part may have processes of its own.
+            gc.collect()
+            torch.cuda.empty_cache()
 
     def model(self, name: str) -> str:
         """The folder of the random model ``name``, or of the tiny one in its place."""

@@ -27,7 +27,6 @@ _OURS, _TRLS = "train_accelerated", "train_code_grpo"
 _NUM_STEPS, _WARMUP, _TAIL = 20, 5, 2
 _SHARES: Final = ("generation/seconds", "rewards/seconds", "train/seconds", "rollout/wait_s")
 _SETTINGS: Final = ("evaluation.enabled=false", "execution.allow_unsafe=true", "runtime.progress=plain")
-_SPEED: Final = ("samples_per_s", "rollouts_per_step")
 # What configs/gpu.yaml says of a larger model.
 _MODEL: Final = "qwen2.5-coder-0.5b-instruct"
 _CODER: Final = ("training.learning_rate=2e-6",)
@@ -77,14 +76,23 @@ class WholeRun(Stage):
             )
         finally:
             is_over.set()
-        speed = {} if self.terms.is_tiny else speed_of(folder, num_warmup=_WARMUP, num_tail=_TAIL)
-        measured: Figures = {name: speed[name] for name in _SPEED if name in speed}
-        return {"command_s": watched.seconds, **measured, **_figures(folder), **_memory(memory)}
+        # The tiny run has no steps beside its warm-up.
+        return {
+            "command_s": watched.seconds,
+            **({} if self.terms.is_tiny else _speed(folder)),
+            **_figures(folder),
+            **_memory(memory),
+        }
 
 
 def _watch(memory: list[int], is_over: threading.Event) -> None:
     while not is_over.wait(_LOOK_S):
         memory.append(used_mb())
+
+
+def _speed(folder: Path) -> Figures:
+    found = speed_of(folder, num_warmup=_WARMUP, num_tail=_TAIL)
+    return {name: found[name] for name in ("samples_per_s", "rollouts_per_step")}
 
 
 def _figures(folder: Path) -> Figures:

@@ -112,7 +112,8 @@ def profile(job: StepJob, timeout_s: float) -> dict[str, Any]:
 
 def _circumstances(job: StepJob) -> dict[str, Any]:
     return {
-        "model": job.model,
+        # Of a folder its name: where it lies is of this machine alone.
+        "model": Path(job.model).name if Path(job.model).is_dir() else job.model,
         "device": job.device,
         "threads": len(job.cores),
         "cores": list(job.cores),

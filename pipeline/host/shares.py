@@ -76,7 +76,7 @@ def for_device(config: Config, device: str) -> Config:
     if config.generation.quantization == "auto":
         engine["quantization"] = _low_precision(config, device)
     if (packing := config.acceleration.token_packing).max_tokens is None:
-        packing = packing.model_copy(update={"max_tokens": ROW_TOKENS["cpu" if device == "cpu" else "gpu"]})
+        packing = packing.model_copy(update={"max_tokens": ROW_TOKENS["cpu" if device == "cpu" else "cuda"]})
         changes["acceleration"] = config.acceleration.model_copy(update={"token_packing": packing})
     if engine:
         changes["generation"] = config.generation.model_copy(update=engine)

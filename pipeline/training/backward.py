@@ -162,10 +162,8 @@ class LossBackward:
     @torch.no_grad()
     def _logprobs(self, model: PreTrainedModel, states: Tensor, targets: Tensor) -> Tensor:
         """The log-probabilities of ``targets`` (M,) at ``states`` (M, H), without a gradient: (M,)."""
-        head, size = (
-            head_of(model),
-            logits_rows(model.config.get_text_config().vocab_size, states.device.type),
-        )
+        head = head_of(model)
+        size = logits_rows(model.config.get_text_config().vocab_size, states.device.type)
         chunks = zip(torch.split(states, size), torch.split(targets, size), strict=True)
         return torch.cat(
             [

@@ -110,6 +110,7 @@ def build_micro_batch(
     )
     # In the order of the predictions, so that the tokens of a few of these are neighbours.
     order = numbers.argsort(kind="stable")
+    tokens = _LossTokens(*(values[order] for values in tokens))
     return MicroBatch(
         input_ids=moved(builder.ids).view(num_rows, -1),
         position_ids=positions,
@@ -118,11 +119,11 @@ def build_micro_batch(
         target_ids=moved(pairs % base),
         prediction_ids=moved(numbers[order]),
         token_starts=(0, *counts.cumsum().tolist()),
-        old_logprobs=moved(tokens.old_logprobs[order]),
-        advantages=moved(tokens.advantages[order]),
-        weights=moved(tokens.weights[order]),
-        on_policy=moved(tokens.on_policy[order]),
-        sequence_ids=moved(tokens.sequence_ids[order]),
+        old_logprobs=moved(tokens.old_logprobs),
+        advantages=moved(tokens.advantages),
+        weights=moved(tokens.weights),
+        on_policy=moved(tokens.on_policy),
+        sequence_ids=moved(tokens.sequence_ids),
         num_sequences=builder.num_sequences,
     )
 

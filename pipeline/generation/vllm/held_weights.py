@@ -9,7 +9,7 @@ cut up for tensor parallelism each process reads its part.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -33,31 +33,28 @@ from pipeline.weights.receipts import columns_of, digest, numbers
 _ADAPTED = ".base_layer"
 
 
-class Part(NamedTuple):
-    """The digest of the part of the tensor ``name`` that begins at this row and column."""
+Digest = TypeVar("Digest", int, Tensor)
+
+
+class Part(NamedTuple, Generic[Digest]):
+    """The digest of the part of the tensor ``name`` that begins at this row and column.
+
+    As a tensor it may still be being computed.
+    """
 
     name: str
     first_row: int
     first_column: int
-    digest: int
+    digest: Digest
 
 
-class _Seen(NamedTuple):
-    """A part whose digest may still be being computed."""
-
-    name: str
-    first_row: int
-    first_column: int
-    digest: Tensor
-
-
-def held_parts(model: nn.Module, policy_version: int) -> tuple[list[Part], list[str]]:
+def held_parts(model: nn.Module, policy_version: int) -> tuple[list[Part[int]], list[str]]:
     """What ``model`` holds of what the receipt of ``policy_version`` looks at, and what cannot be read.
 
     The latter are modules whose layout is not known here, such as experts. Quantised layers are left out of
     both: pipeline.generation.vllm.transfer notes what they were given.
     """
-    parts: list[_Seen] = []
+    parts: list[Part[Tensor]] = []
     unread: list[str] = []
     packed = dict(getattr(model, "packed_modules_mapping", {}))
     head = getattr(model, "lm_head", None)
@@ -85,11 +82,11 @@ def held_parts(model: nn.Module, policy_version: int) -> tuple[list[Part], list[
     return _read(parts), unread
 
 
-def held_adapter(manager: Any, rank: int, policy_version: int) -> list[Part]:
+def held_adapter(manager: Any, rank: int, policy_version: int) -> list[Part[int]]:
     """The parts of the one adapter of ``rank`` that vLLM's LoRA ``manager`` serves, B times its scale."""
     slot = next(index for index, name in enumerate(manager.lora_index_to_id) if name is not None)
     packed = dict(manager.model.packed_modules_mapping)
-    parts: list[_Seen] = []
+    parts: list[Part[Tensor]] = []
     for path, module in manager.modules.items():
         layer = module.base_layer
         if not isinstance(layer, LinearBase):
@@ -107,7 +104,7 @@ def held_adapter(manager: Any, rank: int, policy_version: int) -> list[Part]:
     return _read(parts)
 
 
-def whole(ranks: Iterable[Iterable[Part]]) -> dict[str, int]:
+def whole(ranks: Iterable[Iterable[Part[int]]]) -> dict[str, int]:
     """The digest of each tensor, of its parts in all processes; a part that several hold counts once."""
     total: dict[str, int] = {}
     # Copies that differ add up to something else.
@@ -116,12 +113,12 @@ def whole(ranks: Iterable[Iterable[Part]]) -> dict[str, int]:
     return total
 
 
-def _read(parts: Sequence[_Seen]) -> list[Part]:
+def _read(parts: Sequence[Part[Tensor]]) -> list[Part[int]]:
     found = numbers([part.digest for part in parts])
     return [Part(*part[:3], number) for part, number in zip(parts, found, strict=True)]
 
 
-def _linear(name: str, layer: Any, packed: dict[str, list[str]], version: int) -> Iterator[_Seen]:
+def _linear(name: str, layer: Any, packed: dict[str, list[str]], version: int) -> Iterator[Part[Tensor]]:
     here = _columns_of(layer)
     wanted: dict[range, Tensor] = {}
     for index, (part_name, rows, first_row) in enumerate(_slices(name, layer, packed)):
@@ -131,7 +128,7 @@ def _linear(name: str, layer: Any, packed: dict[str, list[str]], version: int) -
             if own not in wanted:
                 wanted[own] = _columns(layer, range(own.start - here.start, own.stop - here.start), len(here))
             number = digest(wanted[own][rows.start : rows.stop], own, first_row=first_row)
-            yield _Seen(f"{part_name}.weight", first_row, here.start, number)
+            yield Part(f"{part_name}.weight", first_row, here.start, number)
         if layer.bias is not None:
             bias = layer.bias[rows.start : rows.stop]
             yield _part(
@@ -151,7 +148,7 @@ def _columns(layer: Any, columns: range, width: int) -> Tensor:
     return products.t()
 
 
-def _vocabulary(name: str, layer: Any, version: int, *, is_head: bool) -> _Seen:
+def _vocabulary(name: str, layer: Any, version: int, *, is_head: bool) -> Part[Tensor]:
     shard = layer.shard_indices
     num_rows, width = shard.num_org_elements, layer.embedding_dim
     columns = columns_of(layer.org_vocab_size, width, version)
@@ -160,17 +157,19 @@ def _vocabulary(name: str, layer: Any, version: int, *, is_head: bool) -> _Seen:
     else:
         values = layer.weight[:num_rows, columns.start : columns.stop]
     first_row = shard.org_vocab_start_index
-    return _Seen(name, first_row, 0, digest(values, columns, first_row=first_row))
+    return Part(name, first_row, 0, digest(values, columns, first_row=first_row))
 
 
-def _part(name: str, values: Tensor, size: tuple[int, int], first: tuple[int, int], version: int) -> _Seen:
+def _part(
+    name: str, values: Tensor, size: tuple[int, int], first: tuple[int, int], version: int
+) -> Part[Tensor]:
     """``values`` begin at row and column ``first`` of a tensor of ``size``."""
     columns = columns_of(*size, version)
     own = range(max(columns.start, first[1]), min(columns.stop, first[1] + values.shape[1]))
     if not own:
-        return _Seen(name, *first, torch.zeros((), dtype=torch.int64, device=values.device))
+        return Part(name, *first, torch.zeros((), dtype=torch.int64, device=values.device))
     seen = values[:, own.start - first[1] : own.stop - first[1]]
-    return _Seen(name, *first, digest(seen, own, first_row=first[0]))
+    return Part(name, *first, digest(seen, own, first_row=first[0]))
 
 
 def _columns_of(layer: Any) -> range:
