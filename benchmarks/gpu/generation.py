@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Final
 
 import torch
 from transformers import PreTrainedModel
 
-from benchmarks.gpu.stage import Figures, Stage
+from benchmarks.gpu.stage import Figures, Stage, Terms
 from benchmarks.processes import descendants, kill
 from configs.schema import Config
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
@@ -31,7 +32,18 @@ _Published = Callable[[PreTrainedModel, torch.dtype], AbstractContextManager[Wei
 
 
 class Generation(Stage):
-    """See the module."""
+    """See the module.
+
+    A part leaves its engine to the next one, which goes on with it if its settings are the same: an engine
+    takes minutes to start. Once weights were sent to it, its own are gone, so those parts come last.
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        # An engine answers in the loop in which it was started.
+        self._loop = asyncio.Runner()
+        self._left: tuple[Config, VllmGenerator] | None = None
+        self._versions = itertools.count(1)
 
     def all_parts(self) -> Mapping[str, Callable[[], Figures]]:
         """See Stage."""
@@ -83,23 +95,28 @@ class Generation(Stage):
         has_adapters: bool = False,
         **settings: Any,
     ) -> Figures:
-        """What ``measure`` finds of a fresh engine with ``settings``, and the seconds of its start."""
+        """What ``measure`` finds of an engine with ``settings``, and of its start if it had one."""
+        return self._loop.run(self._found(measure, self._config(settings, has_adapters=has_adapters)))
 
-        async def run() -> Figures:
-            config = self._config(settings, has_adapters=has_adapters)
+    async def _found(
+        self, measure: Callable[[VllmGenerator, Config], Awaitable[Figures]], config: Config
+    ) -> Figures:
+        figures: Figures = {}
+        if self._left is None or self._left[0] != config:
+            await self._close()
             started = time.perf_counter()
-            async with self._engine(config) as engine:
-                start_s = time.perf_counter() - started
-                return {"start_s": start_s, **await measure(engine, config)}
-
-        return asyncio.run(run())
-
-    @asynccontextmanager
-    async def _engine(self, config: Config) -> AsyncIterator[VllmGenerator]:
-        engine = await start_vllm_generator(config, self._folder, self.terms.device)
+            self._left = config, await start_vllm_generator(config, self._folder, self.terms.device)
+            figures["start_s"] = time.perf_counter() - started
         try:
-            yield engine
-        finally:
+            return figures | await measure(self._left[1], config)
+        except BaseException:
+            # What it is like now, nobody knows.
+            await self._close()
+            raise
+
+    async def _close(self) -> None:
+        if self._left is not None:
+            (_, engine), self._left = self._left, None
             await engine.close()
 
     @property
@@ -124,7 +141,8 @@ class Generation(Stage):
     def _written(self, model: PreTrainedModel, dtype: torch.dtype) -> Iterator[WeightUpdate]:
         """The weights in a file of shared memory."""
         with shared_folder("gpu-battery") as folder:
-            yield write_weights(model.named_parameters(), str(folder / "new.safetensors"), 1, dtype)
+            file, version = str(folder / "new.safetensors"), next(self._versions)
+            yield write_weights(model.named_parameters(), file, version, dtype)
 
     @contextmanager
     def _offered(self, model: PreTrainedModel, dtype: torch.dtype) -> Iterator[WeightUpdate]:
@@ -132,7 +150,7 @@ class Generation(Stage):
         device = torch.device(self.terms.device)
         server = WeightServer("127.0.0.1", device, _GONE_S, is_one_card=device.type == "cuda")
         try:
-            yield server.offer(model.named_parameters(), 1, dtype)
+            yield server.offer(model.named_parameters(), next(self._versions), dtype)
         finally:
             server.close()
 
@@ -173,6 +191,7 @@ class Generation(Stage):
             left = [pid for pid in left if pid in alive]
         gone_s = time.perf_counter() - started
         kill(left)
+        await self._close()
         return {"processes": len(below), "left": len(left), "seconds": gone_s}
 
     def _setting(self, name: str, value: object) -> Figures:

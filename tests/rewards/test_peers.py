@@ -22,15 +22,18 @@ from tests.rewards.test_graders_page import block
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).parent / "uv"
 TASKS = load_named_tasks("ladder")[:3]
+PEERS = ("verifiers==0.4.0", "openenv-core==0.3.0")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
-def environment(folder: Path, package: str) -> Path:
-    """Where the programs are of a new environment with this project and ``package``."""
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the programs are of a new environment with this project and the others' packages."""
+    folder = tmp_path_factory.mktemp("peers") / "env"
     subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, folder], check=True)
     python = folder / "bin" / "python"
-    subprocess.run([UV, "pip", "install", "--quiet", "--python", python, ROOT, package], check=True)
+    subprocess.run([UV, "pip", "install", "--quiet", "--python", python, ROOT, *PEERS], check=True)
     return folder / "bin"
 
 
@@ -75,11 +78,6 @@ def endpoint() -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.fixture(scope="module")
-def verifiers_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return environment(tmp_path_factory.mktemp("verifiers") / "env", "verifiers==0.4.0")
-
-
 VALIDATION = """
 import asyncio, json, sys
 from rewards.verifiers import CodeTaskset, CodeTasksetConfig
@@ -88,7 +86,7 @@ print(json.dumps([asyncio.run(task.validate(None)) for task in tasks]))
 """
 
 
-def test_verifiers_validates_references_as_they_stand(tmp_path: Path, verifiers_folder: Path) -> None:
+def test_verifiers_validates_references_as_they_stand(tmp_path: Path, programs: Path) -> None:
     references = (
         "MOD = 7\n\n\ndef f(x):\n    return x % MOD\n",
         # As an answer of a chat it would be the block in its docstring.
@@ -100,7 +98,7 @@ def test_verifiers_validates_references_as_they_stand(tmp_path: Path, verifiers_
     lines = [{**task, "task_id": str(index), "reference": one} for index, one in enumerate(references)]
     (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     done = subprocess.run(
-        [verifiers_folder / "python", "-c", VALIDATION, "tasks.jsonl"],
+        [programs / "python", "-c", VALIDATION, "tasks.jsonl"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -110,9 +108,9 @@ def test_verifiers_validates_references_as_they_stand(tmp_path: Path, verifiers_
     assert json.loads(done.stdout) == [True, True, False, None]
 
 
-def test_verifiers_evaluates_a_model_on_our_tasks(tmp_path: Path, verifiers_folder: Path) -> None:
+def test_verifiers_evaluates_a_model_on_our_tasks(tmp_path: Path, programs: Path) -> None:
     block("code_grpo_tasks.py", tmp_path)
-    path = os.pathsep.join([str(verifiers_folder), str(UV.parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(programs), str(UV.parent), os.environ["PATH"]])
     variables = {**os.environ, "PATH": path, "PYTHONPATH": str(tmp_path), "A_KEY": "none"}
     with endpoint() as url:
         words = (
@@ -150,12 +148,11 @@ print(json.dumps(found))
 """
 
 
-def test_openenv_serves_our_tasks(tmp_path: Path) -> None:
-    bin_folder = environment(tmp_path / "env", "openenv-core==0.3.0")
+def test_openenv_serves_our_tasks(tmp_path: Path, programs: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    python = str(bin_folder / "python")
+    python = str(programs / "python")
     server = subprocess.Popen(
         [python, "-m", "rewards.openenv", "ladder", "--port", str(port)], cwd=tmp_path, stderr=subprocess.PIPE
     )
