@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -165,8 +166,8 @@ def run(given: argparse.Namespace) -> Figures:
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Hardware and versions, a table of all figures, and the training step's own."""
-    rows, steps = [], []
+    """Hardware, versions, a table of all figures, the commands that gave some, the training step's table."""
+    rows, commands, steps = [], [], []
     for name in (name for name in STAGES if name in result["stages"]):
         stage = result["stages"][name]
         if "skipped" in stage:
@@ -175,8 +176,9 @@ def table(result: Mapping[str, Any]) -> str:
         for part, figures in stage["parts"].items():
             if "train_step" in figures:
                 steps.append(f"{part}:\n\n{train_step.table(figures['train_step'])}")
-            told = [f"{key} {_shown(value)}" for key, value in figures.items() if key != "train_step"]
-            rows.append([name, part, "; ".join(told) or "below"])
+            if "command" in figures:
+                commands.append(f"- {part}: `{figures['command']}`")
+            rows.append([name, part, "; ".join(_told(figures)) or "below"])
         rows += [[name, part, f"failed: {_last(error)}"] for part, error in stage["errors"].items()]
     versions = ", ".join(f"{name} {value}" for name, value in result["versions"].items())
     cards = [
@@ -186,7 +188,18 @@ def table(result: Mapping[str, Any]) -> str:
     above = f"{'; '.join(cards) or result['hardware']['cpu']}; {versions}."
     if result["tiny"]:
         above += " Tiny sizes: its figures say nothing."
-    return "\n\n".join([table_text(["stage", "part", "figures"], rows, above=above), *steps])
+    texts = [table_text(["stage", "part", "figures"], rows, above=above), "\n".join(commands), *steps]
+    return "\n\n".join(filter(None, texts))
+
+
+def _told(figures: Figures) -> list[str]:
+    """Each with its name; the instances of a kernel are one."""
+    short: Figures = {}
+    for key, value in figures.items():
+        if key not in ("command", "train_step"):
+            name = re.sub(r"void |at::native::|\(anonymous namespace\)::|<.*", "", key)
+            short[name] = short[name] + value if name in short else value
+    return [f"{name} {_shown(value)}" for name, value in short.items()]
 
 
 def _shown(value: object) -> str:

@@ -144,6 +144,11 @@ def test_every_part_of_a_stage_runs_on_a_cpu(
 
 def test_the_guide_has_the_battery_where_it_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guide, "RESULTS", tmp_path)
-    stage = {"seconds": 1.0, "parts": {"masks": {"ms": 1.5}}, "errors": {}}
-    (tmp_path / "gpu.json").write_text(json.dumps(result(stage)))
-    assert "| kernels | masks | ms 1.5 |" in guide.printed("gpu")
+    # Two instances of a kernel, and one that is not a template.
+    kernel = "share of void at::native::(anonymous namespace)::add_kernel<{}, at::native::Functor<fl"
+    shares = {kernel.format(4): 0.25, "share of nvjet_128x256": 0.125, kernel.format(8): 0.5}
+    parts = {"masks": {"ms": 1.5, "command": "python loop.py"}, "profile": shares}
+    (tmp_path / "gpu.json").write_text(json.dumps(result({"seconds": 1.0, "parts": parts, "errors": {}})))
+    text = guide.printed("gpu")
+    assert "| kernels | masks | ms 1.5 |" in text and "\n- masks: `python loop.py`" in text
+    assert "| kernels | profile | share of add_kernel 0.75; share of nvjet_128x256 0.125 |" in text
