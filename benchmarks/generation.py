@@ -39,8 +39,8 @@ from configs.schema import Config
 from curriculum.sources import load_named_tasks
 from pipeline.evaluation.heldout import tasks_that_fit
 from pipeline.generation.settings import engine_environment
+from pipeline.host.device import for_device, has_int8
 from pipeline.host.orphan_guard import guarded
-from pipeline.host.shares import for_device
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.models.prompts import PromptTokenizer
@@ -288,10 +288,12 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--contenders", nargs="+", choices=names, help="default: all that can run")
     given = parser.parse_args(arguments)
     has_draft = bool(given.draft_model or given.draft_layers)
+    needs = {"draft": "--draft-model or --draft-layers", "int8": "a processor with AVX-512 VNNI"}
+    cannot = [name for name, has in (("draft", has_draft), ("int8", has_int8())) if not has]
     if given.contenders is None:
-        given.contenders = [name for name in names if name != "draft" or has_draft]
-    if "draft" in given.contenders and not has_draft:
-        parser.error("--contenders: draft needs --draft-model or --draft-layers")
+        given.contenders = [name for name in names if name not in cannot]
+    for name in set(given.contenders).intersection(cannot):
+        parser.error(f"--contenders: {name} needs {needs[name]}")
     return given
 
 

@@ -41,7 +41,7 @@ from curriculum.task import Task
 from pipeline.evaluation.scorers import local_reward_worker
 from pipeline.generation.generator import Generator
 from pipeline.generation.start import running_generator
-from pipeline.host.shares import choose_device, for_device
+from pipeline.host.device import choose_device, for_device
 from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGroup, TrainBatch
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_tokenizer

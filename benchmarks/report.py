@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from pipeline.host.device import processor_field
 from pipeline.host.files import write_text_atomically
-from pipeline.host.shares import processor_field
 from pipeline.host.versions import package_version
 
 RESULTS: Final = Path(__file__).parent / "results"

@@ -72,7 +72,7 @@ class EarlyAbortConfig(Section):
     enabled: bool = Field(default=False, description="end hopeless completions while they are written")
 
 
-# Of a row, where nothing is set; pipeline.host.shares knows the device.
+# Of a row, where nothing is set; pipeline.host.device knows the device.
 ROW_TOKENS: Final = {"cpu": 4096, "cuda": 16384}
 
 

@@ -36,7 +36,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from configs.schema import Config
 from pipeline.errors import StageError
-from pipeline.host.shares import GpuShares, gpu_shares, num_gpus
+from pipeline.host.device import num_gpus
+from pipeline.host.shares import GpuShares, gpu_shares
 from pipeline.messages import WeightUpdate
 
 _CONNECT_TIMEOUT_S = 10.0

@@ -14,7 +14,7 @@ from transformers import AutoConfig
 from benchmarks.recording import load_recording
 from benchmarks.train_step.job import BatchSpec, StepJob, Variant
 from configs.schema import Config, ModelConfig
-from pipeline.host.shares import for_device
+from pipeline.host.device import for_device
 from pipeline.messages import TrainBatch, TrainingSample
 from pipeline.models.find import resolve_model
 from pipeline.rollouts.batch import group_advantages

@@ -22,8 +22,8 @@ from benchmarks.train_step.inputs import StepInputs, job_config, make_inputs, ra
 from benchmarks.train_step.job import VARIANTS, BatchSpec, MemoryCase, StepJob, Variant
 from benchmarks.train_step.profile import measure_limit, profile_step, shape_in
 from configs.schema import Config
+from pipeline.host.device import for_device
 from pipeline.host.limits import memory
-from pipeline.host.shares import for_device
 from pipeline.models.find import resolve_model
 from pipeline.training.card_use import needed_flops
 from pipeline.training.memory import TRAINER_LIBRARIES, limits, shape_of, trainer_parts

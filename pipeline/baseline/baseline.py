@@ -43,8 +43,8 @@ from pipeline.evaluation.sound_tasks import sound_tasks
 from pipeline.evaluation.summary import print_summary, write_summary
 from pipeline.generation.start import running_generator
 from pipeline.handover.command import finish_run, refuse_push
+from pipeline.host.device import choose_device, for_device
 from pipeline.host.limits import num_oom_kills, why_killed
-from pipeline.host.shares import choose_device, for_device
 from pipeline.host.spans import Stopwatch
 from pipeline.models.check import refuse_damaged_model
 from pipeline.models.find import resolve_model

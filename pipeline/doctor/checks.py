@@ -14,7 +14,7 @@ from typing import Literal
 from packaging.version import Version
 
 from pipeline.doctor.machine import Machine
-from pipeline.host.shares import BF16_FLAGS
+from pipeline.host.device import BF16_FLAGS
 
 # Engine, trainer (fp32 masters, AdamW, activations), reward workers and Ray of the default run, GiB: its
 # processes held 7.4 in the first step on 2 cores.

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from pipeline.host.device import has_mps, may_have_gpu, processor_field, processor_flags
 from pipeline.host.limits import core_quota, disk, memory, read_text
-from pipeline.host.shares import has_mps, may_have_gpu, processor_field, processor_flags
 from pipeline.host.versions import package_version
 from sandbox.advice import missing
 from sandbox.selftest import run_selftest

@@ -61,8 +61,8 @@ from pipeline.evaluation.table import (
     report_record,
 )
 from pipeline.evaluation.turns import SecondTries, turn_report
+from pipeline.host.device import choose_device
 from pipeline.host.files import files_digest, write_text_atomically
-from pipeline.host.shares import choose_device
 from pipeline.messages import SamplingSettings
 from pipeline.models.check import refuse_damaged_model, refuse_misfit
 from pipeline.models.find import resolve_model

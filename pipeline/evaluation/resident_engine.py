@@ -20,7 +20,7 @@ from pipeline.generation.generator import Generator
 from pipeline.generation.settings import engine_environment
 from pipeline.generation.start import running_generator
 from pipeline.generation.vllm_generator import VllmGenerator, engine_settings
-from pipeline.host.shares import choose_device, for_device
+from pipeline.host.device import choose_device, for_device
 from pipeline.messages import WeightUpdate
 from pipeline.processes.remote import ProcessGoneError
 

@@ -12,8 +12,9 @@ from pipeline.generation.dispatch import Dispatcher
 from pipeline.generation.generator import Generator, GeneratorLostError
 from pipeline.generation.supervised import Engine, SupervisedGenerator
 from pipeline.generation.vllm_generator import start_vllm_generator
+from pipeline.host.device import num_gpus
 from pipeline.host.restarts import RestartLimit
-from pipeline.host.shares import check_tensor_parallel, is_shared, num_gpus, uses_ray
+from pipeline.host.shares import check_tensor_parallel, is_shared, uses_ray
 from pipeline.processes.local import ChildProcess
 
 if TYPE_CHECKING:

@@ -28,7 +28,8 @@ from pipeline.generation.settings import (
     runs_eagerly,
 )
 from pipeline.host import startup
-from pipeline.host.shares import engine_share, is_shared, num_gpus, sleeps
+from pipeline.host.device import num_gpus
+from pipeline.host.shares import engine_share, is_shared, sleeps
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.processes.local import ChildProcess
 from pipeline.processes.remote import ProcessGoneError, ProcessKilledError

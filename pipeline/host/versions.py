@@ -7,7 +7,7 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from pipeline.host.shares import processor_field, torch_sees_gpu
+from pipeline.host.device import processor_field, torch_sees_gpu
 
 _ROOT = Path(__file__).parents[2]
 _TIMEOUT_S = 10.0

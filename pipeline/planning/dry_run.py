@@ -19,8 +19,9 @@ from configs.yaml_text import parse_value
 from curriculum.sources import load_tasks
 from pipeline.evaluation.heldout import heldout_tasks, tasks_that_fit
 from pipeline.evaluation.sound_tasks import sound_tasks
+from pipeline.host.device import choose_device, for_device, torch_sees_gpu
 from pipeline.host.limits import memory
-from pipeline.host.shares import choose_device, engine_share, for_device, takes_turns, torch_sees_gpu
+from pipeline.host.shares import engine_share, takes_turns
 from pipeline.models.find import local_folder
 from pipeline.models.prompts import PromptTokenizer
 from pipeline.planning.memory_estimate import (

@@ -30,7 +30,8 @@ from configs.conditions import why_not_streamed
 from curriculum.sampler import Sampler
 from pipeline.evaluation.forms import chat_form
 from pipeline.evaluation.inloop import InLoopEvaluation
-from pipeline.host.shares import is_shared, num_gpus
+from pipeline.host.device import num_gpus
+from pipeline.host.shares import is_shared
 from pipeline.host.spans import CHECKPOINT, WEIGHTS
 from pipeline.host.stopping import StoppedError
 from pipeline.messages import RolloutGroup, WeightUpdate

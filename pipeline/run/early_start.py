@@ -20,8 +20,8 @@ from pipeline.generation.client import launch
 from pipeline.generation.resident import socket_path
 from pipeline.generation.settings import engine_environment
 from pipeline.host import startup
+from pipeline.host.device import may_have_gpu
 from pipeline.host.orphan_guard import guarded
-from pipeline.host.shares import may_have_gpu
 from pipeline.processes.local import ChildProcess
 
 _CLOSE_TIMEOUT_S = 20.0

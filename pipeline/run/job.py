@@ -18,15 +18,12 @@ from pipeline.evaluation.heldout import heldout_tasks
 from pipeline.evaluation.scorers import refuse_unusable_sandbox
 from pipeline.generation.vllm_arguments import check_vllm_arguments
 from pipeline.host import startup
+from pipeline.host.device import check_precision, choose_device, for_device, num_gpus
 from pipeline.host.shares import (
-    check_precision,
     check_residence,
     check_sleep,
     check_tensor_parallel,
-    choose_device,
-    for_device,
     gpu_shares,
-    num_gpus,
     sends_weights,
 )
 from pipeline.models.check import refuse_damaged_model, refuse_misfit

@@ -34,9 +34,9 @@ from pipeline.errors import RunStoppedError, StageError, TrainerLostError
 from pipeline.evaluation.evaluate import EvaluationReport
 from pipeline.evaluation.heldout import earlier_measurement, measure
 from pipeline.evaluation.summary import guards_of, print_summary, write_summary
+from pipeline.host.device import num_gpus
 from pipeline.host.limits import explain_full_disk
 from pipeline.host.restarts import RestartLimit
-from pipeline.host.shares import num_gpus
 from pipeline.host.spans import EVALUATION, Timeline
 from pipeline.host.stopping import StoppedError, stop_on_signals
 from pipeline.host.versions import processor_name

@@ -15,7 +15,8 @@ import statistics
 from dataclasses import dataclass
 
 from configs.schema import Config
-from pipeline.host.shares import has_mps, is_shared, sleeps, takes_turns
+from pipeline.host.device import has_mps
+from pipeline.host.shares import is_shared, sleeps, takes_turns
 
 # Steps that still contain what the order before them left over.
 _NUM_SETTLING = 2

@@ -35,7 +35,7 @@ from configs.schema import Config
 from curriculum.sources import load_tasks
 from curriculum.task import Task
 from pipeline.errors import StageError
-from pipeline.host.shares import choose_device, for_device
+from pipeline.host.device import choose_device, for_device
 from pipeline.messages import RolloutGroup, TrainBatch
 from pipeline.models.find import resolve_model
 from pipeline.models.prompts import PromptTokenizer

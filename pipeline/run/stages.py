@@ -31,9 +31,10 @@ from pipeline.evaluation.sound_tasks import sound_tasks
 from pipeline.generation.generator import Generator
 from pipeline.generation.start import running_generator
 from pipeline.host import startup
+from pipeline.host.device import num_gpus
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.restarts import RestartLimit
-from pipeline.host.shares import is_shared, num_gpus, uses_ray
+from pipeline.host.shares import is_shared, uses_ray
 from pipeline.messages import Completion
 from pipeline.models.check import refuse_misfit
 from pipeline.models.find import resolve_model

@@ -13,7 +13,8 @@ import time
 from typing import TYPE_CHECKING
 
 from pipeline.generation.generator import Generator
-from pipeline.host.shares import num_gpus, sleeps, takes_turns
+from pipeline.host.device import num_gpus
+from pipeline.host.shares import sleeps, takes_turns
 from pipeline.host.spans import WEIGHTS
 from pipeline.record.run_folder import Context
 

@@ -20,16 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from configs.schema import Config
 from pipeline.errors import StageError, TrainerDiedError, TrainerError, TrainerLostError
+from pipeline.host.device import num_gpus
 from pipeline.host.limits import KEEPING_ALLOCATOR, memory_figures, num_oom_kills
-from pipeline.host.shares import (
-    ALLOCATOR,
-    NCCL_ERRORS,
-    cpu_threads,
-    is_shared,
-    num_gpus,
-    sends_weights,
-    uses_ray,
-)
+from pipeline.host.shares import ALLOCATOR, NCCL_ERRORS, cpu_threads, is_shared, sends_weights, uses_ray
 from pipeline.messages import StepResult, TrainBatch, WeightUpdate
 from pipeline.processes.local import LocalProcess
 from pipeline.processes.remote import CallFailedError, OutOfMemoryError, Remote

@@ -110,7 +110,7 @@ def limits(config: Config) -> list[MicroBatchLimit]:
     checkpointed, which costs another forward.
     """
     longest = config.max_sequence_length
-    # Jobs decide it by their device (pipeline.host.shares.for_device).
+    # Jobs decide it by their device (pipeline.host.device.for_device).
     asked = MicroBatchLimit(
         max_sequences=config.training.per_device_train_batch_size,
         max_tokens=config.acceleration.token_packing.max_tokens or ROW_TOKENS["cpu"],

@@ -27,18 +27,27 @@ def row(contender: str, repeat: int, which: str, seconds: float, **more: float) 
     return {**key, "tokens": 100, "seconds": seconds, **more}
 
 
-def test_every_contender_runs_but_draft_without_a_model() -> None:
+@pytest.mark.parametrize("has_int8", [True, False])
+def test_every_contender_runs_but_those_that_cannot(
+    has_int8: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("benchmarks.generation.has_int8", lambda: has_int8)
     given = parse_arguments(["--threads", "1"])
     assert given.batch == [1, 4, 16, 64]
     assert "draft" not in given.contenders
-    own = {"plain", "ngram", "history", "dynamic", "int8"}
+    own = {"plain", "ngram", "history", "dynamic", *(["int8"] if has_int8 else [])}
     assert own | {"vllm_defaults", "transformers"} == set(given.contenders)
     with_draft = parse_arguments(["--threads", "1", "--draft-model", "tiny", "--output", "out.json"])
     assert "draft" in with_draft.contenders
     assert with_draft.output.name == "out.json"
+    for name in ["draft", *([] if has_int8 else ["int8"])]:
+        with pytest.raises(SystemExit):
+            parse_arguments(["--threads", "1", "--contenders", "plain", name])
+        assert f"--contenders: {name} needs " in capsys.readouterr().err
 
 
-def test_contenders_differ_in_what_their_names_say() -> None:
+def test_contenders_differ_in_what_their_names_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.generation.has_int8", lambda: True)
     given = parse_arguments(["--threads", "1", "--draft-model", "tiny"])
     speculative = {name: contender_config(name, given).acceleration.speculative for name in given.contenders}
     assert not speculative["plain"].enabled

@@ -22,8 +22,8 @@ from pipeline.doctor.machine import (
     probe_libraries,
     unmet_requirements,
 )
+from pipeline.host.device import has_mps
 from pipeline.host.limits import core_quota, disk, memory
-from pipeline.host.shares import has_mps
 
 H100 = Gpu(name="H100", memory_gib=79.1, capability=9.0)
 GOOD = Machine(

@@ -30,6 +30,7 @@ from pipeline.generation.vllm.held_weights import held_parts, whole
 from pipeline.generation.vllm.transfer import FileUpdateInfo, FileWeightTransferEngine
 from pipeline.generation.vllm.updates import WeightUpdates
 from pipeline.generation.vllm_generator import start_vllm_generator
+from pipeline.host.device import has_int8
 from pipeline.messages import Completion, WeightUpdate
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model
@@ -40,6 +41,7 @@ from tests.pipeline.generation.asking import forward_logprobs_of
 from tests.pipeline.generation.test_vllm_engine import ask, collect, shaken
 
 ROWS, WIDTH, WORDS = 24, 40, 16
+int8_products = pytest.mark.skipif(not has_int8(), reason="this processor has no AVX-512 VNNI")
 _MODEL: Any = SimpleNamespace(quantization="fp8_per_channel", dtype=torch.bfloat16)
 
 
@@ -186,6 +188,7 @@ def product(model: Model, rows: Tensor, bias: Tensor | None = None) -> Tensor:
     return found
 
 
+@int8_products
 @pytest.mark.parametrize("num_rows", [1, 7, 64])
 @pytest.mark.parametrize("is_biased", [False, True])
 def test_an_int8_layer_gives_the_product_of_what_was_rounded(num_rows: int, is_biased: bool) -> None:
@@ -213,6 +216,7 @@ def test_an_int8_layer_gives_the_product_of_what_was_rounded(num_rows: int, is_b
         assert 1e-3 < float((found.double() - exact).norm() / exact.norm()) < 0.02
 
 
+@int8_products
 def test_an_update_of_an_int8_engine_quantises_the_new_weights_as_a_start_does(tmp_path: Path) -> None:
     first, *later = (weights_of(seed) for seed in range(3))
     model = Model(first.items(), int8.Int8LinearMethod())
@@ -233,6 +237,7 @@ def test_an_update_of_an_int8_engine_quantises_the_new_weights_as_a_start_does(t
         before = found
 
 
+@int8_products
 def test_an_update_may_leave_int8_and_come_back_to_it(tmp_path: Path) -> None:
     first, second, third = (weights_of(seed) for seed in range(3))
     model = Model(first.items(), int8.Int8LinearMethod())
@@ -250,6 +255,7 @@ def test_an_update_may_leave_int8_and_come_back_to_it(tmp_path: Path) -> None:
     assert "cpu_linear" not in vars(model.proj)
 
 
+@int8_products
 @pytest.mark.slow
 def test_a_running_int8_engine_takes_new_weights_and_stays_near_the_model(tmp_path: Path) -> None:
     config = Config.model_validate(

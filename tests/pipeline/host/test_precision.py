@@ -7,8 +7,8 @@ import torch
 
 from configs.load import load_config
 from configs.schema import Config
-from pipeline.host import shares
-from pipeline.host.shares import check_precision, for_device
+from pipeline.host import device as device_module
+from pipeline.host.device import check_precision, for_device
 from pipeline.training.memory import limits
 
 X86, ARM = "fpu avx2 avx512f", "fp asimd"
@@ -33,7 +33,7 @@ def precision(config: Config, device: str = "cpu") -> tuple[bool | None, str]:
 def test_a_cpu_without_bf16_instructions_computes_in_fp32(
     field: str, flags: str, has_bf16: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shares, "processor_field", lambda name: flags if name == field else "")
+    monkeypatch.setattr(device_module, "processor_field", lambda name: flags if name == field else "")
     assert precision(Config()) == ((True, "bfloat16") if has_bf16 else (False, "float32"))
 
 
@@ -53,7 +53,7 @@ def test_a_gpu_without_bf16_trains_in_fp32_and_generates_in_float16(
 def test_what_was_set_stays_and_nodes_of_a_cluster_are_not_asked(
     flags: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shares, "processor_field", lambda name: flags)
+    monkeypatch.setattr(device_module, "processor_field", lambda name: flags)
     for bf16, dtype in ((True, "float32"), (False, "bfloat16")):
         settings = {"training": {"bf16": bf16}, "generation": {"dtype": dtype}}
         assert precision(Config.model_validate(settings)) == (bf16, dtype)
@@ -130,9 +130,18 @@ def test_mode_aggressive_generates_in_fp8_where_every_card_has_it(
 def test_mode_aggressive_generates_in_int8_on_a_cpu_with_such_products(
     mode: str, flags: str, overrides: list[str], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shares, "processor_field", lambda name: flags)
+    monkeypatch.setattr(device_module, "processor_field", lambda name: flags)
     config = load_config(mode=mode, overrides=overrides)
     assert for_device(config, "cpu").generation.quantization == expected
+
+
+def test_int8_on_a_cpu_without_such_products_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config.model_validate({"generation": {"quantization": "int8"}})
+    monkeypatch.setattr(device_module, "processor_field", lambda name: X86)
+    with pytest.raises(ValueError, match=r"value int8: .* no AVX-512 VNNI.*set it to auto or none"):
+        check_precision(config, "cpu")
+    monkeypatch.setattr(device_module, "processor_field", lambda name: f"{X86} avx512_vnni")
+    check_precision(config, "cpu")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from benchmarks.train_step.job import VARIANTS
 from configs.load import profiles, resolve
 from configs.schema import Config, ModelConfig
 from pipeline.cli import _card_of, train_accelerated
-from pipeline.host.shares import for_device
+from pipeline.host.device import for_device
 from pipeline.planning.dry_run import Machine, chosen_limit, expected_faults, this_machine
 from pipeline.planning.memory_estimate import engine_parts, find_shape, kv_tokens, processes, read_shape
 from pipeline.training.memory import BYTES, MicroBatchLimit, ModelShape, limits, trainer_parts

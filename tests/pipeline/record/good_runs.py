@@ -15,7 +15,8 @@ from pathlib import Path
 
 from benchmarks.report import circumstances
 from configs.load import load_config
-from pipeline.host.shares import is_shared, num_gpus
+from pipeline.host.device import num_gpus
+from pipeline.host.shares import is_shared
 from pipeline.host.versions import source_commit
 from pipeline.record.metrics import read_metrics
 

@@ -19,7 +19,7 @@ import torch
 
 from configs.load import render
 from configs.schema import Config, OutputConfig
-from pipeline.host.shares import for_device
+from pipeline.host.device import for_device
 from pipeline.messages import RolloutGroup
 from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import read_metrics
