@@ -44,11 +44,11 @@ def sound_tasks(tasks: Sequence[Task], config: Config, note: Note) -> tuple[Task
     is_tested = dataset.name in BUILT_IN_DATASETS and dataset.name != "mbpp"
     if config.execution.enabled and not is_tested:
         faults = _failing_references([task for task in kept if task.reference], config.execution)
-        words = "of {} of {} tasks fail their own tests"
+        words = "those of {} of {} tasks fail their own tests"
         kept = _without(kept, faults, "wrong references", words, config, note)
     if config.execution.enabled and dataset.min_mutants_killed is not None:
         weak = _weak_tests([task for task in kept if task.reference], config)
-        words = f"of {{}} of {{}} tasks kill less than {dataset.min_mutants_killed:.0%} of their mutants"
+        words = f"those of {{}} of {{}} tasks kill less than {dataset.min_mutants_killed:.0%} of their mutants"
         kept = _without(kept, weak, "weak tests", words, config, note)
     if dataset.max_overlap is not None:
         near = _near_tasks(kept, dataset.max_overlap, note)

@@ -480,7 +480,7 @@ def test_tasks_that_the_main_job_leaves_out_are_left_out(
     lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     wrong = [{**line, "reference": "def add(a, b):\n    return a - b"} for line in lines]
     file.write_text("".join(json.dumps(line) + "\n" for line in wrong), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"wrong references: of 2 of 2 tasks fail their own tests"):
+    with pytest.raises(ValueError, match=r"wrong references: those of 2 of 2 tasks fail their own tests"):
         run_baseline(config, verbose=False)
 
 

@@ -108,7 +108,7 @@ def test_what_the_sandbox_could_not_judge_is_asked_again(
     with monkeypatch.context() as patch:
         patch.setattr(module, "start_sandbox", broken)
         assert sound_tasks([WRONG], config, lambda kind, text: None) == (WRONG,)
-    with pytest.raises(ValueError, match="wrong references: of 1 of 1"):
+    with pytest.raises(ValueError, match="wrong references: those of 1 of 1"):
         sound_tasks([WRONG], config, lambda kind, text: None)
 
 
