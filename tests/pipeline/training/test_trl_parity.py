@@ -161,7 +161,8 @@ def assert_equals_trl(
         generation={"temperature": TEMPERATURE},
     )
     loss, gradients = with_reference(config, policy, reference).gradients(batch)
-    assert loss == pytest.approx(expected_loss, abs=1e-5)
+    # Of a loss of 6 a processor without AVX-512 gives other digits in the sixth place.
+    assert loss == pytest.approx(expected_loss, rel=1e-5, abs=1e-5)
     assert gradients.keys() == expected_gradients.keys()
     assert max(float(value.abs().max()) for value in expected_gradients.values()) > 1e-3
     for name, value in expected_gradients.items():
