@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from benchmarks.report import circumstances, make_parser, positive, publish, table_text
+from benchmarks.train_step.job import precision_of
 from benchmarks.train_step.profile import linear_shapes, measure_limit, shape_in
 from benchmarks.whole_runs.contest import steps_ahead
 from configs.finished import load_finished
@@ -55,9 +56,14 @@ def memory_rate() -> float:
     return _READ_BYTES / statistics.median(seconds)
 
 
-def machine_rates(folder: str) -> dict[str, float]:
+def machine_rates(folder: str) -> dict[str, Any]:
     """``flops_per_s`` of products of the shapes of the model in ``folder``, and ``bytes_per_s`` read."""
-    return {"flops_per_s": 1e9 * measure_limit(folder, "cpu")["gflops"], "bytes_per_s": memory_rate()}
+    limit = measure_limit(folder, "cpu")
+    return {
+        "flops_per_s": 1e9 * limit["gflops"],
+        "dtype": precision_of(limit),
+        "bytes_per_s": memory_rate(),
+    }
 
 
 def needed(folder: str, batch: TrainBatch, *, is_lora: bool) -> dict[str, float]:
@@ -71,7 +77,7 @@ def needed(folder: str, batch: TrainBatch, *, is_lora: bool) -> dict[str, float]
     }
 
 
-def measure_run(run: Path, num_steps: int, num_sequences: int, rates: Mapping[str, float]) -> dict[str, Any]:
+def measure_run(run: Path, num_steps: int, num_sequences: int, rates: Mapping[str, Any]) -> dict[str, Any]:
     """Mean seconds of a counted step, by stage, and the least that they could be. Raises ValueError."""
     config = load_finished(run / "config.yaml")
     ahead = steps_ahead(config)
@@ -129,8 +135,8 @@ def table(result: dict[str, Any]) -> str:
         rows.append([f"`{name}`", f"step (mean of {run['num_steps']})", *cells])
     above = (
         f"{result['hardware']['cpu']}, {result['hardware']['cores']} cores: products of its shapes at "
-        f"{result['rates']['flops_per_s'] / 1e9:.0f} GFLOP/s in bf16, memory read at "
-        f"{result['rates']['bytes_per_s'] / 1e9:.0f} GB/s."
+        f"{result['rates']['flops_per_s'] / 1e9:.0f} GFLOP/s in {precision_of(result['rates'])}, "
+        f"memory read at {result['rates']['bytes_per_s'] / 1e9:.0f} GB/s."
     )
     return table_text(["run", "stage", "s a step", "s at the limit", "share of it"], rows, above=above)
 

@@ -36,7 +36,16 @@ from benchmarks.report import (
     publish,
     table_text,
 )
-from benchmarks.train_step.job import ON_DEMAND, VARIANTS, BatchSpec, StepJob, run_worker, why_left_out
+from benchmarks.train_step.job import (
+    ON_DEMAND,
+    VARIANTS,
+    BatchSpec,
+    StepJob,
+    precision_of,
+    run_worker,
+    why_left_out,
+)
+from pipeline.host.device import has_bf16
 from pipeline.training.card_use import training_flops
 
 # Largest share of its norm by which an exact fp32 gradient may differ: rounding, summed in another order.
@@ -143,7 +152,8 @@ def table(result: dict[str, Any]) -> str:
     head = ["variant", "what", "tokens/s", "samples/s", "s a step (min to max)", "peak MB", "times TRL"]
     above = (
         f"{result['batch']['description']}; {result['model']} on {_place(result)}.\n"
-        f"Matrix products of this model reach {result['limit']['gflops']:.0f} GFLOP/s here in bf16."
+        f"Matrix products of this model reach {result['limit']['gflops']:.0f} GFLOP/s "
+        f"here in {precision_of(result['limit'])}."
     )
     # Results of an earlier version do not say.
     left_out = [f"{name} is left out: {reason}" for name, reason in result.get("left_out", {}).items()]
@@ -164,7 +174,8 @@ def profile_table(result: dict[str, Any]) -> str:
         f"{_place(result)}.\n"
         f"A step takes {found['step_s']:.2f} s, {found['profiled_s']:.2f} s under the profiler. It needs "
         f"{needed:.0f} GFLOP; matrix products of this model reach {limit['gflops']:.0f} GFLOP/s "
-        f"here in bf16, the step {reached:.0f}: {100 * reached / limit['gflops']:.0f} % of that limit."
+        f"here in {precision_of(limit)}, the step {reached:.0f}: "
+        f"{100 * reached / limit['gflops']:.0f} % of that limit."
     )
     return table_text(["part of a step", "share", "ms"], rows, above=above)
 
@@ -228,7 +239,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error(f"--trl-micro-batch: value {given.trl_micro_batch}: a divisor of {num_samples} samples")
     if given.profile and (given.device != "cpu" or len(given.rows or ["all"]) > 1):
         parser.error("--profile: one of --rows, on the cpu")
-    rows = given.rows or (("all",) if given.profile else _DEFAULT_ROWS)
+    rows = given.rows or _default_rows(given)
     reasons = {name: why_left_out(name, given.device) for name in rows}
     given.left_out = {name: reason for name, reason in reasons.items() if reason is not None}
     given.rows = [name for name in rows if name not in given.left_out]
@@ -237,6 +248,14 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     if not given.rows:
         parser.error("--rows: none of them can run here")
     return given
+
+
+def _default_rows(given: argparse.Namespace) -> tuple[str, ...]:
+    """Without bf16 ``no-bf16`` is what a run does, and TRL's rival the row in fp32."""
+    is_bf16 = has_bf16(given.device)
+    if given.profile:
+        return ("all" if is_bf16 else "no-bf16",)
+    return _DEFAULT_ROWS if is_bf16 else ("trl-fp32", *_DEFAULT_ROWS)
 
 
 def make_job(given: argparse.Namespace) -> StepJob:

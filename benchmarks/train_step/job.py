@@ -5,13 +5,14 @@ Light to import: the parent process needs no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from benchmarks.processes import Worker
 from configs.errors import ConfigError
 from configs.schema import Config
+from pipeline.host.device import has_bf16
 from pipeline.host.limits import KEEPING_ALLOCATOR
 from pipeline.training.packages import refuse_unusable_packages
 
@@ -185,8 +186,18 @@ def _variants() -> Iterator[Variant]:
 VARIANTS: Final = {variant.name: variant for variant in _variants()}
 
 
+def precision_of(limit: Mapping[str, Any]) -> str:
+    """Of the products that ``limit`` was measured with; results of an earlier version do not say it."""
+    return str(limit.get("dtype", "bf16"))
+
+
 def why_left_out(name: str, device: str) -> str | None:
-    """Why the variant ``name`` cannot run on ``device`` of this machine, or None where it can."""
+    """Why the variant ``name`` cannot run on ``device`` of this machine, or None where it can.
+
+    Emulated, products in bf16 would be those of no run.
+    """
+    if VARIANTS[name].is_bf16 and not has_bf16(device):
+        return "there are no instructions for bf16 here; no-bf16 is what a run does"
     try:
         refuse_unusable_packages(
             Config.model_validate({"training": VARIANTS[name].settings["training"]}), device

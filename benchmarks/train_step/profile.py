@@ -26,6 +26,7 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import AutoConfig
 
 from configs.schema import Config
+from pipeline.host.device import has_bf16
 from pipeline.messages import TrainBatch
 from pipeline.models.loading import model_without_weights
 from pipeline.training.card_use import peak_flops
@@ -198,15 +199,17 @@ def _module_scopes() -> Iterator[None]:
 def measure_limit(folder: str, device: str) -> dict[str, Any]:
     """GFLOP/s of each product, and ``gflops``: all of a step's, each as often as a step has it.
 
+    In bf16 where the device has it, else in fp32 (``dtype``).
+
     ``sheet_gflops`` is what the data sheet of a known GPU promises, None for another device.
     """
     shapes = linear_shapes(folder)
-    rows = _ROWS[device]
+    rows, dtype = _ROWS[device], torch.bfloat16 if has_bf16(device) else torch.float32
     products = {}
     total_flops = total_s = 0.0
     for (num_out, num_in), count in sorted(shapes.items()):
         flops = 2.0 * rows * num_out * num_in
-        for name, seconds in _products_s(rows, num_out, num_in, device).items():
+        for name, seconds in _products_s(rows, num_out, num_in, device, dtype).items():
             products[f"{num_in} to {num_out}, {name}"] = round(flops / seconds / 1e9, 1)
             total_flops += count * flops
             total_s += count * seconds
@@ -216,6 +219,7 @@ def measure_limit(folder: str, device: str) -> dict[str, Any]:
         "sheet_gflops": None if (peak := peak_flops(name)) is None else peak / 1e9,
         "gflops": total_flops / total_s / 1e9,
         "rows": rows,
+        "dtype": "bf16" if dtype == torch.bfloat16 else "fp32",
         "products": products,
     }
 
@@ -236,11 +240,11 @@ def _meta_model(folder: str) -> Any:
     return model_without_weights(AutoConfig.from_pretrained(folder, local_files_only=True))
 
 
-def _products_s(rows: int, num_out: int, num_in: int, device: str) -> dict[str, float]:
+def _products_s(rows: int, num_out: int, num_in: int, device: str, dtype: torch.dtype) -> dict[str, float]:
     """Seconds of the layer's forward, and of the gradients to its inputs and to its weight."""
-    inputs = torch.randn(rows, num_in, device=device, dtype=torch.bfloat16)
-    weight = torch.randn(num_out, num_in, device=device, dtype=torch.bfloat16)
-    outputs = torch.randn(rows, num_out, device=device, dtype=torch.bfloat16)
+    inputs = torch.randn(rows, num_in, device=device, dtype=dtype)
+    weight = torch.randn(num_out, num_in, device=device, dtype=dtype)
+    outputs = torch.randn(rows, num_out, device=device, dtype=dtype)
     return {
         "forward": _seconds(lambda: inputs @ weight.T, device),
         "to inputs": _seconds(lambda: outputs @ weight, device),

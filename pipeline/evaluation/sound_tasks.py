@@ -48,7 +48,9 @@ def sound_tasks(tasks: Sequence[Task], config: Config, note: Note) -> tuple[Task
         kept = _without(kept, faults, "wrong references", words, config, note)
     if config.execution.enabled and dataset.min_mutants_killed is not None:
         weak = _weak_tests([task for task in kept if task.reference], config)
-        words = f"those of {{}} of {{}} tasks kill less than {dataset.min_mutants_killed:.0%} of their mutants"
+        words = (
+            f"those of {{}} of {{}} tasks kill less than {dataset.min_mutants_killed:.0%} of their mutants"
+        )
         kept = _without(kept, weak, "weak tests", words, config, note)
     if dataset.max_overlap is not None:
         near = _near_tasks(kept, dataset.max_overlap, note)

@@ -56,14 +56,14 @@ def for_device(config: Config, device: str) -> Config:
     Emulated bf16 products take four times as long as fp32 ones (torch 2.13, AVX-512 without its bf16 part).
     On a cluster both are bf16 and nothing is in 8 bits: what the other nodes have is not known here.
     """
-    has_bf16 = config.cluster.is_joined or _has_bf16(device)
+    is_bf16 = config.cluster.is_joined or has_bf16(device)
     changes: dict[str, Any] = {}
     if config.training.bf16 is None:
-        changes["training"] = config.training.model_copy(update={"bf16": has_bf16})
+        changes["training"] = config.training.model_copy(update={"bf16": is_bf16})
     engine: dict[str, str] = {}
     if config.generation.dtype == "auto":
         without = "float32" if device == "cpu" else "float16"
-        engine["dtype"] = "bfloat16" if has_bf16 else without
+        engine["dtype"] = "bfloat16" if is_bf16 else without
     if config.generation.quantization == "auto":
         engine["quantization"] = _low_precision(config, device)
     if (packing := config.acceleration.token_packing).max_tokens is None:
@@ -100,7 +100,7 @@ def check_precision(config: Config, device: str) -> None:
             )
         return
     _check_fp8(config, device)
-    if _has_bf16(device):
+    if has_bf16(device):
         return
     for field, is_asked, instead in (
         ("generation.dtype: value bfloat16", config.generation.dtype == "bfloat16", "auto or float16"),
@@ -143,7 +143,8 @@ def _capability(device: str) -> tuple[int, int] | None:
     return min(map(torch.cuda.get_device_capability, range(torch.cuda.device_count())), default=None)
 
 
-def _has_bf16(device: str) -> bool:
+def has_bf16(device: str) -> bool:
+    """Whether there are instructions for products in bf16, which take four times as long emulated."""
     if device == "cpu":
         return not BF16_FLAGS.isdisjoint(processor_flags())
     # As below.

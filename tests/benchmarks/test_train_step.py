@@ -33,7 +33,7 @@ from benchmarks.train_step.__main__ import (
     table,
 )
 from benchmarks.train_step.inputs import job_config, make_inputs
-from benchmarks.train_step.job import TECHNIQUES, VARIANTS, BatchSpec, StepJob, run_worker
+from benchmarks.train_step.job import TECHNIQUES, VARIANTS, BatchSpec, StepJob, precision_of, run_worker
 from benchmarks.train_step.profile import _ATTENTION_OPS, GROUPS, group_seconds
 from benchmarks.train_step.worker import check_gradients, gradients_of, run_job
 from curriculum.audit.new_tests import as_record
@@ -78,6 +78,38 @@ def test_rows_that_cannot_run_here_are_left_out_and_say_why(
     with pytest.raises(SystemExit):
         parse(["--rows", "all-liger"])
     assert make_job(parse([])).variants == _DEFAULT_ROWS
+
+
+@pytest.fixture(autouse=True)
+def _bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What rows there are by default is not this machine's."""
+    is_there(monkeypatch, True)
+
+
+def is_there(monkeypatch: pytest.MonkeyPatch, has_bf16: bool) -> None:
+    for module in ("__main__", "job"):
+        monkeypatch.setattr(f"benchmarks.train_step.{module}.has_bf16", lambda device: has_bf16)
+
+
+def test_without_bf16_no_row_computes_in_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    is_there(monkeypatch, False)
+    rows = make_job(parse([])).variants
+    assert {"trl-fp32", "plain", "only-packing", "no-bf16"} <= set(rows)
+    assert not any(VARIANTS[name].is_bf16 for name in rows)
+    assert make_job(parse(["--profile"])).variants == ("no-bf16",)
+    assert "--rows: all is left out: there are no instructions for bf16" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_the_limit_is_that_of_the_precision_in_which_a_run_computes(
+    has_bf16: bool, job: StepJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.train_step.profile.has_bf16", lambda device: has_bf16)
+    limit = run_job(replace(job, task="limit"))
+    assert precision_of(limit) == limit["dtype"] == ("bf16" if has_bf16 else "fp32")
+    assert limit["gflops"] > 0
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
