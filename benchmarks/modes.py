@@ -163,7 +163,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--baseline-steps",
         type=positive,
-        help="steps of a baseline's run, which has no trial: all but its first are counted (as --steps)",
+        help="steps of a baseline's run, which has no trial: all but its first are counted (as --steps); "
+        "give a learning rate near zero then, or its answers are longer than those of later steps",
     )
     parser.add_argument("--curve", action="store_true", help="measure the checkpoints")
     parser.add_argument("--target", type=float, default=0.15, help="pass@1 to be reached (%(default)s)")

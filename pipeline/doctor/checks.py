@@ -245,7 +245,8 @@ def _instructions(machine: Machine) -> Finding:
     if "avx2" not in flags:
         return failure(subject, said, "vLLM's CPU build needs AVX2: use another machine, or a GPU")
     if "avx512f" not in flags:
-        return warning(subject, f"{said}, no AVX-512", "slower; a newer processor, or a GPU, is faster")
+        said = f"{said}, no AVX-512: a run computes in fp32"
+        return warning(subject, said, "several times slower; a newer processor, or a GPU, is faster")
     if BF16_FLAGS.isdisjoint(flags):
         return warning(
             subject,
