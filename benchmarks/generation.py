@@ -288,12 +288,13 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--contenders", nargs="+", choices=names, help="default: all that can run")
     given = parser.parse_args(arguments)
     has_draft = bool(given.draft_model or given.draft_layers)
-    needs = {"draft": "--draft-model or --draft-layers", "int8": "a processor with AVX-512 VNNI"}
-    cannot = [name for name, has in (("draft", has_draft), ("int8", has_int8())) if not has]
+    cannot = {} if has_draft else {"draft": "--draft-model or --draft-layers"}
+    cannot |= {} if has_int8() else {"int8": "a processor with AVX-512 VNNI"}
     if given.contenders is None:
         given.contenders = [name for name in names if name not in cannot]
-    for name in set(given.contenders).intersection(cannot):
-        parser.error(f"--contenders: {name} needs {needs[name]}")
+    for name in given.contenders:
+        if name in cannot:
+            parser.error(f"--contenders: {name} needs {cannot[name]}")
     return given
 
 

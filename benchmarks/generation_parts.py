@@ -7,7 +7,7 @@ The pipeline's own engine writes --groups groups of completions, --batch of them
 Steps in which a prompt is read, with the next token of whatever is written meanwhile, count apart from those
 of a token a sequence. A part's seconds leave out the parts within it; the last is what is left of the pass:
 vLLM's scheduler, texts, messages. The limit of linear layers and output head is the longer of their products,
-at the rate that products of the model's shapes reach here by themselves, and of reading their 16-bit weights
+at the rate that products of the model's shapes reach here by themselves, and of reading their weights
 once a step. Nothing else may run meanwhile: the rates are measured first.
 """
 
@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.generation import Contender, add_engine_options, model_and_tasks
 from benchmarks.report import circumstances, make_parser, own_cores, positive, publish, table_text
 from benchmarks.step_limit import machine_rates
+from benchmarks.train_step.job import precision_of
 from benchmarks.train_step.profile import linear_shapes
 from pipeline.host.orphan_guard import guarded
 
@@ -53,7 +54,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def least_s(folder: str, figures: dict[str, float], rates: dict[str, float]) -> dict[str, float]:
+def least_s(folder: str, figures: dict[str, float], rates: Mapping[str, Any]) -> dict[str, float]:
     """Seconds at the limit, by kind of step and part, of what ``figures`` count."""
     shapes = linear_shapes(folder)
     head = max(shapes, key=lambda shape: shape[0])
@@ -61,10 +62,11 @@ def least_s(folder: str, figures: dict[str, float], rates: dict[str, float]) -> 
     weights["linear layers"] = sum(out * inputs * count for (out, inputs), count in shapes.items())
     weights["linear layers"] -= weights["output head"]
     rows = {"linear layers": "tokens", "output head": "sampled"}
+    weight_bytes = 4 if precision_of(rates) == "fp32" else 2
     return {
         f"{kind}: {part}": max(
             2 * num_weights * figures[f"{kind}: {rows[part]}"] / rates["flops_per_s"],
-            2 * num_weights * figures[f"{kind}: steps"] / rates["bytes_per_s"],
+            weight_bytes * num_weights * figures[f"{kind}: steps"] / rates["bytes_per_s"],
         )
         for kind in KINDS
         for part, num_weights in weights.items()

@@ -19,6 +19,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -109,6 +110,10 @@ def run_stage(planned: Planned, terms: Terms, limit_s: float, done: Figures) -> 
                 said = errors[part][-300:] if part in errors else parts[part]
                 print(f"  {part}: {said}", file=sys.stderr, flush=True)
             yield found()
+        if left_s() > 0:
+            # Killed, it would leave what its last part has on the card, and the next stage finds less of it.
+            with suppress(RuntimeError):
+                worker.ask("close", deadline_s=left_s())
 
 
 def is_whole(stage: Figures) -> bool:
@@ -167,7 +172,8 @@ def run(given: argparse.Namespace) -> Figures:
 
 def table(result: Mapping[str, Any]) -> str:
     """Hardware, versions, a table of all figures, the commands that gave some, the training step's table."""
-    rows, commands, steps = [], [], []
+    rows, steps = [], []
+    parts_of = dict[str, list[str]]()
     for name in (name for name in STAGES if name in result["stages"]):
         stage = result["stages"][name]
         if "skipped" in stage:
@@ -177,7 +183,7 @@ def table(result: Mapping[str, Any]) -> str:
             if "train_step" in figures:
                 steps.append(f"{part}:\n\n{train_step.table(figures['train_step'])}")
             if "command" in figures:
-                commands.append(f"- {part}: `{figures['command']}`")
+                parts_of.setdefault(figures["command"], []).append(part)
             rows.append([name, part, "; ".join(_told(figures)) or "below"])
         rows += [[name, part, f"failed: {_last(error)}"] for part, error in stage["errors"].items()]
     versions = ", ".join(f"{name} {value}" for name, value in result["versions"].items())
@@ -188,7 +194,8 @@ def table(result: Mapping[str, Any]) -> str:
     above = f"{'; '.join(cards) or result['hardware']['cpu']}; {versions}."
     if result["tiny"]:
         above += " Tiny sizes: its figures say nothing."
-    texts = [table_text(["stage", "part", "figures"], rows, above=above), "\n".join(commands), *steps]
+    commands = "\n".join(f"- {'; '.join(parts)}: `{command}`" for command, parts in parts_of.items())
+    texts = [table_text(["stage", "part", "figures"], rows, above=above), commands, *steps]
     return "\n\n".join(filter(None, texts))
 
 

@@ -114,6 +114,10 @@ class Generation(Stage):
             await self._close()
             raise
 
+    def close(self) -> None:
+        """See Stage."""
+        self._loop.run(self._close())
+
     async def _close(self) -> None:
         if self._left is not None:
             (_, engine), self._left = self._left, None

@@ -83,6 +83,9 @@ class Stage:
             gc.collect()
             torch.cuda.empty_cache()
 
+    def close(self) -> None:
+        """End what parts have left to each other."""
+
     def model(self, name: str) -> str:
         """The folder of the random model ``name``, or of the tiny one in its place."""
         return str(random_model(self.terms.work, "random-tiny" if self.terms.is_tiny else name))

@@ -161,8 +161,8 @@ def assert_equals_trl(
         generation={"temperature": TEMPERATURE},
     )
     loss, gradients = with_reference(config, policy, reference).gradients(batch)
-    # Of a loss of 6 a processor without AVX-512 gives other digits in the sixth place.
-    assert loss == pytest.approx(expected_loss, rel=1e-5, abs=1e-5)
+    # Of a loss of 6.1255 a processor without AVX-512 gives 1.7e-6 less: fp32 has no more digits.
+    assert loss == pytest.approx(expected_loss, rel=2e-6, abs=1e-5)
     assert gradients.keys() == expected_gradients.keys()
     assert max(float(value.abs().max()) for value in expected_gradients.values()) > 1e-3
     for name, value in expected_gradients.items():
