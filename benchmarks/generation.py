@@ -262,7 +262,7 @@ def table(result: dict[str, Any]) -> str:
         f"{settings['model']}, at most {settings['max_completion_length']} tokens; {machine['cpu']}, "
         f"{settings['threads']} cores; tok/s first pass, second pass (times plain in the second)"
     )
-    head = ["sequences in flight", *batches, "accepted of drafted, by sequences"]
+    head = ["sequences in flight", *batches, "accepted of drafted in the second, by sequences"]
     return table_text(head, rows, above=above)
 
 

@@ -181,11 +181,12 @@ class VllmDefaults(Contender):
 
 
 class TransformersGenerate(Contender):
-    """Transformers' ``generate`` in bf16, one batch of ``num_in_flight`` prompts after another."""
+    """Transformers' ``generate`` in the engine's precision; ``num_in_flight`` prompts are a batch."""
 
     def __init__(self, config: Config, model_path: str) -> None:
         self._tokenizer = load_tokenizer(model_path, trust_remote_code=False)
-        self._model = load_model(model_path, dtype=torch.bfloat16, device="cpu", trust_remote_code=False)
+        dtype = getattr(torch, config.generation.dtype)
+        self._model = load_model(model_path, dtype=dtype, device="cpu", trust_remote_code=False)
         self._sampling = training_sampling(config)
 
     async def run(self, name: str, prompts: Prompts, num_in_flight: int) -> int:

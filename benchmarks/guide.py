@@ -67,7 +67,10 @@ MEASURED: Final[Mapping[str, tuple[Callable[[dict[str, Any]], str], str]]] = {
     "dropped": (ablation.dropped_table, "ablation"),
     "curriculum": (curriculum.table, "curriculum"),
     "train_step": (train_step.table, "train_step"),
-    "train_step_coder": (train_step.table, "train_step --batch runs/coder_step.json.gz"),
+    "train_step_coder": (
+        train_step.table,
+        "train_step --model qwen2.5-coder-0.5b-instruct --batch runs/coder_step.json.gz",
+    ),
     "memory": (memory.table, "train_step.memory"),
     "train_step_profile": (train_step.profile_table, "train_step --profile"),
     "train_step_profile_coder": (train_step.profile_table, "train_step --profile --rows all-lora"),

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline.host.device import processor_field
+from pipeline.host.device import has_bf16, processor_field
 from pipeline.host.files import write_text_atomically
 from pipeline.host.versions import package_version
 
@@ -71,6 +71,7 @@ def circumstances(*packages: str) -> dict[str, Any]:
     return {
         "hardware": {
             "cpu": processor_field("model name") or platform.processor() or "unknown",
+            "has_bf16": has_bf16("cpu"),
             "cores": num_cores(),
             "kernel": platform.release(),
             "machine": platform.machine(),

@@ -2,10 +2,10 @@
 
     python -m benchmarks.turn_speed --config configs/recipes/coder.yaml --task-set mbpp_training.jsonl
 
-A conversation is longer than an answer, so its speed is that of tokens: of all that stand in a trained
-completion, answers and feedback. Runs take turns, in the other direction in every other repeat, and ratios
-are formed within a repeat. A run of less than 20 steps has no trial of overlap: its stages run beside each
-other.
+A conversation is longer than an answer, so its speed is that of tokens: of those that were sampled, in all
+answers of a trained completion; feedback does not count. Runs take turns, in the other direction in every
+other repeat, and ratios are formed within a repeat. A run of less than 20 steps has no trial of overlap: its
+stages run beside each other.
 benchmarks.whole_runs.contest says how a contest is interrupted and gone on with.
 """
 
@@ -44,7 +44,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def tokens_per_s(run: Mapping[str, Any]) -> float:
-    """Tokens of trained completions a second, feedback among them."""
+    """Sampled tokens of trained completions a second."""
     speed = run["speed"]
     return float(speed["samples_per_s"] * speed["means"][_LENGTH])
 
@@ -72,7 +72,7 @@ def table(result: Mapping[str, Any]) -> str:
         f"{result['hardware']['cpu']}; {settings['steps']} steps after {settings['warmup']}; medians of the "
         "repeats."
     )
-    head = ["", "trained samples/s", "tokens of one, with feedback", "trained tokens/s", "times one answer"]
+    head = ["", "trained samples/s", "sampled tokens of one", "sampled tokens/s", "times one answer"]
     return table_text(head, rows, above=above)
 
 

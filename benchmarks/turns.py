@@ -22,6 +22,7 @@ from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import counted_in, evaluated, task_counts
 from configs.evaluation_options import FEEDBACK
 from pipeline.evaluation.passk import share_difference
+from pipeline.host.files import files_digest
 
 CODER = "qwen2.5-coder-0.5b-instruct"
 
@@ -30,10 +31,16 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Do what the command line says and is not there yet; all that is there."""
     settings = {name: getattr(given, name) for name in ("cores", "seed", "tasks", "turns", "samples")}
     store = contest.ResultStore(given.output, settings)
-    asked = {f"{Path(model).name}/{kind}": (model, kind) for model in given.models for kind in given.feedback}
+    asked = {f"{key_of(model)}/{kind}": (model, kind) for model in given.models for kind in given.feedback}
     for key in store.missing(asked, given.limit):
         store.add(key, measured(*asked[key], given))
     return store.result()
+
+
+def key_of(model: str) -> str:
+    """A name, or the last part of a folder's with what tells it from others of that name."""
+    folder = Path(model)
+    return f"{folder.name}-{files_digest(folder)[:6]}" if folder.is_dir() else folder.name
 
 
 def measured(model: str, kind: str, given: argparse.Namespace) -> dict[str, Any]:
@@ -42,7 +49,7 @@ def measured(model: str, kind: str, given: argparse.Namespace) -> dict[str, Any]
         *("--turns", str(given.turns), "--feedback", kind),
         *("-n", str(given.samples), "--temperature", "0.8", "--seed", str(given.seed)),
     ]
-    output = given.work / "turns" / f"{Path(model).name}-{Path(given.tasks).stem}-{kind}.jsonl"
+    output = given.work / "turns" / f"{key_of(model)}-{Path(given.tasks).stem}-{kind}.jsonl"
     results, report = evaluated(output, model=model, tasks=given.tasks, how=how, given=given)
     (turns,) = json.loads(report.read_text(encoding="utf-8"))["turns"].values()
     return {**turns, "repairs": counted_in(results, _was_repaired)}
@@ -105,7 +112,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--turns", type=positive, default=2, help="answers at most (%(default)s)")
     parser.add_argument("--samples", type=positive, default=1, help="first answers of a task (%(default)s)")
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    if given.set or given.config is not None:
+        parser.error("nothing is trained here: --models and --tasks say what is measured")
+    return given
 
 
 if __name__ == "__main__":

@@ -79,7 +79,9 @@ def run_command(
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
+    except BrokenPipeError as error:
+        if not _is_output_closed():
+            return _report(error, FAILED, arguments.verbose)
         # Who read the output has enough of it: head, say. Nothing more can be said, also not at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
@@ -174,6 +176,15 @@ def run_async(main: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(noted())
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _is_output_closed() -> bool:
+    """Whether nobody reads what this process prints: what could not be written is still to be."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return True
+    return False
 
 
 def _report(error: Exception | str, status: int, verbose: bool) -> int:

@@ -231,7 +231,7 @@ TECHNIQUES: Final = (
         gain="engine weights in 8 bits (fp8 on a GPU, int8 on a CPU): half the bytes to read for a token, "
         "faster products; the ratio to the generator's probabilities corrects",
         proof="tests/pipeline/generation/test_low_precision.py::test_an_update_quantises_the_new_weights_as_a_start_does",
-        guard="auto: off where processor or card has no such products; int8 is left for good where "
+        guard="auto: off where processor or card has no such products; int8 is left where "
         "train/mismatch_kl is above grpo.mismatch_kl_warning",
         idle=why_not_quantised,
     ),

@@ -26,6 +26,9 @@ LINE_LENGTH = 110
 TARGET_VERSION = "py311"
 ISSUES_FOR_ZERO = 20
 
+_MAX_TRIES = 2  # of one program
+_MAX_FAILURES = 4  # in a row, after which no server is started any more
+
 _HOME = Path(__file__).parent
 _HOME_URI = _HOME.as_uri()
 _COMMENT = re.compile(r"#[^\n]*")
@@ -91,14 +94,19 @@ class Linter:
     def count_issues(self, code: str) -> int:
         """The number of findings in ``code``. Raises LintError when ruff gives no verdict."""
         neutral = neutralise_suppressions(code)
-        while self._num_failures < 2:
+        for _ in range(_MAX_TRIES):
+            if self._num_failures >= _MAX_FAILURES:
+                break
             try:
                 if self._server is None:
                     self._server = _RuffServer(self._timeout_s)
-                return self._server.count_issues(neutral)
+                num_issues = self._server.count_issues(neutral)
             except (OSError, ValueError, KeyError, TimeoutError):
                 self._num_failures += 1
                 self.close()
+            else:
+                self._num_failures = 0
+                return num_issues
         return count_issues_many([code], self._timeout_s)[0]
 
     def close(self) -> None:

@@ -77,11 +77,12 @@ class CodeEnvironment(Environment[Answer, Told, State]):
         """Judge the answer. Raises ValueError before ``reset``, RuntimeError where nobody can judge it."""
         if self._task is None:
             raise ValueError("step: there is no task yet; reset first")
-        task, self._task = self._task, None
+        task = self._task
         program = extract_code(action.answer, task.entry_point, task.prompt)
         run = self._sandbox.run(execution_request(task, program, self._execution))
         if run.outcome is Outcome.INFRA_ERROR:
             raise RuntimeError(f"not judged: {run.detail}")
+        self._task = None
         self._state.step_count += 1
         reward = score_tests(run, self._mode)
         return Told(

@@ -39,6 +39,7 @@ _logger = logging.getLogger(__name__)
 # A worker's death is not its item's fault, unless it dies of this item every time.
 _MAX_DEATHS_PER_ITEM = 8
 _MAX_STARTS = 5
+_PAUSE_S = 0.5  # between them
 _MAX_DETAIL = 300
 
 
@@ -51,13 +52,20 @@ class _Worker:
         self.info: WorkerInfo | None = None  # None until it is ready
         self.is_dead = False
         self.num_in_flight = 0
-        self.num_tests: list[int] = []  # stdio tests of each item that it holds
+        # Of the items that it holds, in their order: the deadline and its seconds. It runs for the first.
+        self.deadlines: list[tuple[asyncio.Timeout, float]] = []
         self.num_sandbox_failures = 0
 
     @property
     def has_room(self) -> bool:
         is_ready = self.info is not None and not self.is_dead
         return is_ready and self.num_in_flight < IN_FLIGHT_PER_WORKER
+
+    def watch_first(self) -> None:
+        """Begin the time of the item that is first now."""
+        if self.deadlines and self.deadlines[0][0].when() is None:
+            deadline, seconds = self.deadlines[0]
+            deadline.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
 @dataclass(order=True, slots=True)
@@ -118,7 +126,7 @@ class WorkerGroup:
         return len(self._waiting)
 
     def deadline_s(self, num_stdio_tests: int) -> float:
-        """An item's deadline from its dispatch on, where no item ahead of it has more tests."""
+        """An item's deadline, from when its worker has no other before it."""
         return scoring_deadline_s(self._timeout_s, *self._sections, num_stdio_tests)
 
     async def score(self, task: Task, text: str, *, priority: float = 0) -> RewardResult:
@@ -197,10 +205,13 @@ class WorkerGroup:
         Raises WorkerLostError when the worker died.
         """
         start = time.perf_counter()
-        worker.num_tests.append(len(task.stdio_tests))
-        deadline_s = self.deadline_s(max(worker.num_tests))
+        deadline_s = self.deadline_s(len(task.stdio_tests))
+        entry = (asyncio.timeout(None), deadline_s)
         try:
-            scored: Scored = await asyncio.wait_for(asyncio.wrap_future(score), deadline_s)
+            async with entry[0]:
+                worker.deadlines.append(entry)
+                worker.watch_first()
+                scored: Scored = await asyncio.wrap_future(score)
             self._note_sandbox(worker, scored.num_sandbox_failures)
             return scored.result
         except CallCancelledError:
@@ -217,7 +228,8 @@ class WorkerGroup:
             raise
         finally:
             worker.num_in_flight -= 1
-            worker.num_tests.remove(len(task.stdio_tests))
+            worker.deadlines.remove(entry)
+            worker.watch_first()
             self._serve()
         return infra_error(detail, time.perf_counter() - start)
 
@@ -269,7 +281,7 @@ class WorkerGroup:
         self.num_restarts += 1
         self._note(f"{reason}; the worker is replaced")
         dead.link.kill()
-        self._workers[dead.index] = fresh = _Worker(dead.index, self._start_worker(*self._sections))
+        self._workers[dead.index] = fresh = _Worker(dead.index, dead.link)
         self._hold(asyncio.create_task(self._bring_up(fresh)))
 
     def _note_sandbox(self, worker: _Worker, num_failures: int) -> None:
@@ -284,15 +296,21 @@ class WorkerGroup:
             self._on_restart(text)
 
     async def _bring_up(self, worker: _Worker) -> None:
-        """Wait until ``worker`` is ready for items; start it again if it does not come up."""
-        for _ in range(_MAX_STARTS):
+        """Start ``worker`` in the place of one that was killed, and again if it does not come up."""
+        for number in range(_MAX_STARTS):
+            if number > 0:
+                await asyncio.sleep(_PAUSE_S)
+            if self._is_closed:
+                return
             try:
+                worker.link = self._start_worker(*self._sections)
                 future = asyncio.wrap_future(worker.link.call("describe"))
                 worker.info = await asyncio.wait_for(future, self._startup_timeout_s)
-            except (WorkerLostError, WorkerCallError) as error:
-                reason = _short(error)
             except TimeoutError:
                 reason = f"not up after {self._startup_timeout_s:g} s (runtime.startup_timeout_s)"
+            # A process may be had again when others have ended.
+            except (WorkerLostError, WorkerCallError, OSError) as error:
+                reason = _short(error)
             else:
                 self._serve()
                 return
@@ -300,7 +318,6 @@ class WorkerGroup:
                 return
             _logger.warning("reward worker %d did not start: %s", worker.index, reason)
             worker.link.kill()
-            worker.link = self._start_worker(*self._sections)
         worker.is_dead = True
         _logger.error("reward worker %d is given up after %d starts", worker.index, _MAX_STARTS)
         if all(other.is_dead for other in self._workers):

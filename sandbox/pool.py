@@ -128,7 +128,8 @@ class SandboxPool:
                 worker = self._usable(worker)
                 result = execute(worker, request)
                 kept = worker
-            except SandboxError as error:
+            # OSError: no process, file or memory for it just now.
+            except (SandboxError, OSError) as error:
                 reason = str(error)
                 self._count_failure()
             else:
@@ -188,9 +189,11 @@ class SandboxPool:
 
     def _give_back(self, used: Worker | None, kept: Worker | None) -> None:
         """Free the place; a worker that failed or was left in the middle of a run is not used again."""
-        if used is not None and kept is None:
-            self._end(used)
-        self._free.put(kept)
+        try:
+            if used is not None and kept is None:
+                self._end(used)
+        finally:
+            self._free.put(kept)
 
     def _count_failure(self) -> None:
         with self._lock:

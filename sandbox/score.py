@@ -150,7 +150,9 @@ def score_file(
     progress = Progress(len(keys), len(done), screen)
     jobs = (job for _, line in _lines(source) if (job := _job(line, terms)).key not in done)
     # Anew, so that nothing half written stays in front of the new lines.
-    part.write_text("".join(f"{line}\n" for line in done.values()), encoding="utf-8")
+    anew = part.with_name(f"{part.name}.new")
+    anew.write_text("".join(f"{line}\n" for line in done.values()), encoding="utf-8")
+    os.replace(anew, part)
     threads = ThreadPoolExecutor(num_workers)
     try:
         with part.open("a", encoding="utf-8") as file:

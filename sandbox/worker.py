@@ -45,17 +45,22 @@ class Worker:
         self._walls: Walls | None = None
         self._workdir = tempfile.mkdtemp(prefix="sandbox-")
         self._control, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with remote:
-            self._process = subprocess.Popen(
-                _command(remote.fileno(), self._workdir, without, modules),
-                env=_environment(),
-                pass_fds=(remote.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                start_new_session=True,
-            )
+        try:
+            with remote:
+                self._process = subprocess.Popen(
+                    _command(remote.fileno(), self._workdir, without, modules),
+                    env=_environment(),
+                    pass_fds=(remote.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    cwd="/",
+                    start_new_session=True,
+                )
+        except OSError:
+            self._control.close()
+            shutil.rmtree(self._workdir, ignore_errors=True)
+            raise
 
     @property
     def pid(self) -> int:
@@ -128,7 +133,9 @@ class Worker:
             self._process.wait(_END_TIMEOUT_S)
         if self._process.returncode is None:
             self._process.kill()
-            self._process.wait(_END_TIMEOUT_S)
+            # One that the kernel cannot end now is reaped with this process.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_TIMEOUT_S)
         # The zygote does this itself, unless it was killed.
         shutil.rmtree(self._workdir, ignore_errors=True)
 

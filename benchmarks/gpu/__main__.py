@@ -158,14 +158,18 @@ def run(given: argparse.Namespace) -> Figures:
         task_set=given.task_set,
     )
     for name in given.stages or STAGES:
-        earlier = {} if given.stages else result["stages"].get(name, {})
-        if is_whole(earlier):
+        earlier = result["stages"].get(name, {})
+        if is_whole(earlier) and not given.stages:
             print(f"{name}: is there", file=sys.stderr)
             continue
         print(f"{name}:", file=sys.stderr, flush=True)
         limit_s = given.limit or STAGES[name].limit_s
-        for found in run_stage(STAGES[name], terms, limit_s, earlier.get("parts", {})):
+        done = earlier.get("parts", {})
+        for found in run_stage(STAGES[name], terms, limit_s, {} if given.stages else done):
             result["stages"][name] = {"command": command_line(), **found}
+            if done:
+                # One that is measured again stays until it is.
+                result["stages"][name]["parts"] = {**done, **found.get("parts", {})}
             write_result(given.output, result)
     return result
 

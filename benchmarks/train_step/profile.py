@@ -5,8 +5,8 @@ CPU, where an operation's own time is wall time; what no operation accounts for 
 operation of the backward belongs to the module whose forward made it: both carry the same sequence number.
 
 ``measure_limit``: how fast this machine multiplies the matrices of a model, measured and not read from a data
-sheet: bf16 products of the shapes of the model's own layers, of forward and backward, each repeated on its
-own.
+sheet: products, in bf16 where there is such, of the shapes of the model's own layers, of forward and
+backward, each repeated on its own.
 """
 
 from __future__ import annotations

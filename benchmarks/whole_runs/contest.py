@@ -50,10 +50,14 @@ BASE = "base"  # the model as it was, before any training
 _PACKAGES = ("torch", "transformers", "trl", "ray")
 _NOT_COMPARED = (
     *("work", "keep", "limit", "output", "timeout"),
-    *("only", "arms", "repeats", "seeds", "curve", "mbpp"),
+    *("only", "arms", "repeats", "seeds", "mbpp"),
 )
-# Of what the file of --config says. Results of earlier versions have its name alone, and are gone on with.
+# Of what the file of --config says.
 _DIGEST = "config_digest"
+# Settings that results of earlier versions do not have; these are gone on with.
+_OF_LATE = (_DIGEST, "curve")
+# What seconds hang on, and on processors without bf16 what is computed.
+_OF_A_PROCESSOR = ("cpu", "has_bf16")
 Runs = Mapping[str, Any]
 
 
@@ -92,19 +96,22 @@ class ResultStore:
     def _read(self) -> dict[str, Any]:
         try:
             found = read_object(self.path)
-            earlier, runs = found["settings"], dict(found["runs"])
+            earlier, runs, hardware = found["settings"], dict(found["runs"]), dict(found["hardware"])
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{self.path}: is no result of this benchmark ({error}); move it away"
             ) from error
+        then = {name: hardware[name] for name in _OF_A_PROCESSOR if name in hardware}
+        here = {name: circumstances()["hardware"][name] for name in then}
         told = [
             f"{name} was {old!r}, is {new!r}"
-            for name, old, new in differing(earlier, self._settings)
-            if not (name == _DIGEST and name not in earlier)
+            for name, old, new in [*differing(earlier, self._settings), *differing(then, here)]
+            if not (name in _OF_LATE and name not in earlier)
         ]
         if told and runs:
             raise ValueError(
-                f"{self.path}: holds runs of other settings ({', '.join(told)}); give another --output"
+                f"{self.path}: holds runs of other settings or of another processor ({', '.join(told)}); "
+                "give another --output"
             )
         return runs
 

@@ -99,6 +99,7 @@ def _arguments(
 ) -> list[str]:
     return [
         *(("--config", str(given.config)) if given.config else ()),
+        *(word for text in given.set for word in ("--set", text)),
         *contender.arguments,
         *("--output-dir", str(given.work), "--run-name", name),
         *("--max-steps", str(num_steps), "--seed", str(seed)),
@@ -106,7 +107,6 @@ def _arguments(
         *("--set", f"output.save_steps={getattr(given, 'save_every', num_steps)}"),
         *("--set", "output.save_total_limit=1000"),
         *("--set", "runtime.progress=plain"),
-        *(word for text in given.set for word in ("--set", text)),
     ]
 
 

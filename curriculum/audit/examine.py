@@ -99,6 +99,8 @@ class Examiner:
         except _Fault as fault:
             return replace(found, fault=str(fault))
         living, num_mutants = self.living_mutants(task, max(run.cpu_s for run in runs))
+        if num_mutants == 0 and mutants_of(task.reference, self.max_mutants):
+            return replace(found, fault=f"{NOT_JUDGED}: the sandbox could run none of its mutants")
         passed_by, constant_share = self._cheats(task)
         return replace(
             found,

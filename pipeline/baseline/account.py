@@ -34,7 +34,7 @@ from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import MetricsWriter, StepRate, log_samples
 from pipeline.record.progress import Progress
 from pipeline.record.tracking import Tracking
-from pipeline.rollouts.batch import make_batch
+from pipeline.rollouts.batch import batch_metrics, make_batch, scored
 from pipeline.rollouts.producer import make_group
 from rewards.breaker import CircuitBreaker, RewardsBrokenError
 from rewards.result import RewardResult
@@ -217,12 +217,11 @@ class BaselineAccount(TrainerCallback):
         )
 
     def _account(self, batch: _ScoredBatch, logs: Mapping[str, float | None]) -> None:
-        trained, report = make_batch(
-            batch.step, batch.groups, self.config.grpo, policy_version=batch.step - 1
-        )
+        policy_version = batch.step - 1
+        trained = make_batch(batch.step, batch.groups, self.config.grpo, policy_version=policy_version)
         train_s, step_s = self._ended_s - batch.scored_s, self._ended_s - self._begun_s
         metrics = {
-            **report.metrics,
+            **batch_metrics(batch.step, batch.groups, self.config, policy_version=policy_version),
             **rename_metrics(logs),
             "generation/seconds": batch.generation_s,
             "generation/tokens": float(batch.num_tokens),
@@ -234,7 +233,7 @@ class BaselineAccount(TrainerCallback):
             "train/tokens": float(trained.num_tokens),
             "train/tokens_per_s": trained.num_tokens / train_s,
             "step/seconds": step_s,
-            "step/samples_per_s": report.num_samples / step_s,
+            "step/samples_per_s": len(scored(batch.groups)) / step_s,
             **(self._rate.step() if self._rate else {}),
         }
         result = StepResult(

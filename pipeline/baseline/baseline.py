@@ -34,7 +34,12 @@ from curriculum.judging import start_sandbox
 from curriculum.sources import load_tasks
 from curriculum.task import Task
 from pipeline.baseline.job import Trained, TrainingJob
-from pipeline.baseline.sampling import baseline_engine, prompt_dataset, vllm_environment
+from pipeline.baseline.sampling import (
+    baseline_engine,
+    prompt_dataset,
+    stop_token_ids,
+    vllm_environment,
+)
 from pipeline.errors import StageError
 from pipeline.evaluation.evaluate import EvaluationReport
 from pipeline.evaluation.heldout import heldout_tasks, measure, tasks_that_fit
@@ -121,6 +126,8 @@ class _Baseline:
             tasks = self._tasks_to_train(tokenizer, progress)
             # Refused before anything is measured.
             prompt_dataset(tasks, tokenizer, config)
+            if baseline_engine(config, self.device) == "transformers":
+                stop_token_ids(tokenizer, None, config)
             before = self._evaluate("before", model_path, tokenizer, progress)
         job = TrainingJob(
             config=config,

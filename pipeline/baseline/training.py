@@ -17,6 +17,7 @@ from pipeline.baseline.account import BaselineAccount, StepCheckpoints
 from pipeline.baseline.job import Trained, TrainingJob
 from pipeline.baseline.sampling import baseline_engine, end_token_ids, prompt_dataset, stop_token_ids
 from pipeline.baseline.trl_setup import CpuGRPOTrainer, trl_config
+from pipeline.host.files import written_whole
 from pipeline.host.spans import Stopwatch
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.models.prompts import encode_prompt
@@ -61,7 +62,8 @@ def train(job: TrainingJob) -> Trained:
         # The fence was this run's stop sign, not the model's end of text.
         model.generation_config.eos_token_id = own_end_ids
         progress.activity("saving the model")
-        trainer.save_model(str(job.final))
+        with written_whole(job.final) as folder:
+            trainer.save_model(str(folder))
         return Trained(level=sandbox.level if sandbox else "none", seconds=stopwatch.seconds)
 
 

@@ -105,6 +105,9 @@ def run_evaluation(options: EvaluationOptions) -> int:
                 )
             reports[name] = report
     _conclude(console, options, Path(f"{next(iter(stems.values()))}_report.json"), reports, tasks)
+    # Kept until now: the second model may fail, or the disk be full.
+    for stem in stems.values():
+        _journal(stem).unlink(missing_ok=True)
     return 0
 
 
@@ -119,6 +122,10 @@ def _stems(options: EvaluationOptions) -> dict[str, str]:
         path = Path(stem)
         stems[options.against] = own or str(path.with_name(f"{path.stem}_against{path.suffix}"))
     return stems
+
+
+def _journal(stem: str) -> Path:
+    return Path(f"{stem}_journal.jsonl")
 
 
 def _set_name(tasks: str) -> str:
@@ -207,7 +214,7 @@ def _sample_model(
     from pipeline.models.loading import load_tokenizer
 
     config = _config_of(options, model)
-    path = Path(f"{stem}_journal.jsonl")
+    path = _journal(stem)
     hint = f"delete {path} to begin anew, or give another --output"
     identity = _settings(options) | {
         "tasks": _tasks_digest(tasks),
@@ -237,9 +244,7 @@ def _sample_model(
                     custom=custom,
                 ).go_on
         report = run_async(_sample_and_score(options, config, folder, form, tasks, later, scorer, journal))
-        # On a full disk the samples are still in the journal.
         _write_files(console, options, stem, report, tasks)
-        journal.remove()
     return report
 
 

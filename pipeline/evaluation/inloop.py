@@ -145,7 +145,7 @@ class InLoopEvaluation:
         try:
             with self._timeline.span(EVALUATION, f"version {version}"):
                 report = await self._evaluate(version)
-        except (StageError, TimeoutError, ValueError, RuntimeError) as error:
+        except (StageError, OSError, ValueError, RuntimeError) as error:
             self._note(f"the measurement of step {version} failed: {error or type(error).__name__}")
             return
         metrics = _metrics(version, report)

@@ -12,6 +12,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -121,8 +122,9 @@ def _measured(
             values = list(threads.map(measure(sandbox), new))
         found = zip(new, values, strict=True)
         known |= {keys[task.task_id]: value for task, value in found if value is not None}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(path, json.dumps(known))
+        with suppress(OSError):  # Measured anew by the next run, where the cache cannot be written.
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text_atomically(path, json.dumps(known))
     return {task.task_id: known.get(keys[task.task_id]) for task in tasks}
 
 
@@ -140,11 +142,11 @@ def _key(task: Task, terms: str) -> str:
 
 
 def _killed_share(sandbox: Executor, execution: ExecutionConfig, task: Task) -> float | None:
-    """The share of mutants that the tests fail; None where the sandbox could not judge the reference."""
+    """The share of mutants that the tests fail; None where that could not be measured, if only today."""
     found = examine.Examiner(sandbox=sandbox, execution=execution, max_mutants=examine.MAX_MUTANTS).examine(
         task
     )
-    return None if found.fault.startswith(examine.NOT_JUDGED) else found.killed_share
+    return None if found.fault else found.killed_share
 
 
 def _fault_of_reference(sandbox: Executor, execution: ExecutionConfig, task: Task) -> str | None:

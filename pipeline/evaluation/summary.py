@@ -22,6 +22,7 @@ from rich.table import Table
 from configs.schema import Config
 from pipeline.evaluation.evaluate import EvaluationReport
 from pipeline.evaluation.passk import paired_difference, table_cells
+from pipeline.host.device import num_gpus
 from pipeline.host.versions import package_version, processor_name, source_commit
 from pipeline.record.ledger import ALARM, GUARD, PLACEMENT_GUARD
 from pipeline.record.ledger_tables import reading
@@ -86,7 +87,12 @@ def write_summary(
             "isolation_level": isolation_level,
             "guards": list(guards),
             "commit": source_commit(),
-            "hardware": {"device": device, "cpu": processor_name(), "num_cores": os.cpu_count()},
+            "hardware": {
+                "device": device,
+                "num_gpus": num_gpus(device),
+                "cpu": processor_name(),
+                "num_cores": os.cpu_count(),
+            },
             # Without an address nothing of a run needs Ray, so it need not be there.
             "versions": {name: found for name in _PACKAGES if (found := package_version(name))}
             | {"python": platform.python_version()},

@@ -94,7 +94,8 @@ class EngineClient:
         """
         try:
             welcome = await _welcomed(host.connection, start)
-        except EOFError as error:
+        # OSError: it died before it was told.
+        except (EOFError, OSError) as error:
             raise await asyncio.to_thread(host.obituary) from error
         return cls(host.connection, welcome.pid, host, is_kept=welcome.is_kept)
 

@@ -30,7 +30,8 @@ class Dispatcher:
         self._generators = tuple(generators)
         self._update_timeout_s = update_timeout_s
         self._loads = [0] * len(generators)  # completions asked for and not yet received
-        self._last_of: OrderedDict[tuple[int, ...], int] = OrderedDict()  # prompt -> generator
+        # The generator that had a prompt last, and a request whose completions have later turns.
+        self._last_of: OrderedDict[tuple[int, ...] | str, int] = OrderedDict()
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """See pipeline.generation.generator.Generator; the request's completions all come from one generator.
@@ -56,10 +57,14 @@ class Dispatcher:
     def _choose(self, request: GenerationRequest) -> int:
         least = min(self._loads)
         index = self._last_of.pop(request.prompt_ids, None)
+        if index is None:
+            # A later turn is REQUEST/INDEX/turn N.
+            index = self._last_of.get(request.request_id.rsplit("/", 2)[0])
         if index is None or self._loads[index] > least + request.num_generations:
             index = self._loads.index(least)
-        self._last_of[request.prompt_ids] = index
-        if len(self._last_of) > _MAX_REMEMBERED:
+        for key in (request.prompt_ids, request.request_id):
+            self._last_of[key] = index
+        while len(self._last_of) > _MAX_REMEMBERED:
             self._last_of.popitem(last=False)
         return index
 

@@ -50,7 +50,9 @@ async def running_generator(
         generator: Generator = generators[0]
         if len(generators) > 1:
             # Each has its own deadline, and one that is being started again loads its earlier weights first.
-            timeout_s = _UPDATES_IN_A_ROW * config.runtime.weight_update_timeout_s
+            runtime, is_drained = config.runtime, config.generation.weight_update_mode == "drain"
+            update_s = runtime.weight_update_timeout_s + is_drained * runtime.generation_timeout_s
+            timeout_s = _UPDATES_IN_A_ROW * update_s
             generator = Dispatcher(generators, update_timeout_s=timeout_s)
         try:
             yield generator
@@ -77,13 +79,19 @@ async def _start_all(
     places: ClusterPlaces | None,
 ) -> list[Generator]:
     """All engines or none: if one does not start, the others are closed and its error is raised."""
-    started = await asyncio.gather(
-        *(
+    starting = [
+        asyncio.create_task(
             _start_one(config, model_path, device, index, launched if index == 0 else None, restarts, places)
-            for index in range(config.generation.num_engines)
-        ),
-        return_exceptions=True,
-    )
+        )
+        for index in range(config.generation.num_engines)
+    ]
+    try:
+        started = await asyncio.gather(*starting, return_exceptions=True)
+    except asyncio.CancelledError:
+        ended = await asyncio.gather(*starting, return_exceptions=True)
+        up = [one for one in ended if not isinstance(one, BaseException)]
+        await asyncio.gather(*(generator.close() for generator in up), return_exceptions=True)
+        raise
     faults = [one for one in started if isinstance(one, BaseException)]
     generators = [one for one in started if not isinstance(one, BaseException)]
     if faults:

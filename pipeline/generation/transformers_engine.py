@@ -114,15 +114,16 @@ class TransformersEngine:
                     f"weight update {update.policy_version} is not newer than {self.policy_version}"
                 )
             pending = self._pending = _PendingUpdate(update)
-            # The batch that runs may come first, and does in other modes than drain.
+            # The batch that runs may come first, and does in mode drain, where it has its own time.
+            timeout_s = self._update_timeout_s + (self._timeout_s if update.mode == "drain" else 0.0)
             self._thread.submit(self._apply)
             try:
-                loaded = await asyncio.wait_for(asyncio.wrap_future(pending.result), self._update_timeout_s)
+                loaded = await asyncio.wait_for(asyncio.wrap_future(pending.result), timeout_s)
                 return require_version(loaded, update, "the Transformers generator")
             except TimeoutError as error:
                 raise GeneratorError(
                     f"the Transformers generator did not load weights {update.policy_version} within "
-                    f"{self._update_timeout_s:g} s (runtime.weight_update_timeout_s)"
+                    f"{timeout_s:g} s (runtime.weight_update_timeout_s)"
                 ) from error
             finally:
                 self._pending = None

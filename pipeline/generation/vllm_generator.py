@@ -108,8 +108,12 @@ class VllmGenerator:
             GeneratorError: the engine could not load these weights, or holds others afterwards.
         """
         await self.wake()
+        # Each completion that is drained has its own time.
+        num_turns = math.ceil(self._num_in_flight / self._max_num_seqs) if update.mode == "drain" else 0
         loaded: WeightsLoaded = await self._change(
-            self._end.call("update_weights", update), f"load weights {update.policy_version}"
+            self._end.call("update_weights", update),
+            f"load weights {update.policy_version}",
+            after_s=num_turns * self._generation_timeout_s,
         )
         return require_version(loaded, update, self._name)
 
@@ -145,13 +149,16 @@ class VllmGenerator:
                     f"taken for {2 * self._generation_timeout_s:.0f} s (twice runtime.generation_timeout_s)"
                 )
 
-    async def _change(self, change: Awaitable[Any], what: str) -> Any:
+    async def _change(self, change: Awaitable[Any], what: str, *, after_s: float = 0.0) -> Any:
+        """The result of ``change``, which may begin ``after_s`` seconds from now."""
+        timeout_s = after_s + self._update_timeout_s
         try:
-            return await asyncio.wait_for(change, self._update_timeout_s)
+            return await asyncio.wait_for(change, timeout_s)
         except TimeoutError as error:
+            drained = ", after runtime.generation_timeout_s" if after_s else ""
             raise GeneratorLostError(
                 f"{self._name} did not {what} "
-                f"within {self._update_timeout_s:.0f} s (runtime.weight_update_timeout_s)"
+                f"within {timeout_s:.0f} s (runtime.weight_update_timeout_s{drained})"
             ) from error
         except StageError as error:
             raise self._fault(f"failed to {what}", error) from error
@@ -171,6 +178,8 @@ class VllmGenerator:
     async def kill(self) -> None:
         """End every process of the engine at once, whatever they are doing."""
         await self._end.kill()
+        # What waits for a sleeping engine is to learn that it is gone.
+        self._is_awake.set()
 
     def _fault(self, what: str, error: StageError) -> GeneratorError:
         kind = GeneratorLostError if isinstance(error, ProcessGoneError) else GeneratorError

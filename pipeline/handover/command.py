@@ -33,7 +33,7 @@ from safetensors import SafetensorError
 from configs.command_line import make_parser, run_command
 from configs.errors import ConfigError, Problem
 from configs.schema import Config
-from pipeline.errors import StageError
+from pipeline.errors import StageError, in_short
 from pipeline.handover.card import TrainedModel, trained_model, write_card
 from pipeline.host.files import read_object, written_whole
 from pipeline.models.check import is_adapter_folder
@@ -52,6 +52,7 @@ def find_model_folder(place: Path) -> tuple[Path, TrainedModel]:
     ``place`` is a run, whose newest whole checkpoint is taken, or one of its checkpoints. Raises ValueError,
     naming the folder, where there is no such model.
     """
+    place = place.resolve()
     run, chosen = (place, None) if (place / "config.yaml").is_file() else (place.parent.parent, place)
     if not (run / "config.yaml").is_file():
         what = "no such folder" if not place.is_dir() else "neither a run nor a checkpoint of one"
@@ -178,10 +179,9 @@ def push(folder: Path, name: str, *, is_private: bool = True, endpoint: str | No
             ignore_patterns=list(_PRIVATE_FILES),
         )
     except (httpx.HTTPError, OSError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines() or [""]
         raise StageError(
-            f"--push-to-hub: {name!r} was not uploaded ({type(error).__name__}: {reason[0]}); the model is "
-            f"kept, try again with: python -m pipeline hand-over RUN_DIR --push-to-hub {name}"
+            f"--push-to-hub: {name!r} was not uploaded ({type(error).__name__}: {in_short(error)}); the "
+            f"model is kept, try again with: python -m pipeline hand-over RUN_DIR --push-to-hub {name}"
         ) from error
     return str(done.repo_url)
 

@@ -8,11 +8,13 @@ adapter resolves to its base model with the adapter merged. Does not load it (pi
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from configs.schema import Config, ModelConfig
+from pipeline.errors import in_short
 from pipeline.host.files import LOCK_TIMEOUT_S, cache_root, locked
-from pipeline.models.check import is_adapter_folder
+from pipeline.models.check import ADAPTER_CONFIG, ADAPTER_WEIGHTS, is_adapter_folder
 from pipeline.models.packaged import BUILT_IN, packaged_folder
 
 
@@ -81,14 +83,18 @@ def adapter_base(folder: Path) -> Path:
 def _merged(folder: Path) -> Path:
     """The folder ``merged`` in an adapter's folder: its base model with the adapter added."""
     out = folder / "merged"
-    if out.is_dir():
+    if _is_current(out, folder):
         return out
     from pipeline.models.merging import merge_adapter
 
     try:
         base = adapter_base(folder)
         with locked(folder / "merged.lock", timeout_s=LOCK_TIMEOUT_S):
-            return out if out.is_dir() else merge_adapter(folder, base, out)
+            if not _is_current(out, folder):
+                if out.exists():
+                    shutil.rmtree(out)
+                merge_adapter(folder, base, out)
+            return out
     except OSError as error:
         raise ValueError(
             f"model.name: the adapter in {folder} could not be merged there ({error}); write the merged "
@@ -96,15 +102,22 @@ def _merged(folder: Path) -> Path:
         ) from error
 
 
+def _is_current(merged: Path, adapter: Path) -> bool:
+    """Whether ``merged`` was made after the adapter was trained for the last time."""
+    newest = max((adapter / name).stat().st_mtime_ns for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS))
+    return merged.is_dir() and merged.stat().st_mtime_ns >= newest
+
+
 def _from_hub(model: ModelConfig) -> Path:
+    from httpx import HTTPError
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(model.name, revision=model.revision))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+    except (HTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ValueError(
             f"model.name: {model.name!r} is no local folder and could not be had from the hub "
-            f"({type(error).__name__}: {str(error).splitlines()[0]}); give {' or '.join(BUILT_IN)}, a folder "
+            f"({type(error).__name__}: {in_short(error)}); give {' or '.join(BUILT_IN)}, a folder "
             "in Hugging Face layout, or a hub id that this machine can reach"
         ) from error

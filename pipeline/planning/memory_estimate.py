@@ -98,14 +98,14 @@ def _update_bytes(config: Config, shape: ModelShape) -> float:
 
 def shares_gpu(config: Config) -> bool:
     """Whether a generator would be on a trainer's GPU, as far as the settings tell: there may be one only."""
-    return not config.cluster.is_joined and config.runtime.placement != "split"
+    is_whole = config.generation.tensor_parallel_size == 1
+    return is_whole and not config.cluster.is_joined and config.runtime.placement != "split"
 
 
 def may_sleep(config: Config) -> bool:
     """Whether the engine may give its memory to a trainer on its GPU, as far as the settings tell."""
     generation = config.generation
-    is_able = generation.engine == "vllm" and generation.tensor_parallel_size == 1
-    return shares_gpu(config) and is_able and generation.sleep_while_training is not False
+    return shares_gpu(config) and generation.engine == "vllm" and generation.sleep_while_training is not False
 
 
 def kept_on_gpu(parts: Mapping[str, float]) -> float:
@@ -114,10 +114,11 @@ def kept_on_gpu(parts: Mapping[str, float]) -> float:
 
 
 def kv_tokens(config: Config, shape: ModelShape, num_bytes: float) -> int:
-    """Tokens for which ``num_bytes`` of KV cache suffice."""
+    """Tokens for which ``num_bytes`` of KV cache on each of a generator's devices suffice."""
     is_small = config.generation.kv_cache_dtype.startswith("fp8")
     width = 1 if is_small else BYTES[config.generation.dtype]
-    return int(num_bytes // (2 * shape.layers * shape.kv_width * width))
+    ranks = config.generation.tensor_parallel_size
+    return int(num_bytes * ranks // (2 * shape.layers * shape.kv_width * width))
 
 
 def _kv_cache_bytes(config: Config, shape: ModelShape) -> float:

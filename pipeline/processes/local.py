@@ -137,7 +137,9 @@ class LocalProcess(Connection):
     def __init__(self, target: str, *arguments: object, environment: Mapping[str, str] | None = None) -> None:
         self._child = ChildProcess(("-m", SERVER, target), environment or {})
         self.pid = self._child.pid
-        self._child.connection.sendall(frame(arguments))
+        # Where it has died already, the first call says so.
+        with contextlib.suppress(OSError):
+            self._child.connection.sendall(frame(arguments))
         super().__init__(self._child.connection, self._last_of_it)
 
     def kill(self) -> None:

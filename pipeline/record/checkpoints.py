@@ -165,15 +165,18 @@ def find_faults(run_dir: Path) -> dict[str, str | None]:
     return {folder.name: find_fault(folder) for folder in _checkpoints(run_dir)}
 
 
-def prune_checkpoints(run_dir: Path, save_total_limit: int, newest_step: int) -> None:
+def prune_checkpoints(
+    run_dir: Path, save_total_limit: int, newest_step: int, committed: Collection[str] | None = None
+) -> None:
     """Keep the newest ``save_total_limit`` whole checkpoints up to ``newest_step``; remove older ones.
 
-    What lies above ``newest_step``, the run's last one, is of steps that were lost: it takes the place of
-    none that is kept, and the run replaces it. A damaged folder that is newer than a kept one stays: it may
-    be evidence, and it does no harm. Half-made folders that a crash left behind go too.
+    What lies above ``newest_step``, the run's last one, or is not ``committed`` (see above), is of steps that
+    were lost: it takes the place of none that is kept. A damaged folder that is newer than a kept one stays:
+    it may be evidence, and it does no harm. Half-made folders that a crash left behind go too.
     """
     folders = [folder for folder in _checkpoints(run_dir) if step_of(folder) <= newest_step]
-    whole = [folder for folder in folders if find_fault(folder) is None]
+    known = [folder for folder in folders if committed is None or folder.name in committed]
+    whole = [folder for folder in known if find_fault(folder) is None]
     if len(whole) > save_total_limit:
         oldest_kept = whole[-save_total_limit]
         for folder in folders[: folders.index(oldest_kept)]:

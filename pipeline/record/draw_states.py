@@ -43,6 +43,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from pipeline.host.spans import GIVEN_UP, TRAINER, WAITING
+
 
 class DrawState(StrEnum):
     """Where a draw is in its life."""
@@ -169,6 +171,12 @@ def rewind(database: sqlite3.Connection, path: Path, step: int, max_staleness: i
     database.execute("DELETE FROM gated WHERE draw_id IN (SELECT draw_id FROM draws WHERE status = 'issued')")
     database.execute(
         "DELETE FROM tokens WHERE draw_id NOT IN (SELECT draw_id FROM draws WHERE status = 'scored')"
+    )
+    # A killed process could not say so of what it had begun for a step that is done again: "step N: ...".
+    database.execute(
+        f"UPDATE spans SET name = name || '{GIVEN_UP}' WHERE stage IN (?, ?) AND name LIKE 'step %'"
+        f" AND CAST(substr(name, 6) AS INTEGER) > ? AND name NOT LIKE '%{GIVEN_UP}'",
+        (TRAINER, WAITING, step),
     )
 
 

@@ -74,7 +74,7 @@ class Ledger:
     def __init__(self, path: Path, terms: Terms | None = None) -> None:
         """Raises ValueError for a file that is no ledger, is damaged or of another schema version."""
         self._path = path
-        self._db = open_ledger(path)
+        self._db, self._is_closed = open_ledger(path), False
         self._terms = astuple(terms) if terms else ()
         try:
             with self._transaction():
@@ -310,6 +310,11 @@ class Ledger:
             with self._transaction():
                 note_weights(self._db, self._run_id, update, loaded)
 
+    def add_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add what was found of a committed step after it was committed."""
+        with self._transaction():
+            ledger_rows.add_metrics(self._db, step, metrics)
+
     def note_tasks(self, tasks: Iterable[Task]) -> None:
         """Keep what a report shows of the run's tasks."""
         with self._transaction():
@@ -334,7 +339,10 @@ class Ledger:
         self._db.execute("INSERT INTO events (time, kind, text) VALUES (?, ?, ?)", (time.time(), kind, text))
 
     def close(self) -> None:
-        """Note the end of this process's work and close the file."""
+        """Note the end of this process's work and close the file. Safe to call twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         try:
             with self._transaction():
                 end_run(self._db, self._run_id)

@@ -148,17 +148,25 @@ def open_ledger(path: Path) -> sqlite3.Connection:
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """The run database at ``path``, for one who only reads.
 
-    It is not opened read-only: a killed process may have left its last steps in the log beside the file.
     Raises ValueError when there is none, or it is damaged or of another schema version.
     """
     if not path.is_file():
         raise ValueError(f"{path} does not exist; give the folder of a run")
     try:
-        with closing(sqlite3.connect(path)) as database:
+        with closing(open_to_read(path)) as database:
             check_database(database, path)
             yield database
     except sqlite3.DatabaseError as error:
         raise ValueError(f"{path} is not a run database, or is damaged: {error}") from error
+
+
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """A connection that changes nothing; also to what a killed process left in the log beside the file."""
+    path = path.absolute()
+    # A reader of a file with a log makes one where there is none; a run that is over leaves none.
+    is_over = not path.with_name(f"{path.name}-wal").exists()
+    how = "mode=ro&immutable=1" if is_over else "mode=ro"
+    return sqlite3.connect(f"{path.as_uri()}?{how}", uri=True, timeout=BUSY_TIMEOUT_S)
 
 
 def check_version(database: sqlite3.Connection, path: Path) -> None:

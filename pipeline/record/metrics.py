@@ -20,6 +20,8 @@ from pathlib import Path
 from pipeline.messages import RolloutGroup
 
 # A reward is named as its function is.
+# A line of metrics.jsonl that has this is of a step that was just committed.
+_OF_A_STEP = "step/seconds"
 _NAME = re.compile(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*|reward_part/[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -82,8 +84,9 @@ def read_metrics(path: Path) -> list[dict[str, float | None]]:
     for number, text in enumerate(lines, start=1):
         line = _parsed(path, number, text)
         step = int(line["step"] or 0)
-        if step < newest:
-            by_step = {earlier: row for earlier, row in by_step.items() if earlier <= step}
+        # A line without it is of what was measured later, and belongs to the one before.
+        if step < newest or _OF_A_STEP in line:
+            by_step = {earlier: row for earlier, row in by_step.items() if earlier < step}
         newest = step
         by_step.setdefault(step, {}).update(line)
     return list(by_step.values())

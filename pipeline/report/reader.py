@@ -17,7 +17,7 @@ from typing import Any
 from configs.yaml_text import read_mapping
 from pipeline.host.files import read_object
 from pipeline.host.spans import Span
-from pipeline.record.ledger_tables import BUSY_TIMEOUT_S, check_version
+from pipeline.record.ledger_tables import check_version, open_to_read
 
 MAX_SPANS = 40_000
 
@@ -76,10 +76,7 @@ class RunReader:
             raise ValueError(f"{self._file} is not a run database, or is damaged: {error}") from error
 
     def _open(self) -> sqlite3.Connection:
-        # A reader of a file with a log makes one where there is none; a run that is over leaves none.
-        is_over = not self._file.with_name(f"{self._file.name}-wal").exists()
-        how = "mode=ro&immutable=1" if is_over else "mode=ro"
-        database = sqlite3.connect(f"{self._file.as_uri()}?{how}", uri=True, timeout=BUSY_TIMEOUT_S)
+        database = open_to_read(self._file)
         database.row_factory = sqlite3.Row
         return database
 

@@ -83,7 +83,8 @@ def spread_of_samples(reader: RunReader, num_samples: int) -> list[dict[str, Any
     draw_ids = [row["draw_id"] for row in rows]
     if not draw_ids or num_samples <= 0:
         return []
-    (row,) = reader.query("SELECT COUNT(*) AS num FROM rollouts WHERE draw_id = ?", (draw_ids[0],))
+    query = "SELECT COUNT(*) AS num FROM rollouts JOIN draws USING (draw_id, attempt) WHERE draw_id = ?"
+    (row,) = reader.query(query, (draw_ids[0],))
     num_draws = min(_MAX_ROWS, max(2, num_samples // max(1, row["num"])))
     if len(draw_ids) > num_draws:
         draw_ids = [draw_ids[round(i * (len(draw_ids) - 1) / (num_draws - 1))] for i in range(num_draws)]

@@ -11,11 +11,10 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Literal
 
-from configs.schema import GrpoConfig
+from configs.schema import Config, GrpoConfig
 from curriculum.task import Task
 from pipeline.messages import Rollout, RolloutGroup, TrainBatch, TrainingSample, is_flat
 from rewards.extract import extract_code
@@ -24,17 +23,9 @@ EPSILON = 1e-4
 ScaleRewards = Literal["group", "batch", "none"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchReport:
-    """What went into a batch: rollout metrics by name, and the number of samples."""
-
-    metrics: Mapping[str, float]
-    num_samples: int
-
-
 def make_batch(
     step: int, groups: Sequence[RolloutGroup], grpo: GrpoConfig, policy_version: int
-) -> tuple[TrainBatch, BatchReport]:
+) -> TrainBatch:
     """Build the batch that step ``step`` trains on with weights of ``policy_version``.
 
     With ``mask_truncated_completions`` a completion that hit the length limit counts in its group's
@@ -58,15 +49,21 @@ def make_batch(
         for rollout, advantage in zip(group.rollouts, values, strict=True)
         if not rollout.result.is_infra_error
     ]
-    batch = TrainBatch(
+    return TrainBatch(
         step=step, samples=tuple(samples), num_tokens=sum(sum(sample.loss_mask) for sample in samples)
     )
-    metrics = {
-        **_rollout_metrics(groups, is_warm_start=is_warm_start),
-        **_staleness_metrics(_scored(groups), policy_version),
+
+
+def batch_metrics(
+    step: int, groups: Sequence[RolloutGroup], config: Config, policy_version: int
+) -> dict[str, float]:
+    """What is to be said of the rollouts that step ``step`` trained with weights of ``policy_version`` on."""
+    is_warm_start = step <= config.grpo.warm_start_steps
+    return {
+        **_rollout_metrics(groups, config.generation.assistant_prefill, is_warm_start=is_warm_start),
+        **_staleness_metrics(scored(groups), policy_version),
         **breakdown_metrics(groups),
     }
-    return batch, BatchReport(metrics=metrics, num_samples=len(samples))
 
 
 def _loss_mask(
@@ -111,28 +108,34 @@ def lacks_signal(group: RolloutGroup, *, is_warm_start: bool) -> bool:
     return is_flat(group)
 
 
-def _rollout_metrics(groups: Sequence[RolloutGroup], *, is_warm_start: bool) -> dict[str, float]:
+def _rollout_metrics(
+    groups: Sequence[RolloutGroup], prefill: str, *, is_warm_start: bool
+) -> dict[str, float]:
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    scored = _scored(groups)
-    rewards = [rollout.result.reward for rollout in scored]
+    judged = scored(groups)
+    rewards = [rollout.result.reward for rollout in judged]
     num_without = sum(lacks_signal(group, is_warm_start=is_warm_start) for group in groups)
     num_cached = sum(rollout.completion.num_cached_tokens for rollout in rollouts)
-    num_missing = sum(not _has_program(rollout, group.task) for group in groups for rollout in group.rollouts)
+    num_missing = sum(
+        not _has_program(prefill + rollout.completion.text, group.task)
+        for group in groups
+        for rollout in group.rollouts
+    )
     return {
-        **_correlation(scored),
-        **_turn_metrics(scored),
+        **_correlation(judged),
+        **_turn_metrics(judged),
         "rollout/reward_mean": statistics.fmean(rewards),
         "rollout/reward_std": statistics.pstdev(rewards),
-        "rollout/pass_rate": statistics.fmean(rollout.result.passed for rollout in scored),
+        "rollout/pass_rate": statistics.fmean(rollout.result.passed for rollout in judged),
         "rollout/completion_length": statistics.fmean(r.num_sampled for r in rollouts),
         "rollout/prompt_cached_share": num_cached / sum(rollout.num_read for rollout in rollouts),
         "rollout/truncated_share": statistics.fmean(r.completion.finish_reason == "length" for r in rollouts),
         "rollout/syntax_failure_share": statistics.fmean(
-            rollout.result.breakdown.get("syntax", 0.0) == 0.0 for rollout in scored
+            rollout.result.breakdown.get("syntax", 0.0) == 0.0 for rollout in judged
         ),
         "rollout/no_program_share": num_missing / len(rollouts),
         "rollout/zero_signal_share": num_without / len(groups),
-        "rollout/infra_error_share": 1 - len(scored) / len(rollouts),
+        "rollout/infra_error_share": 1 - len(judged) / len(rollouts),
     }
 
 
@@ -149,10 +152,11 @@ def _turn_metrics(scored: Sequence[Rollout]) -> dict[str, float]:
     }
 
 
-def _has_program(rollout: Rollout, task: Task) -> bool:
+def _has_program(answer: str, task: Task) -> bool:
     """Whether what is run of the answer is something, and names what the task asks for."""
-    code = extract_code(rollout.completion.text, task.entry_point, task.prompt)
-    return bool(code.strip()) and re.search(rf"\b{re.escape(task.entry_point)}\b", code) is not None
+    code = extract_code(answer, task.entry_point, task.prompt)
+    name = re.escape(task.entry_point.rpartition(".")[2])
+    return bool(code.strip()) and re.search(rf"\b{name}\b", code) is not None
 
 
 def _correlation(scored: Sequence[Rollout]) -> dict[str, float]:
@@ -168,7 +172,8 @@ def _correlation(scored: Sequence[Rollout]) -> dict[str, float]:
     return {"rollout/reward_tests_correlation": statistics.correlation(rewards, tests)}
 
 
-def _scored(groups: Sequence[RolloutGroup]) -> list[Rollout]:
+def scored(groups: Sequence[RolloutGroup]) -> list[Rollout]:
+    """Those that could be scored, in the order of the groups."""
     return [rollout for group in groups for rollout in group.rollouts if not rollout.result.is_infra_error]
 
 

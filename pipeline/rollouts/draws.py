@@ -37,6 +37,7 @@ class DrawAccount:
         self._sampler = sampler
         self._ledger = ledger
         self._tasks = {task.task_id: task for task in tasks}
+        self.max_stdio_tests = max((len(task.stdio_tests) for task in tasks), default=0)
         self._prompt_ids = prompt_ids
         self._basis = basis
         self._waiting: deque[Draw] = deque(ledger.unfinished_draws())

@@ -32,7 +32,7 @@ from pipeline.rollouts.aborts import AbortAccount, AbortBalance
 from pipeline.rollouts.buffer import RolloutBuffer, Slot
 from pipeline.rollouts.draws import DrawAccount, SignalGate, request_id
 from pipeline.rollouts.turns import TurnLoop, TurnTerms, as_one
-from pipeline.rollouts.waiting import standstill_s
+from pipeline.rollouts.waiting import group_deadline_s, standstill_s
 from rewards.feedback import FeedbackError
 from rewards.result import RewardResult, infra_error
 
@@ -103,7 +103,8 @@ class RolloutProducer:
         self._turn_discount = config.rollouts.turn_discount
         self._prefill = config.generation.assistant_prefill
         self._score_each = config.acceleration.async_rewards.enabled
-        self._slot_deadline_s = standstill_s(config)
+        self.group_deadline_s = group_deadline_s(config, draws.max_stdio_tests)
+        self._slot_deadline_s = standstill_s(config, draws.max_stdio_tests)
         self._balance = AbortBalance(self._prefill) if config.acceleration.early_abort.enabled else None
         self._ledger = context.ledger
         self._last_step = config.training.max_steps - 1

@@ -7,6 +7,7 @@ they wait at most follows from the deadlines of the stages. Starts no task.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 
 from configs.schema import Config
@@ -61,18 +62,22 @@ class Waiting:
             raise TimeoutError(explain(deadline_s)) from None
 
 
-def group_deadline_s(config: Config) -> float:
-    """For how many seconds at most no group comes while every stage keeps to a deadline of its own."""
-    runtime = config.runtime
-    scoring_s = scoring_deadline_s(runtime.reward_timeout_s, config.rewards, config.execution)
+def group_deadline_s(config: Config, num_stdio_tests: int = 0) -> float:
+    """For how many seconds at most no group comes while every stage keeps to a deadline of its own.
+
+    ``num_stdio_tests`` is the largest number of a task. Each worker scores its share of a group one by one.
+    """
+    runtime, num_workers = config.runtime, config.acceleration.async_rewards.workers
+    score_s = scoring_deadline_s(runtime.reward_timeout_s, config.rewards, config.execution, num_stdio_tests)
+    scoring_s = math.ceil(config.grpo.num_generations / num_workers) * score_s
     # Time for a generator to fall silent, to be started again, and to write it all once more.
     writing_s = 2 * runtime.generation_timeout_s + runtime.startup_timeout_s
     return config.rollouts.max_turns * (writing_s + scoring_s)
 
 
-def standstill_s(config: Config) -> float:
+def standstill_s(config: Config, num_stdio_tests: int = 0) -> float:
     """Likewise of groups, steps and weights, in seconds: nothing of these comes."""
     runtime = config.runtime
     # When a step's last group comes a part may be at work; the last part and the update follow it.
     step_s = 3 * runtime.train_step_timeout_s + runtime.weight_update_timeout_s
-    return group_deadline_s(config) + step_s
+    return group_deadline_s(config, num_stdio_tests) + step_s

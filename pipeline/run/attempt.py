@@ -57,9 +57,8 @@ class Attempt:
     """Trains from ``step``, which is done; ``is_running`` while a signal to stop finds its loops at work.
 
     ``trial`` decides over the first steps whether generation goes on while the trainer computes.
+    ``is_quantised`` until the engine has left int8.
     """
-
-    _is_quantised = True
 
     def __init__(
         self,
@@ -72,6 +71,7 @@ class Attempt:
         step: int,
         weights_folder: Path,
         trial: OverlapTrial | None = None,
+        is_quantised: bool = True,
     ) -> None:
         config = context.config
         gate = SignalGate(max_gated(config), context.ledger.gated(), config.grpo.warm_start_steps)
@@ -82,6 +82,7 @@ class Attempt:
         self._weights_folder = weights_folder
         self._trial = trial
         self.is_running = False
+        self.is_quantised = is_quantised
         self.buffer = RolloutBuffer(
             groups_per_step=config.prompts_per_step,
             max_staleness=config.acceleration.max_staleness,
@@ -135,6 +136,7 @@ class Attempt:
                 await self._run_loops()
                 while measured := self.evaluation.drain():
                     self._account.log(max_steps, measured)
+                    self._context.ledger.add_metrics(max_steps, measured)
         finally:
             await self.evaluation.cancel()
             self.close()
@@ -168,7 +170,7 @@ class Attempt:
             StoppedError: the run was asked to end; ``save_last`` saves what is done.
         """
         config, tell = self._config, self._context.progress.message
-        self._account.begin()
+        await self._account.begin()
         if self._turns.always:
             self._alternate(True)
         reason = why_not_streamed(config)
@@ -218,8 +220,8 @@ class Attempt:
         if self._config.output.text_steps is not None:
             self._context.ledger.forget_texts(step, self._config.output.text_steps)
         # Gigabytes are removed: the event loop goes on meanwhile.
-        limit = self._config.output.save_total_limit
-        await asyncio.to_thread(prune_checkpoints, self._context.folder.path, limit, step)
+        limit, kept = self._config.output.save_total_limit, self._context.ledger.checkpoints()
+        await asyncio.to_thread(prune_checkpoints, self._context.folder.path, limit, step, kept)
 
     async def _step(self, step: int) -> None:
         """Train one step and begin to close it."""
@@ -251,12 +253,12 @@ class Attempt:
             await self._fit_memory()
 
     def _watch_quantisation(self, step: int, mismatch_kl: float | None) -> None:
-        """Leave 8 bits for good where the policy that they make is too far from the one that is trained."""
+        """Leave 8 bits, until a resume, where their policy is too far from the one that is trained."""
         limit = self._config.grpo.mismatch_kl_warning
         # fp8 stays: vLLM cannot go back from it.
-        can_leave = self._is_quantised and self._config.generation.quantization == "int8"
+        can_leave = self.is_quantised and self._config.generation.quantization == "int8"
         if can_leave and mismatch_kl is not None and mismatch_kl > limit:
-            self._is_quantised = False
+            self.is_quantised = False
             self._context.note(
                 GUARD,
                 f"generation.quantization: from weights {step} on the engine computes in 16 bits: with int8 "
@@ -298,11 +300,7 @@ class Attempt:
         written = update.policy_version
         assert written == version, f"the trainer published {written}, not {version}"
         generation = self._config.generation
-        return replace(
-            update,
-            mode=generation.weight_update_mode,
-            is_quantised=self._is_quantised,
-        )
+        return replace(update, mode=generation.weight_update_mode, is_quantised=self.is_quantised)
 
     async def _load_weights(self, update: WeightUpdate) -> float:
         """Bring ``update`` to the generators; returns for how many seconds they paused."""

@@ -32,7 +32,7 @@ from pipeline.models.prompts import refuse_useless_seeds
 from pipeline.record.run_folder import refuse_unusable_output
 from pipeline.record.tracking import tracker_names
 from pipeline.run.resume import refuse_resume
-from pipeline.training.packages import refuse_unusable_packages
+from pipeline.training.packages import refuse_conflicts, refuse_unusable_packages
 from rewards.custom import CustomFeedback, load_custom
 from rewards.feedback import refuse_feedback
 
@@ -160,6 +160,7 @@ _OF_SETTINGS: Final[tuple[_Refusal, ...]] = (
     lambda config, _: tracker_names(config),
     _refuse_push,
     check_vllm_arguments,
+    refuse_conflicts,
     refuse_useless_seeds,
 )
 _OF_MACHINE: Final[tuple[_Refusal, ...]] = (

@@ -199,8 +199,9 @@ class _Run:
         self, stages: Stages, weights_folder: Path, restarts: RestartLimit, *, is_resumed: bool
     ) -> None:
         context, job, config = self._context, self._job, self._context.config
-        sampler = self._sampler(stages)
-        step = await self._resume(sampler, await stages.trainer, stages) if is_resumed else 0
+        sampler, step = self._sampler(stages), 0
+        if is_resumed:
+            sampler, step = await self._resume_on(await stages.trainer, stages, restarts)
         before = earlier_measurement(context.folder.evaluation("before"))
         if before is None and step == 0:
             # Nothing of it needs the trainer, which may still be loading its model.
@@ -220,20 +221,21 @@ class _Run:
                 step=step,
                 weights_folder=weights_folder,
                 trial=OverlapTrial.of_run(config, job.device, num_gpus(job.device)),
+                is_quantised=self._attempt is None or self._attempt.is_quantised,
             )
             try:
                 await self._attempt.run()
                 break
             except TrainerLostError as error:
-                await context.stop.guard(self._bring_back(trainer, error, restarts))
+                lost = error
+            await context.stop.guard(self._bring_back(trainer, lost, restarts))
             await stages.generator.reset()
             # Nobody reads them any more: an engine that starts again begins with the base weights.
             await asyncio.to_thread(remove_all_weights, weights_folder)
             # What follows is a run of its own to the ledger, as after --resume.
             self._context.ledger.close()
             self._context = replace(self._context, ledger=Ledger(context.folder.db, terms_of(config)))
-            sampler = self._sampler(stages)
-            step = await self._resume(sampler, trainer, stages)
+            sampler, step = await self._resume_on(trainer, stages, restarts)
         after = await context.stop.guard(self._evaluate("after", stages))
         self._sum_up(stages.scorer.level, before, after)
 
@@ -267,6 +269,21 @@ class _Run:
                 return
             except TrainerLostError as error:
                 lost = error
+
+    async def _resume_on(
+        self, trainer: TrainerHandle, stages: Stages, limit: RestartLimit
+    ) -> tuple[Sampler, int]:
+        """``_resume`` with a trainer that is started again where it is lost while it loads; sampler and step.
+
+        Raises TooManyRestartsError.
+        """
+        while True:
+            sampler = self._sampler(stages)
+            try:
+                return sampler, await self._resume(sampler, trainer, stages)
+            except TrainerLostError as error:
+                lost = error
+            await self._context.stop.guard(self._bring_back(trainer, lost, limit))
 
     def _resume_hint(self) -> str:
         """What is saved, and the command that goes on from there."""

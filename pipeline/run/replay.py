@@ -238,7 +238,7 @@ def _batches(config: Config, step: Step, groups: Sequence[RolloutGroup]) -> Iter
         own = groups[done : done + num_groups]
         done += num_groups
         if own:
-            batch, _ = make_batch(step.step, own, config.grpo, policy_version=step.step - 1)
+            batch = make_batch(step.step, own, config.grpo, policy_version=step.step - 1)
             yield replace(batch, part=part)
         else:
             yield TrainBatch(step=step.step, samples=(), num_tokens=0, part=part)

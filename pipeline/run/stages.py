@@ -271,7 +271,8 @@ async def _trainer(
     """The trainer, started when what comes ``first`` has ended, well or not."""
     if first:
         await asyncio.wait(first)
-        await asyncio.sleep(_HEAD_START_S)
+        if job.device == "cpu":
+            await asyncio.sleep(_HEAD_START_S)
     await ray
     asked_s = time.time()
     trainer = TrainerHandle(job.config, model_path, job.device, places)

@@ -38,11 +38,10 @@ from pipeline.record.alarms import Alarms
 from pipeline.record.ledger import ALARM
 from pipeline.record.metrics import MetricsWriter, StepRate, log_samples
 from pipeline.record.run_folder import Context
-from pipeline.rollouts.batch import BatchReport, make_batch
+from pipeline.rollouts.batch import batch_metrics, make_batch, scored
 from pipeline.rollouts.buffer import RolloutBuffer, Taken
 from pipeline.rollouts.draws import SignalGate
 from pipeline.rollouts.producer import RolloutProducer
-from pipeline.rollouts.waiting import group_deadline_s
 from rewards.pool import RewardPool
 
 if TYPE_CHECKING:
@@ -67,13 +66,13 @@ class FedStep:
     """A step that was trained: its groups in the order of training, and what the trainer made of them.
 
     ``waited_s`` is how long the trainer had nothing to do. ``num_too_old`` groups were found too old since
-    the last step. ``parts`` has the number of groups in each call of the trainer, 0 in the last.
+    the last step. ``layout`` is what a replay needs besides the groups: "parts" has the number of groups in
+    each call of the trainer, 0 in the last; the trainer's own stands beside it.
     """
 
     result: StepResult
     groups: tuple[RolloutGroup, ...]
-    parts: tuple[int, ...]
-    report: BatchReport
+    layout: Mapping[str, object]
     waited_s: float
     num_too_old: int
 
@@ -131,7 +130,7 @@ class StepFeed:
             groups += taken.groups
             num_too_old += len(taken.too_old)
             self._progress.activity(f"step {step}: training ({len(groups)} of {num_groups} groups)")
-            batch, report = self._batch(step, taken.groups)
+            batch = make_batch(step, taken.groups, self._config.grpo, policy_version=step - 1)
             batch = replace(batch, part=len(parts))
             parts.append(len(taken.groups))
             if len(groups) == num_groups:
@@ -153,8 +152,8 @@ class StepFeed:
         return FedStep(
             result=result,
             groups=tuple(groups),
-            parts=(*parts, 0),
-            report=report if len(taken.groups) == len(groups) else self._batch(step, groups)[1],
+            # Taken now: the next step may fit other rows into the memory before this one is committed.
+            layout={"parts": (*parts, 0), **self._trainer.layout},
             waited_s=waited_s,
             num_too_old=num_too_old,
         )
@@ -170,7 +169,7 @@ class StepFeed:
     async def _take(self, step: int, num_left: int) -> Taken:
         """Wait for a group, or where steps are not streamed for all; with it comes what else is ready."""
         num_first = 1 if self._is_streamed else num_left
-        parts = [await self._buffer.take(num_first, step - 1, group_deadline_s(self._config))]
+        parts = [await self._buffer.take(num_first, step - 1, self._producer.group_deadline_s)]
         for _ in range(num_left - num_first):
             more = self._buffer.take_now(1)
             if more is None:
@@ -183,9 +182,6 @@ class StepFeed:
         if step == self._config.training.max_steps and len(taken.groups) == num_left:
             self._producer.finish()
         return taken
-
-    def _batch(self, step: int, groups: Sequence[RolloutGroup]) -> tuple[TrainBatch, BatchReport]:
-        return make_batch(step, groups, self._config.grpo, policy_version=step - 1)
 
 
 class StepAccount:
@@ -213,17 +209,20 @@ class StepAccount:
         self._has_drafts = context.config.acceleration.speculative.enabled
         self._last_scores = scorer.metrics()
         self._last_drafts: dict[str, float] = {}
+        self._rate = StepRate()
+        self._closed_s = time.perf_counter()  # when the last step was closed
         self._sampler = sampler
         self._gate = gate
         self._evaluation = evaluation
         self._metrics = MetricsWriter(context.folder.path)
         self._alarms = Alarms(context.config, shares_device=shares_device)
-        self.begin()
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """What comes from now on is the first step's."""
+        if self._has_drafts:
+            self._last_drafts = await self._generator.stats()
         self._rate = StepRate()
-        self._closed_s = time.perf_counter()  # when the last step was closed
+        self._closed_s = time.perf_counter()
 
     async def commit(
         self, fed: FedStep, weights: Mapping[str, float], checkpoint: str | None
@@ -236,7 +235,7 @@ class StepAccount:
         step = fed.result.step
         step_s, self._closed_s = time.perf_counter() - self._closed_s, time.perf_counter()
         metrics = {
-            **fed.report.metrics,
+            **batch_metrics(step, fed.groups, self._context.config, policy_version=step - 1),
             **await self._since_last(fed.result),
             **fed.result.metrics,
             "rollout/requeued_groups": float(fed.num_too_old),
@@ -245,14 +244,12 @@ class StepAccount:
             **self._sampler.counts_by_level(),
             **weights,
             "step/seconds": step_s,
-            "step/samples_per_s": fed.report.num_samples / step_s,
+            "step/samples_per_s": len(scored(fed.groups)) / step_s,
             **self._rate.step(),
             **(self._evaluation.drain() if self._is_logged(step) else {}),
         }
-        layout = {"parts": fed.parts, **self._trainer.layout}
-        self._enter(
-            replace(fed.result, metrics=metrics), [group.draw_id for group in fed.groups], checkpoint, layout
-        )
+        draw_ids = [group.draw_id for group in fed.groups]
+        self._enter(replace(fed.result, metrics=metrics), draw_ids, checkpoint, fed.layout)
         log_samples(self._context.folder.samples, step, fed.groups[0])
         return metrics
 

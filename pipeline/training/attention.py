@@ -128,20 +128,27 @@ def why_not_packed(config: Any, longest: int) -> str | None:
     return f"it has layers of kind {', '.join(sorted(kinds))}" if kinds else None
 
 
-def use_row_attention(model: PreTrainedModel) -> None:
-    """Give ``model`` the attention that understands rows; padded batches go through SDPA as before."""
-    model.set_attn_implementation(IMPLEMENTATION)
+def use_rows(config: Config, model: PreTrainedModel) -> bool:
+    """Give ``model`` the attention over rows, where rows are wanted; returns whether it has it.
 
-
-def supports_packing(config: Config, model: PreTrainedModel) -> bool:
-    """Whether rows of several sequences go through ``model`` as they should; if not, the run says so."""
+    Where it cannot have it, the run says so. Padded batches keep the model's own attention, which knows its
+    window.
+    """
     acceleration = config.acceleration
     if not (acceleration.token_packing.enabled or acceleration.shared_prompt):
         return False
     obstacle = why_not_packed(model.config, config.max_sequence_length)
+    if obstacle is None and not use_row_attention(model):
+        obstacle = f"the code of {type(model).__name__} takes no other attention"
     if obstacle is not None:
         _log.warning("token packing and shared prompts are off, the batches are padded: %s", obstacle)
     return obstacle is None
+
+
+def use_row_attention(model: PreTrainedModel) -> bool:
+    """Give ``model`` the attention that understands rows; returns whether its code takes it."""
+    model.set_attn_implementation(IMPLEMENTATION)
+    return bool(model.config._attn_implementation == IMPLEMENTATION)
 
 
 AttentionInterface.register(IMPLEMENTATION, row_attention)

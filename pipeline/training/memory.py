@@ -155,7 +155,9 @@ def free_bytes(config: Config, shape: ModelShape, device: torch.device) -> float
     generation, num_workers = config.generation, config.acceleration.async_rewards.workers
     others = published_bytes(config, shape) + generation.kv_cache_gb * _GIB + 0.05 * total
     others += num_workers * config.execution.max_memory * 2**20 * config.execution.enabled
-    return available - others + max(0.0, anonymous_bytes() - TRAINER_LIBRARIES)
+    # Every rank of this machine counts the same memory.
+    num_ranks = 1 if config.cluster.is_joined else config.runtime.trainer_ranks
+    return (available - others) / num_ranks + max(0.0, anonymous_bytes() - TRAINER_LIBRARIES)
 
 
 def micro_batch_tokens(config: Config, limit: MicroBatchLimit) -> int:

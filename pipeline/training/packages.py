@@ -20,8 +20,13 @@ _INSTALL = {
 
 def refuse_unusable_packages(config: Config, device: str) -> None:
     """Raise ConfigError for settings of the trainer that ``device``, or what is installed, cannot serve."""
-    problems = [*_gpu_problems(config, device), *_conflicts(config)]
-    if problems:
+    if problems := list(_gpu_problems(config, device)):
+        raise ConfigError(problems)
+
+
+def refuse_conflicts(config: Config, _: str) -> None:
+    """Raise ConfigError for settings of the trainer that do not go with each other, on whatever machine."""
+    if problems := list(_conflicts(config)):
         raise ConfigError(problems)
 
 

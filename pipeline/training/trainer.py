@@ -29,7 +29,7 @@ from pipeline.training.adapters import (
     published_weights,
     saved_adapter,
 )
-from pipeline.training.attention import row_kernel, supports_packing, use_row_attention
+from pipeline.training.attention import row_kernel, use_row_attention, use_rows
 from pipeline.training.backward import LossBackward, refuse_logit_transforms
 from pipeline.training.batching import StepPlanner, StepTotals
 from pipeline.training.card_use import CardUse
@@ -73,7 +73,7 @@ class Trainer:
         self.tokenizer = load_tokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
         self._ranks = Ranks() if ranks is None else ranks
         self.model = load_policy(config, model_path, self._ranks.load_device(self.device))
-        use_row_attention(self.model)
+        self._has_rows = use_rows(config, self.model)
         refuse_logit_transforms(self.model)
         self.published_adapter: Mapping[str, object] | None = None
         if config.lora.enabled:
@@ -86,7 +86,7 @@ class Trainer:
         self._reference, reference_forward = self._load_reference(model_path, forward)
         self._planner = StepPlanner(
             config,
-            supports_rows=supports_packing(config, self.model),
+            supports_rows=self._has_rows,
             pad_token_id=cast(int, self.tokenizer.pad_token_id),
             num_ranks=self._ranks.num_ranks,
         )
@@ -122,7 +122,8 @@ class Trainer:
             device=self._ranks.load_device(self.device),
             trust_remote_code=config.model.trust_remote_code,
         )
-        use_row_attention(reference)
+        if self._has_rows:
+            use_row_attention(reference)
         reference.requires_grad_(False)
         return reference, self._ranks.shard(reference, model_path, bf16=bool(config.training.bf16))
 
@@ -325,3 +326,7 @@ def _disable_dropout(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
+        # What is not a module of its own drops where its owner trains, as checkpointed layers do.
+        for name, value in list(vars(module).items()):
+            if name.endswith("dropout") and isinstance(value, float):
+                setattr(module, name, 0.0)

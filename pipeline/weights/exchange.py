@@ -104,8 +104,8 @@ class WeightServer:
         self._timeout_s = timeout_s
         self._store = open_store(host, timeout_s)
         self._address = f"{_SCHEME}{host}:{self._store.port}"
-        self._version = -1
-        self._weights: dict[Spec, Tensor] = {}
+        # One value: a version is never sent with the weights of another.
+        self._offered: tuple[int, dict[Spec, Tensor]] = (-1, {})
         self._groups: dict[str, WeightGroup] = {}  # by receiver
         self._is_closing = threading.Event()
         self._senders = ThreadPoolExecutor(_MAX_RECEIVERS, thread_name_prefix="weights")
@@ -132,8 +132,7 @@ class WeightServer:
         receipt = known
         if receipt is None:
             receipt = receipt_of(((spec.name, copy) for spec, copy in weights.items()), policy_version)
-        # In this order: who finds the version finds its weights.
-        self._weights, self._version = weights, policy_version
+        self._offered = policy_version, weights
         return WeightUpdate(
             policy_version=policy_version,
             path=self._address,
@@ -154,6 +153,7 @@ class WeightServer:
             while self._store.check([call_key(num_calls + 1)]):
                 num_calls += 1
                 call = Call(**json.loads(self._store.get(call_key(num_calls))))
+                self._store.delete_key(call_key(num_calls))
                 self._senders.submit(self._serve, call)
 
     def _serve(self, call: Call) -> None:
@@ -161,7 +161,7 @@ class WeightServer:
         try:
             # A store of its own: a wait in one holds up all who use it.
             store = store_at(self._address, self._timeout_s)
-            version, weights = self._version, self._weights
+            version, weights = self._offered
             if version != call.policy_version:
                 fault = f"the trainer holds policy version {version}, not {call.policy_version}"
                 store.set(call.answer_key, json.dumps({"fault": fault}))

@@ -30,6 +30,7 @@ from pipeline.generation.vllm.transfer import BACKEND
 from pipeline.generation.vllm.updates import ServedAdapter, WeightUpdates, max_lora_rank
 from pipeline.host.files import own_temporary_folder
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+from pipeline.models.files import weight_files
 
 _WORKER_METHODS = "pipeline.generation.vllm.worker.WorkerMethods"
 _ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
@@ -282,7 +283,7 @@ def shared_cache_bytes(config: VllmConfig) -> int | None:
     ranks = config.parallel_config.tensor_parallel_size
     width = model.dtype.itemsize
     weights, largest = 0, 0
-    for path in Path(model.model).glob("*.safetensors"):
+    for path in weight_files(Path(model.model)):
         file: Any = safe_open(path, framework="pt")
         for name in file.keys():  # noqa: SIM118
             shape = file.get_slice(name).get_shape()

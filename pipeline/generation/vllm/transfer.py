@@ -108,7 +108,7 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
             weights = noted(merged, version, self.merged)
             layers = tuple({_layer_of(name) for name in adapter.factors} if is_adapted_base else ("",))
             self._is_whole = "" in layers
-            self._load((pair for pair in weights if pair[0].startswith(layers)), version)
+            self._load(weights, version, layers)
         elif update_info.kind == "base":
             self._load(base_weights(update_info.path), version)
         elif update_info.kind == "offer":
@@ -118,11 +118,16 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
             self._load(file_weights(update_info.path, str(self.device)), version)
         self._is_adapted_base = update_info.kind in ("adapter", "base")
 
-    def _load(self, weights: Iterator[tuple[str, Tensor]], version: int) -> None:
-        """Hand them to the model; where it is quantised, vLLM does that to each layer when it is whole."""
+    def _load(
+        self, weights: Iterator[tuple[str, Tensor]], version: int, layers: tuple[str, ...] = ("",)
+    ) -> None:
+        """Hand those of ``layers`` to the model; the others are the same as the last time.
+
+        Where the model is quantised, vLLM does that to each layer when it is whole.
+        """
         if self.model_config.quantization is not None:
             weights = noted(weights, version, self.given)
-        self.model.load_weights(weights)
+        self.model.load_weights(pair for pair in weights if pair[0].startswith(layers))
 
     def finish_weight_update(self) -> None:
         """Pack the layers for the kernels again, tied output heads included."""

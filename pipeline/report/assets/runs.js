@@ -27,14 +27,17 @@ function runRow(line, redraw) {
 function comparison(name, title, unit, scale) {
   const place = el("div", { class: "plot" });
   const node = el("div", { class: "card chart" }, el("h3", {}, title), place);
+  let plot = null;
   const draw = () => {
+    if (plot) plot.destroy();
+    plot = null;
     const runs = [...chosen].filter(([, columns]) => columns[name].length);
     node.hidden = runs.length === 0;
     place.replaceChildren();
     if (node.hidden) return;
     const tables = runs.map(([, columns]) => [view.axis === "time" ? columns.time_s : columns.step, smooth(columns[name], view.width).map((value) => (value === null ? null : value * scale))]);
     const options = runs.map(([run], index) => lineSeries(run, index, unit));
-    new uPlot(plotOptions(Math.max(240, place.clientWidth), unit, options), uPlot.join(tables), place);
+    plot = new uPlot(plotOptions(Math.max(240, place.clientWidth), unit, options), uPlot.join(tables), place);
   };
   return { node, draw };
 }

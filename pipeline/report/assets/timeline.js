@@ -61,7 +61,7 @@ class Timeline {
     if (!spans.length) return;
     this.layOut();
     if (this.plot) this.plot.destroy();
-    const [from, to] = this.range || this.first();
+    const [from, to] = this.window = this.range || this.first();
     const width = Math.max(240, this.place.clientWidth);
     const narrow = width < 600;
     this.plot = new uPlot({
@@ -73,7 +73,7 @@ class Timeline {
         { ...axisOptions(null, narrow ? 74 : 104), labelSize: 0, grid: { show: false }, splits: () => this.bands.map(({ y, height }) => y + height / 2), values: () => this.bands.map(({ name }) => (narrow ? name.split(" ").pop().slice(0, 10) : name)) },
       ],
       series: [{}, { show: true, stroke: "transparent", points: { show: false } }],
-      hooks: { drawAxes: [(plot) => this.paint(plot)], setCursor: [(plot) => this.hover(plot)], setScale: [(plot, key) => { if (key === "x") this.range = [plot.scales.x.min, plot.scales.x.max]; }] },
+      hooks: { drawAxes: [(plot) => this.paint(plot)], setCursor: [(plot) => this.hover(plot)], setScale: [(plot, key) => this.scaled(plot, key)] },
     }, [[this.all[0], this.all[1]], [0, 0]], this.place);
     this.plot.root.setAttribute("role", "img");
     this.plot.root.setAttribute("aria-label", "timeline of the stages");
@@ -86,6 +86,12 @@ class Timeline {
       const mark = el("i", { style: `background:${colour(LANE_COLOURS[stages.indexOf(stage)])}` });
       return el("span", {}, mark, `${stage} `, el("b", {}, percent(part, 0)), el("span", { class: "soft" }, ` of the time, ${duration(seconds)}`));
     }));
+  }
+
+  // A window that was not set here was drawn by the reader, and stays; others move on with the run.
+  scaled(plot, key) {
+    const { min, max } = plot.scales.x;
+    if (key === "x" && (min !== this.window[0] || max !== this.window[1])) this.range = this.window = [min, max];
   }
 
   // Of a long run the last steps; a short one as a whole.
@@ -156,18 +162,19 @@ class Timeline {
 
   wheel(event) {
     event.preventDefault();
-    const [min, max] = this.range || this.all, by = ((event.deltaY || event.deltaX) / 600) * (max - min);
+    const [min, max] = this.window, by = ((event.deltaY || event.deltaX) / 600) * (max - min);
     this.show([min + by, max + by]);
   }
 
   zoom(factor) {
-    const [min, max] = this.range || this.all, middle = (min + max) / 2, half = ((max - min) / 2) * factor;
+    const [min, max] = this.window, middle = (min + max) / 2, half = ((max - min) / 2) * factor;
     this.show([middle - half, middle + half]);
   }
 
   show(range) {
-    this.range = range || this.all;
-    this.plot.setScale("x", { min: this.range[0], max: this.range[1] });
+    this.range = range;
+    const [min, max] = this.window = range || this.all;
+    this.plot.setScale("x", { min, max });
   }
 
   // To one step, and in words who waited for whom.

@@ -73,6 +73,11 @@ class RunControl:
         if row["host"] != socket.gethostname():
             # Its process number would mean another process here.
             raise ValueError(f"{reader.name} runs on {row['host']}: stop it there")
+        if (reader.path / BASELINE_MARK).exists():
+            raise ValueError(
+                f"{reader.name} is a run of train_code_grpo, which saves nothing when it is stopped and "
+                "cannot be resumed: end it where it was started"
+            )
         os.kill(pid, signal.SIGTERM)
         return f"{reader.name} was asked to stop: it saves its last finished step and ends"
 

@@ -12,9 +12,9 @@ ASGI middleware; holds no state but the token.
 from __future__ import annotations
 
 import hmac
-from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import URL, Headers, QueryParams
+from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -83,11 +83,8 @@ class Guard:
         return None if is_allowed else "open the address that train_accelerated --watch printed"
 
     def _cookie_of(self, headers: Headers) -> str:
-        try:
-            cookies = SimpleCookie(headers.get("cookie", ""))
-        except CookieError:
-            return ""
-        return cookies[self._cookie].value if self._cookie in cookies else ""
+        # Of all servers on this host's name; what others set may be in no strict form.
+        return cookie_parser(headers.get("cookie", "")).get(self._cookie, "")
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), self._token.encode())

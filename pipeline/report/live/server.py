@@ -219,7 +219,8 @@ def _line(path: Path) -> dict[str, Any]:
             "difference": evaluation.get("difference"),
         }
     except ValueError as error:
-        began_s = (path / "config.yaml").stat().st_mtime
+        file = path / "config.yaml"
+        began_s = file.stat().st_mtime if file.exists() else 0.0  # removed meanwhile
         return {"name": path.name, "status": "unreadable", "error": str(error), "started_s": began_s}
 
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.rewards.completions import TRAINED, UNTRAINED, RealCompletion, load_completions
-from configs.schema import GrpoConfig
+from configs.schema import Config, GrpoConfig
 from pipeline.generation.early_abort import AnswerWatch, is_hopeless
 from pipeline.messages import GenerationRequest
-from pipeline.rollouts.batch import make_batch
+from pipeline.rollouts.batch import batch_metrics, make_batch
 from pipeline.rollouts.producer import make_group
 from rewards.extract import extract_code
 from rewards.syntax import check_syntax
@@ -250,12 +250,14 @@ def test_an_aborted_completion_keeps_its_tokens_and_the_reward_of_a_syntax_failu
         completion(index, length=3, finish=finish) for index, finish in enumerate(("abort", "length", "stop"))
     ]
     group = make_group(1, TASKS[0], (1, 2), completions, [scored(0.1), scored(0.1), scored(1.0)])
-    batch, report = make_batch(1, [group], GrpoConfig(mask_truncated_completions=True), policy_version=0)
+    grpo = GrpoConfig(mask_truncated_completions=True)
+    batch = make_batch(1, [group], grpo, policy_version=0)
     masks = [sample.loss_mask for sample in batch.samples]
     assert masks == [(0, 0, 1, 1, 1), (0, 0, 0, 0, 0), (0, 0, 1, 1, 1)]
     assert batch.samples[0].advantage == batch.samples[1].advantage < 0
     assert batch.samples[0].old_logprobs == (0.0, 0.0, *completions[0].logprobs)
-    assert report.metrics["rollout/truncated_share"] == pytest.approx(1 / 3)
+    metrics = batch_metrics(1, [group], Config(grpo=grpo), policy_version=0)
+    assert metrics["rollout/truncated_share"] == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize("is_on", [True, False])

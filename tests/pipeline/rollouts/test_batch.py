@@ -5,16 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from configs.schema import GrpoConfig
-from pipeline.messages import Rollout, VersionRun
-from pipeline.rollouts.batch import group_advantages, make_batch
+from configs.schema import Config, GrpoConfig
+from pipeline.messages import Rollout, RolloutGroup, VersionRun
+from pipeline.rollouts.batch import batch_metrics, group_advantages, make_batch
 from tests.pipeline.rollouts.groups import group, rollout
 
 GRPO = GrpoConfig()
 
 
+def metrics_of(*groups: RolloutGroup, step: int = 1) -> dict[str, float]:
+    return batch_metrics(step, groups, Config(), policy_version=step - 1)
+
+
 def test_a_sample_is_prompt_and_completion_with_loss_on_the_completion_only() -> None:
-    batch, _ = make_batch(5, [group(rollout(1.0, version=3), rollout(0.0, version=4))], GRPO, 4)
+    batch = make_batch(5, [group(rollout(1.0, version=3), rollout(0.0, version=4))], GRPO, 4)
     first, second = batch.samples
     assert batch.step == 5
     assert first.token_ids == (1, 2, 3, 7, 8)
@@ -28,23 +32,23 @@ def test_a_sample_is_prompt_and_completion_with_loss_on_the_completion_only() ->
 
 def test_advantages_stay_within_their_own_group() -> None:
     groups = [group(rollout(1.0), rollout(0.0)), group(rollout(0.5), rollout(0.5))]
-    batch, _ = make_batch(1, groups, GrpoConfig(scale_rewards="none"), 0)
+    batch = make_batch(1, groups, GrpoConfig(scale_rewards="none"), 0)
     assert [sample.advantage for sample in batch.samples] == [0.5, -0.5, 0.0, 0.0]
 
 
 def test_an_infrastructure_error_gets_no_sample_and_moves_no_advantage() -> None:
     whole = group(rollout(1.0), rollout(0.0), rollout(0.0))
     with_error = group(rollout(1.0), rollout(math.nan), rollout(0.0), rollout(0.0))
-    without, _ = make_batch(1, [whole], GRPO, 0)
-    batch, report = make_batch(1, [with_error], GRPO, 0)
+    without = make_batch(1, [whole], GRPO, 0)
+    batch, metrics = make_batch(1, [with_error], GRPO, 0), metrics_of(with_error)
     assert batch.samples == without.samples
-    assert report.num_samples == 3
-    assert report.metrics["rollout/infra_error_share"] == 0.25
-    assert report.metrics["rollout/reward_mean"] == pytest.approx(1 / 3)
-    assert report.metrics["rollout/pass_rate"] == pytest.approx(1 / 3)
-    assert report.metrics["rollout/syntax_failure_share"] == pytest.approx(2 / 3)
+    assert len(batch.samples) == 3
+    assert metrics["rollout/infra_error_share"] == 0.25
+    assert metrics["rollout/reward_mean"] == pytest.approx(1 / 3)
+    assert metrics["rollout/pass_rate"] == pytest.approx(1 / 3)
+    assert metrics["rollout/syntax_failure_share"] == pytest.approx(2 / 3)
     assert with_error.rollouts[1].result.is_infra_error
-    assert not any(math.isnan(value) for value in report.metrics.values())
+    assert not any(math.isnan(value) for value in metrics.values())
 
 
 @pytest.mark.parametrize(("mask", "num_tokens"), [(True, 2), (False, 4)])
@@ -52,13 +56,13 @@ def test_a_truncated_completion_counts_in_its_group_but_trains_only_unmasked(
     mask: bool, num_tokens: int
 ) -> None:
     groups = [group(rollout(0.0, finish="length"), rollout(1.0))]
-    batch, report = make_batch(1, groups, GrpoConfig(mask_truncated_completions=mask), 0)
+    batch = make_batch(1, groups, GrpoConfig(mask_truncated_completions=mask), 0)
     cut, finished = batch.samples
     assert cut.loss_mask == (0, 0, 0) + (0 if mask else 1,) * 2
     assert finished.loss_mask == (0, 0, 0, 1, 1)
     assert cut.advantage == -finished.advantage, "the cut one is in the mean"
     assert batch.num_tokens == num_tokens
-    assert report.metrics["rollout/truncated_share"] == 0.5
+    assert metrics_of(*groups)["rollout/truncated_share"] == 0.5
 
 
 def test_an_answer_without_the_program_that_was_asked_for_is_counted() -> None:
@@ -67,8 +71,24 @@ def test_an_answer_without_the_program_that_was_asked_for_is_counted() -> None:
         return replace(one, completion=replace(one.completion, text=text))
 
     texts = ("def f(x):\n    return x\n", "Sorry, I cannot.", "def g(x):\n    return x\n", "")
-    _, report = make_batch(1, [group(rollout(1.0), *(saying(text) for text in texts))], GRPO, 0)
-    assert report.metrics["rollout/no_program_share"] == 4 / 5
+    asked = group(rollout(1.0), *(saying(text) for text in texts))
+    assert metrics_of(asked)["rollout/no_program_share"] == 4 / 5
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "text"),
+    [
+        ("", "print(int(input()) + int(input()))\n```"),
+        ("Solution.two_sum", "class Solution:\n    def two_sum(self, n):\n        return n\n```"),
+        ("double", "double = lambda n: 2 * n\n```"),
+    ],
+    ids=["a whole program", "a method", "a name"],
+)
+def test_a_program_is_found_after_the_prefill_as_it_is_scored(entry_point: str, text: str) -> None:
+    one = rollout(1.0)
+    asked = group(replace(one, completion=replace(one.completion, text=text)))
+    asked = replace(asked, task=replace(asked.task, entry_point=entry_point))
+    assert metrics_of(asked)["rollout/no_program_share"] == 0
 
 
 def test_how_far_the_reward_goes_with_the_tests_is_a_correlation() -> None:
@@ -77,7 +97,7 @@ def test_how_far_the_reward_goes_with_the_tests_is_a_correlation() -> None:
         return replace(one, result=replace(one.result, breakdown={"syntax": 1.0, "tests": tests}))
 
     def correlation(*rollouts: Rollout) -> float | None:
-        return make_batch(1, [group(*rollouts)], GRPO, 0)[1].metrics.get("rollout/reward_tests_correlation")
+        return metrics_of(group(*rollouts)).get("rollout/reward_tests_correlation")
 
     assert correlation(paid(0.2, 0.0), paid(0.6, 0.5), paid(1.0, 1.0)) == pytest.approx(1.0)
     assert correlation(paid(0.9, 0.0), paid(0.6, 0.5), paid(0.3, 1.0)) == pytest.approx(-1.0)
@@ -86,8 +106,8 @@ def test_how_far_the_reward_goes_with_the_tests_is_a_correlation() -> None:
 
 
 def test_what_a_group_did_not_read_anew_is_a_share_of_its_prompts() -> None:
-    _, report = make_batch(1, [group(rollout(0.0), rollout(1.0, cached=2))], GRPO, 0)
-    assert report.metrics["rollout/prompt_cached_share"] == pytest.approx(2 / 6)
+    metrics = metrics_of(group(rollout(0.0), rollout(1.0, cached=2)))
+    assert metrics["rollout/prompt_cached_share"] == pytest.approx(2 / 6)
 
 
 def test_groups_without_signal_are_counted_whatever_could_not_be_scored_in_them() -> None:
@@ -97,15 +117,14 @@ def test_groups_without_signal_are_counted_whatever_could_not_be_scored_in_them(
         group(rollout(1.0), rollout(0.0), rollout(0.0)),
         group(rollout(1.0), rollout(0.5), rollout(math.nan)),
     ]
-    _, report = make_batch(1, groups, GRPO, 0)
-    assert report.metrics["rollout/zero_signal_share"] == 0.5
+    assert metrics_of(*groups)["rollout/zero_signal_share"] == 0.5
 
 
 def test_staleness_is_the_age_of_a_samples_oldest_token() -> None:
     groups = [group(rollout(1.0, version=3), rollout(0.0, version=4))]
-    _, report = make_batch(5, groups, GRPO, policy_version=4)
-    assert report.metrics["train/staleness_mean"] == 0.5
-    assert report.metrics["train/staleness_max"] == 1.0
+    metrics = metrics_of(*groups, step=5)
+    assert metrics["train/staleness_mean"] == 0.5
+    assert metrics["train/staleness_max"] == 1.0
 
 
 def test_tokens_count_by_the_version_that_wrote_them() -> None:
@@ -115,12 +134,13 @@ def test_tokens_count_by_the_version_that_wrote_them() -> None:
     whole = rollout(0.0, version=4)
     whole = replace(whole, completion=replace(whole.completion, max_policy_version=4))
     unknown = rollout(0.5, version=3)  # 3 or 4: the oldest that it can be
-    batch, report = make_batch(5, [group(mixed, whole, unknown)], GRPO, 4)
+    asked = group(mixed, whole, unknown)
+    batch, metrics = make_batch(5, [asked], GRPO, 4), metrics_of(asked, step=5)
     assert [sample.on_policy for sample in batch.samples] == [(0, 0, 0, 0, 1), (0, 0, 0, 1, 1), (0,) * 5]
     assert [sample.policy_version for sample in batch.samples] == [3, 4, 3]
-    assert report.metrics["train/token_staleness_mean"] == pytest.approx(3 / 6)
-    assert report.metrics["rollout/mixed_version_share"] == pytest.approx(2 / 3)
-    assert report.metrics["train/staleness_max"] == 1
+    assert metrics["train/token_staleness_mean"] == pytest.approx(3 / 6)
+    assert metrics["rollout/mixed_version_share"] == pytest.approx(2 / 3)
+    assert metrics["train/staleness_max"] == 1
 
 
 def test_runs_that_do_not_fit_the_tokens_are_no_completion() -> None:

@@ -19,7 +19,7 @@ from curriculum.task import Task
 from pipeline.messages import Completion, Rollout, RolloutGroup, VersionRun
 from pipeline.models.turns import TurnTokens
 from pipeline.record.audit import audit
-from pipeline.rollouts.batch import make_batch
+from pipeline.rollouts.batch import batch_metrics, make_batch
 from pipeline.rollouts.turns import Turn, TurnTerms, as_one
 from rewards.feedback import FeedbackError
 from rewards.result import RewardResult
@@ -218,13 +218,14 @@ def test_feedback_is_never_trained_on(grpo: GrpoConfig, mask: tuple[int, ...]) -
         Rollout(rollout_id="1/0", prompt_ids=(1, 2), completion=whole, result=result, earlier=earlier),
         Rollout(rollout_id="1/1", prompt_ids=(1, 2), completion=completion((6,), (0,)), result=scored(0.0)),
     )
-    batch, report = make_batch(1, [RolloutGroup(draw_id=1, task=TASKS[0], rollouts=rollouts)], grpo, 1)
+    group = RolloutGroup(draw_id=1, task=TASKS[0], rollouts=rollouts)
+    batch = make_batch(1, [group], grpo, 1)
     sample = batch.samples[0]
     assert sample.token_ids == (1, 2, 3, 4, 8, 9, 5)
     assert sample.loss_mask == (0, 0, *mask)
     assert sample.old_logprobs == (0.0, 0.0, -3.0, -4.0, 0.0, 0.0, -5.0)
     assert batch.num_tokens == sum(sum(one.loss_mask) for one in batch.samples)
-    metrics = report.metrics
+    metrics = batch_metrics(1, [group], Config(grpo=grpo), 1)
     assert metrics["rollout/turns"] == 1.5 and metrics["rollout/repaired_share"] == 1.0
     assert metrics["rollout/first_turn_pass_rate"] == 0.0 and metrics["rollout/pass_rate"] == 0.5
     # The ages of the four tokens that were sampled: 1, 1, 0 and 1.

@@ -13,8 +13,8 @@ import pytest
 from configs.errors import ConfigError
 from configs.load import load_config
 from pipeline.cli import train_accelerated
-from pipeline.run.job import prepare
-from pipeline.training.packages import refuse_unusable_packages
+from pipeline.run.job import faults_of, prepare
+from pipeline.training.packages import refuse_conflicts, refuse_unusable_packages
 from tests.pipeline.tiny_model import make_config
 
 ROOT = Path(__file__).parents[3]
@@ -62,10 +62,14 @@ def test_what_cannot_work_here_is_refused_by_name(
     sections: Sections, device: str, complaints: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError) as caught:
-        refuse_unusable_packages(make_config(**sections), device)
+    config, said = make_config(**sections), []
+    for refuse in (refuse_conflicts, refuse_unusable_packages):
+        try:
+            refuse(config, device)
+        except ConfigError as error:
+            said.append(str(error))
     for complaint in complaints:
-        assert complaint in str(caught.value)
+        assert complaint in "\n".join(said)
 
 
 @pytest.mark.parametrize("sections", [EIGHT_BIT, LIGER, OFFLOADED, FOUR_BIT])
@@ -73,7 +77,21 @@ def test_on_a_gpu_with_the_packages_all_of_it_may_be_asked_for(
     sections: Sections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    refuse_conflicts(make_config(**sections), "cuda")
     refuse_unusable_packages(make_config(**sections), "cuda")
+
+
+@pytest.mark.parametrize(
+    ("sections", "complaint"),
+    [
+        ({"lora": {"load_in_4bit": True}}, "true with lora.enabled: true"),
+        ({**EIGHT_BIT, "runtime": {"trainer_ranks": 2}}, "adamw_8bit with runtime.trainer_ranks: 1"),
+    ],
+)
+def test_a_dry_run_for_another_card_names_what_does_not_go_together(
+    sections: Sections, complaint: str
+) -> None:
+    assert any(complaint in one for one in faults_of(make_config(**sections), "cuda", False, resume=None))
 
 
 def test_activations_are_offloaded_with_checkpointing_only() -> None:
