@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import select
 import signal
 import sys
 import threading
@@ -179,12 +180,14 @@ def run_async(main: Coroutine[Any, Any, T]) -> T:
 
 
 def _is_output_closed() -> bool:
-    """Whether nobody reads what this process prints: what could not be written is still to be."""
+    """Whether nobody reads any more what this process prints."""
+    poll = select.poll()
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return True
-    return False
+        poll.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):  # It is no file.
+        return False
+    # What was not written need not be there any more: text of more than a buffer is not kept.
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 def _report(error: Exception | str, status: int, verbose: bool) -> int:

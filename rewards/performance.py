@@ -32,15 +32,15 @@ class ReferenceTimes:
     def __init__(self, sandbox: Executor, execution: ExecutionConfig) -> None:
         self._sandbox = sandbox
         self._execution = execution
-        self._times: dict[bytes, float | None] = {}
+        self._times: dict[tuple[bytes, str], float | None] = {}
 
     def cpu_s(self, task: Task) -> float | None:
         """The median of three runs; None where the task has no reference, or it does not pass.
 
         An infrastructure error gives None too, but the next call measures again.
         """
-        # Feedback may have told a test, which is left out of the task then.
-        key = task_digest(task)
+        # Feedback may have told a test, which is left out of the task then. No digest has the reference.
+        key = (task_digest(task), task.reference)
         if key in self._times:
             return self._times[key]
         if not task.reference:

@@ -195,9 +195,8 @@ class WorkerGroup:
                 f"reward workers: not all {len(self._workers)} were up after {self._startup_timeout_s:g} s "
                 "(runtime.startup_timeout_s)"
             )
-        infos = [one.result() for one in asked]
-        for worker, info in zip(self._workers, infos, strict=True):
-            worker.info = info
+        for worker, one in zip(self._workers, asked, strict=True):
+            worker.info = one.result()
 
     async def _attempt(self, worker: _Worker, score: Future[Scored], task: Task) -> RewardResult | str:
         """Wait for the score that ``worker`` was asked for; its place is free when this ends.
@@ -298,8 +297,7 @@ class WorkerGroup:
     async def _bring_up(self, worker: _Worker) -> None:
         """Start ``worker`` in the place of one that was killed, and again if it does not come up."""
         for number in range(_MAX_STARTS):
-            if number > 0:
-                await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(_PAUSE_S if number > 0 else 0.0)
             if self._is_closed:
                 return
             try:

@@ -70,11 +70,11 @@ class SandboxPool:
         self._free: queue.LifoQueue[Worker | None] = queue.LifoQueue(num_workers)
         self._lock = threading.Lock()
         self._workers: set[Worker] = set()
-        workers = [self._start() for _ in range(num_workers)]
         try:
+            workers = [self._start() for _ in range(num_workers)]
             for worker in workers:
                 worker.wait_ready()
-        except SandboxError:
+        except (SandboxError, OSError):
             self.close()
             raise
         self._walls = workers[0].walls

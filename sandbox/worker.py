@@ -34,7 +34,7 @@ class Worker:
     """One zygote process. ``walls`` and ``level`` are known after ``wait_ready``."""
 
     def __init__(self, without: frozenset[str] = frozenset(), modules: tuple[str, ...] = ()) -> None:
-        """Start the process without waiting.
+        """Start the process without waiting; an OSError, where there is none to be had, leaves nothing.
 
         ``without`` leaves walls out (tests of weaker hosts); ``modules`` are installed packages that
         programs may import.
@@ -43,9 +43,11 @@ class Worker:
             raise ValueError(f"without={sorted(without)}: known walls are {sorted(_KNOWN_WALLS)}")
         self.num_runs = 0
         self._walls: Walls | None = None
-        self._workdir = tempfile.mkdtemp(prefix="sandbox-")
-        self._control, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
+        with contextlib.ExitStack() as undone:
+            self._workdir = tempfile.mkdtemp(prefix="sandbox-")
+            undone.callback(shutil.rmtree, self._workdir, ignore_errors=True)
+            self._control, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            undone.callback(self._control.close)
             with remote:
                 self._process = subprocess.Popen(
                     _command(remote.fileno(), self._workdir, without, modules),
@@ -57,10 +59,7 @@ class Worker:
                     cwd="/",
                     start_new_session=True,
                 )
-        except OSError:
-            self._control.close()
-            shutil.rmtree(self._workdir, ignore_errors=True)
-            raise
+            undone.pop_all()
 
     @property
     def pid(self) -> int:

@@ -166,10 +166,13 @@ def run(given: argparse.Namespace) -> Figures:
         limit_s = given.limit or STAGES[name].limit_s
         done = earlier.get("parts", {})
         for found in run_stage(STAGES[name], terms, limit_s, {} if given.stages else done):
+            if done and "skipped" in found:
+                print(f"  {found['skipped']}: what is there stays", file=sys.stderr)
+                continue
             result["stages"][name] = {"command": command_line(), **found}
             if done:
                 # One that is measured again stays until it is.
-                result["stages"][name]["parts"] = {**done, **found.get("parts", {})}
+                result["stages"][name]["parts"] = {**done, **found["parts"]}
             write_result(given.output, result)
     return result
 

@@ -106,7 +106,7 @@ def run_evaluation(options: EvaluationOptions) -> int:
             reports[name] = report
     _conclude(console, options, Path(f"{next(iter(stems.values()))}_report.json"), reports, tasks)
     # Kept until now: the second model may fail, or the disk be full.
-    for stem in stems.values():
+    for stem in stems.values() if options.samples is None else ():
         _journal(stem).unlink(missing_ok=True)
     return 0
 

@@ -2,7 +2,7 @@
 
 A group stays whole on one generator. It goes to the one that had its task last, whose caches know the
 prompt and whose history knows the answers, unless that one has more to do than the least busy by more than
-a group; then to the least busy.
+a group; then to the least busy. A later turn goes to the one that had the first, on the same terms.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ class Dispatcher:
         self._generators = tuple(generators)
         self._update_timeout_s = update_timeout_s
         self._loads = [0] * len(generators)  # completions asked for and not yet received
-        # The generator that had a prompt last, and a request whose completions have later turns.
-        self._last_of: OrderedDict[tuple[int, ...] | str, int] = OrderedDict()
+        # The generator that had a prompt last, or a request whose completions have later turns, and the
+        # number of completions.
+        self._last_of: OrderedDict[tuple[int, ...] | str, tuple[int, int]] = OrderedDict()
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """See pipeline.generation.generator.Generator; the request's completions all come from one generator.
@@ -56,14 +57,15 @@ class Dispatcher:
 
     def _choose(self, request: GenerationRequest) -> int:
         least = min(self._loads)
-        index = self._last_of.pop(request.prompt_ids, None)
-        if index is None:
-            # A later turn is REQUEST/INDEX/turn N.
-            index = self._last_of.get(request.request_id.rsplit("/", 2)[0])
-        if index is None or self._loads[index] > least + request.num_generations:
+        found = self._last_of.pop(request.prompt_ids, None)
+        if found is None:
+            # A later turn is REQUEST/INDEX/turn N, of one completion.
+            found = self._last_of.get(request.request_id.rsplit("/", 2)[0])
+        index, size = found or (self._loads.index(least), 0)
+        if self._loads[index] > least + max(size, request.num_generations):
             index = self._loads.index(least)
         for key in (request.prompt_ids, request.request_id):
-            self._last_of[key] = index
+            self._last_of[key] = index, request.num_generations
         while len(self._last_of) > _MAX_REMEMBERED:
             self._last_of.popitem(last=False)
         return index

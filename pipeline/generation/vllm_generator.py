@@ -108,13 +108,10 @@ class VllmGenerator:
             GeneratorError: the engine could not load these weights, or holds others afterwards.
         """
         await self.wake()
-        # Each completion that is drained has its own time.
-        num_turns = math.ceil(self._num_in_flight / self._max_num_seqs) if update.mode == "drain" else 0
-        loaded: WeightsLoaded = await self._change(
-            self._end.call("update_weights", update),
-            f"load weights {update.policy_version}",
-            after_s=num_turns * self._generation_timeout_s,
-        )
+        # What is drained has its own time. It runs all at once: what waits begins under the new weights.
+        drain_s = self._generation_timeout_s if update.mode == "drain" and self._num_in_flight else 0.0
+        change, what = self._end.call("update_weights", update), f"load weights {update.policy_version}"
+        loaded: WeightsLoaded = await self._change(change, what, after_s=drain_s)
         return require_version(loaded, update, self._name)
 
     async def reset(self) -> None:

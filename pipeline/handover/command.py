@@ -52,8 +52,11 @@ def find_model_folder(place: Path) -> tuple[Path, TrainedModel]:
     ``place`` is a run, whose newest whole checkpoint is taken, or one of its checkpoints. Raises ValueError,
     naming the folder, where there is no such model.
     """
-    place = place.resolve()
-    run, chosen = (place, None) if (place / "config.yaml").is_file() else (place.parent.parent, place)
+    run, chosen = place, None
+    if not (place / "config.yaml").is_file():
+        # Not resolved: the folder of the checkpoints may be a link to another disk.
+        chosen = Path(os.path.abspath(place))
+        run = chosen.parent.parent
     if not (run / "config.yaml").is_file():
         what = "no such folder" if not place.is_dir() else "neither a run nor a checkpoint of one"
         raise ValueError(f"{place}: {what}; give runs/NAME or runs/NAME/checkpoints/step-NNNNNN")

@@ -104,7 +104,8 @@ def _merged(folder: Path) -> Path:
 
 def _is_current(merged: Path, adapter: Path) -> bool:
     """Whether ``merged`` was made after the adapter was trained for the last time."""
-    newest = max((adapter / name).stat().st_mtime_ns for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS))
+    files = [adapter / name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)]
+    newest = max(path.stat().st_mtime_ns for path in files if path.is_file())
     return merged.is_dir() and merged.stat().st_mtime_ns >= newest
 
 

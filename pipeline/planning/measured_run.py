@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.finished import load_finished
+from configs.schema import Config
 from pipeline.host.files import read_object
+from pipeline.host.shares import is_shared
 from pipeline.record.ledger_tables import reading
 from pipeline.record.metrics import read_metrics
 from pipeline.record.run_folder import BASELINE_MARK
@@ -107,15 +109,11 @@ def read_run(folder: Path, *, last: int | None = None) -> MeasuredRun:
     is_gpu = hardware.get("device", config.runtime.device) == "cuda"
     num_generator_gpus = config.generation.num_engines * config.generation.tensor_parallel_size
     num_ranks = config.runtime.trainer_ranks
-    most = num_generator_gpus + num_ranks
-    # A single trainer rank is on the GPU of a single whole generator, where there are no two.
-    is_apart = config.cluster.is_joined or config.runtime.placement == "split"
-    num_gpus = most if is_apart else int(str(hardware.get("num_gpus", 1 if most == 2 else most)))
     return MeasuredRun(
         origin=f"run {folder}",
         device=str(hardware.get("cpu") or config.runtime.device),
         is_gpu=is_gpu,
-        num_devices=min(most, num_gpus) if is_gpu else 1,
+        num_devices=_num_gpus_used(config, hardware.get("num_gpus")) if is_gpu else 1,
         num_generator_gpus=num_generator_gpus,
         num_ranks=num_ranks,
         num_reward_workers=config.acceleration.async_rewards.workers,
@@ -131,8 +129,21 @@ def read_run(folder: Path, *, last: int | None = None) -> MeasuredRun:
     )
 
 
+def _num_gpus_used(config: Config, num_there: object) -> int:
+    """The GPUs that a run was on. Earlier ones do not say ``num_there``: one there, where one is enough."""
+    num_generator_gpus = config.generation.num_engines * config.generation.tensor_parallel_size
+    num_ranks = config.runtime.trainer_ranks
+    most = num_generator_gpus + num_ranks
+    num_gpus = 1 if most == 2 else most
+    if isinstance(num_there, int) and num_there > 0:
+        num_gpus = num_there
+    if not is_shared(config, "cuda", num_gpus):
+        return most
+    return min(num_gpus, max(num_ranks, num_generator_gpus))
+
+
 def _hardware_of(folder: Path) -> Mapping[str, object]:
-    """The "device" and the "cpu" of the run, as far as they are known."""
+    """The "device", the "cpu" and the "num_gpus" of the run, as far as they are known."""
     summary, ledger = folder / "summary.json", folder / "run.db"
     if summary.is_file():
         hardware = read_object(summary).get("hardware", {})

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from pipeline.messages import RolloutGroup
 
-# A reward is named as its function is.
 # A line of metrics.jsonl that has this is of a step that was just committed.
 _OF_A_STEP = "step/seconds"
+# A reward is named as its function is.
 _NAME = re.compile(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*|reward_part/[A-Za-z_][A-Za-z0-9_]*")
 
 

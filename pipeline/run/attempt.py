@@ -75,14 +75,12 @@ class Attempt:
     ) -> None:
         config = context.config
         gate = SignalGate(max_gated(config), context.ledger.gated(), config.grpo.warm_start_steps)
-        self._context = context
-        self._config = config
+        self._context, self._config = context, config
         self._trainer = trainer
         self._generator = stages.generator
         self._weights_folder = weights_folder
         self._trial = trial
-        self.is_running = False
-        self.is_quantised = is_quantised
+        self.is_running, self.is_quantised = False, is_quantised
         self.buffer = RolloutBuffer(
             groups_per_step=config.prompts_per_step,
             max_staleness=config.acceleration.max_staleness,

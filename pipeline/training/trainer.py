@@ -328,5 +328,5 @@ def _disable_dropout(model: nn.Module) -> None:
             module.p = 0.0
         # What is not a module of its own drops where its owner trains, as checkpointed layers do.
         for name, value in list(vars(module).items()):
-            if name.endswith("dropout") and isinstance(value, float):
+            if "drop" in name and isinstance(value, float):
                 setattr(module, name, 0.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import ablation, curriculum, generation, modes, quality
+from benchmarks import ablation, curriculum, generation, modes, quality, turns
 from benchmarks.async_overlap import __main__ as async_overlap
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.report import command_line
@@ -33,6 +33,10 @@ REFUSED = [
     (gpu.parse, "--threads 4096", "--threads: value 4096"),
     (gpu.parse, "--limit 0", "at least 1"),
     (modes.parse, "--cores 4096", "--cores: value 4096: this process may use"),
+    *(
+        (turns.parse, words, "nothing is trained here")
+        for words in ("--set model.name=m", "--config recipe.yaml", "--model m", "--task-set mbpp")
+    ),
     *((one.parse, "--steps 0", "--steps: value 0") for one in (modes, quality, ablation, curriculum)),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -93,6 +94,33 @@ def test_a_stage_that_is_there_is_measured_again_only_if_named_or_failed(
     assert set(kept["stages"]) == set(STAGES)
     assert kept["versions"]["torch"] and kept["hardware"]["gpus"] == []
     assert kept["stages"]["kernels"]["command"].startswith("python ")
+
+
+def test_parts_of_a_named_stage_stay_until_they_are_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(errors: dict[str, str], **parts: float) -> dict[str, Any]:
+        return {"parts": {name: {"ms": ms} for name, ms in parts.items()}, "errors": errors}
+
+    def run(*answers: dict[str, Any], is_ended: bool = False) -> dict[str, Any]:
+        def measure(planned: Planned, given: Terms, limit_s: float, done: object) -> Iterator[dict[str, Any]]:
+            assert done == {}, "all of a stage that is named"
+            yield from answers
+            if is_ended:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr("benchmarks.gpu.__main__.run_stage", measure)
+        with pytest.raises(KeyboardInterrupt) if is_ended else contextlib.nullcontext():
+            main(["--device", "cpu", "--tiny", "--threads", "1", "--work", str(tmp_path), "kernels"])
+        stage: dict[str, Any] = json.loads((tmp_path / "tiny.json").read_text())["stages"]["kernels"]
+        return {name: value for name, value in stage.items() if name != "command"}
+
+    assert run(found({}, x=1.0, y=2.0)) == found({}, x=1.0, y=2.0)
+    left = {"y": "not begun"}
+    begun = (found({"x": "not begun", **left}), found(left, x=3.0))
+    assert run(*begun, is_ended=True) == found(left, x=3.0, y=2.0)
+    assert run(found({}, x=5.0, y=6.0)) == found({}, x=5.0, y=6.0)
+    assert run({"skipped": "torch not installed"}) == found({}, x=5.0, y=6.0)
 
 
 def test_figures_of_another_card_or_other_versions_are_not_gone_on_with(

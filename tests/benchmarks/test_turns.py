@@ -59,6 +59,17 @@ def test_each_model_and_kind_is_measured_once_as_the_command_line_says(
     assert len({arguments[arguments.index("--output") + 1] for arguments in asked}) == 4
 
 
+def test_models_in_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    folders = [tmp_path / run / "step-000012" for run in "ab"]
+    for size, folder in enumerate(folders, start=1):
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(b"x" * size)
+    first, second = (turns.key_of(str(folder)) for folder in folders)
+    assert first != second and first == turns.key_of(f"{folders[0]}/")
+    assert first.startswith("step-000012-") and second.startswith("step-000012-")
+    assert turns.key_of("org/coder") == "coder"
+
+
 def test_the_table_has_every_turn_and_leaves_out_what_greedy_answers_lack() -> None:
     settings = {"tasks": "t.jsonl", "samples": 1, "turns": 2}
     greedy = {**FOUND, "resampled": None, "above_resampled": None}

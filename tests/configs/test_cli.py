@@ -189,6 +189,14 @@ def test_a_full_disk_is_a_message_and_status_1(stages: Stages, capsys: pytest.Ca
         train_accelerated([])
 
 
+def test_a_pipe_that_breaks_is_an_error_where_it_is_not_the_output(
+    stages: Stages, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stages.fault = BrokenPipeError(errno.EPIPE, "Broken pipe")
+    assert train_accelerated([]) == 1
+    assert capsys.readouterr().err == f"error: [Errno {errno.EPIPE}] Broken pipe\n"
+
+
 def test_the_baseline_is_synchronous_and_says_which_settings_it_leaves_unused(
     tmp_path: Path, stages: Stages, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,14 +71,31 @@ def test_project_configuration_has_no_effect(tmp_path: Path, monkeypatch: pytest
         assert linter.count_issues(SLOPPY) >= 5
 
 
-def test_a_killed_server_is_replaced_and_then_the_command_line_answers() -> None:
+def test_a_killed_server_is_replaced_however_often() -> None:
     with Linter() as linter:
         expected = linter.count_issues(SLOPPY)
-        for _ in range(3):
-            if linter._server is not None:
-                os.kill(linter._server._process.pid, signal.SIGKILL)
-                linter._server._process.wait(timeout=10)
+        for _ in range(5):
+            assert linter._server is not None, "it counts no failures that were mended"
+            os.kill(linter._server._process.pid, signal.SIGKILL)
+            linter._server._process.wait(timeout=10)
             assert linter.count_issues(SLOPPY) == expected
+
+
+def test_a_server_that_never_answers_is_tried_twice_a_program_and_soon_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    num_starts: list[int] = []
+
+    def broken(timeout_s: float) -> None:
+        num_starts[-1] += 1
+        raise OSError("broken")
+
+    monkeypatch.setattr(rewards.lint, "_RuffServer", broken)
+    with Linter() as linter:
+        for _ in range(3):
+            num_starts.append(0)
+            assert linter.count_issues("import os\n" + HONEST) == 1
+    assert num_starts == [2, 2, 0]
 
 
 def test_a_silent_server_ends_in_the_command_line_and_no_ruff_in_an_error(

@@ -148,6 +148,40 @@ print(json.dumps(found))
 """
 
 
+STEPS = """
+from configs.schema import ExecutionConfig
+from curriculum.sources import load_named_tasks
+from rewards.openenv import Answer, CodeEnvironment
+from sandbox.result import Outcome
+from tests.fake_sandbox import make_run
+
+class Sandbox:
+    level = "fake"
+    def run(self, request):
+        return make_run(outcomes.pop(0), 4)
+
+outcomes = [Outcome.INFRA_ERROR, Outcome.PASS]
+environment = CodeEnvironment(load_named_tasks("ladder"), Sandbox(), ExecutionConfig(), partial=False)
+environment.reset(index=0)
+for _ in range(3):
+    try:
+        print(environment.step(Answer(answer="x = 1")).reward)
+    except (RuntimeError, ValueError) as error:
+        print(error)
+"""
+
+
+def test_a_task_of_openenv_that_nobody_could_judge_stays_for_another_step(programs: Path) -> None:
+    done = subprocess.run(
+        [programs / "python", "-c", STEPS], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.splitlines() == [
+        "not judged: because",
+        "1.0",
+        "step: there is no task yet; reset first",
+    ], done.stderr[-3000:]
+
+
 def test_openenv_serves_our_tasks(tmp_path: Path, programs: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from configs.schema import ExecutionConfig
@@ -67,6 +69,18 @@ def test_the_reference_is_the_median_and_is_measured_once() -> None:
     sandbox = ScriptedSandbox(timed_run(0.9), timed_run(0.2), timed_run(0.3))
     times = ReferenceTimes(sandbox, ExecutionConfig())
     assert [times.cpu_s(make_task()) for _ in range(2)] == [0.3, 0.3]
+    assert sandbox.runs == []
+
+
+def test_a_task_without_the_test_that_was_told_and_one_with_another_reference_are_measured_themselves() -> (
+    None
+):
+    sandbox = ScriptedSandbox(*[timed_run(seconds) for seconds in (0.3, 0.1, 0.2) for _ in range(3)])
+    times = ReferenceTimes(sandbox, ExecutionConfig())
+    told = make_task()
+    whole = replace(told, call_tests=(*told.call_tests, CallTest(args=(1,), expected=1)))
+    for _ in range(2):
+        assert [times.cpu_s(task) for task in (whole, told, make_task(reference=SLOW))] == [0.3, 0.1, 0.2]
     assert sandbox.runs == []
 
 

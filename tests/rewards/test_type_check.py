@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from rewards.type_check import (
     type_score,
 )
 from rewards.type_rules import count_hidden, count_reported, is_blocking, neutralise_type_comments
-from tests.processes import left_by_killed_owner, none_runs
+from tests.processes import descendants, left_by_killed_owner, none_runs
 
 HONEST = "def f(xs: list[int]) -> int:\n    return sum(x * x for x in xs)\n"
 WRONG = "def f(xs: list[int]) -> str:\n    return sum(xs)\n"
@@ -112,6 +113,20 @@ def test_a_program_that_takes_mypy_too_long_earns_nothing(
         assert checker.count_errors(first_line + code) == 10
         assert checker._num_failures == 0
         assert checker.count_errors(HONEST) == 0
+
+
+def test_a_worker_gives_its_hard_limit_away_with_no_program() -> None:
+    with TypeChecker(timeout_s=60.0) as checker:
+        limits = {}
+        for code in (HONEST, WRONG):
+            checker.count_errors(code)
+            assert checker._server is not None
+            (worker,) = descendants(checker._server._process.pid)
+            limits[code] = (worker, resource.prlimit(worker, resource.RLIMIT_CPU))
+    # Only root could have raised it again for the second.
+    (first, (soft, hard)), (second, (_, later)) = limits.values()
+    assert first == second and 0 < soft < 60
+    assert hard == later == resource.getrlimit(resource.RLIMIT_CPU)[1]
 
 
 def test_a_killed_server_is_started_again_and_a_broken_one_replaced_by_processes(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -207,6 +209,57 @@ def test_close_leaves_no_process_descriptor_or_file(tmp_path: Path, monkeypatch:
     assert num_descriptors() == num_fds
     with pytest.raises(RuntimeError, match="close"):
         _calls(pool, "def f(x): return x\n", (1, 1))
+
+
+@pytest.mark.parametrize("source", ["subprocess.Popen", "socket.socketpair"])
+def test_without_a_process_or_a_descriptor_to_be_had_there_is_no_verdict_and_nothing_is_left(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **named: object) -> None:
+        raise OSError(errno.EAGAIN, "not now")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with SandboxPool(max_infra_retries=1) as pool:
+        os.kill(pool.worker_pids[0], signal.SIGKILL)
+        num_fds = num_descriptors()
+        with monkeypatch.context() as host:
+            host.setattr(f"sandbox.worker.{source}", refuse)
+            result = _calls(pool, "def f(x): return x\n", (1, 1))
+            with pytest.raises(OSError, match="not now"):
+                SandboxPool()
+        assert (result.outcome, result.detail) == (Outcome.INFRA_ERROR, f"[Errno {errno.EAGAIN}] not now")
+        assert list(tmp_path.iterdir()) == [] and num_descriptors() < num_fds
+        assert _calls(pool, "def f(x): return x\n", (1, 1)).outcome is Outcome.PASS
+
+
+def test_a_place_is_free_again_although_its_worker_cannot_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stuck(worker: Worker) -> None:
+        raise RuntimeError("it does not end")
+
+    monkeypatch.setattr("sandbox.pool._FREE_WORKER_TIMEOUT_S", 1.0)
+    with SandboxPool() as pool:
+        (worker,) = pool._workers
+        os.kill(worker.pid, signal.SIGKILL)
+        with monkeypatch.context() as host, pytest.raises(RuntimeError, match="it does not end"):
+            host.setattr(Worker, "close", stuck)
+            _calls(pool, "def f(x): return x\n", (1, 1))
+        assert _calls(pool, "def f(x): return x\n", (1, 1)).outcome is Outcome.PASS
+        worker.close()
+
+
+def test_a_zygote_that_the_kernel_does_not_end_in_time_is_no_error_of_its_owner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def late(process: subprocess.Popen[bytes], timeout: float) -> int:
+        raise subprocess.TimeoutExpired("zygote", timeout)
+
+    worker = Worker()
+    worker.wait_ready()
+    with monkeypatch.context() as host:
+        host.setattr("sandbox.worker.subprocess.Popen.wait", late)
+        worker.close()
+    worker.close()
+    assert all_gone([worker.pid], 20.0)
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.001, 0.002, 0.01, 0.1])

@@ -61,8 +61,11 @@ class WorkerMethods:
         and cannot.
         """
         runner: Any = self.model_runner  # type: ignore[attr-defined]
-        sampler = DeterministicDraftSampler(runner.sampler, runner.speculative_config, runner.device)
-        fault = draft_sampler_fault(sampler, runner.device)
+
+        def sampler() -> DeterministicDraftSampler:
+            return DeterministicDraftSampler(runner.sampler, runner.speculative_config, runner.device)
+
+        fault = draft_sampler_fault(sampler(), runner.device)
         if fault and method == "draft_model":
             # Our own drafter stays idle; vLLM's goes on, and vLLM's own sampler would verify.
             raise RuntimeError(
@@ -71,7 +74,8 @@ class WorkerMethods:
             )
         if fault:
             return fault
-        runner.rejection_sampler = sampler
+        # Another one: what is drafted for the test is not to be counted.
+        runner.rejection_sampler = sampler()
         if method == "draft_model":
             return ""
         planner = None

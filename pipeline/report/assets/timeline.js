@@ -3,13 +3,19 @@
 const LANE_COLOURS = [0, 1, 5, 2, 3, 6, 7];
 const LANE_HEIGHT = 12, STAGE_GAP = 10;
 
+// A window is no narrower than this, whatever is asked for.
+function atLeast([from, to]) {
+  return [from, Math.max(to, from + 0.01)];
+}
+
 class Timeline {
   // `source` gives spans, waits and stages; `open` is told of the draw that was clicked.
   constructor(source, open) {
     this.source = source;
     this.open = open;
     this.plot = null;
-    this.range = null;
+    this.range = null; // what the reader has chosen; without it the window moves on with the run
+    this.isWhole = false;
     this.place = el("div", { class: "plot" });
     this.shares = el("div", { class: "stageshares" });
     this.words = el("p", { class: "soft message", id: "stepwords" }, "Drag to zoom, double-click for all, scroll to move; hover for details, click a draw for its completions.");
@@ -61,13 +67,13 @@ class Timeline {
     if (!spans.length) return;
     this.layOut();
     if (this.plot) this.plot.destroy();
-    const [from, to] = this.window = this.range || this.first();
+    const [from, to] = this.window = atLeast(this.range || (this.isWhole ? this.all : this.first()));
     const width = Math.max(240, this.place.clientWidth);
     const narrow = width < 600;
     this.plot = new uPlot({
       width, height: Math.min(620, this.height + 54), padding: [4, 8, 0, 0], legend: { show: false },
       cursor: { drag: { x: true, y: false, setScale: true }, points: { show: false }, y: false },
-      scales: { x: { time: false, min: from, max: to, range: (_, min, max) => [min, Math.max(max, min + 0.01)] }, y: { dir: -1, range: [0, this.height] } },
+      scales: { x: { time: false, min: from, max: to, range: (_, min, max) => atLeast([min, max]) }, y: { dir: -1, range: [0, this.height] } },
       axes: [
         { ...axisOptions("time since start (min:s)", 20), values: (_, ticks) => ticks.map((tick) => this.tick(tick)) },
         { ...axisOptions(null, narrow ? 74 : 104), labelSize: 0, grid: { show: false }, splits: () => this.bands.map(({ y, height }) => y + height / 2), values: () => this.bands.map(({ name }) => (narrow ? name.split(" ").pop().slice(0, 10) : name)) },
@@ -91,7 +97,7 @@ class Timeline {
   // A window that was not set here was drawn by the reader, and stays; others move on with the run.
   scaled(plot, key) {
     const { min, max } = plot.scales.x;
-    if (key === "x" && (min !== this.window[0] || max !== this.window[1])) this.range = this.window = [min, max];
+    if (key === "x" && plot === this.plot && (min !== this.window[0] || max !== this.window[1])) this.range = this.window = [min, max];
   }
 
   // Of a long run the last steps; a short one as a whole.
@@ -173,7 +179,8 @@ class Timeline {
 
   show(range) {
     this.range = range;
-    const [min, max] = this.window = range || this.all;
+    this.isWhole = !range;
+    const [min, max] = this.window = atLeast(range || this.all);
     this.plot.setScale("x", { min, max });
   }
 

@@ -134,6 +134,34 @@ def test_two_models_are_asked_alike_and_compared(tmp_path: Path, capsys: pytest.
     assert report["comparison"]["difference"]["num_tasks"] == 3
 
 
+def test_the_samples_of_the_first_model_are_kept_until_those_of_the_second_are_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_for_the_second(path: Path, results: object) -> None:
+        if "against" in path.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    models = [save_model(tmp_path / name, seed) for seed, name in enumerate(("one", "two"))]
+    arguments = _sampling(tmp_path, models[0], "--against", models[1])
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "write_results", full_for_the_second)
+        assert _run(*arguments) != 0
+    capsys.readouterr()
+    assert _run(*arguments) == 0
+    said = capsys.readouterr().err
+    for name in ("out.jsonl", "out_against.jsonl"):
+        assert f"samples are in {tmp_path / name}_journal.jsonl" in said
+    assert not list(tmp_path.glob("*journal*"))
+
+
+def test_scoring_samples_leaves_the_journal_of_an_evaluation_alone(tmp_path: Path) -> None:
+    samples = _write_answers(tmp_path / "out.jsonl", "abc")
+    journal = tmp_path / "out.jsonl_journal.jsonl"
+    journal.write_text("{}\n", encoding="utf-8")
+    assert _run("--samples", samples, "--tasks", write_tasks(tmp_path / "tasks.jsonl")) == 0
+    assert journal.read_text(encoding="utf-8") == "{}\n"
+
+
 def test_two_files_of_samples_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = "abcdefgh"
     tasks = write_tasks(tmp_path / "tasks.jsonl", names)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from configs.schema import Config
 from curriculum.task import Task
 from pipeline.errors import StageError
+from pipeline.evaluation.evaluate import EvaluationReport
 from pipeline.evaluation.heldout import earlier_measurement
 from pipeline.evaluation.inloop import spread
 from pipeline.generation.generator import GeneratorError
@@ -94,6 +97,20 @@ def test_a_measurement_that_fails_is_noted_and_the_run_goes_on(tmp_path: Path) -
     assert run.notes == ["the measurement of step 2 failed: the engine refused"]
     assert _measured(run) == []
     assert not run.folder.evaluation("step-000002").exists()
+
+
+def test_a_measurement_that_cannot_be_written_is_noted_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(when: str, report: EvaluationReport) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    run = FakeRun(tmp_path, _config(max_steps=4), heldout=_HELDOUT)
+    monkeypatch.setattr(run.folder, "write_evaluation", full)
+    run.train()
+    assert "trained 4" in run.log
+    assert run.notes == ["the measurement of step 2 failed: [Errno 28] No space left on device"]
+    assert _measured(run) == []
 
 
 def test_a_fault_of_the_program_is_not_taken_for_a_failed_measurement(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from curriculum.task import Task
 from pipeline.evaluation import sound_tasks as module
 from pipeline.evaluation.sound_tasks import sound_tasks
 from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
+from tests.fake_sandbox import make_run
 
 Notes = list[tuple[str, str]]
 
@@ -32,6 +33,13 @@ WRONG = task_of("wrong", "def f(x):\n    return x")
 RAISES = task_of("raises", "def f(x):\n    return x / 0")
 SLOW = task_of("slow", "def f(x):\n    while True:\n        pass")
 NONE = task_of("none", "")
+WEAK = Task(
+    task_id="weak",
+    prompt="?",
+    entry_point="f",
+    check_source="def check(f):\n    assert f(2) >= 0\n",
+    reference="def f(x):\n    return 2 * x",
+)
 BROKEN = task_of("broken", "def f(x):\n    return 2 * x", prelude="1 / 0")
 
 
@@ -112,6 +120,48 @@ def test_what_the_sandbox_could_not_judge_is_asked_again(
         sound_tasks([WRONG], config, lambda kind, text: None)
 
 
+def slow_today(program: str, number: int) -> Outcome:
+    return Outcome.TIMEOUT_CPU
+
+
+def flaky_today(program: str, number: int) -> Outcome:
+    return Outcome.PASS if number < 3 else Outcome.WRONG
+
+
+def without_mutants_today(program: str, number: int) -> Outcome:
+    return Outcome.PASS if program == WEAK.reference else Outcome.INFRA_ERROR
+
+
+@pytest.mark.parametrize("outcome_of", [slow_today, flaky_today, without_mutants_today])
+def test_tests_that_could_not_be_measured_are_measured_by_the_next_run(
+    config: Config, monkeypatch: pytest.MonkeyPatch, outcome_of: Callable[[str, int], Outcome]
+) -> None:
+    dataset = config.dataset.model_copy(update={"min_mutants_killed": 0.9})
+    config = config.model_copy(update={"dataset": dataset})
+    asked: list[str] = []
+
+    class Today:
+        def run(self, request: ExecutionRequest) -> ExecutionResult:
+            asked.append(request.solution)
+            outcome = outcome_of(request.solution, len(asked))
+            return make_run(outcome, 4 * (outcome is Outcome.PASS))
+
+    @contextmanager
+    def today(*arguments: object) -> Iterator[Today]:
+        yield Today()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "start_sandbox", today)
+        assert sound_tasks([WEAK], config, lambda kind, text: None) == (WEAK,)
+    with pytest.raises(ValueError, match="weak tests: those of 1 of 1 tasks kill less than 90%"):
+        sound_tasks([WEAK], config, lambda kind, text: None)
+
+
+def test_a_cache_that_cannot_be_written_ends_nothing(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file, no folder", encoding="utf-8")
+    assert sound_tasks([GOOD, WRONG], config, lambda kind, text: None) == (GOOD,)
+
+
 def test_a_set_without_one_sound_task_is_refused(config: Config) -> None:
     with pytest.raises(ValueError, match=r"dataset\.name: .*tasks\.jsonl.* 1 of 1 tasks .* no task is left"):
         sound_tasks([WRONG], config, lambda kind, text: None)
@@ -123,18 +173,11 @@ def test_built_in_sets_and_runs_without_execution_are_not_looked_at(config: Conf
 
 
 def test_tasks_whose_tests_catch_too_little_are_left_out_where_it_is_asked_for(config: Config) -> None:
-    weak = Task(
-        task_id="weak",
-        prompt="?",
-        entry_point="f",
-        check_source="def check(f):\n    assert f(2) >= 0\n",
-        reference="def f(x):\n    return 2 * x",
-    )
     notes: Notes = []
-    for least, kept in ((None, (GOOD, weak)), (0.2, (GOOD, weak)), (0.9, (GOOD,))):
+    for least, kept in ((None, (GOOD, WEAK)), (0.2, (GOOD, WEAK)), (0.9, (GOOD,))):
         dataset = config.dataset.model_copy(update={"min_mutants_killed": least})
         asked = config.model_copy(update={"dataset": dataset})
-        assert sound_tasks([GOOD, weak], asked, lambda kind, text: notes.append((kind, text))) == kept
+        assert sound_tasks([GOOD, WEAK], asked, lambda kind, text: notes.append((kind, text))) == kept
     ((kind, said),) = notes
     assert kind == "weak tests" and "1 of 2 tasks kill less than 90% of their mutants (weak: " in said
 

@@ -58,6 +58,7 @@ def test_the_summary_says_what_ran_where(tmp_path: Path) -> None:
     assert summary["mode"] == "balanced"
     assert summary["isolation_level"] == "L3"
     assert summary["hardware"]["device"] == "cpu" and summary["hardware"]["num_cores"] >= 1
+    assert summary["hardware"]["num_gpus"] == 0
     assert {"torch", "transformers", "ray", "python"} <= summary["versions"].keys()
     assert summary["seconds"] == {"startup": 1.3, "total": 90.0}
 

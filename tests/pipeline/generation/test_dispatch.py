@@ -137,6 +137,45 @@ def test_a_task_goes_back_to_its_generator_while_that_is_not_busier_by_more_than
     asyncio.run(asyncio.wait_for(body(), 20))
 
 
+def test_later_turns_go_to_the_generator_that_had_the_first() -> None:
+    async def body() -> None:
+        engines = [FakeEngine() for _ in range(3)]
+        dispatcher = Dispatcher(engines, update_timeout_s=5)
+        running = []
+        for number in range(3):
+            running.append(begin(dispatcher, f"r{number}", number))
+            await turn()
+
+        async def ask_again(name: str) -> None:
+            asked = ask(name, 1, prompt_ids=(7, 7, len(running)))
+            running.append(asyncio.create_task(collect(dispatcher, asked)))
+            await turn()
+
+        async def finish(number: int, num_owed: int) -> None:
+            for _ in range(num_owed):
+                engines[number].permits.release()
+                await turn()
+
+        await finish(0, 4)
+        # The first is idle, and the second busier by a group; after this turn by more.
+        await ask_again("r1/3/turn 2")
+        await ask_again("r1/0/turn 2")
+        await finish(0, 1)
+        await finish(1, 5)
+        assert dispatcher._loads == [0, 0, 4]
+        await ask_again("r1/3/turn 3")
+        assert [engine.asked for engine in engines] == [
+            ["r0", "r1/0/turn 2"],
+            ["r1", "r1/3/turn 2", "r1/3/turn 3"],
+            ["r2"],
+        ]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(body(), 20))
+
+
 def test_a_generator_that_fails_is_named() -> None:
     async def body() -> None:
         engines = [FakeEngine(), FakeEngine(fault=GeneratorError("it is gone"))]

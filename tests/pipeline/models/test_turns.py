@@ -25,7 +25,7 @@ from pipeline.models.prompts import encode_prompt, prompt_messages, what_to_writ
 from pipeline.models.turns import TurnTokens
 from pipeline.rollouts.turns import Turn, TurnLoop, TurnTerms
 from rewards.result import RewardResult
-from sandbox.result import CallTest, Outcome
+from sandbox.result import CallTest, Outcome, StdioTest
 from tests.pipeline.evaluation.answers import result_of
 from tests.pipeline.rollouts.groups import completion
 from tests.pipeline.tiny_model import make_byte_tokenizer
@@ -112,6 +112,29 @@ def test_a_template_that_cannot_go_on_is_refused_by_name(template: str) -> None:
     tokenizer.chat_template = template
     with pytest.raises(ValueError, match=r"model.name: the chat template .* cannot go on after an answer"):
         turn_tokens(tokenizer)
+
+
+@pytest.mark.parametrize("said", ["", "Wrong.", " \n Wrong.\n\n"])
+def test_a_template_that_trims_messages_goes_on_after_any_feedback(said: str) -> None:
+    tokenizer = make_byte_tokenizer()
+    tokenizer.chat_template = (
+        "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
+    ids = turn_tokens(tokenizer, 400).feedback_ids(TASK, (5,), said)
+    told = f"{said.strip()}\nCorrect it. {what_to_write(TASK)}".strip()
+    assert text_of(tokenizer, ids) == f"</><user>{told}</><assistant>{PREFILL}"
+
+
+@pytest.mark.timeout(60)
+def test_a_task_whose_own_words_are_above_the_bound_is_asked_without_feedback() -> None:
+    tokenizer = make_byte_tokenizer()
+    least = len(turn_tokens(tokenizer, 400).feedback_ids(TASK, (5,), ""))
+    tests = (StdioTest(stdin="1", expected_stdout="1"),)
+    program = Task(task_id="p", prompt="Echo.", entry_point="", stdio_tests=tests)
+    asked = turn_tokens(tokenizer, least).feedback_ids(program, (5,), "Wrong.")
+    assert len(asked) > least
+    assert text_of(tokenizer, asked) == f"\n\nCorrect it. {what_to_write(program)}\n\n{PREFILL}"
 
 
 def test_without_a_template_a_conversation_is_plain_text() -> None:

@@ -104,6 +104,20 @@ def test_on_several_gpus_the_stages_share_no_device(tmp_path: Path) -> None:
     assert find_bottleneck(folder).run.is_shared
 
 
+@pytest.mark.parametrize(
+    ("placement", "num_gpus", "expected"),
+    [("auto", None, 1), ("auto", 1, 1), ("auto", 2, 2), ("auto", 8, 2), ("colocated", 8, 1), ("split", 2, 2)],
+)
+def test_one_rank_and_one_engine_share_a_gpu_where_they_have_to_or_are_told_to(
+    placement: str, num_gpus: int | None, expected: int, tmp_path: Path
+) -> None:
+    folder = run_of(tmp_path, is_gpu=True, runtime={"placement": placement})
+    hardware = {"device": "cuda", "cpu": "a GPU"} | ({} if num_gpus is None else {"num_gpus": num_gpus})
+    (folder / "summary.json").write_text(json.dumps({"hardware": hardware}), encoding="utf-8")
+    run = read_run(folder)
+    assert (run.num_devices, run.is_shared) == (expected, expected == 1)
+
+
 @pytest.mark.parametrize("path", sorted({path for paths in SETTINGS.values() for path in paths}))
 def test_every_setting_that_is_named_is_one(path: str) -> None:
     found: object = Config()

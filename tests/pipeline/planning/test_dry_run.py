@@ -170,6 +170,21 @@ def test_a_trainer_that_has_the_card_to_itself_counts_on_what_the_sleeping_engin
 
 
 @pytest.mark.usefixtures("known_models")
+def test_an_engine_that_is_split_over_gpus_shares_with_nobody_and_has_the_cache_of_all_of_them() -> None:
+    model = "Qwen/Qwen2.5-Coder-0.5B-Instruct"
+    limit, faults, host = _on_a_card(model, 20.0, tensor_parallel_size=2, gpu_memory_utilization=0.8)
+    assert limit == limits(Config())[0] and faults == [] and host == 0.0
+    shape = shape_of()
+    whole, two = (
+        Config.model_validate({"generation": {"dtype": "bfloat16", "tensor_parallel_size": size}})
+        for size in (1, 2)
+    )
+    assert kv_tokens(two, shape, 1e9) == pytest.approx(2 * kv_tokens(whole, shape, 1e9), abs=1)
+    reserved = [sum(engine_parts(config, shape, "cuda", 80e9).values()) for config in (whole, two)]
+    assert reserved == pytest.approx([0.4 * 80e9, 0.9 * 80e9])
+
+
+@pytest.mark.usefixtures("known_models")
 def test_a_host_that_is_too_small_is_an_error() -> None:
     config = for_device(resolve(overrides=["runtime.device=cpu"]).config, "cpu")
     shape = shape_of(ModelConfig(name="Qwen/Qwen3-8B"))

@@ -201,6 +201,13 @@ def test_a_class_that_is_not_there_is_named() -> None:
         LocalProcess("no_such_module:Worker").call("pid").result(WAIT_S)
 
 
+def test_a_process_that_dies_before_it_has_its_arguments_says_how_at_the_first_call() -> None:
+    # More than a socket holds: it is still being sent.
+    remote = LocalProcess(WORKER, "x" * 10_000_000, environment={"PYTHONHOME": "/nowhere"})
+    with pytest.raises(ProcessGoneError, match=rf"process {remote.pid} ended \(status 1\)"):
+        remote.call("pid").result(WAIT_S)
+
+
 OWNER = """
 import sys, time
 from pipeline.processes.local import LocalProcess

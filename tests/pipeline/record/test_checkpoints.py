@@ -75,6 +75,15 @@ def test_checkpoints_of_lost_steps_are_no_ones_and_take_no_place(tmp_path: Path)
     assert not older.exists() and good.exists() and lost.exists()
 
 
+def test_a_checkpoint_that_the_ledger_does_not_know_takes_no_place(tmp_path: Path) -> None:
+    """Step 3 was lost: the run went back to step 2, and saves every other step now."""
+    oldest, good, lost, newest = (save(tmp_path, step) for step in (1, 2, 3, 4))
+    prune_checkpoints(tmp_path, 2, 4, committed={"step-000001", "step-000002", "step-000004"})
+    assert not oldest.exists() and good.exists() and lost.exists() and newest.exists()
+    prune_checkpoints(tmp_path, 1, 4, committed={"step-000002", "step-000004"})
+    assert not good.exists() and not lost.exists() and newest.exists()
+
+
 def test_saving_a_step_again_replaces_it_whole(tmp_path: Path) -> None:
     save(tmp_path, 1, seed=0)
     folder = save(tmp_path, 1, seed=7)

@@ -74,6 +74,18 @@ def test_reading_merges_lines_of_a_step_and_leaves_rewound_steps_out(tmp_path: P
     assert lines[1]["eval/pass_at_1"] == 0.5
 
 
+def test_a_step_that_is_done_again_keeps_nothing_of_the_lost_one(tmp_path: Path) -> None:
+    writer = MetricsWriter(tmp_path)
+    writer.log(1, {"step/seconds": 1.0, "train/loss": 0.1})
+    writer.log(2, {"step/seconds": 1.0, "train/loss": 0.2, "eval/pass_at_1": 0.5})
+    writer.log(2, {"step/seconds": 3.0, "train/loss": 0.9})
+    writer.log(2, {"eval/num_tasks": 6.0})
+    first, again = read_metrics(tmp_path / "metrics.jsonl")
+    assert first["train/loss"] == 0.1
+    values = {name: value for name, value in again.items() if name != "time_s"}
+    assert values == {"step": 2, "step/seconds": 3.0, "train/loss": 0.9, "eval/num_tasks": 6.0}
+
+
 def test_the_recent_step_rate_forgets_a_slow_start_and_the_overall_one_does_not() -> None:
     clock = Clock()
     rate = StepRate(clock=clock)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -16,7 +17,7 @@ from pipeline.cli import train_accelerated
 from pipeline.report.live.control import RunControl
 from pipeline.report.live.guard import TOKEN_HEADER
 from pipeline.report.live.server import make_app
-from pipeline.report.reader import lock_owner
+from pipeline.report.reader import RunReader, lock_owner
 from tests.pipeline.record.test_run_folder import started
 from tests.pipeline.report_run import NUM_GENERATIONS, NUM_GROUPS, make_run
 
@@ -85,6 +86,20 @@ def test_the_list_says_how_each_run_stands(client: TestClient, root: Path) -> No
     assert lines["broken"]["status"] == "unreadable" and "no run.db" in lines["broken"]["error"]
 
 
+def test_a_run_that_is_removed_while_runs_are_listed_is_no_fault(
+    client: TestClient, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(path: Path) -> RunReader:
+        if path.name == "half":
+            shutil.rmtree(path)
+        return RunReader(path)
+
+    monkeypatch.setattr("pipeline.report.live.server.RunReader", read)
+    done, half = client.get("/api/runs").json()
+    assert (done["name"], done["status"]) == ("done", "finished")
+    assert (half["name"], half["status"]) == ("half", "unreadable") and "does not exist" in half["error"]
+
+
 def test_looking_at_runs_writes_nothing_and_the_latest_begun_comes_first(
     client: TestClient, root: Path
 ) -> None:
@@ -131,6 +146,14 @@ def test_nothing_is_told_to_another_origin_host_or_user(
         client.cookies.clear()
     answer = client.get(path, headers=headers)
     assert answer.status_code == 403 and complaint in answer.json()["error"]
+
+
+@pytest.mark.parametrize("other", ['theme={"dark": true}', "a b=c", "no equals sign", "caf\xe9=1"])
+def test_cookies_of_other_servers_lock_nobody_out(client: TestClient, other: str) -> None:
+    client.cookies.clear()
+    for cookies in (f"{other}; watch_{PORT}={TOKEN}", f"watch_{PORT}={TOKEN}; {other}"):
+        assert client.get("/api/runs", headers={b"cookie": cookies.encode("latin-1")}).status_code == 200
+    assert client.get("/api/runs", headers={b"cookie": other.encode("latin-1")}).status_code == 403
 
 
 def test_no_other_origin_starts_or_stops_a_run(
@@ -206,6 +229,18 @@ def test_a_run_of_another_machine_is_not_stopped_from_here(
     database.close()
     status, answer = act(client, "/api/runs/half/stop")
     assert status == 400 and answer["error"] == "half runs on elsewhere: stop it there"
+    assert running.poll() is None
+
+
+def test_a_run_that_could_not_be_resumed_is_not_stopped_from_here(
+    client: TestClient, running: subprocess.Popen[str], root: Path
+) -> None:
+    (root / "half" / "baseline.txt").write_text("")
+    status, answer = act(client, "/api/runs/half/stop")
+    assert status == 400 and answer["error"] == (
+        "half is a run of train_code_grpo, which saves nothing when it is stopped and cannot be resumed: "
+        "end it where it was started"
+    )
     assert running.poll() is None
 
 

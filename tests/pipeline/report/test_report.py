@@ -98,6 +98,18 @@ def test_however_many_samples_are_asked_for_they_are_spread_over_the_run(
         assert len(chosen) == 10 * NUM_GENERATIONS and min(steps) == 1 and max(steps) == 40
 
 
+def test_what_an_earlier_attempt_wrote_does_not_count_as_samples(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "run", 40)
+    chosen = spread_of_samples(RunReader(path), 40)
+    with sqlite3.connect(path / "run.db") as database:
+        database.execute("UPDATE draws SET attempt = 1 WHERE draw_id = 1")
+        database.execute("CREATE TEMP TABLE lost AS SELECT * FROM rollouts WHERE draw_id = 1")
+        database.execute("UPDATE rollouts SET attempt = 1 WHERE draw_id = 1")
+        database.execute("INSERT INTO rollouts SELECT * FROM lost")
+    database.close()
+    assert spread_of_samples(RunReader(path), 40) == chosen and len(chosen) == 40
+
+
 def test_the_report_is_one_file_that_needs_nothing_else(finished: Path, tmp_path: Path) -> None:
     report, trace = tmp_path / "report.html", tmp_path / "trace.json"
     assert main([str(finished), "--output", str(report), "--trace", str(trace)]) == 0

@@ -158,6 +158,40 @@ def test_the_timeline_goes_to_a_step_and_says_who_waited_for_whom(
     assert complaints(browser) == []
 
 
+def test_the_timeline_moves_on_with_the_run_unless_the_reader_has_chosen_a_window(
+    browser: Any, reports: dict[str, str]
+) -> None:
+    show(browser, reports["short"], 1280)
+    browser.execute_script(
+        "window.tested = new Timeline(source, () => {}); document.body.append(tested.node);"
+    )
+
+    def shown_after(*actions: str) -> list[float]:
+        for action in actions:
+            browser.execute_script(action)
+        return list(browser.execute_script("return [tested.plot.scales.x.min, tested.plot.scales.x.max]"))
+
+    def grow(end_s: int) -> str:
+        """The run has worked until then, and its page is told so."""
+        return f"run.spans.push([3, 'step 31: update', {end_s - 1}, {end_s}, 31, null, 1]); tested.draw()"
+
+    begun = "Math.min(...run.spans.map((span) => span[2]))"
+    begun_s, last_s = browser.execute_script(f"return [{begun}, run.waits.at(-8)[1]]")
+    first = shown_after("tested.draw()")
+    assert first[0] == last_s and shown_after(grow(1000)) == [last_s, 1000]
+    assert shown_after("tested.show(null)") == [begun_s, 1000]
+    assert shown_after(grow(2000)) == [begun_s, 2000]
+    middle, quarter = (begun_s + 2000) / 2, (2000 - begun_s) / 4
+    zoomed = shown_after("tested.zoom(0.5)")
+    assert zoomed == [middle - quarter, middle + quarter] and shown_after(grow(3000)) == zoomed
+    # As uPlot does when the reader has drawn a window.
+    drawn = shown_after("tested.plot.setScale('x', { min: 50, max: 90 })", grow(4000))
+    assert drawn == [50, 90]
+    wheeled = "tested.wheel({ preventDefault() {}, deltaY: 300 })"
+    assert shown_after(wheeled, grow(5000)) == [70, 110]
+    assert complaints(browser) == []
+
+
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     """A folder with two runs, one of them running, and the address of its live page."""

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curriculum.task import Task
+from pipeline.host.spans import TRAINER, WAITING, Span
 from pipeline.messages import Completion, GenerationRequest, RolloutGroup, StepResult
 from pipeline.record import draw_states
 from pipeline.record.audit import audit
@@ -28,9 +29,13 @@ from pipeline.record.draw_states import (
     DrawStateError,
     check_move,
 )
+from pipeline.record.ledger import Ledger
+from pipeline.report.reader import RunReader
+from pipeline.report.waits import step_times
 from pipeline.rollouts.producer import make_group
 from rewards.result import RewardResult
 from tests.pipeline.fake_stages import GROUPS_PER_STEP, NUM_GENERATIONS, TASKS, FakeRun, make_config, scored
+from tests.pipeline.report_run import START_S, make_run
 from tests.pipeline.rollouts.groups import completion
 
 NUM_STEPS = 4
@@ -264,3 +269,27 @@ def test_ledger_buffer_and_producer_agree_on_every_walk(max_staleness: int, data
             walk.check_end()
         finally:
             walk.run.close()
+
+
+def test_what_a_killed_process_had_begun_is_no_part_of_the_step_that_is_done_again(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "run", 3, max_steps=5)
+
+    def wait(step: int, started_s: float) -> Span:
+        name = f"step {step} waits for rollouts"
+        return Span(stage=WAITING, name=name, started_s=START_S + started_s, ended_s=START_S + started_s + 1)
+
+    with contextlib.closing(Ledger(path / "run.db")) as ledger:
+        ledger.note_spans(3, [wait(4, 22), wait(5, 23)], 40)
+        before = step_times(RunReader(path).spans())
+        ledger.rewind(2)
+        kept, lost = step_times(RunReader(path).spans()), before[-1]
+        assert [times.step for times in before] == [1, 2, 3] and kept == before[:-1]
+        for step in (3, 4):
+            update = replace(wait(step, 101 + 10 * step), stage=TRAINER, name=f"step {step}: update")
+            ledger.note_spans(step, [wait(step, 100 + 10 * step), update], 40)
+    again = step_times(RunReader(path).spans())[2:]
+    assert [(times.step, times.started_s - START_S, times.ended_s - START_S) for times in again] == [
+        (3, 130, 132),
+        (4, 140, 142),
+    ]
+    assert again[0].started_s > lost.ended_s

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from pipeline.errors import StageError
-from pipeline.rollouts.waiting import Waiting
+from pipeline.rollouts.waiting import Waiting, group_deadline_s, standstill_s
+from sandbox.result import StdioTest
+from tests.pipeline.fake_stages import TASKS, FakeRun, make_config
 
 
 def _explain(waited_s: float) -> str:
@@ -67,3 +71,27 @@ async def test_a_failure_reaches_who_waits_and_who_comes_later_and_the_first_rea
     for late in (task, waiting.until(lambda: True, 30, _explain)):
         with pytest.raises(StageError, match=r"^the generator died$"):
             await late
+
+
+@pytest.mark.parametrize(("num_workers", "deadline_s"), [(1, 290), (3, 270), (4, 260), (9, 260)])
+def test_a_group_has_time_for_the_scores_that_a_worker_gives_one_by_one(
+    num_workers: int, deadline_s: float
+) -> None:
+    config = make_config(
+        runtime={"reward_timeout_s": 10, "generation_timeout_s": 100, "startup_timeout_s": 50},
+        acceleration={"async_rewards": {"workers": num_workers}},
+    )
+    # To write it twice and to start the engine in between takes 250 s at most.
+    assert config.grpo.num_generations == 4 and group_deadline_s(config) == deadline_s
+
+
+def test_the_deadlines_of_a_run_are_those_of_its_task_with_the_most_tests(tmp_path: Path) -> None:
+    tests = (StdioTest(stdin="1", expected_stdout="2"),) * 30
+    program = replace(TASKS[0], task_id="program", entry_point="", check_source=None, stdio_tests=tests)
+    config = make_config()
+    run = FakeRun(tmp_path, config, tasks=[*TASKS, program])
+    run.close()
+    # Each test is a run of its own, of some seconds at most.
+    assert group_deadline_s(config, 30) > group_deadline_s(config) + 4 * 29 * config.execution.timeout
+    assert run.producer.group_deadline_s == group_deadline_s(config, 30)
+    assert run.producer._slot_deadline_s == standstill_s(config, 30)

@@ -15,9 +15,10 @@ from pipeline.generation.generator import GeneratorError
 from pipeline.messages import GenerationRequest, TrainBatch, WeightsLoaded, WeightUpdate
 from pipeline.record.audit import audit
 from pipeline.record.metrics import read_metrics
+from pipeline.report.reader import RunReader
 from rewards.breaker import RewardsBrokenError
 from rewards.result import RewardResult
-from tests.pipeline.fake_stages import GROUPS_PER_STEP, NUM_GENERATIONS, FakeRun, make_config, scored
+from tests.pipeline.fake_stages import GROUPS_PER_STEP, NUM_GENERATIONS, TASKS, FakeRun, make_config, scored
 
 
 def num_while_training(log: list[str], what: str, *, until: str) -> int:
@@ -110,8 +111,14 @@ def test_a_group_that_is_too_old_is_made_again_with_the_same_task(tmp_path: Path
 def test_steps_tell_what_became_of_the_drafts_of_an_engine_that_starts_again(tmp_path: Path) -> None:
     speculative = {"enabled": True}
     run = FakeRun(tmp_path, make_config(acceleration={"speculative": speculative}))
+    # Before the first step a measurement has drafted.
     answers = iter(
-        [{"drafted": 100.0, "accepted": 40.0}, {"drafted": 300.0, "accepted": 90.0}, {"drafted": 8.0}]
+        [
+            {"drafted": 50.0, "accepted": 20.0},
+            {"drafted": 150.0, "accepted": 60.0},
+            {"drafted": 350.0, "accepted": 110.0},
+            {"drafted": 8.0},
+        ]
     )
 
     async def stats() -> dict[str, float]:
@@ -149,6 +156,21 @@ def test_checkpoints_come_every_save_steps_or_so_many_minutes_and_at_the_end(
 ) -> None:
     run = FakeRun(tmp_path, make_config(training={"max_steps": 5}, output=output)).train()
     assert run.trainer.saved == saved
+
+
+def test_a_measurement_that_ends_after_the_last_step_is_in_what_the_report_says_of_that_step(
+    tmp_path: Path,
+) -> None:
+    config = make_config(training={"max_steps": 4}, evaluation={"every_steps": 2})
+    run = FakeRun(tmp_path, config, heldout=TASKS)
+    for task in TASKS:
+        run.generator.held[f"evaluation/{task.task_id}"] = lambda: "saved 4" in run.log
+    run.train()
+    *_, committed, later = map(json.loads, run.folder.metrics.read_text(encoding="utf-8").splitlines())
+    assert committed["step"] == later["step"] == 4 and "eval/pass_at_1" not in committed
+    *_, step = RunReader(run.folder.path).steps()
+    assert (step.step, step.metrics["eval/policy_version"], step.metrics["train/loss"]) == (4, 2.0, 0.5)
+    assert step.metrics.keys() == (committed.keys() | later.keys()) - {"step", "time_s"}
 
 
 def test_metrics_are_written_every_logging_steps(tmp_path: Path) -> None:

@@ -115,3 +115,23 @@ def test_a_reader_that_leaves_ends_the_output_without_a_word() -> None:
     assert process.stderr.read() == ""
     process.stderr.close()
     assert process.wait(DEADLINE_S) == 128 + signal.SIGPIPE
+
+
+@pytest.mark.parametrize("size", [1, 1_000_000])
+def test_whatever_was_left_to_write_no_reader_is_no_error(size: int) -> None:
+    code = (
+        "import sys\nfrom configs.command_line import make_parser, run_command\n"
+        f"sys.exit(run_command(make_parser('x', 'x'), [], lambda _: print('x' * {size}) or 0))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[3],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(DEADLINE_S) == 128 + signal.SIGPIPE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +15,8 @@ import pytest
 from configs.load import load_config
 from configs.schema import Config
 from curriculum.task import Task
-from pipeline.errors import TrainerDiedError
-from pipeline.messages import StepResult, TrainBatch, WeightUpdate
+from pipeline.errors import StageError, TrainerDiedError
+from pipeline.messages import StepResult, TrainBatch, WeightsLoaded, WeightUpdate
 from pipeline.models.prompts import PromptTokenizer
 from pipeline.record.checkpoints import step_of
 from pipeline.run.early_start import Launched
@@ -106,9 +106,9 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     return play
 
 
-def config_of(folder: Path, max_steps: int) -> Config:
+def config_of(folder: Path, max_steps: int, **sections: Mapping[str, object]) -> Config:
     output = {"dir": str(folder), "name": "run", "save_steps": 2}
-    return make_config(1, training={"max_steps": max_steps}, output=output)
+    return make_config(1, training={"max_steps": max_steps}, output=output, **sections)
 
 
 def test_a_resume_with_other_tasks_leaves_the_run_as_it_was(tmp_path: Path, play: Play) -> None:
@@ -163,3 +163,62 @@ def test_a_lost_trainer_leaves_no_weights_in_the_shared_folder(tmp_path: Path, p
     # Versions 1 to 3; after the loss version 2, of the checkpoint, and then 3, 4 and 5.
     one_before = [[], ["1.safetensors"], ["2.safetensors"]]
     assert trainer.found == [*one_before, [], ["2.safetensors"], ["3.safetensors"], ["4.safetensors"]]
+
+
+class LostWhileLoading(Trainer):
+    """Dies as often as ``num_losses`` says while it loads a checkpoint."""
+
+    def __init__(self, dies_in_step: int, num_losses: int) -> None:
+        super().__init__([], dies_in_step)
+        self._num_losses = num_losses
+
+    async def load(self, folder: Path) -> int:
+        if self._num_losses > 0:
+            self._num_losses -= 1
+            raise TrainerDiedError("the trainer died while it loaded")
+        return await super().load(folder)
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+@pytest.mark.parametrize("num_restarts", [2, 3])
+def test_a_trainer_that_is_lost_while_it_loads_is_started_again_as_often_as_it_may_be(
+    is_resumed: bool, num_restarts: int, tmp_path: Path, play: Play
+) -> None:
+    config = config_of(tmp_path, 5, runtime={"max_restarts": 2})
+    if is_resumed:
+        play(config_of(tmp_path, 2), trainer=Trainer([], 0))
+        trainer = LostWhileLoading(0, num_restarts)
+    else:
+        trainer = LostWhileLoading(4, num_restarts - 1)
+    run, resume = tmp_path / "run", tmp_path / "run" if is_resumed else None
+    if num_restarts > 2:
+        with pytest.raises(StageError, match=r"the trainer: not started again .* died while it loaded"):
+            play(config, resume, trainer=trainer)
+    else:
+        play(config, resume, trainer=trainer)
+    assert rows(run, "SELECT COUNT(*) FROM events WHERE kind = 'restart'") == [(2,)]
+    (last,) = rows(run, "SELECT MAX(step) FROM steps WHERE status = 'committed'")
+    assert last == ((2 if is_resumed else 3) if num_restarts > 2 else 5,)
+
+
+def test_int8_that_was_left_stays_left_when_the_trainer_was_lost(
+    tmp_path: Path, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Disagreeing(Trainer):
+        async def step(self, batch: TrainBatch) -> StepResult:
+            result = await super().step(batch)
+            mismatch = {"train/mismatch_kl": 0.03 if batch.step == 2 else 0.0}
+            return replace(result, metrics={**result.metrics, **mismatch})
+
+    updates: list[tuple[int, bool]] = []
+    load = FakeGenerator.update_weights
+
+    async def watched(self: FakeGenerator, update: WeightUpdate) -> WeightsLoaded:
+        updates.append((update.policy_version, update.is_quantised))
+        return await load(self, update)
+
+    monkeypatch.setattr(FakeGenerator, "update_weights", watched)
+    config = config_of(tmp_path, 5, grpo={"mismatch_kl_warning": 0.02}, generation={"quantization": "int8"})
+    play(config, trainer=Disagreeing([], 4))
+    assert updates[0] == (1, True)
+    assert updates[1:] == [(version, False) for version in (2, 3, 2, 3, 4, 5)]

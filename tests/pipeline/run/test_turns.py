@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,14 @@ from pipeline.host import shares
 from pipeline.record.metrics import read_metrics
 from pipeline.run import turns
 from pipeline.run.overlap_trial import OverlapTrial, Verdict
-from tests.pipeline.fake_stages import TASKS, FakeRun, is_documented, make_config
+from tests.pipeline.fake_stages import (
+    GROUPS_PER_STEP,
+    TASKS,
+    FakeRun,
+    FakeTrainer,
+    is_documented,
+    make_config,
+)
 
 METRICS = ("generation/asleep_s", "generation/sleep_wake_s")
 FOREVER = {"generation": {"sleep_while_training": True}}
@@ -162,6 +170,20 @@ def test_an_engine_that_cannot_have_its_memory_again_ends_the_run_with_that_reas
     run.generator.wake = wake  # type: ignore[method-assign]
     with pytest.raises(StageError, match="failed to take its share of the card again"):
         run.train()
+
+
+def test_a_step_is_committed_with_the_layout_that_it_was_trained_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second step's rows are fitted into the memory before the first step is committed."""
+    layout = property(lambda trainer: {"limit": trainer._log.count("fitted"), "threads": 1})
+    monkeypatch.setattr(FakeTrainer, "layout", layout)
+    run = FakeRun(tmp_path, make_config(1))
+    run.generator.update_held = lambda: "train 2 0" in run.log
+    run.train()
+    layouts = [json.loads(said) for (said,) in run.rows("SELECT layout FROM steps ORDER BY step")]
+    assert [layout["limit"] for layout in layouts] == [1, 2, 3]
+    assert all(layout["threads"] == 1 and sum(layout["parts"]) == GROUPS_PER_STEP for layout in layouts)
 
 
 def config_of(**sections: Any) -> Config:

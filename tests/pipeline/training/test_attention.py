@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import LlamaConfig, MistralConfig, Qwen3Config
+from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    LlamaConfig,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen3Config,
+)
 
 from configs.training_schema import TrainingConfig
 from pipeline.training import attention
-from pipeline.training.attention import RowKernel, make_layout, row_attention, row_kernel, why_not_packed
+from pipeline.training.attention import (
+    RowKernel,
+    make_layout,
+    row_attention,
+    row_kernel,
+    use_rows,
+    why_not_packed,
+)
 from pipeline.training.rows import Tree
-from tests.pipeline.tiny_model import make_model
+from pipeline.training.trainer import Trainer
+from tests.pipeline.tiny_model import VOCABULARY, make_config, make_model, make_samples, make_tokenizer
 from tests.pipeline.training.builders import (
+    PADDED,
     SCALE,
     Operands,
     assert_is_masked_attention,
@@ -127,3 +147,55 @@ def test_a_gpu_takes_the_flash_kernel_where_it_may_and_torch_has_it(monkeypatch:
     assert kernel(torch.device("cpu"), bf16=True) == "cpu" and not asked
     assert (kernel(cuda, bf16=True), kernel(cuda, bf16=False)) == ("varlen", "sdpa")
     assert asked == [(torch.bfloat16, 6, "cuda"), (torch.float32, 6, "cuda")]
+
+
+def logprobs_of(model: PreTrainedModel, token_ids: tuple[int, ...]) -> list[float]:
+    """Of all tokens but the first, by Transformers alone."""
+    with torch.no_grad():
+        logprobs = torch.log_softmax(model(torch.tensor([token_ids])).logits[0, :-1], dim=-1)
+    return [float(row[token]) for row, token in zip(logprobs, token_ids[1:], strict=True)]
+
+
+@pytest.mark.parametrize("acceleration", [{}, PADDED], ids=["rows wanted", "padded"])
+def test_a_window_that_is_shorter_than_a_sequence_is_kept(
+    acceleration: Mapping[str, object], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    config = MistralConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=24,
+        intermediate_size=40,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        sliding_window=4,
+        initializer_range=0.3,
+        pad_token_id=0,
+        eos_token_id=1,
+    )
+    policy = MistralForCausalLM(config)  # type: ignore[no-untyped-call]
+    policy.save_pretrained(str(tmp_path))
+    make_tokenizer().save_pretrained(str(tmp_path))
+    batch = make_samples([(3, 9), (5, 14), (2, 6)], [1.0, -1.0, 0.5])
+    policy.set_attn_implementation("sdpa")
+    samples = []
+    for sample in batch.samples:
+        own = (0.0, *logprobs_of(policy, sample.token_ids))
+        old = tuple(value * mask for value, mask in zip(own, sample.loss_mask, strict=True))
+        samples.append(replace(sample, old_logprobs=old, on_policy=sample.loss_mask))
+    trainer = Trainer(make_config(acceleration=acceleration), tmp_path)
+    metrics = trainer.step(replace(batch, samples=tuple(samples))).metrics
+    assert abs(metrics["train/mismatch_kl"]) < 1e-6
+    assert [metrics[f"train/ratio_{name}"] for name in ("p01", "p99")] == pytest.approx([1, 1], abs=1e-4)
+    ids = batch.samples[1].token_ids
+    seen = logprobs_of(policy, ids)
+    policy.config.sliding_window = None
+    assert logprobs_of(policy, ids) != pytest.approx(seen, abs=0.05), "all of it looks different"
+
+
+def test_a_model_whose_code_takes_no_other_attention_is_padded(caplog: pytest.LogCaptureFixture) -> None:
+    model = BloomForCausalLM(BloomConfig(vocab_size=VOCABULARY, hidden_size=8, n_layer=1, n_head=2))
+    assert not use_rows(make_config(), model)
+    assert "the batches are padded: the code of BloomForCausalLM takes no other attention" in caplog.text
+    assert use_rows(make_config(), make_model())
+    assert not use_rows(make_config(acceleration=PADDED), make_model())

@@ -15,9 +15,10 @@ from configs.schema import Config
 from pipeline.errors import TrainerError
 from pipeline.models.loading import load_model
 from pipeline.processes.remote import OutOfMemoryError
-from pipeline.training import handle
+from pipeline.training import handle, memory
 from pipeline.training.handle import TrainerHandle
 from pipeline.training.memory import (
+    TRAINER_LIBRARIES,
     MicroBatchLimit,
     fitting,
     free_bytes,
@@ -191,6 +192,21 @@ def test_what_other_processes_will_take_is_not_free() -> None:
     free, less = (free_bytes(config_of(kv_cache_gb=size), shape, torch.device("cpu")) for size in (1, 2))
     # Other processes of this machine come and go meanwhile.
     assert free - less == pytest.approx(2**30, rel=0.5)
+
+
+def test_ranks_of_one_host_share_what_is_free_and_keep_what_each_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "memory", lambda: (64.0, 40.0))
+    monkeypatch.setattr(memory, "anonymous_bytes", lambda: TRAINER_LIBRARIES + 1e9)
+    shape = shape_of(make_model(), "here")
+
+    def free(num_ranks: int, **sections: Any) -> float:
+        runtime = {"device": "cpu", "trainer_ranks": num_ranks}
+        return free_bytes(make_config(runtime=runtime, **sections), shape, torch.device("cpu"))
+
+    assert free(1) > 20 * 2**30
+    assert free(4) - 1e9 == pytest.approx((free(1) - 1e9) / 4)
+    # On a cluster each may be on a node of its own.
+    assert free(4, cluster={"address": "auto"}) == free(1, cluster={"address": "auto"})
 
 
 def test_there_is_nothing_below_the_smallest(folder: Path) -> None:

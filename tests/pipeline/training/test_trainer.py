@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd.graph import save_on_cpu
+from transformers import OPTConfig, OPTForCausalLM
 
 from configs.schema import TrainingConfig
 from pipeline.models.loading import load_model
@@ -15,11 +18,12 @@ from pipeline.training import trainer as module
 from pipeline.training.loss import step_scale
 from pipeline.training.precision import learning_rate_factor
 from pipeline.training.trainer import Trainer
-from tests.pipeline.tiny_model import make_config, make_groups, make_samples
+from tests.pipeline.tiny_model import VOCABULARY, make_config, make_groups, make_samples
 from tests.pipeline.training.builders import (
     ADVANTAGES,
     LENGTHS,
     LORA,
+    PADDED,
     assert_goes_on,
     assert_same,
     micro_plans,
@@ -85,6 +89,37 @@ def test_offloaded_activations_are_those_of_the_layers_and_keep_the_gradient(
     assert sum(moved) >= 3
     for name, value in plain.items():
         assert torch.equal(offloaded[name], value), name
+
+
+def test_a_model_that_drops_by_its_code_drops_nothing_where_layers_are_checkpointed(
+    folder: Path, tmp_path: Path
+) -> None:
+    dropping = Path(shutil.copytree(folder, tmp_path / "dropping"))
+    settings = json.loads((dropping / "config.json").read_text(encoding="utf-8"))
+    settings["attention_dropout"] = 0.5
+    (dropping / "config.json").write_text(json.dumps(settings), encoding="utf-8")
+    config = make_config(training={"gradient_checkpointing": True}, acceleration=PADDED)
+    batch = make_samples(LENGTHS, ADVANTAGES)
+    trainer = Trainer(config, dropping)
+    assert trainer.model.training and trainer.model.config.attention_dropout == 0.5
+    assert_same(trainer.gradients(batch)[1], Trainer(config, folder).gradients(batch)[1])
+
+
+def test_whole_layers_are_not_dropped_either() -> None:
+    config = OPTConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=8,
+        ffn_dim=8,
+        num_hidden_layers=6,
+        num_attention_heads=2,
+        dropout=0.5,
+        layerdrop=0.5,
+    )
+    model = OPTForCausalLM(config)  # type: ignore[no-untyped-call]
+    module._disable_dropout(model)
+    model.train()
+    ids = torch.arange(3, 20)[None]
+    assert torch.equal(model(ids).logits, model(ids).logits)
 
 
 def test_bf16_gradients_point_where_fp32_gradients_do(folder: Path) -> None:

@@ -1,0 +1,106 @@
+"""The worker group: whose time runs in a worker, and a worker that cannot be started at once."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from configs.schema import ExecutionConfig, RewardsConfig
+from pipeline.evaluation.scorers import local_reward_worker
+from rewards.result import RewardResult
+from rewards.worker import Scored, WorkerInfo, WorkerLink, WorkerLostError
+from rewards.workers import WorkerGroup
+from sandbox.result import Outcome
+from tests.rewards.test_pool import ENDLESS, TASK, answer, make_pool
+
+GOOD = RewardResult(reward=1.0, breakdown={}, outcome=Outcome.PASS, passed=True)
+
+
+class HeldLink:
+    """A worker that is up at once, and scores when the test says so."""
+
+    def __init__(self) -> None:
+        self.scores: list[Future[Any]] = []
+
+    def call(self, method: str, *arguments: object) -> Future[Any]:
+        answer: Future[Any] = Future()
+        if method == "describe":
+            answer.set_result(WorkerInfo(level="L3", configuration=(), pid=os.getpid()))
+        else:
+            self.scores.append(answer)
+        return answer
+
+    def cancel(self, call: Future[Any]) -> None: ...
+
+    def kill(self) -> None:
+        for score in self.scores:
+            if not score.done():
+                score.set_exception(WorkerLostError("it was killed"))
+
+
+def test_an_items_time_begins_when_no_other_is_before_it_in_its_worker() -> None:
+    link = HeldLink()
+    group = WorkerGroup(
+        *(RewardsConfig(), ExecutionConfig(), 1),
+        start_worker=lambda *_: link,
+        timeout_s=1.0,
+        startup_timeout_s=10.0,
+    )
+
+    async def score_two() -> list[RewardResult]:
+        jobs = [asyncio.create_task(group.score(TASK, text)) for text in ("slow", "as slow")]
+        for number in range(2):
+            await asyncio.sleep(0.6)
+            link.scores[number].set_result(Scored(result=GOOD, num_sandbox_failures=0))
+        return await asyncio.gather(*jobs)
+
+    assert asyncio.run(score_two()) == [GOOD, GOOD]
+    assert group.num_restarts == 0
+
+
+def test_the_item_behind_one_that_hangs_is_scored_by_the_next_worker() -> None:
+    pool = make_pool(timeout_s=0.5, cpu_s=20.0)
+
+    async def score_both() -> tuple[RewardResult, RewardResult]:
+        return await asyncio.gather(pool.score(TASK, ENDLESS), pool.score(TASK, answer("a + b")))
+
+    try:
+        late, behind = asyncio.run(score_both())
+        assert late.outcome is Outcome.INFRA_ERROR and "0.5 s" in late.detail
+        assert behind.passed
+        metrics = pool.metrics()
+        assert metrics["rewards/infra_errors"] == metrics["rewards/worker_restarts"] == 1
+    finally:
+        pool.close()
+
+
+def test_a_worker_for_which_there_is_no_process_just_now_is_started_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rewards.workers._PAUSE_S", 0.01)
+    starts: list[str] = []
+
+    def start(rewards: RewardsConfig, execution: ExecutionConfig) -> WorkerLink:
+        starts.append("refused" if len(starts) in (1, 2) else "started")
+        if starts[-1] == "refused":
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return local_reward_worker(rewards, execution)
+
+    pool = make_pool(start_worker=start)
+
+    async def score() -> RewardResult:
+        os.kill(pool.worker_pids[0], signal.SIGKILL)
+        return await asyncio.wait_for(pool.score(TASK, answer("a + b")), 60)
+
+    try:
+        assert asyncio.run(score()).passed
+        assert starts == ["started", "refused", "refused", "started"]
+        assert pool.metrics()["rewards/worker_restarts"] == 1
+    finally:
+        pool.close()
