@@ -37,7 +37,7 @@ from benchmarks.report import (
 )
 from configs.schema import Config
 from curriculum.sources import load_named_tasks
-from pipeline.evaluation.heldout import tasks_that_fit
+from pipeline.evaluation.sound_tasks import tasks_that_fit
 from pipeline.generation.settings import engine_environment
 from pipeline.host.device import for_device, has_int8
 from pipeline.host.orphan_guard import guarded

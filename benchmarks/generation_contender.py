@@ -24,8 +24,8 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from configs.schema import Config
 from curriculum.sources import load_named_tasks
+from pipeline.generation.settings import engine_settings
 from pipeline.generation.vllm.engine import VllmEngine
-from pipeline.generation.vllm_generator import engine_settings
 from pipeline.messages import GenerationRequest
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.models.prompts import encode_prompt, training_sampling

@@ -32,8 +32,7 @@ from benchmarks.report import (
     publish,
     table_text,
 )
-from pipeline.host.spans import Span
-from pipeline.host.startup import FIRST_SCORE, LOG_VARIABLE, process_started_s, read_spans
+from pipeline.host.spans import FIRST_SCORE, LOG_VARIABLE, Span, process_started_s, read_spans
 
 _DEADLINE_S = 900.0
 _LIMITS_S = {"default": 20.0, "attached": 4.0}

@@ -34,7 +34,7 @@ from pipeline.record.ledger_tables import reading
 from pipeline.record.metrics import read_metrics
 from pipeline.rollouts.batch import make_batch
 from pipeline.run.replay import RunRecord, Tasks
-from pipeline.training.card_use import needed_flops, training_flops
+from pipeline.training.memory import needed_flops, training_flops
 
 _READ_BYTES = 2**30
 _REPEATS = 5

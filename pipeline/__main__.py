@@ -52,7 +52,7 @@ def _command(verb: str) -> Callable[[Sequence[str]], int]:
     elif verb == "hand-over":
         from pipeline.handover.command import main
     elif verb == "merge":
-        from pipeline.handover.merge import main
+        from pipeline.handover.command import merge_command as main
     else:
         from pipeline.record.metric_names import main
     return main

@@ -100,14 +100,14 @@ def _train_accelerated(arguments: argparse.Namespace) -> int:
 
 def _train(resolved: Resolved, resume: str | None) -> int:
     from configs.explanation import beyond_mode
-    from pipeline.host import startup
+    from pipeline.host import spans
     from pipeline.run.early_start import launched
 
     config = resolved.config
     for note in beyond_mode(resolved):
         print(f"note: {note}", file=sys.stderr)
     with launched(config) as early:
-        with startup.span("driver", "import the run"):
+        with spans.span("driver", "import the run"):
             # The engine's process and Ray are starting meanwhile.
             from pipeline.run.orchestrator import run_training
 
@@ -129,7 +129,7 @@ def _watch(arguments: argparse.Namespace) -> int:
         raise ConfigError([wrong_value("--watch-port", port, "a port number up to 65535, or 0")])
     if folder == LATEST:
         folder = _resolve(arguments, arguments.config).config.output.dir
-    from pipeline.report.live.server import run_watch
+    from pipeline.report.live_server import run_watch
 
     return run_watch(folder, int(port))
 

@@ -63,9 +63,9 @@ class _Worker:
 
     def watch_first(self) -> None:
         """Begin the time of the item that is first now."""
-        if self.deadlines and self.deadlines[0][0].when() is None:
-            deadline, seconds = self.deadlines[0]
-            deadline.reschedule(asyncio.get_running_loop().time() + seconds)
+        for deadline, seconds in self.deadlines[:1]:
+            if deadline.when() is None:
+                deadline.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
 @dataclass(order=True, slots=True)
@@ -312,9 +312,8 @@ class WorkerGroup:
             else:
                 self._serve()
                 return
-            if self._is_closed:
-                return
-            _logger.warning("reward worker %d did not start: %s", worker.index, reason)
+            if not self._is_closed:
+                _logger.warning("reward worker %d did not start: %s", worker.index, reason)
             worker.link.kill()
         worker.is_dead = True
         _logger.error("reward worker %d is given up after %d starts", worker.index, _MAX_STARTS)

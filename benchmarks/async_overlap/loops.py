@@ -23,8 +23,8 @@ from configs.schema import ClusterConfig, Config, OutputConfig
 from curriculum.sampler import Sampler
 from curriculum.task import Task
 from pipeline.evaluation.scorers import reward_worker_starter
-from pipeline.generation.dispatch import Dispatcher
 from pipeline.generation.generator import Generator
+from pipeline.generation.supervised import Dispatcher
 from pipeline.models.prompts import PromptTokenizer
 from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import read_metrics

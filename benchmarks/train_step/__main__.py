@@ -13,7 +13,7 @@ processes of its own, pinned to the same cores, ``--rounds`` of them taken in tu
 drift of the machine hits all alike; the first step of a process is not counted. A token counts once for each
 sequence that it is in, prompts included, whatever is computed of it. "Of limit" and, on a known GPU, MFU say
 which share of the machine's matrix products (measured here; of the data sheet) the needed operations are
-(``pipeline.training.card_use``): one count for every variant, so that nothing gains by computing more. The
+(``pipeline.training.memory``): one count for every variant, so that nothing gains by computing more. The
 same run compares the gradients: it exits with 1 where one is not plain's.
 """
 
@@ -46,7 +46,7 @@ from benchmarks.train_step.job import (
     why_left_out,
 )
 from pipeline.host.device import has_bf16
-from pipeline.training.card_use import training_flops
+from pipeline.training.memory import training_flops
 
 # Largest share of its norm by which an exact fp32 gradient may differ: rounding, summed in another order.
 TOLERANCE: Final = 1e-5

@@ -12,9 +12,8 @@ from typing import Any, Final, Literal
 from benchmarks.processes import Worker
 from configs.errors import ConfigError
 from configs.schema import Config
-from pipeline.host.device import has_bf16
+from pipeline.host.device import has_bf16, refuse_unusable_packages
 from pipeline.host.limits import KEEPING_ALLOCATOR
-from pipeline.training.packages import refuse_unusable_packages
 
 Precision = Literal["float32", "bfloat16"]
 WorkerTask = Literal["time", "check", "profile", "limit"]

@@ -29,8 +29,7 @@ from configs.schema import Config
 from pipeline.host.device import has_bf16
 from pipeline.messages import TrainBatch
 from pipeline.models.loading import model_without_weights
-from pipeline.training.card_use import peak_flops
-from pipeline.training.memory import ModelShape, shape_of
+from pipeline.training.memory import ModelShape, peak_flops, shape_of
 from pipeline.training.trainer import Trainer
 
 # Rows of a product: tokens of a micro-batch.

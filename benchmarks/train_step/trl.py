@@ -2,7 +2,7 @@
 
 The installed GRPOTrainer runs ``train()`` unchanged, but gets the recorded rollouts where it would generate
 and score; what is timed is the time between the start and the end of an optimiser step as its own callbacks
-tell it. Nothing is patched; on a CPU the trainer is pipeline.baseline.trl_setup.CpuGRPOTrainer.
+tell it. Nothing is patched; on a CPU the trainer is pipeline.baseline.training.CpuGRPOTrainer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from transformers import PreTrainedModel, PrinterCallback, TrainerCallback
 from trl import GRPOTrainer
 
 from configs.schema import Config
-from pipeline.baseline.trl_setup import CpuGRPOTrainer, trl_config
+from pipeline.baseline.training import CpuGRPOTrainer, trl_config
 from pipeline.messages import TrainBatch
 from pipeline.models.loading import load_model, load_tokenizer
 

@@ -25,8 +25,7 @@ from configs.schema import Config
 from pipeline.host.device import for_device
 from pipeline.host.limits import memory
 from pipeline.models.find import resolve_model
-from pipeline.training.card_use import needed_flops
-from pipeline.training.memory import TRAINER_LIBRARIES, limits, shape_of, trainer_parts
+from pipeline.training.memory import TRAINER_LIBRARIES, limits, needed_flops, shape_of, trainer_parts
 from pipeline.training.trainer import Trainer
 
 _MIB = 1024**2

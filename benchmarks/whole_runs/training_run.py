@@ -22,7 +22,7 @@ from benchmarks.report import own_cores, rows_of
 from configs.yaml_text import dump_value, read_mapping
 from pipeline.evaluation.passk import TaskCount, mean_pass_at_k
 from pipeline.host.files import files_digest, read_object, write_text_atomically
-from pipeline.models.check import is_adapter_folder
+from pipeline.models.files import is_adapter_folder
 from pipeline.record.metrics import read_metrics
 
 # Beside the run's folder: what was asked, and once it is trained whole, what was watched. Beside a

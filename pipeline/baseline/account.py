@@ -28,7 +28,7 @@ from transformers import (
 from configs.schema import Config
 from curriculum.task import Task
 from pipeline.errors import StageError
-from pipeline.host import startup
+from pipeline.host import spans
 from pipeline.messages import Completion, RolloutGroup, StepResult
 from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import MetricsWriter, StepRate, log_samples
@@ -110,7 +110,7 @@ class BaselineAccount(TrainerCallback):
         generated_s = time.perf_counter()
         prefill = self.config.generation.assistant_prefill
         results = score_completions(self._tasks, self.scorer, task_id[:1], completions[:1], prefill)
-        startup.mark("driver", startup.FIRST_SCORE)
+        spans.mark("driver", spans.FIRST_SCORE)
         results += score_completions(self._tasks, self.scorer, task_id[1:], completions[1:], prefill)
         rewards_s = time.perf_counter() - generated_s
         self._refuse_broken_rewards(results)

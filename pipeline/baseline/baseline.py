@@ -33,8 +33,9 @@ from configs.techniques import value_at
 from curriculum.judging import start_sandbox
 from curriculum.sources import load_tasks
 from curriculum.task import Task
-from pipeline.baseline.job import Trained, TrainingJob
 from pipeline.baseline.sampling import (
+    Trained,
+    TrainingJob,
     baseline_engine,
     prompt_dataset,
     stop_token_ids,
@@ -42,17 +43,16 @@ from pipeline.baseline.sampling import (
 )
 from pipeline.errors import StageError
 from pipeline.evaluation.evaluate import EvaluationReport
-from pipeline.evaluation.heldout import heldout_tasks, measure, tasks_that_fit
+from pipeline.evaluation.heldout import heldout_tasks, measure
 from pipeline.evaluation.scorers import SandboxScorer, check_sandbox
-from pipeline.evaluation.sound_tasks import sound_tasks
+from pipeline.evaluation.sound_tasks import sound_tasks, tasks_that_fit
 from pipeline.evaluation.summary import print_summary, write_summary
 from pipeline.generation.start import running_generator
 from pipeline.handover.command import finish_run, refuse_push
 from pipeline.host.device import choose_device, for_device
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.spans import Stopwatch
-from pipeline.models.check import refuse_damaged_model
-from pipeline.models.find import resolve_model
+from pipeline.models.find import refuse_damaged_model, resolve_model
 from pipeline.models.loading import load_tokenizer
 from pipeline.record.progress import Progress, make_progress
 from pipeline.record.run_folder import RunFolder, RunPaths

@@ -1,10 +1,15 @@
-"""What generates in the baseline, its prompts as a data set, and what ends a completion. Needs no TRL."""
+"""What a baseline run's training is given: what generates, its prompts as a data set, what ends a completion.
+
+And what it gives back. Needs no TRL.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from datasets import Dataset
@@ -14,6 +19,7 @@ from configs.schema import Config
 from curriculum.task import Task
 from pipeline.generation.settings import compile_cache, runs_eagerly
 from pipeline.models.prompts import encode_prompt, render_prompt, stop_strings
+from pipeline.record.run_folder import RunPaths
 
 FENCE = "```"
 
@@ -116,3 +122,28 @@ def _as_trl_reads_it(
         f"model.name: the tokenizer adds special tokens to a rendered chat prompt ({task.task_id}), so TRL "
         "would train on another prompt than the main job; the baseline does not support this model"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingJob:
+    """Train ``model`` on ``tasks`` as ``config`` says; ``is_verbose`` also prints what TRL logs."""
+
+    config: Config
+    folder: RunPaths
+    model: Path
+    tasks: tuple[Task, ...]
+    device: str
+    is_verbose: bool
+
+    @property
+    def final(self) -> Path:
+        """Where the trained model will lie."""
+        return self.folder.checkpoints / "final"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """The sandbox's level, and seconds by name."""
+
+    level: str
+    seconds: dict[str, float]

@@ -1,12 +1,16 @@
 """What this machine offers a run, as plain values: cores, memory, disk, libraries, sandbox.
 
-Gathers and judges nothing: pipeline.doctor.checks does. Libraries are imported in a process of their own
-(pipeline.doctor.library_probe), since an import can end its interpreter (a processor without AVX2, two OpenMP
-libraries).
+Gathers and judges nothing: pipeline.doctor.checks does. Libraries are imported in a process of their own,
+since an import can end its interpreter (a processor without AVX2, two OpenMP libraries):
+
+    python -m pipeline.doctor.machine torch vllm
+
+prints what they are, as one line of JSON. An import that fails is a text in the answer.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import platform
@@ -15,10 +19,11 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 
@@ -46,7 +51,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Libraries:
-    """What pipeline.doctor.library_probe prints, as JSON."""
+    """What pipeline.doctor.machine prints, as JSON."""
 
     import_errors: Mapping[str, str] = field(default_factory=dict)
     torch_cuda: str = ""
@@ -171,7 +176,7 @@ def probe_libraries(names: Iterable[str]) -> Libraries:
 
 
 def _probe(names: tuple[str, ...]) -> tuple[Libraries | None, str]:
-    command = [sys.executable, "-m", "pipeline.doctor.library_probe", *names]
+    command = [sys.executable, "-m", "pipeline.doctor.machine", *names]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, cwd=Path(__file__).parents[2]
@@ -220,3 +225,47 @@ def _sandbox() -> tuple[str, bool, tuple[str, ...], str]:
     wrong = [run.name for run in found.live_runs if not run.is_right]
     fault = f"wrong verdicts in its live runs: {', '.join(wrong)}" if wrong else ""
     return found.walls.level(), found.is_safe, tuple(wall.name for wall in missing(found.walls)), fault
+
+
+def probe(names: Sequence[str]) -> dict[str, Any]:
+    """The fields of pipeline.doctor.machine.Libraries, as far as ``names`` tell them."""
+    modules, errors = {}, {}
+    for name in names:
+        try:
+            modules[name] = importlib.import_module(name)
+            if name == "transformers":
+                # Its own modules are imported when they are first asked for; this one needs all of torch's.
+                importlib.import_module("transformers.modeling_utils")
+        except Exception as error:
+            errors[name] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    found: dict[str, Any] = {"import_errors": errors, "gpus": []}
+    if "torch" in modules:
+        found |= _torch_facts(modules["torch"])
+    if "vllm" in modules:
+        platform = importlib.import_module("vllm.platforms").current_platform
+        found["vllm_platform"] = str(platform.device_type or "none")
+    return found
+
+
+def _torch_facts(torch: Any) -> dict[str, Any]:
+    gpus = []
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            properties = torch.cuda.get_device_properties(index)
+            gpus.append(
+                {
+                    "name": properties.name,
+                    "memory_gib": properties.total_memory / 2**30,
+                    "capability": float(f"{properties.major}.{properties.minor}"),
+                }
+            )
+    return {
+        "torch_cuda": torch.version.cuda or "",
+        "has_onednn": bool(torch.backends.mkldnn.is_available()),
+        "has_mkl": bool(torch.backends.mkl.is_available()),
+        "gpus": gpus,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(probe(sys.argv[1:])))

@@ -33,6 +33,7 @@ from curriculum.task import Task
 from pipeline.evaluation.evaluate import (
     NUM_CONCURRENT_REQUESTS,
     EvaluatedSample,
+    EvaluationJournal,
     EvaluationReport,
     EvaluationTerms,
     LaterTurns,
@@ -42,7 +43,6 @@ from pipeline.evaluation.evaluate import (
     task_deadline_s,
 )
 from pipeline.evaluation.forms import AnswerForm, CompletionForm, chat_form
-from pipeline.evaluation.journal import EvaluationJournal
 from pipeline.evaluation.passk import compare
 from pipeline.evaluation.resident_engine import evaluation_generator
 from pipeline.evaluation.samples import (
@@ -64,8 +64,8 @@ from pipeline.evaluation.turns import SecondTries, turn_report
 from pipeline.host.device import choose_device
 from pipeline.host.files import files_digest, write_text_atomically
 from pipeline.messages import SamplingSettings
-from pipeline.models.check import refuse_damaged_model, refuse_misfit
-from pipeline.models.find import resolve_model
+from pipeline.models.files import refuse_misfit
+from pipeline.models.find import refuse_damaged_model, resolve_model
 from rewards.custom import CustomFeedback
 from rewards.digest import task_digest
 

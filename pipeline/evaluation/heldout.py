@@ -1,6 +1,17 @@
-"""The held-out tasks, measured before and after training: pass@1 with the generator's present weights.
+"""The held-out tasks, measured before and after training, and each ``evaluation.every_steps`` steps of it.
 
-Nothing runs beside it; what is measured on the way is the affair of pipeline.evaluation.inloop.
+Before and after nothing runs beside it. On the way training goes on (``InLoopEvaluation``):
+
+    weights_loaded(version) ─► some tasks, a few at a time, on the run's own generators and reward workers
+                                 ├─► evaluation_step-000010.json, whole
+                                 └─► drain(): the metrics, which the step closed next takes along
+
+No trained step waits for it. What it asks is written with the weights that are there, so while it works
+training may publish newer ones: its metrics name the version it was started for and the newest that wrote
+any token of it. One runs at a time; one that is due meanwhile is left out, with a note. Samples are kept as
+they come, so that a resume at the same version goes on with them; the metrics of a measurement that had
+ended are logged again where the step that took them along was lost. A failure is noted and ends that
+measurement, not the run.
 """
 
 from __future__ import annotations
@@ -8,13 +19,13 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
-from configs.schema import Config, GenerationConfig
+from configs.schema import Config
 from curriculum.sources import load_named_tasks
 from curriculum.task import Task
 from pipeline.errors import in_short
@@ -28,7 +39,7 @@ from pipeline.evaluation.evaluate import (
 from pipeline.evaluation.forms import chat_form
 from pipeline.generation.generator import Generator
 from pipeline.host.spans import Stopwatch
-from pipeline.models.prompts import encode_prompt, evaluation_sampling
+from pipeline.models.prompts import evaluation_sampling
 from pipeline.record.progress import Progress
 from pipeline.record.run_folder import RunFolder
 
@@ -36,8 +47,19 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from pipeline.models.prompts import PromptTokenizer
+import asyncio
+from collections import deque
+from contextlib import closing
+from functools import partial
 
-_MAX_NAMED = 5
+from pipeline.errors import StageError
+from pipeline.evaluation.evaluate import (
+    EvaluationJournal,
+)
+from pipeline.evaluation.forms import AnswerForm
+from pipeline.host.spans import EVALUATION
+from pipeline.record.metrics import read_metrics
+from pipeline.record.run_folder import Context
 
 
 def heldout_tasks(config: Config) -> tuple[Task, ...]:
@@ -51,60 +73,6 @@ def heldout_tasks(config: Config) -> tuple[Task, ...]:
         print("note: nothing is measured before and after: execution.enabled is false", file=sys.stderr)
         return ()
     return load_named_tasks(config.evaluation.tasks)[: config.evaluation.max_tasks]
-
-
-def tasks_that_fit(
-    tokenizer: PreTrainedTokenizerBase | PromptTokenizer,
-    tasks: Sequence[Task],
-    heldout: Sequence[Task],
-    config: Config,
-    note: Callable[[str, str], None],
-) -> tuple[Task, ...]:
-    """``tasks`` but for those that ``dataset.overlong_prompts`` leaves out; ``note`` gets a kind and a text.
-
-    It also hears of how many prompts tests were hidden. Raises ValueError, before any engine is started,
-    where a prompt is too long that must not be left out: one of ``heldout`` (other tasks would be another
-    measurement), or all.
-    """
-    if num_hiding := sum(task.hides_tests for task in tasks):
-        note(
-            "shown tests",
-            f"{num_hiding} of {len(tasks)} prompts show all the tests that judge their answers: the first "
-            "stays, the others are hidden (dataset.shown_tests)",
-        )
-    long = _overlong(tokenizer, tasks, config.generation)
-    if long:
-        said = _describe_overlong(long, len(tasks), config)
-        if config.dataset.overlong_prompts == "error":
-            raise ValueError(f"{said}, or set dataset.overlong_prompts to skip")
-        if len(long) == len(tasks):
-            raise ValueError(f"{said}: no task is left")
-        note("overlong prompts", f"{said}: their tasks are left out")
-    if long_heldout := _overlong(tokenizer, heldout, config.generation):
-        said = _describe_overlong(long_heldout, len(heldout), config)
-        raise ValueError(f"{said}; evaluation.tasks must fit")
-    return tuple(task for task in tasks if task.task_id not in long)
-
-
-def _overlong(
-    tokenizer: PreTrainedTokenizerBase | PromptTokenizer, tasks: Iterable[Task], generation: GenerationConfig
-) -> dict[str, int]:
-    """The tokens of each prompt that is longer than ``generation.max_prompt_length``, by task id."""
-    lengths = {
-        task.task_id: len(encode_prompt(tokenizer, task, generation.assistant_prefill)) for task in tasks
-    }
-    return {name: length for name, length in lengths.items() if length > generation.max_prompt_length}
-
-
-def _describe_overlong(long: Mapping[str, int], num_tasks: int, config: Config) -> str:
-    """Which of ``num_tasks`` prompts are too long, by how much, and what would do."""
-    longest = sorted(long, key=lambda name: -long[name])
-    names = ", ".join(f"{name!r} ({long[name]})" for name in longest[:_MAX_NAMED])
-    more = f" and {len(long) - _MAX_NAMED} more" if len(long) > _MAX_NAMED else ""
-    return (
-        f"generation.max_prompt_length: value {config.generation.max_prompt_length}: {len(long)} of "
-        f"{num_tasks} prompts have more tokens: {names}{more}; raise it to {long[longest[0]]}"
-    )
 
 
 async def measure(
@@ -157,3 +125,183 @@ def earlier_measurement(path: Path) -> EvaluationReport | None:
         return TypeAdapter(EvaluationReport).validate_python(record)
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({in_short(error)}); delete it to measure again") from error
+
+
+_PREFIX = "step-"
+_JOURNAL = ".journal.jsonl"
+
+
+class InLoopEvaluation:
+    """Measures ``tasks`` in the background; without ``evaluation.every_steps`` or tasks it does nothing."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        tasks: Sequence[Task],
+        form: AnswerForm,
+        generator: Generator,
+        scorer: TextScorer,
+    ) -> None:
+        self._config = context.config
+        self._tasks = spread(tasks, self._config.evaluation.inloop_tasks)
+        self._form = form
+        self._generator = generator
+        self._scorer = scorer
+        self._folder = context.folder
+        self._timeline = context.timeline
+        self._note = partial(context.note, "evaluation")
+        self._version = 0  # of the one that runs
+        self._job: asyncio.Task[None] | None = None
+        self._found: deque[dict[str, float]] = deque()
+
+    def begin(self, step: int) -> None:
+        """Take up a run at ``step``: forget what later steps left, go on with what this one has begun."""
+        logged = _logged_versions(self._folder.metrics, step)
+        for path in sorted(self._folder.path.glob(f"evaluation_{_PREFIX}*")):
+            version = _version_of(path)
+            if version is None:
+                continue
+            is_journal = path.name.endswith(_JOURNAL)
+            if version > step:
+                # Steps that are trained again make other weights.
+                path.unlink()
+            elif version < step and is_journal:
+                path.unlink()
+                self._note(f"the measurement of step {version} was not finished; its weights are gone")
+            elif not is_journal and version not in logged:
+                self._log_again(version, path)
+        self.weights_loaded(step)
+
+    def _log_again(self, version: int, path: Path) -> None:
+        try:
+            report = earlier_measurement(path)
+        except ValueError as error:
+            self._note(str(error))
+            return
+        if report is not None:
+            self._found.append(_metrics(version, report))
+
+    def weights_loaded(self, version: int) -> None:
+        """The generators hold ``version``: start to measure it, if it is due. Returns at once."""
+        if not self.is_due(version) or self._path(version).exists():
+            return
+        if self._job is not None and not self._job.done():
+            self._note(f"step {version} is not measured: the measurement of step {self._version} still runs")
+            return
+        self._raise_fault()
+        self._version = version
+        self._job = asyncio.create_task(self._measure(version), name=f"measure step {version}")
+
+    def is_due(self, version: int) -> bool:
+        """Whether ``version`` is one to measure."""
+        every = self._config.evaluation.every_steps
+        # The measurements before and after training are those of the first and the last version.
+        is_between = 0 < version < self._config.training.max_steps
+        return bool(self._tasks) and is_between and every is not None and version % every == 0
+
+    def drain(self) -> dict[str, float]:
+        """The metrics of a measurement that has ended, each once; empty if there is none."""
+        self._raise_fault()
+        return self._found.popleft() if self._found else {}
+
+    async def finish(self) -> None:
+        """Wait for the one that runs, with nothing else left to do; give it up when it takes too long."""
+        if self._job is None:
+            return
+        runtime, num_requests = self._config.runtime, self._config.evaluation.inloop_requests
+        deadline_s = runtime.generation_timeout_s * math.ceil(len(self._tasks) / num_requests)
+        await asyncio.wait({self._job}, timeout=deadline_s)
+        if not self._job.done():
+            self._note(f"the measurement of step {self._version} was given up after {deadline_s:g} s")
+            await self.cancel()
+        self._raise_fault()
+
+    async def cancel(self) -> None:
+        """End the one that runs; what it has stays in its journal."""
+        if self._job is not None:
+            self._job.cancel()
+            await asyncio.gather(self._job, return_exceptions=True)
+
+    def _raise_fault(self) -> None:
+        """A fault of the program is not to be overlooked."""
+        if self._job is not None and self._job.done() and not self._job.cancelled():
+            self._job.result()
+
+    async def _measure(self, version: int) -> None:
+        try:
+            with self._timeline.span(EVALUATION, f"version {version}"):
+                report = await self._evaluate(version)
+        except (StageError, OSError, ValueError, RuntimeError) as error:
+            self._note(f"the measurement of step {version} failed: {error or type(error).__name__}")
+            return
+        metrics = _metrics(version, report)
+        self._found.append(metrics)
+        newest = int(metrics["eval/newest_policy_version"])
+        others = f" (weights up to step {newest})" if newest > version else ""
+        self._note(f"step {version}: {report.describe()}{others}")
+
+    async def _evaluate(self, version: int) -> EvaluationReport:
+        evaluation = self._config.evaluation
+        path = self._path(version)
+        identity = {
+            "policy version": str(version),
+            "tasks": " ".join(task.task_id for task in self._tasks),
+            "settings": str(evaluation_sampling(self._config)),
+        }
+        journal_path = path.with_name(path.stem + _JOURNAL)
+        with closing(EvaluationJournal(journal_path, identity, hint=f"delete {journal_path}")) as journal:
+            report = await evaluate_tasks(
+                self._generator,
+                self._tasks,
+                self._form,
+                evaluation_sampling(self._config),
+                evaluation.inloop_samples,
+                self._scorer,
+                self._config.training.seed,
+                terms=EvaluationTerms(
+                    num_concurrent=evaluation.inloop_requests,
+                    task_timeout_s=task_deadline_s(self._config.runtime),
+                ),
+                journal=journal,
+            )
+            self._folder.write_evaluation(_name(version), report)
+            journal.remove()
+        return report
+
+    def _path(self, version: int) -> Path:
+        return self._folder.evaluation(_name(version))
+
+
+def spread(tasks: Sequence[Task], number: int) -> tuple[Task, ...]:
+    """``number`` of ``tasks`` (all, if there are fewer), at even distances."""
+    count = min(number, len(tasks))
+    return tuple(tasks[index * len(tasks) // count] for index in range(count))
+
+
+def _name(version: int) -> str:
+    return f"{_PREFIX}{version:06d}"
+
+
+def _version_of(path: Path) -> int | None:
+    """The version that a file of a measurement is of; None for another file."""
+    digits = path.name.removeprefix(f"evaluation_{_PREFIX}").partition(".")[0]
+    return int(digits) if digits.isdecimal() else None
+
+
+def _logged_versions(metrics: Path, step: int) -> set[float | None]:
+    """The versions whose measurement is logged in a step up to ``step``; those after it are lost."""
+    rows = read_metrics(metrics) if metrics.is_file() else []
+    return {row.get("eval/policy_version") for row in rows if (row["step"] or 0) <= step}
+
+
+def _metrics(version: int, report: EvaluationReport) -> dict[str, float]:
+    estimate = report.pass_at_1
+    return {
+        "eval/pass_at_1": estimate.mean,
+        "eval/pass_at_1_low": estimate.low,
+        "eval/pass_at_1_high": estimate.high,
+        "eval/num_tasks": float(estimate.num_tasks),
+        "eval/policy_version": float(version),
+        "eval/newest_policy_version": float(max(sample.max_policy_version for sample in report.samples)),
+    }

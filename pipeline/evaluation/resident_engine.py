@@ -17,12 +17,12 @@ from configs.schema import Config
 from pipeline.generation import resident
 from pipeline.generation.client import EngineClient
 from pipeline.generation.generator import Generator
-from pipeline.generation.settings import engine_environment
+from pipeline.generation.settings import engine_environment, engine_settings
 from pipeline.generation.start import running_generator
-from pipeline.generation.vllm_generator import VllmGenerator, engine_settings
+from pipeline.generation.vllm_generator import VllmGenerator
 from pipeline.host.device import choose_device, for_device
 from pipeline.messages import WeightUpdate
-from pipeline.processes.remote import ProcessGoneError
+from pipeline.processes.connection import ProcessGoneError
 
 # They decide how fast an engine is, or which of many possible samples it draws: never what it draws from.
 _INDIFFERENT = {

@@ -1,8 +1,8 @@
 """Which tasks are worth training on: what is left out before a run begins, counted and named.
 
-A reference that fails its own tests, and where the user asks for it tests that catch too little
-(``dataset.min_mutants_killed``) and tasks like those of a benchmark (``dataset.max_overlap``); what
-``python -m curriculum audit`` shows. Verdicts are kept in the user's cache.
+A prompt that is too long, a reference that fails its own tests, and where the user asks for it tests that
+catch too little (``dataset.min_mutants_killed``) and tasks like those of a benchmark
+(``dataset.max_overlap``); what ``python -m curriculum audit`` shows. Verdicts are kept in the user's cache.
 """
 
 from __future__ import annotations
@@ -10,23 +10,29 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from configs.schema import Config, ExecutionConfig
+from configs.schema import Config, ExecutionConfig, GenerationConfig
 from configs.task_sets import BUILT_IN_DATASETS
 from curriculum.audit import examine
 from curriculum.audit.overlap import Overlap, benchmark_tasks
 from curriculum.judging import Executor, execution_request, has_passed, start_sandbox
 from curriculum.task import Task
 from pipeline.host.files import cache_root, files_digest, read_object, write_text_atomically
+from pipeline.models.prompts import encode_prompt
 from rewards.digest import judge_digest, module_versions, task_digest
 from sandbox.result import Outcome
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from pipeline.models.prompts import PromptTokenizer
 
 Note = Callable[[str, str], None]
 # Of a reference: slower here than elsewhere.
@@ -58,6 +64,60 @@ def sound_tasks(tasks: Sequence[Task], config: Config, note: Note) -> tuple[Task
         words = f"{{}} of {{}} have more than {dataset.max_overlap} in common with one of a benchmark"
         kept = _without(kept, near, "tasks near a benchmark", words, config, note)
     return kept
+
+
+def tasks_that_fit(
+    tokenizer: PreTrainedTokenizerBase | PromptTokenizer,
+    tasks: Sequence[Task],
+    heldout: Sequence[Task],
+    config: Config,
+    note: Note,
+) -> tuple[Task, ...]:
+    """``tasks`` but for those that ``dataset.overlong_prompts`` leaves out; ``note`` gets a kind and a text.
+
+    It also hears of how many prompts tests were hidden. Raises ValueError, before any engine is started,
+    where a prompt is too long that must not be left out: one of ``heldout`` (other tasks would be another
+    measurement), or all.
+    """
+    if num_hiding := sum(task.hides_tests for task in tasks):
+        note(
+            "shown tests",
+            f"{num_hiding} of {len(tasks)} prompts show all the tests that judge their answers: the first "
+            "stays, the others are hidden (dataset.shown_tests)",
+        )
+    long = _overlong(tokenizer, tasks, config.generation)
+    if long:
+        said = _describe_overlong(long, len(tasks), config)
+        if config.dataset.overlong_prompts == "error":
+            raise ValueError(f"{said}, or set dataset.overlong_prompts to skip")
+        if len(long) == len(tasks):
+            raise ValueError(f"{said}: no task is left")
+        note("overlong prompts", f"{said}: their tasks are left out")
+    if long_heldout := _overlong(tokenizer, heldout, config.generation):
+        said = _describe_overlong(long_heldout, len(heldout), config)
+        raise ValueError(f"{said}; evaluation.tasks must fit")
+    return tuple(task for task in tasks if task.task_id not in long)
+
+
+def _overlong(
+    tokenizer: PreTrainedTokenizerBase | PromptTokenizer, tasks: Iterable[Task], generation: GenerationConfig
+) -> dict[str, int]:
+    """The tokens of each prompt that is longer than ``generation.max_prompt_length``, by task id."""
+    lengths = {
+        task.task_id: len(encode_prompt(tokenizer, task, generation.assistant_prefill)) for task in tasks
+    }
+    return {name: length for name, length in lengths.items() if length > generation.max_prompt_length}
+
+
+def _describe_overlong(long: Mapping[str, int], num_tasks: int, config: Config) -> str:
+    """Which of ``num_tasks`` prompts are too long, by how much, and what would do."""
+    longest = sorted(long, key=lambda name: -long[name])
+    names = ", ".join(f"{name!r} ({long[name]})" for name in longest[:_MAX_NAMED])
+    more = f" and {len(long) - _MAX_NAMED} more" if len(long) > _MAX_NAMED else ""
+    return (
+        f"generation.max_prompt_length: value {config.generation.max_prompt_length}: {len(long)} of "
+        f"{num_tasks} prompts have more tokens: {names}{more}; raise it to {long[longest[0]]}"
+    )
 
 
 def _without(

@@ -2,7 +2,7 @@
 
 Compares the held-out measurements before and after training, paired by task, and says which of its own
 techniques the run measured, and which it has turned off. Those decisions are made where the measurements are
-(pipeline.run.overlap_trial, pipeline.training.memory, pipeline.rollouts.aborts) and noted in the
+(pipeline.run.overlap_trial, pipeline.training.memory, pipeline.generation.early_abort) and noted in the
 ledger as events of these kinds; drafting decides at every token, so its account is made here from metrics.
 """
 

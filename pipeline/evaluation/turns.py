@@ -29,7 +29,7 @@ from pipeline.evaluation.passk import (
 )
 from pipeline.generation.generator import Generator
 from pipeline.messages import Completion, GenerationRequest
-from pipeline.models.turns import TurnTokens
+from pipeline.models.prompts import TurnTokens
 from pipeline.rollouts.turns import TurnLoop, TurnTerms, write_one
 from rewards.custom import CustomFeedback
 from rewards.extract import extract_code

@@ -21,9 +21,8 @@ from typing import Any, Protocol
 
 from pipeline.generation.settings import IDLE_DEADLINE_S, EngineSettings
 from pipeline.host.orphan_guard import MARK
-from pipeline.processes.connection import Connection
+from pipeline.processes.connection import Connection, ProcessGoneError
 from pipeline.processes.local import ChildProcess
-from pipeline.processes.remote import ProcessGoneError
 from pipeline.processes.wire import frame, receive_from
 
 HOST_MODULE = "pipeline.generation.host"

@@ -29,7 +29,7 @@ from typing import Protocol
 from pipeline.generation import resident
 from pipeline.generation.client import Hello, Start, Welcome
 from pipeline.generation.settings import EngineSettings
-from pipeline.host import startup
+from pipeline.host import spans
 from pipeline.processes.serve import Servant, serve
 from pipeline.processes.wire import Call, Failed, receive, send
 from sandbox.jail import die_with_parent
@@ -229,7 +229,7 @@ def serve_engine(descriptor: int, make_engine: Callable[[EngineSettings], Engine
                 start: Start = await receive(reader)
             except EOFError:
                 return
-            with startup.span(PROCESS, "engine: load, KV cache, warm-up"):
+            with spans.span(PROCESS, "engine: load, KV cache, warm-up"):
                 engine = make_engine(start.settings)
             await EngineHost(engine, start).run(reader, writer)
 
@@ -240,11 +240,11 @@ def main() -> None:
     """The process: import vLLM beside whatever the client does, then serve."""
     # Until Start says that the engine may outlive its client.
     die_with_parent()
-    startup.note(PROCESS, "interpreter", startup.process_started_s(), time.time(), cpu_s=time.process_time())
+    spans.note(PROCESS, "interpreter", spans.process_started_s(), time.time(), cpu_s=time.process_time())
     # What is imported stays: to look through it for garbage takes a quarter of the time. Frozen it also
     # stays shared with the engine's processes, which are forked from this one.
     gc.disable()
-    with startup.span(PROCESS, "import vllm"):
+    with spans.span(PROCESS, "import vllm"):
         # Imported here: a span is measured, and tests run a host without vLLM.
         from pipeline.generation.vllm.engine import VllmEngine
     gc.freeze()

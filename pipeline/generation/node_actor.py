@@ -26,8 +26,8 @@ from pipeline.generation.generator import GeneratorError, GeneratorLostError
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.models.find import resolve_model
+from pipeline.processes.connection import CallFailedError, ProcessGoneError
 from pipeline.processes.ray_remote import RayProcess
-from pipeline.processes.remote import CallFailedError, ProcessGoneError
 from pipeline.weights.files import shared_folder
 
 _CLOSE_TIMEOUT_S = 15.0

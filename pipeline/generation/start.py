@@ -8,9 +8,8 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from configs.schema import Config
-from pipeline.generation.dispatch import Dispatcher
 from pipeline.generation.generator import Generator, GeneratorLostError
-from pipeline.generation.supervised import Engine, SupervisedGenerator
+from pipeline.generation.supervised import Dispatcher, Engine, SupervisedGenerator
 from pipeline.generation.vllm_generator import start_vllm_generator
 from pipeline.host.device import num_gpus
 from pipeline.host.restarts import RestartLimit

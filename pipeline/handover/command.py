@@ -3,6 +3,7 @@
     python -m pipeline hand-over runs/NAME my-model                 # then: vllm serve my-model
     python -m pipeline hand-over runs/NAME --push-to-hub OWNER/NAME
     python -m pipeline hand-over runs/NAME/checkpoints/step-000010 my-model --dtype float32
+    python -m pipeline merge ADAPTER_DIR OUT_DIR [BASE_DIR]         # an adapter, without a card
 
 The folder holds weights (bf16 unless told otherwise, an adapter merged into its base), tokenizer, generation
 settings and the card, and none of the optimiser's state. It is complete or not there at all, and none that
@@ -36,7 +37,9 @@ from configs.schema import Config
 from pipeline.errors import StageError, in_short
 from pipeline.handover.card import TrainedModel, trained_model, write_card
 from pipeline.host.files import read_object, written_whole
-from pipeline.models.check import is_adapter_folder
+from pipeline.models.files import is_adapter_folder
+from pipeline.models.find import adapter_base
+from pipeline.models.merging import merge_adapter
 from pipeline.record.checkpoints import find_fault, latest_checkpoint
 
 _DTYPES = ("bfloat16", "float32")
@@ -216,4 +219,19 @@ def _hand_over(arguments: argparse.Namespace) -> int:
     else:
         is_private, dtype = not arguments.public, arguments.dtype
         print(_push_export(folder, model, arguments.push_to_hub, is_private=is_private, dtype=dtype))
+    return 0
+
+
+def merge_command(argv: Sequence[str] | None = None) -> int:
+    """The command; returns the exit status."""
+    parser = make_parser("python -m pipeline merge", "Merge an adapter folder into its base model.")
+    parser.add_argument("adapter", metavar="ADAPTER_DIR", help="an adapter's folder, such as a checkpoint")
+    parser.add_argument("out", metavar="OUT_DIR", help="where the merged model goes")
+    parser.add_argument("base", nargs="?", metavar="BASE_DIR", help="default: the base that it names")
+    return run_command(parser, argv, _merge)
+
+
+def _merge(arguments: argparse.Namespace) -> int:
+    base = arguments.base or adapter_base(Path(arguments.adapter))
+    print(merge_adapter(arguments.adapter, base, arguments.out))
     return 0

@@ -1,4 +1,8 @@
-"""The safetensors files of a model folder, and the weights in them, one at a time."""
+"""The files of a model's folder: the weights in them, one at a time, and whether it can be loaded at all.
+
+Looked at before anything is started; needs no library for that. Sees what is missing, cut off or of another
+kind; whether the weights are good it cannot see.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,12 @@ from pipeline.host.files import read_object
 
 if TYPE_CHECKING:
     from torch import Tensor
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from configs.schema import Config
 
 _INDEX = "model.safetensors.index.json"
 # Larger ones safetensors itself refuses.
@@ -83,3 +93,139 @@ def file_weights(path: Path | str, device: str = "cpu") -> Iterator[tuple[str, T
     with safe_open(path, framework="pt", device=device) as file:
         for name in file.keys():  # noqa: SIM118 (a safetensors file is no mapping)
             yield name, file.get_tensor(name)
+
+
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+# PEFT's names: before that of a layer in its model, and behind it.
+PEFT_PREFIX, A_END, B_END = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
+_WRITES = re.compile("CausalLM|LMHead|ForConditionalGeneration")
+_CONTEXTS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d+)\.")
+
+
+def experts_of(config: Mapping[str, Any]) -> str | None:
+    """The field by which ``config`` is a mixture of experts, with its value; None for a dense model."""
+    names = ("num_experts", "num_local_experts", "n_routed_experts")
+    return next((f"{name} = {config[name]}" for name in names if config.get(name)), None)
+
+
+def refuse_misfit(config: Config, folder: Path, device: str) -> None:
+    """Raise ValueError where the model in ``folder``, by its config.json, cannot be used as ``config`` says.
+
+    That is: it is a mixture of experts, which Transformers fuses and publishes under other names; prompt and
+    completion are longer than its context; the KV cache has no room for one sequence.
+    """
+    file, fields = folder / "config.json", read_object(folder / "config.json")
+    if (found := experts_of(fields)) is not None:
+        raise ValueError(
+            f"model.name: {file} has {found}: mixtures of experts are not supported; choose a dense model"
+        )
+    generation = config.generation
+    fields = {**fields, **(fields.get("text_config") or {})}
+    longest = config.max_sequence_length
+    context = next((fields[name] for name in _CONTEXTS if isinstance(fields.get(name), int)), None)
+    if context is not None and longest > context and not _is_stretched(fields):
+        raise ValueError(
+            f"{_lengths(config)}: value {longest}: {file} has a "
+            f"context of {context} tokens; allowed: at most that"
+        )
+    needed = longest * _bytes_per_token(fields, 4 if generation.dtype == "float32" else 2)
+    # A GPU's cache is what its memory leaves; only a run finds out.
+    is_given = device == "cpu" and generation.engine == "vllm"
+    if is_given and needed > generation.kv_cache_gb * 2**30:
+        raise ValueError(
+            f"generation.kv_cache_gb: value {generation.kv_cache_gb:g}: holds less than one sequence of "
+            f"{longest} tokens of {file}; allowed: at least {needed / 2**30:.3g}"
+        )
+
+
+def _lengths(config: Config) -> str:
+    """The settings that make a sequence as long as it can be."""
+    turns = ", rollouts.max_turns" if config.rollouts.max_turns > 1 else ""
+    return f"generation.max_prompt_length + generation.max_completion_length{turns}"
+
+
+def _is_stretched(fields: Mapping[str, Any]) -> bool:
+    """Whether positions beyond the context are scaled (YaRN and its like): then vLLM knows how far."""
+    return any(
+        isinstance(given, dict) and given.get("rope_type", given.get("type", "default")) != "default"
+        for given in (fields.get("rope_scaling"), fields.get("rope_parameters"))
+    )
+
+
+def _bytes_per_token(fields: Mapping[str, Any], width: int) -> float:
+    """Of keys and values; 0 for a model that names its sizes otherwise."""
+    try:
+        heads = fields["num_attention_heads"]
+        size = fields.get("head_dim") or fields["hidden_size"] // heads
+        each = fields.get("num_key_value_heads", heads) * size
+        return float(2 * fields["num_hidden_layers"] * each * width)
+    except (KeyError, TypeError):
+        return 0.0
+
+
+def check_model(folder: Path) -> None:
+    """Raise ValueError, as 'FILE: what is wrong', unless the model in ``folder`` can be loaded."""
+    config = folder / "config.json"
+    if not config.is_file():
+        raise ValueError(f"folder {str(folder)!r} has no config.json; give a folder in Hugging Face layout")
+    fields = read_object(config)
+    kind, architectures = fields.get("model_type"), fields.get("architectures")
+    if not isinstance(kind, str) or not kind:
+        raise ValueError(f"{config}: field 'model_type': value {kind!r}: must name the kind of model")
+    if isinstance(architectures, list) and not any(_WRITES.search(str(one)) for one in architectures):
+        raise ValueError(
+            f"{config}: field 'architectures': value {architectures}: must name a causal language model"
+        )
+    if not any((folder / name).is_file() for name in _TOKENIZERS):
+        raise ValueError(f"{folder}: has no tokenizer; one of {', '.join(_TOKENIZERS)} is needed")
+    _check_tokenizer(folder)
+    files = weight_files(folder)
+    # Older folders have weights in PyTorch's own format, which only torch can look into.
+    if not files and not list(folder.glob("*.bin")):
+        raise ValueError(f"{folder}: has no weights (model.safetensors)")
+    names = frozenset[str]().union(*(check_safetensors(path) for path in files))
+    number = fields.get("num_hidden_layers")
+    found = {int(match[1]) for name in names if (match := _LAYER.search(name))}
+    if isinstance(number, int) and found and len(found) < number:
+        raise ValueError(
+            f"{config}: field 'num_hidden_layers': value {number}: its weights have {len(found)} layers"
+        )
+
+
+def _check_tokenizer(folder: Path) -> None:
+    settings = folder / "tokenizer_config.json"
+    if settings.is_file():
+        read_object(settings)
+    table = folder / "tokenizer.json"
+    if not table.is_file():
+        return
+    # Megabytes: whether it is whole is seen from its ends.
+    with table.open("rb") as file:
+        first = file.read(64).lstrip()[:1]
+        file.seek(max(0, table.stat().st_size - 64), os.SEEK_SET)
+        last = file.read().rstrip()[-1:]
+    if (first, last) != (b"{", b"}"):
+        raise ValueError(f"{table}: is no JSON object, or is cut off ({table.stat().st_size} bytes)")
+
+
+def is_adapter_folder(folder: Path) -> bool:
+    """Whether ``folder`` holds an adapter and no whole model."""
+    return (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file()
+
+
+def check_adapter(folder: Path) -> dict[str, Any]:
+    """What adapter_config.json holds; ValueError, as 'FILE: what is wrong', unless the adapter is whole."""
+    path = folder / ADAPTER_CONFIG
+    config = read_object(path)
+    base, rank = config.get("base_model_name_or_path"), config.get("r")
+    alpha = config.get("lora_alpha")
+    if not isinstance(base, str) or not base:
+        raise ValueError(f"{path}: field 'base_model_name_or_path': value {base!r}: must name a model")
+    if type(rank) is not int or rank < 1:
+        raise ValueError(f"{path}: field 'r': value {rank!r}: must be a whole number > 0")
+    if not isinstance(alpha, int | float) or isinstance(alpha, bool):
+        raise ValueError(f"{path}: field 'lora_alpha': value {alpha!r}: must be a number")
+    check_safetensors(folder / ADAPTER_WEIGHTS)
+    return config

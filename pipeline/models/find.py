@@ -11,10 +11,17 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from configs.errors import nearest
 from configs.schema import Config, ModelConfig
 from pipeline.errors import in_short
 from pipeline.host.files import LOCK_TIMEOUT_S, cache_root, locked
-from pipeline.models.check import ADAPTER_CONFIG, ADAPTER_WEIGHTS, is_adapter_folder
+from pipeline.models.files import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    check_adapter,
+    check_model,
+    is_adapter_folder,
+)
 from pipeline.models.packaged import BUILT_IN, packaged_folder
 
 
@@ -40,6 +47,31 @@ def resolve_model(model: ModelConfig) -> Path:
     if folder.is_absolute() or model.name.startswith((".", "~")):
         raise ValueError(f"model.name: no such folder: {model.name!r}")
     return _from_hub(model)
+
+
+def refuse_damaged_model(name: str, field: str = "model.name") -> None:
+    """Raise ValueError, as 'FIELD: FILE: what is wrong', where ``name`` is a folder that cannot be loaded.
+
+    Also for a path that is no folder, and a built-in model's name misspelt. Names of the hub are not looked
+    at.
+    """
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        if folder.is_file():
+            raise ValueError(f"{field}: {name!r} is a file; give the folder in Hugging Face layout")
+        if folder.is_absolute() or name.startswith((".", "~")):
+            raise ValueError(f"{field}: no such folder: {name!r}")
+        guess = None if name in BUILT_IN or "/" in name else nearest(name, BUILT_IN)
+        if guess is not None:
+            raise ValueError(f"{field}: no model {name!r} is built in, and no folder; did you mean {guess}?")
+        return
+    try:
+        if is_adapter_folder(folder):
+            check_adapter(folder)
+        else:
+            check_model(folder)
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from None
 
 
 def local_folder(model: ModelConfig) -> Path | None:

@@ -5,7 +5,7 @@
 
 An adapted layer computes W x + (lora_alpha / r) B A x (arXiv:2106.09685); merged it is one matrix again, so
 that an engine serves it at the speed of the base. Needs neither PEFT nor the model's code, and does not
-train. By hand: pipeline.handover.merge.
+train. By hand: pipeline.handover.command.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pipeline.host.files import read_object, written_whole
-from pipeline.models.check import (
+from pipeline.models.files import (
     A_END,
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
     B_END,
     PEFT_PREFIX,
+    base_weights,
     check_adapter,
+    check_safetensors,
+    stored_files,
 )
-from pipeline.models.files import base_weights, check_safetensors, stored_files
 
 _CHUNK = 2**19  # elements whose sums fit into a core's cache
 # Kinds of adapter that PEFT can make and that are more than W + (alpha / r) B A.

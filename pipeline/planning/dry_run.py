@@ -17,8 +17,8 @@ from configs.schema import Config
 from configs.task_sets import is_on_hub
 from configs.yaml_text import parse_value
 from curriculum.sources import load_tasks
-from pipeline.evaluation.heldout import heldout_tasks, tasks_that_fit
-from pipeline.evaluation.sound_tasks import sound_tasks
+from pipeline.evaluation.heldout import heldout_tasks
+from pipeline.evaluation.sound_tasks import sound_tasks, tasks_that_fit
 from pipeline.host.device import choose_device, for_device, torch_sees_gpu
 from pipeline.host.limits import memory
 from pipeline.host.shares import engine_share, takes_turns

@@ -1,6 +1,9 @@
-"""Calls over a socket to an object in another process, from any thread.
+"""Calls over a socket to an object in another process, from any thread; and what can go wrong with them.
 
-Two threads carry the messages, so that no caller waits for a process that does not read.
+``Remote`` is what a caller may ask, wherever the process is: ``LocalProcess`` (pipeline.processes.local) is
+the caller's end on this machine, ``RayProcess`` (pipeline.processes.ray_remote) where Ray has the process.
+Neither knows what is called nor any deadline: those are the caller's, who can name the setting. Two threads
+carry the messages, so that no caller waits for a process that does not read.
 """
 
 from __future__ import annotations
@@ -13,14 +16,63 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Protocol
 
-from pipeline.processes.remote import CallCancelledError, CallFailedError, ProcessGoneError
+from pipeline.errors import StageError
 from pipeline.processes.wire import Answer, Call, Cancel, Cancelled, Done, Failed, Item, frame, receive_from
+from rewards.worker import CallCancelledError as CallCancelledError
+from rewards.worker import WorkerCallError, WorkerLostError
+
+
+class CallFailedError(StageError, WorkerCallError):
+    """The method raised; the process is well. The message is the error's type and text.
+
+    ``trace``, its traceback in the other process, is a note of it.
+    """
+
+    def __init__(self, message: str, trace: str) -> None:
+        super().__init__(message)
+        self.add_note(f"in the other process:\n{trace}")
+
+
+class ProcessGoneError(StageError, WorkerLostError):
+    """The process has ended; the message says how, and what it said last."""
+
+
+class ProcessKilledError(ProcessGoneError):
+    """The process got a SIGKILL that this one did not send; another try may well succeed."""
+
+
+class OutOfMemoryError(ProcessGoneError):
+    """Ray has ended the process for want of memory."""
+
+
+class Remote(Protocol):
+    """An object in another process. May be used from any thread.
+
+    Its plain methods run one after another, in the order of the calls; its asynchronous ones overlap. A
+    constructor that raises fails every call. The futures raise CallFailedError or ProcessGoneError.
+    """
+
+    def call(self, method: str, *arguments: object, is_beside: bool = False) -> Future[Any]:
+        """What ``method`` returns; with ``is_beside`` a plain one does not wait for the one that runs."""
+        ...
+
+    def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
+        """The items that ``method`` yields; to leave the loop early cancels it there."""
+        ...
+
+    def cancel(self, call: Future[Any]) -> None:
+        """End that call with CallCancelledError; a plain method that has begun goes on to its end."""
+        ...
+
+    def kill(self) -> None:
+        """End the process and its family at once, whatever they do. Safe to call twice."""
+        ...
 
 
 class Connection:
-    """See pipeline.processes.remote.Remote, but for ``kill``.
+    """See pipeline.processes.connection.Remote, but for ``kill``.
 
     ``obituary`` is asked once, in a thread, when the other end has closed ``connection``.
     """

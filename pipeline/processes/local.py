@@ -14,8 +14,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 
 from pipeline.host.files import remove_left_folders
 from pipeline.host.limits import num_oom_kills, why_killed
-from pipeline.processes.connection import Connection
-from pipeline.processes.remote import ProcessGoneError, ProcessKilledError
+from pipeline.processes.connection import Connection, ProcessGoneError, ProcessKilledError
 from pipeline.processes.wire import frame
 
 SERVER = "pipeline.processes.serve"
@@ -129,7 +128,7 @@ def _goes_on(line: str, found: Sequence[str]) -> bool:
 
 
 class LocalProcess(Connection):
-    """See pipeline.processes.remote.Remote.
+    """See pipeline.processes.connection.Remote.
 
     ``target`` is MODULE:CLASS, ``arguments`` are its constructor's; ``environment`` is added to ours.
     """

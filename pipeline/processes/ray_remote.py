@@ -15,8 +15,7 @@ from typing import Any
 import ray
 
 from pipeline.host.limits import num_oom_kills, why_killed
-from pipeline.processes.connection import settle, value_of
-from pipeline.processes.remote import OutOfMemoryError, ProcessGoneError
+from pipeline.processes.connection import OutOfMemoryError, ProcessGoneError, settle, value_of
 from pipeline.processes.serve import Servant
 from pipeline.processes.wire import Answer, Call, Item
 
@@ -61,7 +60,7 @@ class RayServant:
 
 
 class RayProcess:
-    """See pipeline.processes.remote.Remote.
+    """See pipeline.processes.connection.Remote.
 
     ``target`` is MODULE:CLASS, ``arguments`` are its constructor's, ``options`` are Ray's for the actor;
     ``environment`` is added to that of Ray's workers.

@@ -1,6 +1,6 @@
 """The bounded buffer between rewards and training.
 
-Slots are given by the rule of pipeline.rollouts.admission, so that no group grows too old: staleness is
+Slots are given by the rule of pipeline.rollouts.waiting, so that no group grows too old: staleness is
 bounded by admission, not by throwing work away. A group can still come too old from a generator that went on
 with old weights; it is found when it is put, or when a step ends, and leaves at once, to be requeued.
 
@@ -19,8 +19,7 @@ from functools import partial
 
 from pipeline.messages import RolloutGroup
 from pipeline.record.draw_states import DrawState, DrawStateError, check_move
-from pipeline.rollouts.admission import Admission
-from pipeline.rollouts.waiting import Waiting
+from pipeline.rollouts.waiting import Admission, Waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from curriculum.task import Task
 from pipeline.errors import StageError
+from pipeline.generation.early_abort import AbortAccount, AbortBalance
 from pipeline.generation.generator import Generator, GeneratorError
 from pipeline.host.spans import GENERATION, REWARDS, Interval, union
 from pipeline.messages import Completion, EarlierTurn, GenerationRequest, Rollout, RolloutGroup
@@ -28,7 +29,6 @@ from pipeline.record.ledger import GUARD
 from pipeline.record.ledger_rows import Draw
 from pipeline.record.metrics import StageTimer
 from pipeline.record.run_folder import Context
-from pipeline.rollouts.aborts import AbortAccount, AbortBalance
 from pipeline.rollouts.buffer import RolloutBuffer, Slot
 from pipeline.rollouts.draws import DrawAccount, SignalGate, request_id
 from pipeline.rollouts.turns import TurnLoop, TurnTerms, as_one
@@ -69,7 +69,7 @@ class RolloutProducer:
     Issues the groups of the steps after ``first_step``, which is done, up to ``training.max_steps``.
     ``prompt_ids`` maps a task to its encoded prompt. With ``async_rewards`` a completion is scored as soon as
     it is finished, otherwise when its whole group is. With ``early_abort`` completions that can no longer
-    compile are ended, as long as that pays (pipeline.rollouts.aborts).
+    compile are ended, as long as that pays (pipeline.generation.early_abort).
     Groups that ``gate`` holds are replaced. With ``turns`` an answer that failed is followed by feedback and
     another one, as soon as its own score is there.
     """

@@ -3,8 +3,8 @@
     answer ─► verdict ─► feedback ─► answer ─► verdict ─► ... at most max_turns answers
 
 Each answer goes on by itself, as soon as its own verdict is there. A later turn is a request of one sequence
-whose prompt is all that stands before it, token by token (pipeline.models.turns), so that an engine finds the
-beginning in its prefix cache. Does not begin a conversation, and does not decide what a pass is worth.
+whose prompt is all that stands before it, token by token (pipeline.models.prompts), so that an engine finds
+the beginning in its prefix cache. Does not begin a conversation, and does not decide what a pass is worth.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from curriculum.task import Task
 from pipeline.generation.generator import GeneratorError
 from pipeline.messages import Completion, EarlierTurn, GenerationRequest, VersionRun
-from pipeline.models.prompts import request_seed
-from pipeline.models.turns import TurnTokens
+from pipeline.models.prompts import TurnTokens, request_seed
 from rewards.feedback import without_told_test
 from rewards.result import RewardResult
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from configs.conditions import why_not_streamed
 from curriculum.sampler import Sampler
 from pipeline.evaluation.forms import chat_form
-from pipeline.evaluation.inloop import InLoopEvaluation
+from pipeline.evaluation.heldout import InLoopEvaluation
 from pipeline.host.device import num_gpus
 from pipeline.host.shares import is_shared
 from pipeline.host.spans import CHECKPOINT, WEIGHTS
@@ -42,11 +42,10 @@ from pipeline.rollouts.buffer import RolloutBuffer
 from pipeline.rollouts.draws import DrawAccount, SignalGate, max_gated
 from pipeline.rollouts.producer import RolloutProducer
 from pipeline.run.job import Job
-from pipeline.run.overlap_trial import OverlapTrial
+from pipeline.run.overlap_trial import OverlapTrial, Turns
 from pipeline.run.resume import GroupBasis
 from pipeline.run.stages import Stages, beside
 from pipeline.run.step import FedStep, StepAccount, StepFeed
-from pipeline.run.turns import Turns
 from pipeline.weights.files import remove_weights
 
 if TYPE_CHECKING:

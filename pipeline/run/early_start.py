@@ -19,7 +19,7 @@ from pipeline.errors import StageError
 from pipeline.generation.client import launch
 from pipeline.generation.resident import socket_path
 from pipeline.generation.settings import engine_environment
-from pipeline.host import startup
+from pipeline.host import spans
 from pipeline.host.device import may_have_gpu
 from pipeline.host.orphan_guard import guarded
 from pipeline.processes.local import ChildProcess
@@ -75,7 +75,7 @@ class Launched:
             from pipeline.cluster import running_ray
 
             with ExitStack() as stack:
-                with startup.span("driver", "start Ray"):
+                with spans.span("driver", "start Ray"):
                     stack.enter_context(running_ray(self._ray_address))
                 self._is_up.set()
                 self._is_over.wait()
@@ -112,5 +112,5 @@ def _launch_host(config: Config) -> ChildProcess | None:
         return None
     if runtime.attach and socket_path(0).exists():
         return None
-    with startup.span("driver", "launch the engine's process"):
+    with spans.span("driver", "launch the engine's process"):
         return launch(engine_environment(config, "cpu"))

@@ -17,8 +17,15 @@ from curriculum.task import Task
 from pipeline.evaluation.heldout import heldout_tasks
 from pipeline.evaluation.scorers import refuse_unusable_sandbox
 from pipeline.generation.vllm_arguments import check_vllm_arguments
-from pipeline.host import startup
-from pipeline.host.device import check_precision, choose_device, for_device, num_gpus
+from pipeline.host import spans
+from pipeline.host.device import (
+    check_precision,
+    choose_device,
+    for_device,
+    num_gpus,
+    refuse_conflicts,
+    refuse_unusable_packages,
+)
 from pipeline.host.shares import (
     check_residence,
     check_sleep,
@@ -26,13 +33,12 @@ from pipeline.host.shares import (
     gpu_shares,
     sends_weights,
 )
-from pipeline.models.check import refuse_damaged_model, refuse_misfit
-from pipeline.models.find import local_folder
+from pipeline.models.files import refuse_misfit
+from pipeline.models.find import local_folder, refuse_damaged_model
 from pipeline.models.prompts import refuse_useless_seeds
 from pipeline.record.run_folder import refuse_unusable_output
 from pipeline.record.tracking import tracker_names
 from pipeline.run.resume import refuse_resume
-from pipeline.training.packages import refuse_conflicts, refuse_unusable_packages
 from rewards.custom import CustomFeedback, load_custom
 from rewards.feedback import refuse_feedback
 
@@ -51,7 +57,7 @@ class Job:
 
 def prepare(config: Config) -> Job:
     """What ``config`` asks for; raises ValueError for what can be refused before any model loads."""
-    with startup.span("driver", "load the tasks"):
+    with spans.span("driver", "load the tasks"):
         _refuse_models(config, "")
         device = choose_device(config)
         config = for_device(config, device)
@@ -59,7 +65,7 @@ def prepare(config: Config) -> Job:
         job = Job(config=config, tasks=tasks, heldout=heldout_tasks(config), device=device)
         for refuse in (*_OF_SETTINGS, *_OF_MACHINE):
             refuse(config, device)
-    with startup.span("driver", "check the sandbox"):
+    with spans.span("driver", "check the sandbox"):
         refuse_unusable_sandbox(config, device)
     return job
 

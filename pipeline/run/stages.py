@@ -25,21 +25,19 @@ from configs.schema import Config
 from curriculum.stages import refuse_empty_stages
 from curriculum.task import Task
 from pipeline.errors import TrainerDiedError
-from pipeline.evaluation.heldout import tasks_that_fit
 from pipeline.evaluation.scorers import reward_worker_starter
-from pipeline.evaluation.sound_tasks import sound_tasks
+from pipeline.evaluation.sound_tasks import sound_tasks, tasks_that_fit
 from pipeline.generation.generator import Generator
 from pipeline.generation.start import running_generator
-from pipeline.host import startup
+from pipeline.host import spans
 from pipeline.host.device import num_gpus
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.restarts import RestartLimit
 from pipeline.host.shares import is_shared, uses_ray
 from pipeline.messages import Completion
-from pipeline.models.check import refuse_misfit
+from pipeline.models.files import refuse_misfit
 from pipeline.models.find import resolve_model
-from pipeline.models.prompts import PromptTokenizer
-from pipeline.models.turns import TurnTokens
+from pipeline.models.prompts import PromptTokenizer, TurnTokens
 from pipeline.record.progress import Progress
 from pipeline.record.run_folder import RunFolder
 from pipeline.rollouts.turns import TurnTerms
@@ -100,7 +98,7 @@ async def running_stages(
     config, device = job.config, job.device
     progress.activity("loading the model")
     model_path = await _found_model(config, device)
-    with startup.span("driver", "load the tokenizer, encode the prompts"):
+    with spans.span("driver", "load the tokenizer, encode the prompts"):
         tokenizer = PromptTokenizer(Path(model_path), trust_remote_code=config.model.trust_remote_code)
         tasks = tasks_that_fit(tokenizer, job.tasks, job.heldout, config, note)
         tasks = await _sound(tasks, config, note)
@@ -114,7 +112,7 @@ async def running_stages(
 
         async def engine() -> Generator:
             await ray
-            with startup.span("driver", "wait for the engine"):
+            with spans.span("driver", "wait for the engine"):
                 return await stack.enter_async_context(
                     running_generator(config, model_path, device, early.take_host(), restarts, places)
                 )
@@ -182,7 +180,7 @@ def _before_trainer(
 
 async def _found_model(config: Config, device: str) -> str:
     """The model's folder. Raises ValueError for adapters of layers that it has not."""
-    with startup.span("driver", "find the model"):
+    with spans.span("driver", "find the model"):
         model_path = str(await asyncio.to_thread(resolve_model, config.model))
         refuse_misfit(config, Path(model_path), device)
         if config.lora.enabled:
@@ -254,7 +252,7 @@ async def _places(job: Job, ray: asyncio.Task[None], stack: AsyncExitStack) -> C
     # Imported here: most runs know no other node.
     from pipeline.cluster import reserve
 
-    with startup.span("driver", "reserve places on the cluster"):
+    with spans.span("driver", "reserve places on the cluster"):
         places = await reserve(job.config, job.device)
     stack.callback(places.release)
     return places
@@ -313,5 +311,5 @@ async def _scorer(
 def _note_child(process: str, name: str, pid: int, asked_s: float) -> None:
     """Ray starts workers ahead: what counts is from when this one was asked for, or from its own start."""
     with contextlib.suppress(OSError):
-        asked_s = max(asked_s, startup.process_started_s(pid))
-    startup.note(process, name, asked_s, time.time(), pid=pid)
+        asked_s = max(asked_s, spans.process_started_s(pid))
+    spans.note(process, name, asked_s, time.time(), pid=pid)

@@ -4,7 +4,7 @@
 
 The same stages are started in the same order as for a run, and then ended; nothing is trained. The engine's
 process is started by pipeline.run.early_start, between entering and leaving ``_profiled``. The report of the
-spans, as a table and as JSON, is pure; pipeline.report.trace draws it.
+spans, as a table and as JSON, is pure; pipeline.report.waits draws it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,27 @@ from configs.load import render
 from configs.schema import Config
 from curriculum.sampler import Sampler
 from curriculum.task import Task
-from pipeline.host import startup
 from pipeline.host.files import write_text_atomically
 from pipeline.host.restarts import RestartLimit
-from pipeline.host.spans import Span, union
+from pipeline.host.spans import (
+    FIRST_SCORE,
+    FIRST_TOKEN,
+    LOG_VARIABLE,
+    Span,
+    mark,
+    note,
+    process_started_s,
+    read_spans,
+    union,
+)
+from pipeline.host.spans import (
+    span as noted,
+)
 from pipeline.messages import Completion, GenerationRequest
 from pipeline.models.prompts import encode_prompt, training_sampling
 from pipeline.record.progress import make_progress
 from pipeline.record.run_folder import RunFolder
-from pipeline.report.trace import chrome_trace
-from pipeline.report.waits import overlap
+from pipeline.report.waits import chrome_trace, overlap
 from pipeline.run.early_start import Launched, launched
 from pipeline.run.job import prepare
 from pipeline.run.stages import Stages, beside, running_stages
@@ -91,14 +102,14 @@ async def _score_group(config: Config, task: Task, stages: Stages) -> None:
         await stages.scorer.score(task, prefill + completion.text)
         num_scored += 1
         if num_scored == 1:
-            startup.mark("driver", startup.FIRST_SCORE)
+            mark("driver", FIRST_SCORE)
 
-    with startup.span("engine", "write the first group"):
+    with noted("engine", "write the first group"):
         async with asyncio.TaskGroup() as group:
             is_first = True
             async for completion in stages.generator.generate(request):
                 if is_first:
-                    startup.mark("driver", startup.FIRST_TOKEN)
+                    mark("driver", FIRST_TOKEN)
                     is_first = False
                 group.create_task(score(completion))
 
@@ -112,27 +123,27 @@ def _profiled(config: Config) -> Iterator[RunFolder]:
     """
     begun_s = time.time()
     with RunFolder.create(config.output, render(config)) as folder:
-        given = os.environ.get(startup.LOG_VARIABLE)
+        given = os.environ.get(LOG_VARIABLE)
         log = given or str(folder.path.absolute() / "startup.jsonl")
-        os.environ[startup.LOG_VARIABLE] = log
+        os.environ[LOG_VARIABLE] = log
         try:
-            startup.note(
+            note(
                 "driver",
                 "interpreter, configuration",
-                startup.process_started_s(),
+                process_started_s(),
                 begun_s,
                 cpu_s=time.process_time(),
             )
             yield folder
-            _publish(folder, startup.read_spans(Path(log)))
+            _publish(folder, read_spans(Path(log)))
         finally:
             if given is None:
-                del os.environ[startup.LOG_VARIABLE]
+                del os.environ[LOG_VARIABLE]
 
 
 def _publish(folder: RunFolder, spans: Sequence[Span]) -> None:
     """Write startup.json and startup_trace.json, and print the table."""
-    origin_s = startup.process_started_s()
+    origin_s = process_started_s()
     record = as_record(spans, origin_s)
     write_text_atomically(folder.path / "startup.json", json.dumps(record, indent=1) + "\n")
     trace = folder.path / "startup_trace.json"
@@ -157,7 +168,7 @@ def overlap_s(span: Span, others: Sequence[Span]) -> float:
 
 def as_record(spans: Sequence[Span], origin_s: float) -> dict[str, Any]:
     """The start as JSON: seconds after ``origin_s``, the start of the first process (itself absolute)."""
-    score_s, token_s = moment(spans, startup.FIRST_SCORE), moment(spans, startup.FIRST_TOKEN)
+    score_s, token_s = moment(spans, FIRST_SCORE), moment(spans, FIRST_TOKEN)
     return {
         "process_started_unix_s": origin_s,
         "first_completion_s": None if token_s is None else round(token_s - origin_s, 3),

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from configs.conditions import why_not_streamed
 from curriculum.sampler import Sampler
 from pipeline.errors import CannotLearnError
-from pipeline.evaluation.inloop import InLoopEvaluation
+from pipeline.evaluation.heldout import InLoopEvaluation
 from pipeline.generation.generator import Generator
 from pipeline.host.limits import memory
 from pipeline.host.spans import TRAINER, WAITING

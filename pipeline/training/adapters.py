@@ -1,7 +1,10 @@
 """LoRA through PEFT: the policy with frozen weights and trained adapters, and its adapters in PEFT's layout.
 
 The adapters are put into the model in place, so that it stays the Transformers model that the rest of the
-trainer knows. Does not merge (pipeline.models.merging) and does not step.
+trainer knows. A frozen layer and its adapter are one step forward and one backward: PEFT's own layer adds the
+scaled output of the adapter in passes of their own over a tensor as large as the layer's output; so does
+autograd with the two gradients of the input. Here both are added by the product that makes them. Does not
+merge (pipeline.models.merging) and does not step.
 
 Source: LoRA arXiv:2106.09685, QLoRA arXiv:2305.14314.
 """
@@ -9,24 +12,25 @@ Source: LoRA arXiv:2106.09685, QLoRA arXiv:2305.14314.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import peft
 import torch
+from peft.tuners import lora
 from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedModel
 
 from configs.errors import ConfigError, wrong_value
 from configs.schema import Config, LoraConfig, ModelConfig
-from pipeline.models.check import ADAPTER_CONFIG, ADAPTER_WEIGHTS, PEFT_PREFIX
+from pipeline.models.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, PEFT_PREFIX
 from pipeline.models.loading import load_model, model_without_weights
 from pipeline.models.packaged import BUILT_IN
-from pipeline.training.lora_linear import LoraLinear
 
 ALL_LINEAR = "all-linear"
 # PEFT's name of the adapter within the model; it is not part of the names in a file.
@@ -246,3 +250,44 @@ def _load_by_unsloth(config: Config, path: Path | str, dtype: torch.dtype) -> Pr
     inner = cast(PreTrainedModel, wrapped.get_base_model())
     _to_fp32(inner)
     return inner
+
+
+class LoraLinear(lora.Linear):
+    """PEFT's layer with an adapter, in fewer passes wherever the adapter is the plain one.
+
+    Within a forward without the adapter, with dropout, or of mixed precisions, it is PEFT's own.
+    """
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """The layer's output, [..., outputs], of ``x``, [..., inputs]."""
+        (name,) = self.active_adapters
+        low, high = self.lora_A[name].weight, self.lora_B[name].weight
+        base = cast(nn.Linear, self.base_layer)
+        one_precision = x.dtype == low.dtype == base.weight.dtype
+        has_dropout = not isinstance(self.lora_dropout[name], nn.Identity)
+        if self.disable_adapters or has_dropout or not one_precision:
+            return super().forward(x, *args, **kwargs)
+        apply = cast(Callable[..., Tensor], _AdaptedProduct.apply)
+        flat = apply(x.flatten(end_dim=-2), base.weight, base.bias, low, high, self.scaling[name])
+        return flat.view(*x.shape[:-1], -1)
+
+
+class _AdaptedProduct(torch.autograd.Function):
+    """``x W' + b + scale (x A') B'`` of x, [tokens, inputs]; W and b are frozen, A and B get a gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, low: Tensor, high: Tensor, scale: float
+    ) -> Tensor:
+        inner = x @ low.t()
+        ctx.save_for_backward(x, weight, low, high, inner)
+        ctx.scale = scale
+        return nn.functional.linear(x, weight, bias).addmm_(inner, high.t(), alpha=scale)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, low, high, inner = ctx.saved_tensors
+        to_inner = (gradient @ high).mul_(ctx.scale)
+        to_x = (gradient @ weight).addmm_(to_inner, low) if ctx.needs_input_grad[0] else None
+        return to_x, None, None, to_inner.t() @ x, (gradient.t() @ inner).mul_(ctx.scale), None

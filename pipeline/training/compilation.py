@@ -83,7 +83,7 @@ def fuse_layers(model: PreTrainedModel) -> None:
 
     The rotary embeddings are those of every model of this kind in the process.
     """
-    # Imported here: it need not be installed (pipeline.training.packages), and needs Triton.
+    # Imported here: it need not be installed (pipeline.host.device), and needs Triton.
     from liger_kernel.transformers import monkey_patch  # type: ignore[import-not-found]
 
     kind = model.config.model_type

@@ -24,8 +24,8 @@ from pipeline.host.device import num_gpus
 from pipeline.host.limits import KEEPING_ALLOCATOR, memory_figures, num_oom_kills
 from pipeline.host.shares import ALLOCATOR, NCCL_ERRORS, cpu_threads, is_shared, sends_weights, uses_ray
 from pipeline.messages import StepResult, TrainBatch, WeightUpdate
+from pipeline.processes.connection import CallFailedError, OutOfMemoryError, Remote
 from pipeline.processes.local import LocalProcess
-from pipeline.processes.remote import CallFailedError, OutOfMemoryError, Remote
 
 if TYPE_CHECKING:
     from pipeline.cluster import ClusterPlaces

@@ -89,7 +89,7 @@ def make_optimizer(trained: list[nn.Parameter], training: TrainingConfig) -> tor
     betas = (training.adam_beta1, training.adam_beta2)
     lr, eps, weight_decay = training.learning_rate, training.adam_epsilon, training.weight_decay
     if training.optim == "adamw_8bit":
-        # Imported here: it need not be installed (pipeline.training.packages).
+        # Imported here: it need not be installed (pipeline.host.device).
         from bitsandbytes.optim import AdamW8bit  # type: ignore[import-not-found]
 
         eight_bit: torch.optim.Optimizer = AdamW8bit(

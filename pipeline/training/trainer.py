@@ -32,11 +32,10 @@ from pipeline.training.adapters import (
 from pipeline.training.attention import row_kernel, use_row_attention, use_rows
 from pipeline.training.backward import LossBackward, refuse_logit_transforms
 from pipeline.training.batching import StepPlanner, StepTotals
-from pipeline.training.card_use import CardUse
 from pipeline.training.compilation import checkpoint_layers, prepare_layers
 from pipeline.training.gradient import StepGradient
 from pipeline.training.loss import loss_metrics
-from pipeline.training.memory import fitting, free_bytes, limits, shape_of
+from pipeline.training.memory import CardUse, fitting, free_bytes, limits, shape_of
 from pipeline.training.micro_batch import ForwardFn, MicroBatch, completion_hidden_states
 from pipeline.training.precision import (
     MasterWeights,

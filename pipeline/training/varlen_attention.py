@@ -1,7 +1,7 @@
 """Attention over a row of trees on a GPU: PyTorch's flash kernel for sequences of various lengths, no mask.
 
 Two calls a layer: every segment on itself, then the completions of each prompt on that prompt; a completion's
-two results are joined as in pipeline.training.cpu_attention. The kernel is the one below
+two results are joined as in pipeline.training.attention. The kernel is the one below
 ``torch.nn.attention.varlen.varlen_attn``, whose own backward ignores the gradient of the logarithms that
 results are joined by: autograd through it would be wrong.
 

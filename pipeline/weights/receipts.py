@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from pipeline.models.check import B_END
+from pipeline.models.files import B_END
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.startup import _wait_for_score, table
-from pipeline.host.startup import FIRST_SCORE, LOG_VARIABLE
+from pipeline.host.spans import FIRST_SCORE, LOG_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +22,7 @@ def started(code: str, log: Path, said: Path) -> subprocess.Popen[bytes]:
 
 
 def test_the_first_score_is_found_while_the_run_goes_on(tmp_path: Path) -> None:
-    code = "import time; from pipeline.host.startup import *; mark('driver', FIRST_SCORE); time.sleep(99)"
+    code = "import time; from pipeline.host.spans import *; mark('driver', FIRST_SCORE); time.sleep(99)"
     log, said = tmp_path / "log", tmp_path / "said"
     process = started(code, log, said)
     try:

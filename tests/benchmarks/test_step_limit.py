@@ -10,8 +10,7 @@ import pytest
 from benchmarks.step_limit import main, measure_run, needed, table
 from benchmarks.train_step.inputs import random_batch
 from pipeline.record.metrics import read_metrics
-from pipeline.training.card_use import needed_flops
-from pipeline.training.memory import shape_of
+from pipeline.training.memory import needed_flops, shape_of
 from tests.benchmarks.test_train_step import BATCH
 from tests.pipeline.run.test_replay import trained
 from tests.pipeline.tiny_model import VOCABULARY, make_model, save_model

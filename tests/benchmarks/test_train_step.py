@@ -38,8 +38,8 @@ from benchmarks.train_step.profile import _ATTENTION_OPS, GROUPS, group_seconds
 from benchmarks.train_step.worker import check_gradients, gradients_of, run_job
 from curriculum.audit.new_tests import as_record
 from curriculum.jsonl import load_jsonl
-from pipeline.baseline import trl_setup
-from pipeline.training import cpu_attention, varlen_attention
+from pipeline.baseline import training
+from pipeline.training import attention, varlen_attention
 from tests.pipeline.tiny_model import VOCABULARY, save_model
 
 BATCH = BatchSpec(
@@ -261,7 +261,7 @@ def test_trls_gradient_of_the_real_model_is_off_by_its_log_softmax_alone(
         return logprobs, torch.zeros_like(logprobs)
 
     as_it_comes = distance()
-    monkeypatch.setattr(trl_setup, "selective_log_softmax_and_entropy", by_log_softmax)
+    monkeypatch.setattr(training, "selective_log_softmax_and_entropy", by_log_softmax)
     assert distance() < 1e-5 < 2e-5 < as_it_comes
 
 
@@ -298,7 +298,7 @@ def test_the_profile_accounts_for_all_of_the_step(job: StepJob) -> None:
 
 
 def test_attention_of_ours_is_known_by_the_names_of_its_functions() -> None:
-    classes = (cpu_attention._CpuAttention, varlen_attention._VarlenAttention)
+    classes = (attention._CpuAttention, varlen_attention._VarlenAttention)
     assert {one.__name__ for one in classes} <= set(_ATTENTION_OPS)
 
 

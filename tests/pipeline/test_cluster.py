@@ -35,8 +35,8 @@ from pipeline.generation.generator import GeneratorError, GeneratorLostError
 from pipeline.generation.node_actor import Arrival, NodeEnd
 from pipeline.host.shares import uses_ray
 from pipeline.messages import WeightUpdate
+from pipeline.processes.connection import CallFailedError, ProcessGoneError
 from pipeline.processes.ray_remote import RayProcess
-from pipeline.processes.remote import CallFailedError, ProcessGoneError
 from tests.pipeline.fake_stages import rows
 from tests.pipeline.tiny_model import save_byte_model
 

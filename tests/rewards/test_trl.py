@@ -15,7 +15,7 @@ from trl import GRPOConfig
 
 from configs.schema import ExecutionConfig, RewardsConfig
 from curriculum.task import Task
-from pipeline.baseline.trl_setup import CpuGRPOTrainer
+from pipeline.baseline.training import CpuGRPOTrainer
 from rewards.result import RewardResult, infra_error
 from rewards.scorer import Scorer
 from rewards.trl import make_async_reward_function, make_reward_function, reward_metrics

@@ -258,14 +258,10 @@ def _engine_arguments(settings: EngineSettings) -> AsyncEngineArgs:
         **settings.engine_kwargs,
     )
     if settings.on_cpu:
-        # Imported here: it registers kernels, which other devices have already.
+        # Imported here: it registers kernels, and int8, which other devices have already.
         from pipeline.generation.vllm.cpu_kernels import kernel_priority
 
         arguments.ir_op_priority = kernel_priority()
-        if settings.quantization is not None:
-            # It registers what vLLM does not know by itself.
-            from pipeline.generation.vllm import int8  # noqa: F401
-
         # vLLM puts the model into a process of its own on a CPU, only to set that one's OpenMP variables;
         # between the two each waits for the other in a loop that takes a core.
         arguments.distributed_executor_backend = _ONE_PROCESS

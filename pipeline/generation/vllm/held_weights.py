@@ -26,7 +26,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
     VocabParallelEmbedding,
 )
 
-from pipeline.models.check import A_END, B_END, PEFT_PREFIX
+from pipeline.models.files import A_END, B_END, PEFT_PREFIX
 from pipeline.weights.receipts import columns_of, digest, numbers
 
 # A module of vLLM's around the one that it adapts.

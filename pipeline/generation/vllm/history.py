@@ -2,7 +2,7 @@
 
 Pure: no engine, no clock. A draft is only a guess; the sampler that verifies it
 (pipeline.generation.vllm.samplers) makes the result exact whatever is guessed here. How long drafts should be
-is decided in pipeline.generation.vllm.draft_length.
+is decided in pipeline.generation.vllm.proposer.
 
 Sources: SuffixDecoding (arXiv:2411.04975); drafts from earlier rollouts of the same prompt (RhymeRL,
 arXiv:2508.18588; DAS, arXiv:2511.13841).

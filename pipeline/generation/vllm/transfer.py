@@ -93,7 +93,7 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
         version = update_info.policy_version
         if self.model_config.quantization == "int8":
             # Imported here: it makes itself known to vLLM, which no other engine needs.
-            from pipeline.generation.vllm.int8 import choose
+            from pipeline.generation.vllm.cpu_kernels import choose
 
             self._is_adapted_base &= not choose(self.model, update_info.is_quantised)
         # No more, where this one fails halfway.

@@ -37,8 +37,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from pipeline.generation.generator import VersionMarks
 from pipeline.generation.vllm.held_weights import Part, whole
 from pipeline.messages import WeightsLoaded, WeightUpdate
-from pipeline.models.check import A_END, B_END, PEFT_PREFIX
-from pipeline.models.files import base_weights
+from pipeline.models.files import A_END, B_END, PEFT_PREFIX, base_weights
 from pipeline.models.merging import adapter_rank, write_adapter_files
 from pipeline.weights.receipts import code_of, differing
 

@@ -25,9 +25,9 @@ from pipeline.baseline.sampling import (
     stop_token_ids,
     vllm_environment,
 )
-from pipeline.baseline.trl_setup import CpuGRPOTrainer, trl_config
+from pipeline.baseline.training import CpuGRPOTrainer, trl_config
 from pipeline.errors import StageError
-from pipeline.host.startup import FIRST_SCORE
+from pipeline.host.spans import FIRST_SCORE
 from pipeline.models.find import resolve_model
 from pipeline.models.merging import read_adapter
 from pipeline.models.prompts import encode_prompt, training_sampling
@@ -50,7 +50,7 @@ import json, sys
 import torch
 from datasets import Dataset
 from transformers import LlamaForCausalLM
-from pipeline.baseline.trl_setup import CpuGRPOTrainer, trl_config
+from pipeline.baseline.training import CpuGRPOTrainer, trl_config
 from tests.pipeline.baseline.test_baseline import small_config
 from tests.pipeline.tiny_model import make_byte_tokenizer
 from pathlib import Path
@@ -211,7 +211,7 @@ def test_the_first_score_is_noted_when_there_is_one(tmp_path: Path, monkeypatch:
         return score(self, task, text)
 
     monkeypatch.setattr(Scorer, "score", noted)
-    monkeypatch.setattr("pipeline.host.startup.mark", lambda process, name: seen.append(name))
+    monkeypatch.setattr("pipeline.host.spans.mark", lambda process, name: seen.append(name))
     account_for(tmp_path, [answers(*["return a", "pass"] * 4)])
     assert seen == ["score", FIRST_SCORE, *["score"] * 7]
 

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.baseline import training
 from pipeline.baseline.baseline import run_baseline
-from pipeline.baseline.job import TrainingJob
+from pipeline.baseline.sampling import TrainingJob
 from pipeline.record.run_folder import RunPaths
 from tests.pipeline.baseline.test_baseline import runnable_config
 from tests.pipeline.tiny_model import make_tokenizer

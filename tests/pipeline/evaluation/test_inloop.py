@@ -11,8 +11,7 @@ from configs.schema import Config
 from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.evaluation.evaluate import EvaluationReport
-from pipeline.evaluation.heldout import earlier_measurement
-from pipeline.evaluation.inloop import spread
+from pipeline.evaluation.heldout import earlier_measurement, spread
 from pipeline.generation.generator import GeneratorError
 from pipeline.messages import GenerationRequest
 from pipeline.record.metrics import read_metrics

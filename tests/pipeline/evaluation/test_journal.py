@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.evaluation.evaluate import EvaluatedSample
-from pipeline.evaluation.journal import EvaluationJournal
+from pipeline.evaluation.evaluate import EvaluatedSample, EvaluationJournal
 from rewards.result import infra_error
 from sandbox.result import Outcome
 from tests.pipeline.evaluation.answers import result_of

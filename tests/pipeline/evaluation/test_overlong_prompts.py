@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from configs.schema import Config
 from curriculum.task import Task
 from pipeline.cli import train_accelerated
-from pipeline.evaluation.heldout import tasks_that_fit
+from pipeline.evaluation.sound_tasks import tasks_that_fit
 from tests.pipeline.tiny_model import save_model
 
 CHECK = "def check(candidate):\n    assert candidate() == 1\n"

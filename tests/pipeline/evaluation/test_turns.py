@@ -20,12 +20,12 @@ from pipeline.errors import StageError
 from pipeline.evaluation.evaluate import (
     EvaluatedSample,
     EvaluatedTurn,
+    EvaluationJournal,
     EvaluationReport,
     EvaluationTerms,
     evaluate_tasks,
 )
 from pipeline.evaluation.forms import ChatForm
-from pipeline.evaluation.journal import EvaluationJournal
 from pipeline.evaluation.scorers import SandboxScorer
 from pipeline.evaluation.turns import SecondTries, turn_report
 from pipeline.messages import SamplingSettings

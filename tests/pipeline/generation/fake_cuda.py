@@ -95,7 +95,7 @@ def use_fake_cuda() -> None:
 
 def built(config: Config, folder: str) -> dict[str, Any]:
     """What vLLM is told for ``config``, or why there is nothing."""
-    from pipeline.generation import vllm_generator
+    from pipeline.generation import settings
     from pipeline.generation.vllm import engine
 
     found: list[Any] = []
@@ -109,10 +109,10 @@ def built(config: Config, folder: str) -> dict[str, Any]:
     cast("Any", engine).own_temporary_folder = lambda: None
     # The shares of a machine are asked of torch, which sees no card here: one, or enough of them.
     ranks = config.generation.tensor_parallel_size
-    vllm_generator.num_gpus = lambda device: 1 if ranks == 1 else ranks + 1  # type: ignore[attr-defined]
+    settings.num_gpus = lambda device: 1 if ranks == 1 else ranks + 1  # type: ignore[attr-defined]
     os.environ.pop("VLLM_USE_V2_MODEL_RUNNER", None)
     try:
-        engine.VllmEngine(vllm_generator.engine_settings(config, folder, "cuda"))
+        engine.VllmEngine(settings.engine_settings(config, folder, "cuda"))
     except _BuiltError:
         (one,) = found
         return {

@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from configs.schema import Config
-from pipeline.generation.dispatch import Dispatcher
 from pipeline.generation.generator import GeneratorError, GeneratorLostError
 from pipeline.generation.start import running_generator
-from pipeline.generation.supervised import SupervisedGenerator
+from pipeline.generation.supervised import Dispatcher, SupervisedGenerator
 from pipeline.host.restarts import RestartLimit
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.weights.files import write_weights

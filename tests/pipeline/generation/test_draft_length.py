@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.generation.vllm.draft_length import (
+from pipeline.generation.vllm.proposer import (
     MIN_GAIN,
     Acceptance,
     DraftPlanner,

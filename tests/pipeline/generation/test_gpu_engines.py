@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from configs.load import load_config
-from pipeline.generation import vllm_generator
+from pipeline.generation import settings
 from tests.pipeline.generation.fake_cuda import CARD_BYTES, CONFIGURATIONS, WITH
 from tests.pipeline.tiny_model import save_byte_model
 from tests.processes import is_running, none_runs
@@ -102,9 +102,9 @@ SMALL = ["generation.max_num_batched_tokens=64", "generation.max_num_seqs=512"]
 def test_the_tokens_of_a_forward_are_as_set_and_enough_for_all_sequences(
     overrides: list[str], device: str, expected: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vllm_generator, "num_gpus", lambda device: 1)
+    monkeypatch.setattr(settings, "num_gpus", lambda device: 1)
     config = load_config(overrides=["generation.dtype=bfloat16", *overrides])
-    assert vllm_generator.engine_settings(config, "model", device).max_num_batched_tokens == expected
+    assert settings.engine_settings(config, "model", device).max_num_batched_tokens == expected
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_the_tokens_of_a_forward_are_as_set_and_enough_for_all_sequences(
 def test_a_generator_takes_nearly_all_of_a_card_of_its_own_unless_it_is_told(
     overrides: list[str], num_gpus: int, expected: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vllm_generator, "num_gpus", lambda device: num_gpus)
+    monkeypatch.setattr(settings, "num_gpus", lambda device: num_gpus)
     config = load_config(overrides=["generation.dtype=bfloat16", *overrides])
-    assert vllm_generator.engine_settings(config, "model", "cuda").gpu_memory_utilization == expected
+    assert settings.engine_settings(config, "model", "cuda").gpu_memory_utilization == expected
 
 
 # As vLLM starts its processes on a GPU: fresh interpreters, which load the plugin first.

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.generation.vllm.draft_length import DraftPlanner, StepCosts
-from pipeline.generation.vllm.proposer import HistoryProposer
+from pipeline.generation.vllm.proposer import DraftPlanner, HistoryProposer, StepCosts
 
 MAX_MODEL_LEN = 64
 PROMPT = (7, 8, 9)

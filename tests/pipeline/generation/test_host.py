@@ -13,8 +13,8 @@ import pytest
 
 from pipeline.errors import StageError
 from pipeline.generation.client import EngineClient, Start, launch
+from pipeline.processes.connection import ProcessGoneError
 from pipeline.processes.local import ChildProcess
-from pipeline.processes.remote import ProcessGoneError
 from tests.pipeline.fake_host import COMMAND, settings
 from tests.processes import is_running, none_runs
 

@@ -25,7 +25,7 @@ from vllm.model_executor.model_loader.reload import (
 from vllm.model_executor.model_loader.weight_utils import default_weight_loader
 
 from configs.schema import Config
-from pipeline.generation.vllm import int8
+from pipeline.generation.vllm import cpu_kernels
 from pipeline.generation.vllm.held_weights import held_parts, whole
 from pipeline.generation.vllm.transfer import FileUpdateInfo, FileWeightTransferEngine
 from pipeline.generation.vllm.updates import WeightUpdates
@@ -218,7 +218,7 @@ def test_an_int8_layer_gives_the_product_of_what_was_rounded(num_rows: int, is_b
     random = torch.Generator().manual_seed(1)
     rows = torch.randn(3, num_rows, WIDTH, generator=random).bfloat16()
     bias = torch.randn(ROWS, generator=random).bfloat16() if is_biased else None
-    found = product(Model(weights.items(), int8.Int8LinearMethod()), rows, bias)
+    found = product(Model(weights.items(), cpu_kernels.Int8LinearMethod()), rows, bias)
 
     def rounded(values: Tensor) -> Tensor:
         step = values.double().abs().amax(-1, keepdim=True).clamp(min=1e-30) / 127
@@ -238,7 +238,7 @@ def test_an_int8_layer_gives_the_product_of_what_was_rounded(num_rows: int, is_b
 @int8_products
 def test_an_update_of_an_int8_engine_quantises_the_new_weights_as_a_start_does(tmp_path: Path) -> None:
     first, *later = (weights_of(seed) for seed in range(3))
-    model = Model(first.items(), int8.Int8LinearMethod())
+    model = Model(first.items(), cpu_kernels.Int8LinearMethod())
     engine = transfer_engine(model)
     rows = torch.randn(5, WIDTH, generator=torch.Generator().manual_seed(3)).bfloat16()
     before = product(model, rows)
@@ -248,7 +248,7 @@ def test_an_update_of_an_int8_engine_quantises_the_new_weights_as_a_start_does(t
         gc.collect()
         junk = [torch.full((ROWS, 1), 1e9) for _ in range(100)]
         found = product(model, rows)
-        assert torch.equal(found, product(Model(weights.items(), int8.Int8LinearMethod()), rows))
+        assert torch.equal(found, product(Model(weights.items(), cpu_kernels.Int8LinearMethod()), rows))
         assert not torch.equal(found, before) and len(junk) == 100
         parts, unread = held_parts(model, version)
         assert unread == []
@@ -259,7 +259,7 @@ def test_an_update_of_an_int8_engine_quantises_the_new_weights_as_a_start_does(t
 @int8_products
 def test_an_update_may_leave_int8_and_come_back_to_it(tmp_path: Path) -> None:
     first, second, third = (weights_of(seed) for seed in range(3))
-    model = Model(first.items(), int8.Int8LinearMethod())
+    model = Model(first.items(), cpu_kernels.Int8LinearMethod())
     engine = transfer_engine(model)
     engine.model_config = SimpleNamespace(quantization="int8", dtype=torch.bfloat16)
     rows = torch.randn(5, WIDTH, generator=torch.Generator().manual_seed(3)).bfloat16()
@@ -270,7 +270,9 @@ def test_an_update_may_leave_int8_and_come_back_to_it(tmp_path: Path) -> None:
     parts, unread = held_parts(model, 1)
     assert unread == [] and differing(receipt_of(second.items(), 1), whole([parts])) == []
     update(engine, tmp_path / "2.safetensors", third, 2)
-    assert torch.equal(product(model, rows), product(Model(third.items(), int8.Int8LinearMethod()), rows))
+    assert torch.equal(
+        product(model, rows), product(Model(third.items(), cpu_kernels.Int8LinearMethod()), rows)
+    )
     assert "cpu_linear" not in vars(model.proj)
 
 

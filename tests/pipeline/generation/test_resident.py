@@ -22,7 +22,7 @@ from pipeline.generation.client import EngineClient, launch
 from pipeline.generation.generator import GeneratorError
 from pipeline.generation.settings import engine_environment
 from pipeline.generation.vllm_generator import start_vllm_generator
-from pipeline.processes.remote import ProcessGoneError
+from pipeline.processes.connection import ProcessGoneError
 from tests.pipeline.fake_host import COMMAND, settings
 from tests.pipeline.generation.test_host import ROOT, start_message
 from tests.processes import is_running, none_runs

@@ -8,8 +8,12 @@ import pytest
 
 from configs.schema import Config
 from pipeline.generation.resident import engine_identity
-from pipeline.generation.settings import compile_cache, engine_environment
-from pipeline.generation.vllm_generator import engine_settings, speculation_settings
+from pipeline.generation.settings import (
+    compile_cache,
+    engine_environment,
+    engine_settings,
+    speculation_settings,
+)
 from tests.pipeline.tiny_model import save_model
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from configs.schema import Config
-from pipeline.generation import start, vllm_generator
+from pipeline.generation import settings, start
 from pipeline.generation.generator import GeneratorError, GeneratorLostError
 from pipeline.generation.settings import engine_environment
 from pipeline.generation.vllm_generator import VllmGenerator
 from pipeline.messages import Completion, WeightUpdate
-from pipeline.processes.remote import ProcessGoneError
+from pipeline.processes.connection import ProcessGoneError
 from tests.pipeline.generation.asking import ask, collect, save_endless_model
 from tests.pipeline.generation.fake_end import FakeEnd
 
@@ -142,9 +142,9 @@ def test_an_engine_that_sees_its_own_card_alone_knows_whether_a_trainer_is_there
     config = Config.model_validate({"generation": generation, "runtime": {"trainer_ranks": num_ranks}})
     placed = start._as_placed(config, "cuda")
     # As in an actor of Ray's.
-    monkeypatch.setattr(vllm_generator, "num_gpus", lambda device: 1)
-    settings = vllm_generator.engine_settings(placed, "model", "cuda")
-    assert (settings.shares_gpu, settings.sleeps) == (is_shared, is_shared)
+    monkeypatch.setattr(settings, "num_gpus", lambda device: 1)
+    made = settings.engine_settings(placed, "model", "cuda")
+    assert (made.shares_gpu, made.sleeps) == (is_shared, is_shared)
 
 
 # A CPU has nothing to give back; the rest of what vLLM does is the same there.

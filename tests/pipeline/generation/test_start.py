@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from configs.schema import Config
-from pipeline.generation.dispatch import Dispatcher
 from pipeline.generation.start import running_generator
+from pipeline.generation.supervised import Dispatcher
 from tests.pipeline.generation.test_dispatch import FakeEngine, turn
 
 

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from configs.schema import Config
-from pipeline.generation.dispatch import Dispatcher
 from pipeline.generation.generator import GeneratorError, GeneratorLostError
+from pipeline.generation.supervised import Dispatcher
 from pipeline.generation.vllm_generator import VllmGenerator
 from pipeline.messages import WeightsLoaded, WeightUpdate
 from tests.pipeline.generation.fake_end import FakeEnd

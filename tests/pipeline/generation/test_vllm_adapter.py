@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from configs.schema import Config
 from pipeline.generation import vllm_generator as vllm_actor
 from pipeline.generation.generator import GeneratorError
-from pipeline.generation.vllm_generator import engine_settings
+from pipeline.generation.settings import engine_settings
 from pipeline.messages import Completion
 from pipeline.models.loading import load_model
 from pipeline.weights.receipts import code_of

@@ -21,8 +21,8 @@ from configs.load import load_config
 from configs.schema import Config
 from configs.techniques import value_at
 from pipeline.cli import train_accelerated
-from pipeline.generation import vllm_arguments, vllm_generator
-from pipeline.generation.vllm import int8
+from pipeline.generation import settings, vllm_arguments
+from pipeline.generation.vllm import cpu_kernels
 from pipeline.generation.vllm.engine import _engine_arguments, shared_cache_bytes
 from pipeline.generation.vllm_arguments import OURS, check_vllm_arguments
 from tests.pipeline import fake_host
@@ -40,12 +40,12 @@ def test_the_names_that_are_read_are_those_that_vllm_has() -> None:
 
 
 def test_all_that_the_project_sets_is_refused_with_our_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_generator, "num_gpus", lambda device: 1)
+    monkeypatch.setattr(settings, "num_gpus", lambda device: 1)
     config = load_config(overrides=["generation.dtype=bfloat16", "lora.enabled=true"])
     plain = dataclasses.asdict(AsyncEngineArgs())
     set_here = set()
     for device in ("cpu", "cuda"):
-        made = _engine_arguments(vllm_generator.engine_settings(config, "model", device))
+        made = _engine_arguments(settings.engine_settings(config, "model", device))
         set_here |= {name for name, value in dataclasses.asdict(made).items() if value != plain[name]}
     assert len(set_here) > 10 and set_here <= OURS.keys()
     for name, setting in OURS.items():
@@ -59,8 +59,8 @@ def test_all_that_the_project_sets_is_refused_with_our_setting(monkeypatch: pyte
 
 def test_what_the_schema_allows_vllm_knows() -> None:
     fields = GenerationConfig.model_fields
-    words = {vllm_generator._QUANTIZATION.get(w, w) for w in get_args(fields["quantization"].annotation)}
-    assert words - {None} <= {int8.NAME, *QUANTIZATION_METHODS}
+    words = {settings._QUANTIZATION.get(w, w) for w in get_args(fields["quantization"].annotation)}
+    assert words - {None} <= {cpu_kernels.NAME, *QUANTIZATION_METHODS}
     assert set(get_args(fields["kv_cache_dtype"].annotation)) <= set(get_args(CacheDType))
 
 

@@ -23,20 +23,20 @@ from vllm.v1.sample.rejection_sampler import RejectionSampler
 from vllm.v1.sample.sampler import Sampler
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
-from pipeline.generation.vllm.sampler_check import (
-    chi_square_z,
-    draft_metadata,
-    draft_sampler_fault,
-    sampling_metadata,
-    token_sampler_fault,
-)
 from pipeline.generation.vllm.samplers import (
     CpuSampler,
     CpuTokenSampler,
     DeterministicDraftSampler,
     inverse_transform,
 )
-from pipeline.generation.vllm.worker import WorkerMethods
+from pipeline.generation.vllm.worker import (
+    WorkerMethods,
+    chi_square_z,
+    draft_metadata,
+    draft_sampler_fault,
+    sampling_metadata,
+    token_sampler_fault,
+)
 
 CPU = torch.device("cpu")
 # Logits of three places in a row, over five tokens.

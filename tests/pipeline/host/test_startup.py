@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.host import startup
-from pipeline.host.spans import Span
-from pipeline.host.startup import LOG_VARIABLE, process_started_s, read_spans
-from pipeline.report.trace import chrome_trace
+from pipeline.host import spans
+from pipeline.host.spans import LOG_VARIABLE, Span, process_started_s, read_spans
+from pipeline.report.waits import chrome_trace
 from pipeline.run.startup import as_record, as_table, moment, overlap_s
 
 ROOT = Path(__file__).parents[3]
@@ -28,8 +27,8 @@ SPANS = (
     a_span("driver", "import <the run>", 100.0, 104.0),
     a_span("engine", "import vllm", 101.0, 103.0),
     a_span("trainer", "load", 102.0, 106.0),
-    a_span("driver", startup.FIRST_TOKEN, 106.5, 106.5),
-    a_span("driver", startup.FIRST_SCORE, 107.0, 107.0),
+    a_span("driver", spans.FIRST_TOKEN, 106.5, 106.5),
+    a_span("driver", spans.FIRST_SCORE, 107.0, 107.0),
 )
 
 
@@ -44,7 +43,7 @@ def test_the_record_counts_from_the_start_of_the_first_process() -> None:
     assert record["first_completion_s"] == 7.5 and record["first_scored_rollout_s"] == 8.0
     assert record["spans"][0]["start_s"] == 1.0 and record["spans"][0]["end_s"] == 5.0
     json.dumps(record)
-    assert moment(SPANS[:2], startup.FIRST_SCORE) is None
+    assert moment(SPANS[:2], spans.FIRST_SCORE) is None
     assert as_record(SPANS[:2], 99.0)["first_scored_rollout_s"] is None
 
 
@@ -52,7 +51,7 @@ def test_the_table_says_who_worked_beside_whom() -> None:
     lines = as_table(SPANS, 100.0).splitlines()
     assert len(lines) == 1 + len(SPANS)
     assert lines[1].endswith("driver: import <the run> (engine, trainer)")
-    assert lines[4].endswith(f"driver: {startup.FIRST_TOKEN}")
+    assert lines[4].endswith(f"driver: {spans.FIRST_TOKEN}")
 
 
 def test_the_trace_has_a_row_of_bars_for_each_process() -> None:
@@ -79,10 +78,10 @@ def test_a_process_knows_when_it_was_started() -> None:
 def test_spans_of_several_processes_come_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "startup.jsonl"
     monkeypatch.setenv(LOG_VARIABLE, str(log))
-    with startup.span("driver", "wait for the child"):
-        code = "from pipeline.host import startup\nwith startup.span('child', 'work'): sum(range(10**6))"
+    with spans.span("driver", "wait for the child"):
+        code = "from pipeline.host import startup\nwith spans.span('child', 'work'): sum(range(10**6))"
         subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
-    startup.mark("driver", startup.FIRST_SCORE)
+    spans.mark("driver", spans.FIRST_SCORE)
     with log.open("a") as file:
         file.write('{"stage": "cut off')
     outer, inner, score = read_spans(log)
@@ -97,8 +96,8 @@ def test_nothing_is_written_when_no_start_is_measured(
 ) -> None:
     monkeypatch.delenv(LOG_VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
-    with startup.span("driver", "work"):
-        startup.mark("driver", startup.FIRST_SCORE)
+    with spans.span("driver", "work"):
+        spans.mark("driver", spans.FIRST_SCORE)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -106,6 +105,6 @@ def test_a_span_that_fails_is_noted_and_the_error_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(LOG_VARIABLE, str(tmp_path / "log"))
-    with pytest.raises(KeyError), startup.span("driver", "work"):
+    with pytest.raises(KeyError), spans.span("driver", "work"):
         raise KeyError
     assert [span.name for span in read_spans(tmp_path / "log")] == ["work"]

@@ -21,8 +21,7 @@ from pipeline.messages import Completion, GenerationRequest, SamplingSettings
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_tokenizer
 from pipeline.models.packaged import BUILT_IN
-from pipeline.models.prompts import encode_prompt, prompt_messages, what_to_write
-from pipeline.models.turns import TurnTokens
+from pipeline.models.prompts import TurnTokens, encode_prompt, prompt_messages, what_to_write
 from pipeline.rollouts.turns import Turn, TurnLoop, TurnTerms
 from rewards.result import RewardResult
 from sandbox.result import CallTest, Outcome, StdioTest

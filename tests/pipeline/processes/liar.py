@@ -10,8 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pipeline.processes.connection import Connection
-from pipeline.processes.remote import ProcessGoneError
+from pipeline.processes.connection import Connection, ProcessGoneError
 from pipeline.processes.wire import Call, Done, Item, frame, receive_from
 
 Fault = Literal["hangs", "dies", "is late", "answers twice", "answers nonsense"]

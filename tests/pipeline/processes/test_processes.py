@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from pipeline.cluster import running_ray
-from pipeline.processes.local import LocalProcess
-from pipeline.processes.ray_remote import RayProcess, RayServant
-from pipeline.processes.remote import (
+from pipeline.processes.connection import (
     CallCancelledError,
     CallFailedError,
     ProcessGoneError,
     ProcessKilledError,
     Remote,
 )
+from pipeline.processes.local import LocalProcess
+from pipeline.processes.ray_remote import RayProcess, RayServant
 from pipeline.processes.wire import Call, Cancelled, Done
 from tests.processes import is_running, none_runs
 

@@ -14,9 +14,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from pipeline.cli import train_accelerated
-from pipeline.report.live.control import RunControl
-from pipeline.report.live.guard import TOKEN_HEADER
-from pipeline.report.live.server import make_app
+from pipeline.report.live_control import RunControl
+from pipeline.report.live_server import TOKEN_HEADER, make_app
 from pipeline.report.reader import RunReader, lock_owner
 from tests.pipeline.record.test_run_folder import started
 from tests.pipeline.report_run import NUM_GENERATIONS, NUM_GROUPS, make_run
@@ -94,7 +93,7 @@ def test_a_run_that_is_removed_while_runs_are_listed_is_no_fault(
             shutil.rmtree(path)
         return RunReader(path)
 
-    monkeypatch.setattr("pipeline.report.live.server.RunReader", read)
+    monkeypatch.setattr("pipeline.report.live_server.RunReader", read)
     done, half = client.get("/api/runs").json()
     assert (done["name"], done["status"]) == ("done", "finished")
     assert (half["name"], half["status"]) == ("half", "unreadable") and "does not exist" in half["error"]

@@ -12,12 +12,10 @@ import pytest
 from pipeline.host.spans import GENERATION, GIVEN_UP, REWARDS, STAGES, TRAINER, WAITING, Timeline
 from pipeline.record.run_folder import RunFolder
 from pipeline.report import samples
-from pipeline.report.data import growing_data, run_data, series
-from pipeline.report.page import main
+from pipeline.report.page import growing_data, main, run_data, series
 from pipeline.report.reader import RunReader, SpanRow, StepRow, lock_owner
 from pipeline.report.samples import find_samples, line_diff, spread_of_samples
-from pipeline.report.trace import chrome_trace
-from pipeline.report.waits import busy_shares, step_times
+from pipeline.report.waits import busy_shares, chrome_trace, step_times
 from tests.pipeline.fake_stages import FakeRun, make_config
 from tests.pipeline.report_run import NUM_GENERATIONS, NUM_GROUPS, STEP_S, make_run
 

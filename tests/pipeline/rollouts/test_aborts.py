@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from pipeline.rollouts.aborts import AbortAccount, AbortBalance
+from pipeline.generation.early_abort import AbortAccount, AbortBalance
 from tests.pipeline.rollouts.groups import completion
 
 PREFILL = "```python\n"

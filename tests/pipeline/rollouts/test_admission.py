@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.messages import RolloutGroup
 from pipeline.record.draw_states import DrawState
-from pipeline.rollouts.admission import Admission
 from pipeline.rollouts.buffer import RolloutBuffer
+from pipeline.rollouts.waiting import Admission
 from tests.pipeline.rollouts.test_buffer import group
 
 NUM_STEPS = 25

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from configs.schema import Config, GrpoConfig
 from curriculum.task import Task
 from pipeline.messages import Completion, Rollout, RolloutGroup, VersionRun
-from pipeline.models.turns import TurnTokens
+from pipeline.models.prompts import TurnTokens
 from pipeline.record.audit import audit
 from pipeline.rollouts.batch import batch_metrics, make_batch
 from pipeline.rollouts.turns import Turn, TurnTerms, as_one

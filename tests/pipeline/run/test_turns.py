@@ -14,7 +14,7 @@ from pipeline.errors import StageError
 from pipeline.generation.generator import GeneratorError
 from pipeline.host import shares
 from pipeline.record.metrics import read_metrics
-from pipeline.run import turns
+from pipeline.run import overlap_trial
 from pipeline.run.overlap_trial import OverlapTrial, Verdict
 from tests.pipeline.fake_stages import (
     GROUPS_PER_STEP,
@@ -33,7 +33,7 @@ FOREVER = {"generation": {"sleep_while_training": True}}
 def _card(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fakes share a card."""
     monkeypatch.setattr(
-        turns, "sleeps", lambda config, *_: config.generation.sleep_while_training is not False
+        overlap_trial, "sleeps", lambda config, *_: config.generation.sleep_while_training is not False
     )
 
 

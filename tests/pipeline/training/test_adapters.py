@@ -13,7 +13,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from configs.errors import ConfigError
-from pipeline.models.check import ADAPTER_WEIGHTS
+from pipeline.host.device import refuse_unusable_packages
+from pipeline.models.files import ADAPTER_WEIGHTS
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.models.merging import merge_adapter, read_adapter
 from pipeline.training.adapters import (
@@ -22,7 +23,6 @@ from pipeline.training.adapters import (
     published_weights,
     refuse_unknown_layers,
 )
-from pipeline.training.packages import refuse_unusable_packages
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_groups, make_model, make_samples, save_model
 from tests.pipeline.training.builders import (

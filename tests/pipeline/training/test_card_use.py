@@ -9,8 +9,7 @@ import torch
 
 from pipeline.messages import TrainingSample
 from pipeline.models.loading import head_of
-from pipeline.training.card_use import CardUse, needed_flops, peak_flops, training_flops
-from pipeline.training.memory import shape_of
+from pipeline.training.memory import CardUse, needed_flops, peak_flops, shape_of, training_flops
 from pipeline.training.trainer import Trainer
 from tests.pipeline.fake_stages import is_documented
 from tests.pipeline.tiny_model import make_config, make_groups, make_model

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from pipeline.host.device import refuse_unusable_packages
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model
 from pipeline.models.merging import merge_adapter
 from pipeline.training.adapters import published_weights
-from pipeline.training.packages import refuse_unusable_packages
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_samples
 

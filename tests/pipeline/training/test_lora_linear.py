@@ -11,8 +11,8 @@ import torch
 from peft.tuners import lora
 from torch import Tensor, nn
 
-from pipeline.training import lora_linear
-from pipeline.training.lora_linear import LoraLinear, _AdaptedProduct
+from pipeline.training import adapters
+from pipeline.training.adapters import LoraLinear, _AdaptedProduct
 
 INPUTS, OUTPUTS = 24, 40
 
@@ -79,7 +79,7 @@ def test_pefts_own_forward_runs_where_the_adapter_is_not_plain(
             used.append(case)
             return _AdaptedProduct.forward(ctx, *values)
 
-    monkeypatch.setattr(lora_linear, "_AdaptedProduct", Recorded)
+    monkeypatch.setattr(adapters, "_AdaptedProduct", Recorded)
     dropout = 0.5 if case == "dropout" else 0.0
     ours, peft_own = (
         make_layer(kind, bias=True, dtype=torch.float32, dropout=dropout)

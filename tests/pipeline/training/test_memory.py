@@ -14,7 +14,7 @@ import torch
 from configs.schema import Config
 from pipeline.errors import TrainerError
 from pipeline.models.loading import load_model
-from pipeline.processes.remote import OutOfMemoryError
+from pipeline.processes.connection import OutOfMemoryError
 from pipeline.training import handle, memory
 from pipeline.training.handle import TrainerHandle
 from pipeline.training.memory import (

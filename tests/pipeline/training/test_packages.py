@@ -13,8 +13,8 @@ import pytest
 from configs.errors import ConfigError
 from configs.load import load_config
 from pipeline.cli import train_accelerated
+from pipeline.host.device import refuse_conflicts, refuse_unusable_packages
 from pipeline.run.job import faults_of, prepare
-from pipeline.training.packages import refuse_conflicts, refuse_unusable_packages
 from tests.pipeline.tiny_model import make_config
 
 ROOT = Path(__file__).parents[3]

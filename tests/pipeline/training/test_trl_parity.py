@@ -16,7 +16,7 @@ from transformers import LlamaForCausalLM
 from trl import GRPOConfig
 from trl.trainer.utils import nanstd
 
-from pipeline.baseline.trl_setup import CpuGRPOTrainer
+from pipeline.baseline.training import CpuGRPOTrainer
 from pipeline.messages import TrainBatch, TrainingSample
 from pipeline.models.loading import load_model
 from pipeline.rollouts.batch import group_advantages

@@ -17,7 +17,7 @@ from torch import Tensor
 from pipeline.host.shares import ALLOCATOR
 from pipeline.weights import groups
 from pipeline.weights.exchange import WeightClient, WeightServer
-from pipeline.weights.one_card import CardMemory
+from pipeline.weights.groups import CardMemory
 from tests.pipeline.weights.test_weight_transport import (
     CPU,
     TIMEOUT_S,
