@@ -40,6 +40,13 @@ from pipeline.training.adapters import peft_settings
 from rewards.scorer import Scorer
 from sandbox.pool import SandboxPool
 
+# All other settings of training and grpo are TRL's by name. The generator's correction has another name there
+# and is for vLLM alone; compilation, TF32, attention, and what adapts to the memory are left to TRL.
+_NOT_TRLS = {
+    *("importance_sampling_mode", "importance_sampling_cap", "mismatch_kl_warning", "warm_start_steps"),
+    *("lr_scheduler_type", "torch_compile", "tf32", "memory", "activation_offloading"),
+}
+
 
 def train(job: TrainingJob) -> Trained:
     """Train; the model is in ``job.final`` when this returns.
@@ -143,14 +150,6 @@ def _account(
         progress=progress,
         tracking=tracking,
     )
-
-
-# All other settings of training and grpo are TRL's by name. The generator's correction has another name there
-# and is for vLLM alone; compilation, TF32, attention, and what adapts to the memory are left to TRL.
-_NOT_TRLS = {
-    *("importance_sampling_mode", "importance_sampling_cap", "mismatch_kl_warning", "warm_start_steps"),
-    *("lr_scheduler_type", "torch_compile", "tf32", "memory", "activation_offloading"),
-}
 
 
 def trl_config(config: Config, output_dir: Path, device: str) -> GRPOConfig:

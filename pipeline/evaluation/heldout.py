@@ -16,10 +16,14 @@ measurement, not the run.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import sys
+from collections import deque
 from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,38 +32,31 @@ from pydantic import TypeAdapter
 from configs.schema import Config
 from curriculum.sources import load_named_tasks
 from curriculum.task import Task
-from pipeline.errors import in_short
+from pipeline.errors import StageError, in_short
 from pipeline.evaluation.evaluate import (
+    EvaluationJournal,
     EvaluationReport,
     EvaluationTerms,
     TextScorer,
     evaluate_tasks,
     task_deadline_s,
 )
-from pipeline.evaluation.forms import chat_form
+from pipeline.evaluation.forms import AnswerForm, chat_form
 from pipeline.generation.generator import Generator
-from pipeline.host.spans import Stopwatch
+from pipeline.host.spans import EVALUATION, Stopwatch
 from pipeline.models.prompts import evaluation_sampling
+from pipeline.record.metrics import read_metrics
 from pipeline.record.progress import Progress
-from pipeline.record.run_folder import RunFolder
+from pipeline.record.run_folder import Context, RunFolder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from pipeline.models.prompts import PromptTokenizer
-import asyncio
-from collections import deque
-from contextlib import closing
-from functools import partial
 
-from pipeline.errors import StageError
-from pipeline.evaluation.evaluate import (
-    EvaluationJournal,
-)
-from pipeline.evaluation.forms import AnswerForm
-from pipeline.host.spans import EVALUATION
-from pipeline.record.metrics import read_metrics
-from pipeline.record.run_folder import Context
+
+_PREFIX = "step-"
+_JOURNAL = ".journal.jsonl"
 
 
 def heldout_tasks(config: Config) -> tuple[Task, ...]:
@@ -125,10 +122,6 @@ def earlier_measurement(path: Path) -> EvaluationReport | None:
         return TypeAdapter(EvaluationReport).validate_python(record)
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({in_short(error)}); delete it to measure again") from error
-
-
-_PREFIX = "step-"
-_JOURNAL = ".journal.jsonl"
 
 
 class InLoopEvaluation:

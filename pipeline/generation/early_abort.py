@@ -59,6 +59,8 @@ _FINAL_ERRORS = (
 )
 # Between two checks the program grows by this share, so that long answers cost little.
 _GROWTH = 1 / 16
+_NUM_REMEMBERED = 512  # lengths, for the estimate
+_LEAST, _EVERY = 128, 4
 
 
 class AnswerWatch:
@@ -140,10 +142,6 @@ def _syntax_error(lines: str, flags: int) -> str:
         # Such an error need not say that every continuation has it.
         return ""
     return ""
-
-
-_NUM_REMEMBERED = 512  # lengths, for the estimate
-_LEAST, _EVERY = 128, 4
 
 
 class AbortAccount:

@@ -30,6 +30,7 @@ from pipeline.host.restarts import RestartLimit
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 
 T = TypeVar("T")
+_MAX_REMEMBERED = 65_536
 
 
 class Engine(Generator, Protocol):
@@ -189,9 +190,6 @@ class SupervisedGenerator:
             except BaseException:
                 await fresh.kill()
                 raise
-
-
-_MAX_REMEMBERED = 65_536
 
 
 class Dispatcher:

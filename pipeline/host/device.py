@@ -25,6 +25,11 @@ FP8_CAPABILITY = (8, 9)
 # Of x86 and of Arm.
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 _INT8_FLAG = "avx512_vnni"
+_INSTALL = {
+    "bitsandbytes": "pip install bitsandbytes",
+    "liger_kernel": "pip install liger-kernel",
+    "unsloth": "pip install -e '.[unsloth]'",
+}
 
 
 def may_have_gpu() -> bool:
@@ -193,13 +198,6 @@ def num_gpus(device: str) -> int:
     import torch
 
     return torch.cuda.device_count()
-
-
-_INSTALL = {
-    "bitsandbytes": "pip install bitsandbytes",
-    "liger_kernel": "pip install liger-kernel",
-    "unsloth": "pip install -e '.[unsloth]'",
-}
 
 
 def refuse_unusable_packages(config: Config, device: str) -> None:

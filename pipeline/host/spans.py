@@ -33,6 +33,10 @@ Interval = tuple[float, float]
 
 # A run that closes no step (its trainer is gone, say) keeps no more than this in memory.
 _MAX_OPEN = 20_000
+LOG_VARIABLE = "CODE_GRPO_STARTUP_LOG"
+FIRST_TOKEN = "first completion"
+FIRST_SCORE = "first score"
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,12 +144,6 @@ class Stopwatch:
     def note(self, name: str) -> None:
         """Note the seconds since the start as ``name``."""
         self.seconds[name] = time.perf_counter() - self._started
-
-
-LOG_VARIABLE = "CODE_GRPO_STARTUP_LOG"
-FIRST_TOKEN = "first completion"
-FIRST_SCORE = "first score"
-_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def process_started_s(pid: int | None = None) -> float:

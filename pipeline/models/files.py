@@ -7,24 +7,29 @@ kind; whether the weights are good it cannot see.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from configs.schema import Config
 from pipeline.host.files import read_object
 
 if TYPE_CHECKING:
     from torch import Tensor
-import os
-import re
-from collections.abc import Mapping
-from typing import Any
 
-from configs.schema import Config
 
 _INDEX = "model.safetensors.index.json"
 # Larger ones safetensors itself refuses.
 _MAX_HEADER_BYTES = 100_000_000
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+# PEFT's names: before that of a layer in its model, and behind it.
+PEFT_PREFIX, A_END, B_END = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
+_WRITES = re.compile("CausalLM|LMHead|ForConditionalGeneration")
+_CONTEXTS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d+)\.")
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -93,15 +98,6 @@ def file_weights(path: Path | str, device: str = "cpu") -> Iterator[tuple[str, T
     with safe_open(path, framework="pt", device=device) as file:
         for name in file.keys():  # noqa: SIM118 (a safetensors file is no mapping)
             yield name, file.get_tensor(name)
-
-
-_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
-ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-# PEFT's names: before that of a layer in its model, and behind it.
-PEFT_PREFIX, A_END, B_END = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
-_WRITES = re.compile("CausalLM|LMHead|ForConditionalGeneration")
-_CONTEXTS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
-_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d+)\.")
 
 
 def experts_of(config: Mapping[str, Any]) -> str | None:

@@ -30,10 +30,7 @@ from sandbox.job import parse
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 _MAX_ENTRIES = 20_000
 _LIBRARIES = ("transformers", "tokenizers", "jinja2")
@@ -46,6 +43,10 @@ _WRITE_CLASS = "Answer with the whole class only, in one Python code block."
 _WRITE_PROGRAM = (
     "Answer with a whole Python program that reads standard input and prints its answer, in one code block."
 )
+# Three backticks at the start of a line end the code block that the answer opened.
+CLOSING_FENCE = "\n```"
+# Stands for an answer in a rendered conversation; no template changes it.
+_MARK = "THE-ANSWER-STANDS-HERE"
 
 
 def prompt_messages(task: Task) -> list[dict[str, str]]:
@@ -176,10 +177,6 @@ def _identity(folder: Path) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:24]
 
 
-# Three backticks at the start of a line end the code block that the answer opened.
-CLOSING_FENCE = "\n```"
-
-
 def stop_strings(generation: GenerationConfig) -> tuple[str, ...]:
     """What ends a completion besides the end-of-text token.
 
@@ -227,10 +224,6 @@ def evaluation_sampling(config: Config) -> SamplingSettings:
         max_completion_length=evaluation.max_completion_length,
         stop=stop_strings(config.generation),
     )
-
-
-# Stands for an answer in a rendered conversation; no template changes it.
-_MARK = "THE-ANSWER-STANDS-HERE"
 
 
 class TurnTokens:

@@ -44,6 +44,17 @@ _COMPARED = (
     "rollout/completion_length",
     "train/staleness_mean",
 )
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+_HEADERS = {
+    b"content-security-policy": _POLICY.encode(),
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"no-referrer",
+    b"cache-control": b"no-store",
+}
+TOKEN_HEADER = "x-watch-token"
 
 
 class Pages:
@@ -239,19 +250,6 @@ def _at(settings: dict[str, Any], section: str, name: str) -> Any:
 def _mean_of(metrics: list[str], name: str) -> float | None:
     values = [value for value in (json.loads(text).get(name) for text in metrics) if value is not None]
     return sum(values) / len(values) if values else None
-
-
-_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
-    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-)
-_HEADERS = {
-    b"content-security-policy": _POLICY.encode(),
-    b"x-content-type-options": b"nosniff",
-    b"referrer-policy": b"no-referrer",
-    b"cache-control": b"no-store",
-}
-TOKEN_HEADER = "x-watch-token"
 
 
 class Guard:

@@ -31,6 +31,10 @@ from pipeline.report.samples import examples, spread_of_samples
 from pipeline.report.waits import StepTimes, busy_shares, chrome_trace, step_times
 
 _DIGITS = 5
+_MAX_SAMPLES = 5000
+# In the order in which the page needs them.
+_SCRIPTS = ("uplot.min.js", "base.js", "charts.js", "timeline.js", "samples.js", "runs.js", "page.js")
+_STYLES = ("uplot.min.css", "page.css")
 
 
 def run_data(reader: RunReader, *, num_samples: int) -> dict[str, Any]:
@@ -168,12 +172,6 @@ def _evaluation(reader: RunReader, summary: Mapping[str, Any]) -> dict[str, Any]
     }
     measured = {when: told.get(when) and {"pass_at_1": told[when].get("pass_at_1")} for when in whens}
     return {**measured, "difference": told.get("difference")}
-
-
-_MAX_SAMPLES = 5000
-# In the order in which the page needs them.
-_SCRIPTS = ("uplot.min.js", "base.js", "charts.js", "timeline.js", "samples.js", "runs.js", "page.js")
-_STYLES = ("uplot.min.css", "page.css")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -20,6 +20,9 @@ from typing import Any
 from pipeline.host.spans import GENERATION, GIVEN_UP, REWARDS, STAGES, TRAINER, WAITING, Interval, Span, union
 from pipeline.report.reader import SpanRow
 
+# What is told of a span beside its times, and under which name.
+_DETAILS = {"step": "step", "draw_id": "draw", "num_tokens": "tokens", "pid": "process", "cpu_s": "cpu_s"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
@@ -122,10 +125,6 @@ def overlap(left: Sequence[Interval], right: Sequence[Interval]) -> float:
 def _length(intervals: Sequence[Interval]) -> float:
     """The seconds of disjoint intervals."""
     return sum(end - start for start, end in intervals)
-
-
-# What is told of a span beside its times, and under which name.
-_DETAILS = {"step": "step", "draw_id": "draw", "num_tokens": "tokens", "pid": "process", "cpu_s": "cpu_s"}
 
 
 def chrome_trace(spans: Sequence[Span], run: str) -> dict[str, Any]:

@@ -32,6 +32,7 @@ _log = logging.getLogger(__name__)
 IMPLEMENTATION = "code_grpo_rows"
 
 RowKernel = Literal["cpu", "varlen", "sdpa"]
+_flash_backward: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,9 +222,6 @@ class _CpuAttention(torch.autograd.Function):
         split = (1, key.shape[1], -1, *key.shape[2:])
         d_key, d_value = (d.view(split).sum(2).to(key.dtype) for d in (d_k, d_v))
         return d_query, d_key, d_value, None, None
-
-
-_flash_backward: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 def _flash(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, scale: float) -> tuple[Tensor, Tensor]:

@@ -10,27 +10,23 @@ is not in it.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import torch
 
 from configs.acceleration_schema import ROW_TOKENS
 from configs.schema import Config
 from pipeline.host.limits import anonymous_bytes, memory
+from pipeline.messages import TrainingSample
 from pipeline.models.files import experts_of
 from pipeline.models.loading import head_of
 from pipeline.training.backward import logits_bytes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
 
-from pipeline.messages import TrainingSample
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 # Resident memory of a trainer's process that holds no model: libraries, buffers, gaps.
 TRAINER_LIBRARIES = 0.75e9
@@ -43,6 +39,14 @@ _GIB = 2.0**30
 # Bytes of a weight in 4 bits (QLoRA): blocks of 64 share a scale, which is quantised once more.
 _NF4 = 0.516
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+# FLOP/s in bf16, dense, of NVIDIA's data sheets (SXM where there are several forms).
+_PEAKS: Final = {
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,16 +280,6 @@ def num_adapter_parameters(config: Config, shape: ModelShape) -> int:
     widths = 2 * (shape.hidden + shape.query_width) + 2 * (shape.hidden + shape.kv_width)
     widths += 3 * (shape.hidden + shape.intermediate)
     return shape.layers * config.lora.r * widths
-
-
-# FLOP/s in bf16, dense, of NVIDIA's data sheets (SXM where there are several forms).
-_PEAKS: Final = {
-    "H200": 989e12,
-    "H100 PCIe": 756e12,
-    "H100": 989e12,
-    "A100": 312e12,
-    "L40S": 362e12,
-}
 
 
 def peak_flops(name: str) -> float | None:

@@ -32,6 +32,11 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from pipeline.host.shares import ALLOCATOR
 
 _EXPANDABLE = "expandable_segments:True"
+_POLL_S = 0.001
+# As in vLLM's packed transfer, small enough to be no burden beside a model.
+_BUFFER_BYTES = 256 * 2**20
+# Kernels of bf16 weights read 16 bytes at a time, so that a view into a buffer has to begin at such a place.
+_ALIGNMENT = 16
 
 
 class OneCard:
@@ -127,13 +132,6 @@ class CardMemory:
     def settle(self) -> None:
         """Wait until what was copied is there."""
         torch.cuda.current_stream(self._device).synchronize()
-
-
-_POLL_S = 0.001
-# As in vLLM's packed transfer, small enough to be no burden beside a model.
-_BUFFER_BYTES = 256 * 2**20
-# Kernels of bf16 weights read 16 bytes at a time, so that a view into a buffer has to begin at such a place.
-_ALIGNMENT = 16
 
 
 class Spec(NamedTuple):

@@ -32,6 +32,10 @@ PROVIDER = "code_grpo_cpu"
 _VECTOR = 16
 
 current_platform.import_kernels()
+INT8 = "int8"
+# Shapes of inputs for which a matrix keeps its compiled kernel; vLLM's own number for this kernel.
+_NUM_KEPT = 32
+_COPIES = ("int8_kernel", "int8_scales", "cpu_linear")
 
 
 def kernel_priority() -> IrOpPriorityConfig:
@@ -97,20 +101,14 @@ class FusedSiluAndMul(SiluAndMul):  # type: ignore[misc]
         return product
 
 
-NAME = "int8"
-# Shapes of inputs for which a matrix keeps its compiled kernel; vLLM's own number for this kernel.
-_NUM_KEPT = 32
-_COPIES = ("int8_kernel", "int8_scales", "cpu_linear")
-
-
-@register_quantization_config(NAME)
+@register_quantization_config(INT8)
 class Int8Config(QuantizationConfig):  # type: ignore[misc]
-    """What vLLM asks when ``quantization`` is ``NAME``."""
+    """What vLLM asks when ``quantization`` is ``INT8``."""
 
     @classmethod
     def get_name(cls) -> str:
         """The word for it."""
-        return NAME
+        return INT8
 
     @classmethod
     def get_supported_act_dtypes(cls) -> list[torch.dtype]:

@@ -31,6 +31,18 @@ from pipeline.generation.vllm.history import Draft, HistoryIndex, HistorySequenc
 
 # Prompt tokens that a completion's row starts with, so that its first tokens can be found.
 _CONTEXT = 12
+# A batch must promise this much more throughput before it is drafted for: estimates are noisy, and the best
+# of many is too good. With 1.03 the first pass of 16 sequences lost 6 % (benchmarks.generation).
+MIN_GAIN = 1.1
+# Decisions for nothing after which a batch size is not drafted for, and for how many steps.
+_PATIENCE = 8
+_REST_STEPS = 24
+# One step in so many is plain although drafts would pay, so that the plain time stays known.
+_PLAIN_EVERY = 48
+_RATIO_WEIGHT = 0.1
+_NEARLY_BEST = 0.9
+# Of what earlier drafts say about acceptance, at each new one.
+_DECAY = 0.999
 
 
 @dataclass(slots=True)
@@ -185,20 +197,6 @@ class HistoryProposer:
         """Tokens that the request may still write."""
         state = self._runner.requests[name]
         return int(state.sampling_params.max_tokens) - len(state.output_token_ids)
-
-
-# A batch must promise this much more throughput before it is drafted for: estimates are noisy, and the best
-# of many is too good. With 1.03 the first pass of 16 sequences lost 6 % (benchmarks.generation).
-MIN_GAIN = 1.1
-# Decisions for nothing after which a batch size is not drafted for, and for how many steps.
-_PATIENCE = 8
-_REST_STEPS = 24
-# One step in so many is plain although drafts would pay, so that the plain time stays known.
-_PLAIN_EVERY = 48
-_RATIO_WEIGHT = 0.1
-_NEARLY_BEST = 0.9
-# Of what earlier drafts say about acceptance, at each new one.
-_DECAY = 0.999
 
 
 def draft_limit(capacity: int, num_sequences: int, most: int) -> int:

@@ -30,6 +30,22 @@ from pipeline.generation.vllm.samplers import CpuSampler, DeterministicDraftSamp
 _MAX_MEASURED_TOKENS = 256
 _REPEATS = 3
 _LONG_S = 0.15  # a forward of a large model: its first call costs little more than the next
+# Any callable with the signature of vLLM's rejection sampler.
+DraftSampler = Callable[
+    [SpecDecodeMetadata, torch.Tensor | None, torch.Tensor, SamplingMetadata], SamplerOutput
+]
+# Any callable with the signature of vLLM's TopKTopPSampler.
+TokenSampler = Callable[
+    [torch.Tensor, dict[int, torch.Generator], torch.Tensor | None, torch.Tensor | None],
+    tuple[torch.Tensor, torch.Tensor | None],
+]
+_LOGITS = (2.0, 1.0, 0.5, 0.0, -0.5, -1.0, 1.5, 0.2)
+_NUM_SEQUENCES = 8192
+_NUM_DRAWN = 4 * 1024
+_MIN_EXPECTED = 5
+# Standard deviations of a chi-square statistic beyond which the sampler is refused: a sound one gets
+# there once in some ten thousand starts of the engine.
+_LIMIT = 6.0
 
 
 class WorkerMethods:
@@ -148,24 +164,6 @@ def _measured_forwards(runner: Any) -> dict[int, float]:
         measured[num_tokens] = best
         num_tokens *= 2
     return measured
-
-
-# Any callable with the signature of vLLM's rejection sampler.
-DraftSampler = Callable[
-    [SpecDecodeMetadata, torch.Tensor | None, torch.Tensor, SamplingMetadata], SamplerOutput
-]
-# Any callable with the signature of vLLM's TopKTopPSampler.
-TokenSampler = Callable[
-    [torch.Tensor, dict[int, torch.Generator], torch.Tensor | None, torch.Tensor | None],
-    tuple[torch.Tensor, torch.Tensor | None],
-]
-_LOGITS = (2.0, 1.0, 0.5, 0.0, -0.5, -1.0, 1.5, 0.2)
-_NUM_SEQUENCES = 8192
-_NUM_DRAWN = 4 * 1024
-_MIN_EXPECTED = 5
-# Standard deviations of a chi-square statistic beyond which the sampler is refused: a sound one gets
-# there once in some ten thousand starts of the engine.
-_LIMIT = 6.0
 
 
 def draft_metadata(drafts: Sequence[Sequence[int]], device: torch.device) -> SpecDecodeMetadata:

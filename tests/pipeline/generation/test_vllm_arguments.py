@@ -60,7 +60,7 @@ def test_all_that_the_project_sets_is_refused_with_our_setting(monkeypatch: pyte
 def test_what_the_schema_allows_vllm_knows() -> None:
     fields = GenerationConfig.model_fields
     words = {settings._QUANTIZATION.get(w, w) for w in get_args(fields["quantization"].annotation)}
-    assert words - {None} <= {cpu_kernels.NAME, *QUANTIZATION_METHODS}
+    assert words - {None} <= {cpu_kernels.INT8, *QUANTIZATION_METHODS}
     assert set(get_args(fields["kv_cache_dtype"].annotation)) <= set(get_args(CacheDType))
 
 
