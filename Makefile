@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/.installed-$(DEVICE)
 # A folder of wheels that the user has set for pip serves uv as well; otherwise PyTorch's own index does. vLLM's
 # wheels are for CUDA 13, whatever the driver would suggest.
 TORCH_SOURCE := $(if $(PIP_FIND_LINKS),--find-links "$(PIP_FIND_LINKS)",--torch-backend $(if $(filter gpu,$(DEVICE)),cu130,cpu))
-OVERRIDES := $(if $(filter cpu,$(DEVICE)),--override requirements/overrides-cpu.txt,)
+OVERRIDES := $(if $(filter cpu,$(DEVICE)),requirements/overrides-cpu.txt)
 TRAIN_CONFIG := --config configs/$(if $(filter gpu,$(DEVICE)),gpu,quickstart).yaml
 
 
@@ -25,11 +25,14 @@ help:
 
 install: $(INSTALLED)
 
-$(INSTALLED): pyproject.toml requirements/$(DEVICE).txt
+$(INSTALLED): pyproject.toml requirements/$(DEVICE).txt $(OVERRIDES)
 	@$(PYTHON) -c 'import sys; sys.exit("code-grpo needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(TORCH_SOURCE) $(OVERRIDES) \
+	@# What is installed over the other device's packages is no longer that device's.
+	@rm -f $(VENV)/.installed-*
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(TORCH_SOURCE) \
+		$(addprefix --override ,$(OVERRIDES)) \
 		--constraint requirements/$(DEVICE).txt --editable '.[$(DEVICE),dev]'
 	@touch $@
 

@@ -4,11 +4,12 @@
 
 Counted are the last --steps steps of each run before those for which nothing follows (a multiple of what it
 generates at once). The limit of training is its matrix products, forward and backward (adapters: without the
-gradients of frozen weights; groups without signal need none), at the rate that products of the model's shapes
-reach here by themselves. That of generation is the longer of its products at that rate, prompts once a group,
-and of reading all weights once for each token of --sequences sequences at the rate at which memory is read.
-Attention counts, nothing counts twice, all else (norms, sampling, scoring, the optimiser, weights on their
-way) is taken to need no time. Nothing else may run meanwhile: the rates are measured first.
+gradients of frozen weights; groups without signal need none; with a KL term all do, and the reference's
+forward), at the rate that products of the model's shapes reach here by themselves. That of generation is the
+longer of its products at that rate, prompts once a group, and of reading all weights once for each token of
+--sequences sequences at the rate at which memory is read. Attention counts, nothing counts twice, all else
+(norms, sampling, scoring, the optimiser, weights on their way) is taken to need no time. Nothing else may run
+meanwhile: the rates are measured first.
 """
 
 from __future__ import annotations
@@ -66,12 +67,13 @@ def machine_rates(folder: str) -> dict[str, Any]:
     }
 
 
-def needed(folder: str, batch: TrainBatch, *, is_lora: bool) -> dict[str, float]:
-    """Operations by stage of a step that writes ``batch`` and trains on it."""
+def needed(folder: str, batch: TrainBatch, *, is_lora: bool, has_kl: bool = False) -> dict[str, float]:
+    """Operations by stage of a step that writes ``batch`` and trains on it; ``has_kl``: with a reference."""
     shape = shape_in(folder)
-    trained = [sample for sample in batch.samples if sample.advantage != 0]
+    trained = [sample for sample in batch.samples if has_kl or sample.advantage != 0]
+    flops = needed_flops(shape, trained)
     return {
-        "training": training_flops(needed_flops(shape, trained), is_frozen=is_lora),
+        "training": training_flops(flops, is_frozen=is_lora) + has_kl * sum(flops.values()) / 3,
         # A forward is a third of forward and backward.
         "generation": sum(needed_flops(shape, batch.samples).values()) / 3,
     }
@@ -96,7 +98,9 @@ def measure_run(run: Path, num_steps: int, num_sequences: int, rates: Mapping[st
             step = steps[int(row["step"] or 0)]
             groups = [record.group(draw_id, tasks) for draw_id in step.draw_ids]
             batch = make_batch(step.step, groups, config.grpo, policy_version=step.step - 1)
-            for stage, value in needed(folder, batch, is_lora=config.lora.enabled).items():
+            for stage, value in needed(
+                folder, batch, is_lora=config.lora.enabled, has_kl=config.grpo.beta > 0
+            ).items():
                 flops[stage] += value
             num_trained += batch.num_tokens
     # What is never trained on counts as the rest, with its share of prompts.

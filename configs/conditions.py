@@ -14,6 +14,10 @@ def why_not_streamed(config: Config) -> str | None:
     return None
 
 
+# A trial of overlap costs a few steps in the slower order: not worth it in a shorter run.
+LEAST_TRIAL_STEPS = 20
+
+
 def why_no_overlap_trial(config: Config) -> str | None:
     """The setting for which a run has nothing to try out about overlap, whatever its hardware."""
     if config.runtime.placement != "auto":
@@ -22,6 +26,8 @@ def why_no_overlap_trial(config: Config) -> str | None:
         return "nothing overlaps: acceleration.max_staleness is 0 and stream_steps off"
     if config.cluster.is_joined:
         return "on a cluster the stages have hardware of their own"
+    if config.training.max_steps < LEAST_TRIAL_STEPS:
+        return f"training.max_steps: fewer than {LEAST_TRIAL_STEPS}, a trial would take most of the run"
     return None
 
 

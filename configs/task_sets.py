@@ -96,7 +96,15 @@ def task_set_problems(field: str, name: str) -> list[Problem]:
     if is_task_file(name):
         return _file_problems(field, name)
     if name not in EVALUATION_TASKS and not _is_hub_name(name):
-        return [unknown(field, name, EVALUATION_TASKS, _A_FILE, "a hub data set as OWNER/NAME (split test)")]
+        return [
+            unknown(
+                field,
+                name,
+                EVALUATION_TASKS,
+                _A_FILE,
+                "a hub data set as OWNER/NAME (split test) or a folder of one",
+            )
+        ]
     return []
 
 
@@ -104,7 +112,11 @@ def _name_problems(name: str, split: str, allowed_sets: Sequence[str]) -> list[P
     if is_task_file(name):
         return _file_problems("name", name)
     if is_on_hub(name) and not _is_hub_name(name):
-        return [unknown("name", name, BUILT_IN_DATASETS, _A_FILE, "a hub data set as OWNER/NAME")]
+        return [
+            unknown(
+                "name", name, BUILT_IN_DATASETS, _A_FILE, "a hub data set as OWNER/NAME or a folder of one"
+            )
+        ]
     evaluation_set = evaluation_set_of(name, split)
     if evaluation_set is None or evaluation_set in allowed_sets:
         return []
@@ -131,7 +143,8 @@ def _split_problems(name: str, split: str) -> list[Problem]:
 
 
 def _is_hub_name(name: str) -> bool:
-    return name.count("/") == 1 and all(name.split("/"))
+    """Whether ``name`` can be a data set of the hub, or is a folder with one."""
+    return (name.count("/") == 1 and all(name.split("/"))) or os.path.isdir(name)
 
 
 def _file_problems(field: str, name: str) -> list[Problem]:

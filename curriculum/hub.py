@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Mapping
 
+from configs.task_sets import BUILT_IN_DATASETS
 from curriculum import humaneval, jsonl, mbpp
 from curriculum.record import Record
 from curriculum.task import Task
@@ -45,8 +46,8 @@ def load_hub(name: str, split: str, columns: Mapping[str, str]) -> tuple[Task, .
         rows = load_dataset(name, split=split)
     except (OSError, ValueError) as failure:
         raise ValueError(
-            f"dataset.name: value {name!r}, dataset.split: value {split!r}: is not built in (ladder, "
-            f"humaneval, mbpp, codeio, FILE.jsonl), and could not be loaded from the hub: {failure}"
+            f"dataset.name: value {name!r}, dataset.split: value {split!r}: is not built in "
+            f"({', '.join(BUILT_IN_DATASETS)}, FILE.jsonl), and could not be loaded from the hub: {failure}"
         ) from failure
     assert isinstance(rows, Dataset)
     mapping = _complete_mapping(columns, rows.column_names)

@@ -6,6 +6,9 @@ the rewards'.
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 from configs.schema import ExecutionConfig
 from curriculum.task import Task
 from sandbox.pool import Executor as Executor
@@ -18,6 +21,8 @@ _CAP_FACTOR = 2.0
 _MAX_INFRA_RETRIES = 2
 # What an attempt takes besides the program's own time: starting a sandbox anew, ending a stuck one.
 _OVERHEAD_S = 15.0
+# What must be the first of a program, with the comments above it.
+_FUTURES = re.compile(r"(?:(?:[ \t]*(?:#.*)?\n)*from[ \t]+__future__[ \t]+import[ \t][^\n(\\]*\n)+")
 
 
 def execution_limits(config: ExecutionConfig) -> Limits:
@@ -64,16 +69,39 @@ def start_sandbox(
 def execution_request(task: Task, code: str, config: ExecutionConfig) -> ExecutionRequest:
     """The run that judges ``code`` as an answer to ``task``."""
     is_program = bool(task.stdio_tests)
+    limits = execution_limits(config)
+    outputs = (test.expected_stdout.encode("utf-8", "surrogatepass") for test in task.stdio_tests)
+    # Twice what is expected: to print all of it must be allowed, and a little more be wrong.
+    output_bytes = max(limits.output_bytes, 2 * max(map(len, outputs), default=0))
     return ExecutionRequest(
         # A whole program runs alone: its prelude can only be a part of it.
-        solution=task.prelude + code if is_program else code,
+        solution="".join(_whole_program(task, code)) if is_program else code,
         entry_point=task.entry_point,
         call_tests=task.call_tests,
         check_source=task.check_source,
         stdio_tests=task.stdio_tests,
         prelude="" if is_program else task.prelude,
-        limits=execution_limits(config),
+        limits=replace(limits, output_bytes=output_bytes),
     )
+
+
+def line_of_answer(task: Task, code: str, line: int) -> int:
+    """The line of ``code`` that is ``line`` of what ``execution_request`` runs; 0 for one of the prelude."""
+    if not task.stdio_tests:
+        return line
+    first, prelude, _ = (part.count("\n") for part in _whole_program(task, code))
+    if line <= first:
+        return line
+    return line - prelude if line > first + prelude else 0
+
+
+def _whole_program(task: Task, code: str) -> tuple[str, str, str]:
+    """What of the answer must come before the prelude, the prelude in lines of its own, and the rest."""
+    if not task.prelude:
+        return "", "", code
+    futures = _FUTURES.match(code)
+    first = futures[0] if futures else ""
+    return first, task.prelude if task.prelude.endswith("\n") else f"{task.prelude}\n", code[len(first) :]
 
 
 def has_passed(result: ExecutionResult) -> bool:

@@ -8,7 +8,6 @@ evaluation set: curriculum.sources refuses to train on it unless it is allowed b
 from __future__ import annotations
 
 import ast
-import textwrap
 
 from curriculum.asserts import literal_call_tests
 from curriculum.record import Record
@@ -43,7 +42,7 @@ def mbpp_task(record: Record) -> Task:
         prompt=f"{text}\nThe function is called {entry_point}. One of its tests:\n\n{tests[0]}\n",
         entry_point=entry_point,
         call_tests=call_tests or (),
-        check_source=None if call_tests else _check_source(entry_point, setup, tests),
+        check_source=None if call_tests else _check_source(record, entry_point, setup, statements),
         reference=code,
         difficulty=2,
         family=_task_id(record),
@@ -99,6 +98,13 @@ def _entry_point(record: Record, code: str, statements: list[ast.stmt]) -> str:
     raise record.error("code", "must define, at its top level, a function that test_list calls")
 
 
-def _check_source(entry_point: str, setup: str, tests: list[str]) -> str:
-    body = textwrap.indent("\n".join([f"{entry_point} = candidate", *tests]), "    ")
-    return f"{setup}\n\n\ndef check(candidate):\n{body}\n".lstrip("\n")
+def _check_source(record: Record, entry_point: str, setup: str, statements: list[ast.stmt]) -> str:
+    check = parse(f"def check(candidate):\n    {entry_point} = candidate\n")
+    (function,) = (node for node in check.body if isinstance(node, ast.FunctionDef))
+    # From the syntax tree: to indent the text would change a string of several lines.
+    function.body += statements
+    try:
+        source = ast.unparse(check)
+    except RecursionError:
+        raise record.error("test_list", "must hold asserts that are less deeply nested") from None
+    return f"{setup}\n\n\n{source}\n".lstrip("\n")

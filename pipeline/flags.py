@@ -95,7 +95,7 @@ _TRAINING = (
     Flag(
         "--dataset NAME",
         "dataset.name",
-        "ladder, codeio, humaneval, mbpp, FILE.jsonl, or OWNER/NAME on the hub",
+        "ladder, word-problems, codeio, humaneval, mbpp, FILE.jsonl, or OWNER/NAME on the hub",
     ),
     Flag("--max-samples N", "dataset.max_samples", "use at most N tasks"),
     Flag("--output-dir DIR", "output.dir", "folder of run folders"),

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Final
 
 from configs.schema import ExecutionConfig
-from curriculum.judging import Executor, execution_limits
+from curriculum.judging import Executor, execution_limits, line_of_answer
 from curriculum.shown import shown_examples
 from curriculum.task import Task
 from rewards.result import RewardResult
@@ -205,8 +205,7 @@ def _place(task: Task, program: str, number: str) -> str:
     """The line of ``program`` that the sandbox gave as ``number``, if it is one."""
     if not number.isdecimal():
         return ""
-    # A whole program runs with its prelude before it, see curriculum.judging.execution_request.
-    index = int(number) - 1 - (task.prelude.count("\n") if task.stdio_tests else 0)
+    index = line_of_answer(task, program, int(number)) - 1
     lines = program.split("\n")
     line = lines[index].strip() if 0 <= index < len(lines) else ""
     return f", in line {index + 1}: `{_cut(line)}`" if line else ""

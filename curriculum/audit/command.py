@@ -21,14 +21,14 @@ from pathlib import Path
 from pprint import pformat
 from typing import Any
 
-from configs.command_line import FAILED, make_parser, positive_number, positive_whole, run_command
+from configs.command_line import FAILED, USER_ERROR, make_parser, positive_number, positive_whole, run_command
 from configs.schema import ExecutionConfig
 from configs.task_sets import is_task_file
-from curriculum.audit.examine import MAX_MUTANTS, NO_REFERENCE, Examiner, TaskAudit
+from curriculum.audit.examine import MAX_MUTANTS, NO_REFERENCE, NO_TASK, Examiner, TaskAudit
 from curriculum.audit.model import SAMPLES_A_TASK, model_pass_rates
 from curriculum.audit.new_tests import as_record, with_new_tests
 from curriculum.audit.overlap import Overlap, benchmark_tasks
-from curriculum.audit.summary import print_summary, write_page
+from curriculum.audit.summary import print_rows, print_summary, rate_rows, write_page
 from curriculum.jsonl import local_file, read_records, record_task
 from curriculum.sources import load_named_tasks
 from curriculum.task import Task
@@ -94,21 +94,17 @@ def _audit(arguments: argparse.Namespace) -> int:
     # Imported here: a mistake on the command line is told without them.
     from curriculum.judging import start_sandbox
 
-    absent = [name for name in arguments.module if find_spec(name.partition(".")[0]) is None]
-    if absent:
-        raise ValueError(f"--module: {', '.join(absent)} is not installed")
-    if arguments.model and arguments.split is not None:
-        raise ValueError(
-            f"--split: value {arguments.split!r}: cannot go with --model, whose evaluation takes no split; "
-            "leave one of them out"
-        )
+    folder = arguments.output or Path("audits") / Path(arguments.tasks).name.removesuffix(".jsonl")
+    _refuse(arguments, folder)
     execution = ExecutionConfig(
         timeout=arguments.timeout, modules=arguments.module, allow_unsafe=arguments.allow_unsafe
     )
     tasks, unread = _load(arguments.tasks, arguments.split, arguments.limit)
-    overlap = Overlap(benchmark_tasks(arguments.against, _note))
-    folder = arguments.output or Path("audits") / Path(arguments.tasks).name.removesuffix(".jsonl")
-    settings = (execution, arguments.max_mutants, arguments.add_tests, arguments.against)
+    benchmarks = list(benchmark_tasks(arguments.against, _note))
+    overlap = Overlap(benchmarks)
+    # What a benchmark's name stands for may change as well, or not be there today.
+    near = _digest(repr([(task.task_id, task.prompt, task.reference) for task in benchmarks]))
+    settings = (execution, arguments.max_mutants, arguments.add_tests, near)
     keys = {task.task_id: _key(task, settings) for task in tasks}
     done = _done(folder / "audit.jsonl", keys)
     try:
@@ -129,18 +125,69 @@ def _audit(arguments: argparse.Namespace) -> int:
             return _Examined(found, as_record(richer) if arguments.add_tests else {})
 
         _examine_all(examine, tasks, keys, done, folder / "audit.jsonl", arguments.workers)
-    rates = _pass_rates(arguments, execution, folder) if arguments.model else {}
-    audits = [replace(done[task.task_id].audit, pass_rate=rates.get(task.task_id)) for task in tasks] + unread
     if arguments.add_tests:
         records = {task.task_id: done[task.task_id].record for task in tasks}
         _write_lines(folder / "tasks.jsonl", [record for record in records.values() if record])
         if left_out := [name for name, record in records.items() if not record]:
             _note(f"tasks.jsonl lacks what the plain form cannot say: {', '.join(left_out)}")
+    audits = [done[task.task_id].audit for task in tasks] + unread
+    return _report(arguments, execution, folder, audits, {task.task_id: task for task in tasks})
+
+
+def _refuse(arguments: argparse.Namespace, folder: Path) -> None:
+    """Raise ValueError, by the name of a flag, for what cannot be done or would cost the user a file."""
+    absent = [name for name in arguments.module if find_spec(name.partition(".")[0]) is None]
+    if absent:
+        raise ValueError(f"--module: {', '.join(absent)} is not installed")
+    if arguments.model and arguments.split is not None:
+        raise ValueError(
+            f"--split: value {arguments.split!r}: cannot go with --model, whose evaluation takes no split; "
+            "leave one of them out"
+        )
+    if arguments.model and _evaluation() is None:
+        raise ValueError("--model: needs this project with its models: pip install 'code-grpo[train]'")
+    read = {Path(name).resolve() for name in (arguments.tasks, *(arguments.against or ()))}
+    for flag, value, names in (
+        ("--output", str(folder), ("audit.jsonl", "audit.html")),
+        ("--add-tests", arguments.add_tests, ("tasks.jsonl",)),
+        ("--model", arguments.model, ("samples.jsonl", "samples.jsonl_results.jsonl")),
+    ):
+        for path in (folder / name for name in names if value):
+            if path.resolve() in read:
+                raise ValueError(
+                    f"{flag}: value {value!r}: would write over {path}, which is read; "
+                    "give another folder with --output"
+                )
+
+
+def _report(
+    arguments: argparse.Namespace,
+    execution: ExecutionConfig,
+    folder: Path,
+    audits: list[TaskAudit],
+    tasks: dict[str, Task],
+) -> int:
+    """Tell and write what was found, then measure the model, if there is one; returns the exit status."""
     name = Path(arguments.tasks).name
     print_summary(name, audits)
-    write_page(folder / "audit.html", name, audits, {task.task_id: task for task in tasks})
+    write_page(folder / "audit.html", name, audits, tasks)
+    is_at_fault = any(audit.fault and not audit.fault.startswith(NO_REFERENCE) for audit in audits)
+    status = FAILED if is_at_fault else 0
+    if program := arguments.model and _evaluation():
+        sys.stdout.flush()
+        try:
+            rates = model_pass_rates(
+                program, arguments.model, arguments.tasks, arguments.limit, execution, folder
+            )
+        except ValueError as failure:
+            _note(str(failure))
+            status = status or USER_ERROR
+        else:
+            audits = [replace(audit, pass_rate=rates.get(audit.task_id)) for audit in audits]
+            print_rows(rate_rows(audits))
+            write_page(folder / "audit.html", name, audits, tasks)
     print(f"\nfolder: {folder}")
-    return FAILED if any(audit.fault and not audit.fault.startswith(NO_REFERENCE) for audit in audits) else 0
+    return status
 
 
 def _load(name: str, split: str | None, limit: int | None) -> tuple[list[Task], list[TaskAudit]]:
@@ -160,7 +207,7 @@ def _load(name: str, split: str | None, limit: int | None) -> tuple[list[Task], 
         except ValueError as fault:
             named = record.fields.get("task_id")
             where = named if isinstance(named, str) and named not in tasks else record.where
-            unread.append(TaskAudit(task_id=where, fault=f"no task: {fault}"))
+            unread.append(TaskAudit(task_id=where, fault=f"{NO_TASK}: {fault}"))
     if not tasks and not unread:
         raise ValueError(f"{name}: holds no task; at least one is needed")
     return list(tasks.values()), unread
@@ -226,15 +273,15 @@ def _write_lines(path: Path, lines: Sequence[object]) -> None:
 
 def _key(task: Task, settings: object) -> str:
     # Its form of a set does not hang on the process, as repr's does.
-    text = pformat((asdict(task), settings))
+    return _digest(pformat((asdict(task), settings)))
+
+
+def _digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _pass_rates(arguments: argparse.Namespace, execution: ExecutionConfig, folder: Path) -> dict[str, float]:
-    program = shutil.which("evaluate_humaneval", path=str(Path(sys.executable).parent))
-    if program is None:
-        raise ValueError("--model: needs this project with its models: pip install 'code-grpo[train]'")
-    return model_pass_rates(program, arguments.model, arguments.tasks, arguments.limit, execution, folder)
+def _evaluation() -> str | None:
+    return shutil.which("evaluate_humaneval", path=str(Path(sys.executable).parent))
 
 
 def _note(text: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Final
@@ -23,6 +23,7 @@ from sandbox.result import ExecutionRequest, ExecutionResult, Outcome
 
 MAX_MUTANTS: Final = 30  # a task
 NO_REFERENCE: Final = "no reference"
+NO_TASK: Final = "no task"
 NOT_JUDGED: Final = "not judged"
 NUM_RUNS: Final = 5  # of the reference, to see whether it always passes
 _MAX_SURVIVORS: Final = 5
@@ -113,12 +114,17 @@ class Examiner:
             constant_share=constant_share,
         )
 
-    def living_mutants(self, task: Task, reference_cpu_s: float) -> tuple[list[Mutant], int]:
-        """The mutants that pass the tests, and of how many; one that the sandbox could not judge is none."""
+    def living_mutants(
+        self, task: Task, reference_cpu_s: float, mutants: Sequence[Mutant] | None = None
+    ) -> tuple[list[Mutant], int]:
+        """Those of ``mutants``, or of all, that pass the tests, and of how many.
+
+        One that the sandbox could not judge is none.
+        """
         cpu_s = min(self.execution.timeout, max(_LEAST_CPU_S, _SLOWER * reference_cpu_s))
         living: list[Mutant] = []
         num_judged = 0
-        for mutant in mutants_of(task.reference, self.max_mutants):
+        for mutant in mutants_of(task.reference, self.max_mutants) if mutants is None else mutants:
             run = self.run(task, mutant.source, cpu_s)
             num_judged += run.outcome is not Outcome.INFRA_ERROR
             if has_passed(run):

@@ -21,7 +21,7 @@ from curriculum.record import Record
 from curriculum.shown import literal
 from curriculum.task import Task
 from sandbox.job import parse
-from sandbox.result import CallTest
+from sandbox.result import CallTest, Outcome
 
 _INPUTS_A_TEST: Final = 20
 _MAX_INPUTS: Final = 400
@@ -52,14 +52,17 @@ def _with_new_tests(examiner: Examiner, task: Task, most: int) -> tuple[Task, in
         return task, 0, 0
     count = min(_MAX_INPUTS, _INPUTS_A_TEST * most)
     tests = _tests_of(examiner, task, new_inputs(present, count, constants_of(task.reference)))
-    chosen, num_killed = _choose([_killing(examiner, task, mutant, tests) for mutant in living], most)
+    chosen = _choose([_killing(examiner, task, mutant, tests) for mutant in living], most)
     if not chosen:
         return task, 0, 0
     richer = _with(task, [tests[index] for index in chosen])
-    # What was seen in one run may not hold in the next.
-    if not all(has_passed(examiner.run(richer, task.reference)) for _ in range(2)):
+    # What was seen in one run may not hold in the next, nor for a mutant under the limits that all have.
+    runs = [examiner.run(richer, task.reference) for _ in range(2)]
+    if not all(map(has_passed, runs)):
         return task, 0, 0
-    return richer, len(chosen), num_killed
+    left, num_judged = examiner.living_mutants(richer, max(run.cpu_s for run in runs), living)
+    num_killed = num_judged - len(left)
+    return (richer, len(chosen), num_killed) if num_killed else (task, 0, 0)
 
 
 def as_record(task: Task) -> dict[str, object]:
@@ -104,7 +107,7 @@ def _tests_of(examiner: Examiner, task: Task, inputs: Sequence[Arguments]) -> li
     found: list[CallTest] = []
     left = list(inputs)
     for _ in range(_MAX_RESTARTS):
-        values = _values(examiner, task, task.reference, left)
+        values = _values(examiner, task, task.reference, left) or ()
         for arguments, value in zip(left, values, strict=False):
             if value is not None and literal(value[0]) is not None and (has_fractions or _is_exact(value[0])):
                 found.append(CallTest(args=arguments, expected=value[0]))
@@ -117,6 +120,8 @@ def _tests_of(examiner: Examiner, task: Task, inputs: Sequence[Arguments]) -> li
 def _killing(examiner: Examiner, task: Task, mutant: Mutant, tests: Sequence[CallTest]) -> set[int]:
     """The indices of the tests that ``mutant`` fails; none after one that ends its run."""
     values = _values(examiner, task, mutant.source, [test.args for test in tests])
+    if values is None:
+        return set()
     wrong = {
         index
         for index, (test, value) in enumerate(zip(tests, values, strict=False))
@@ -127,20 +132,20 @@ def _killing(examiner: Examiner, task: Task, mutant: Mutant, tests: Sequence[Cal
 
 def _values(
     examiner: Examiner, task: Task, program: str, inputs: Sequence[Arguments]
-) -> Sequence[tuple[object] | None]:
-    """What ``program`` returns for ``inputs``, up to the one that ends it."""
+) -> Sequence[tuple[object] | None] | None:
+    """What ``program`` returns for ``inputs``, up to the one that ends it; None where the sandbox fails."""
     if not inputs:
         return ()
     request = execution_request(task, program, examiner.execution)
     calls = tuple(CallTest(args=arguments, expected=None) for arguments in inputs)
     calling = replace(request, check_source=None, call_tests=calls, keep_values=True)
-    return examiner.run_request(calling).values
+    run = examiner.run_request(calling)
+    return None if run.outcome is Outcome.INFRA_ERROR else run.values
 
 
-def _choose(killing: Sequence[set[int]], most: int) -> tuple[list[int], int]:
-    """The tests that kill the most mutants, one after another, at most ``most``; and how many they kill."""
+def _choose(killing: Sequence[set[int]], most: int) -> list[int]:
+    """The tests that kill the most mutants, one after another, at most ``most``."""
     left = [indices for indices in killing if indices]
-    num_killable = len(left)
     chosen: list[int] = []
     while left and len(chosen) < most:
         counts: dict[int, int] = {}
@@ -149,14 +154,15 @@ def _choose(killing: Sequence[set[int]], most: int) -> tuple[list[int], int]:
         best = min(counts, key=lambda index: (-counts[index], index))
         chosen.append(best)
         left = [indices for indices in left if best not in indices]
-    return sorted(chosen), num_killable - len(left)
+    return sorted(chosen)
 
 
 def _with(task: Task, tests: Sequence[CallTest]) -> Task:
     if task.call_tests:
         return replace(task, call_tests=(*task.call_tests, *tests))
     asserts = [f"    assert candidate{_call(test.args)} == {test.expected!r}" for test in tests]
-    if "def check(" in (task.check_source or ""):
+    program = parse(task.check_source or "")
+    if any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in program.body):
         lines = [task.check_source or "", "_check = check", "def check(candidate):", "    _check(candidate)"]
     else:
         lines = [task.check_source or "", "def check(candidate):"]

@@ -7,7 +7,7 @@ version wrote which tokens of a completion, while it is written.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from pipeline.errors import StageError
@@ -15,6 +15,8 @@ from pipeline.messages import Completion, GenerationRequest, VersionRun, Weights
 from pipeline.weights.receipts import differing
 
 _MAX_FAULTS = 3
+# Tokens among which a stop string lies with what can be drafted behind it.
+_STOP_WINDOW = 256
 
 
 class GeneratorError(StageError):
@@ -63,6 +65,18 @@ class Generator(Protocol):
     async def close(self) -> None:
         """End the engine and every process it owns."""
         ...
+
+
+def num_up_to_stop(token_ids: Sequence[int], stop: str, decode: Callable[[Sequence[int]], str]) -> int:
+    """How many of ``token_ids`` there are up to the one that completes ``stop``, with which their text ends.
+
+    Drafts that were verified with it may stand behind; one token after the other, none does. ``decode`` gives
+    the text of some of them.
+    """
+    number = len(token_ids)
+    while number > 1 and stop in decode(token_ids[max(0, number - 1 - _STOP_WINDOW) : number - 1]):
+        number -= 1
+    return number
 
 
 def require_version(loaded: WeightsLoaded, update: WeightUpdate, who: str) -> WeightsLoaded:

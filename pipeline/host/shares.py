@@ -43,10 +43,16 @@ def check_tensor_parallel(config: Config, device: str) -> None:
 
 
 def check_residence(config: Config, device: str) -> None:
-    """Raises ValueError for a resident engine where there are several GPUs: Ray, which shares them out, does
-    not know it.
+    """Raises ValueError where Ray shares out several GPUs, for an engine that it does not know.
+
+    That is a resident one, and Transformers', which is in the driver.
     """
     num_there = num_gpus(device)
+    if num_there > 1 and config.generation.engine == "transformers" and not config.cluster.is_joined:
+        raise ValueError(
+            "generation.engine: value transformers: takes the first GPU, where a trainer may be, and there "
+            f"are {num_there}; set it to vllm, or show one only (CUDA_VISIBLE_DEVICES=0)"
+        )
     for field in ("keep_alive", "attach"):
         if num_there > 1 and getattr(config.runtime, field):
             raise ValueError(

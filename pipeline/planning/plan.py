@@ -54,7 +54,10 @@ def run_plan(config: Config, folder: str, num_gpus: Sequence[str]) -> int:
 
     Raises ValueError where one of them is of no use.
     """
-    sizes = [_checked_size(text, config) for text in num_gpus] or list(NUM_GPUS)
+    least = config.generation.tensor_parallel_size + 1
+    sizes = [_checked_size(text, config) for text in num_gpus] or sorted(
+        {max(size, least) for size in NUM_GPUS}
+    )
     run = read_run(Path(folder))
     print_plans(run, [plan(run, config, size) for size in sizes], config)
     return 0

@@ -88,9 +88,10 @@ def _no_signal(rows: Sequence[Row], config: Config) -> str | None:
 
 
 def _never_passes(rows: Sequence[Row], config: Config) -> str | None:
-    # The tests' own score, which pays for each test: not one of all programs has passed a single test.
+    # The tests' own score, which pays for each test: not one of all programs has passed a single test. Where
+    # it pays for all of them only, it says nothing of single ones; that no group has differences is told.
     scores = _last(rows, "reward_part/tests")
-    if not scores or max(scores) > 0.0:
+    if not scores or max(scores) > 0.0 or config.rewards.tests == "all":
         return None
     return (
         "no completion has passed a single test: the tasks are too hard for the model, or their tests are "
@@ -204,11 +205,17 @@ def _gradient(rows: Sequence[Row], config: Config) -> str | None:
 
 def _no_effect(rows: Sequence[Row], config: Config) -> str | None:
     # Of the numbers that the generator is sent, in its precision. A healthy step changes nearly all of fp32's
-    # and every hundredth of bf16's. The first update has none before it to be compared with.
-    shares = [value for row in rows[-WINDOW:] if (value := row.get("weights/changed_share")) is not None]
-    if len(shares) < WINDOW - 1 or max(shares) >= 0.001:
-        return None
+    # and every hundredth of bf16's. The first update has none before it to be compared with. At a schedule's
+    # ends the steps are small by intent, and change so much less.
     rate = config.training.learning_rate
+    changes = [
+        (share, row.get("train/learning_rate") or rate)
+        for row in rows[-WINDOW:]
+        if (share := row.get("weights/changed_share")) is not None
+    ]
+    if len(changes) < WINDOW - 1 or max(share * rate / now for share, now in changes) >= 0.001:
+        return None
+    shares = [share for share, _ in changes]
     return (
         f"an update changes {_percent(shares)} of the weights that the generator gets, the others move by "
         f"less than one step of their precision: raise training.learning_rate ({rate:g}) to {100 * rate:.1g}"

@@ -35,6 +35,12 @@ _FIELDS = {
 }
 
 
+def is_measuring(path: Path) -> bool:
+    """Whether a baseline runs in the folder ``path`` and does not train yet: till then it has no run.db."""
+    is_baseline, has_begun = (path / BASELINE_MARK).exists(), (path / "run.db").exists()
+    return is_baseline and not has_begun and lock_owner(path) is not None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A run that was started from here: what was asked for, its process and what it printed."""
@@ -64,20 +70,22 @@ class RunControl:
         self._command = tuple(command)
         self.jobs: list[Job] = []
 
-    def stop(self, reader: RunReader) -> str:
+    def stop(self, path: Path) -> str:
         """Ask a run to end after its last finished step is saved. Raises ValueError where none is running."""
-        pid = lock_owner(reader.path)
+        pid = lock_owner(path)
+        # Before anything is read: a baseline that measures has no run.db yet.
+        if pid is not None and (path / BASELINE_MARK).exists():
+            raise ValueError(
+                f"{path.name} is a run of train_code_grpo, which saves nothing when it is stopped and "
+                "cannot be resumed: end it where it was started"
+            )
+        reader = RunReader(path)
         if pid is None:
             raise ValueError(f"{reader.name} is not running")
         (row,) = reader.query("SELECT host FROM runs ORDER BY run_id DESC LIMIT 1")
         if row["host"] != socket.gethostname():
             # Its process number would mean another process here.
             raise ValueError(f"{reader.name} runs on {row['host']}: stop it there")
-        if (reader.path / BASELINE_MARK).exists():
-            raise ValueError(
-                f"{reader.name} is a run of train_code_grpo, which saves nothing when it is stopped and "
-                "cannot be resumed: end it where it was started"
-            )
         os.kill(pid, signal.SIGTERM)
         return f"{reader.name} was asked to stop: it saves its last finished step and ends"
 

@@ -29,7 +29,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pipeline.report.live_control import RunControl
+from pipeline.report.live_control import RunControl, is_measuring
 from pipeline.report.page import flat_settings, growing_data, render_page, run_data, series
 from pipeline.report.reader import RunReader
 from pipeline.report.samples import find_samples
@@ -130,7 +130,7 @@ class Pages:
 
     def stop(self, request: Request) -> Response:
         """Ask a run to end in good order."""
-        return JSONResponse({"message": self._control.stop(self._reader(request))})
+        return JSONResponse({"message": self._control.stop(self._path(request))})
 
     def resume(self, request: Request) -> Response:
         """Go on with a run."""
@@ -145,10 +145,13 @@ class Pages:
         return {"token": self._token, "run": run, "poll_ms": _POLL_MS, "root": str(self._root)}
 
     def _reader(self, request: Request) -> RunReader:
-        name = request.path_params["name"]
+        return RunReader(self._path(request))
+
+    def _path(self, request: Request) -> Path:
+        name: str = request.path_params["name"]
         if name.startswith("."):
             raise ValueError(f"{name!r} is no run of {self._root}")
-        return RunReader(self._root / name)
+        return self._root / name
 
 
 def make_app(root: Path, control: RunControl, token: str, port: int) -> Starlette:
@@ -239,7 +242,10 @@ def _line(path: Path) -> dict[str, Any]:
     except ValueError as error:
         file = path / "config.yaml"
         began_s = file.stat().st_mtime if file.exists() else 0.0  # removed meanwhile
-        return {"name": path.name, "status": "unreadable", "error": str(error), "started_s": began_s}
+        line = {"name": path.name, "status": "unreadable", "error": str(error), "started_s": began_s}
+        if is_measuring(path):
+            line |= {"status": "measuring", "error": "a run of train_code_grpo, before its first step"}
+        return line
 
 
 def _at(settings: dict[str, Any], section: str, name: str) -> Any:

@@ -22,6 +22,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from configs.conditions import why_no_overlap_trial
 from configs.schema import Config
 from pipeline.generation.generator import Generator
 from pipeline.host.device import has_mps, num_gpus
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 # Steps that still contain what the order before them left over.
 _NUM_SETTLING = 2
 _NUM_MEASURED = 2
-# A trial costs a few steps in the slower order: not worth it in a shorter run.
-_LEAST_STEPS = 20
 # So much slower in its first measured step, and the second order is given up.
 _HOPELESS = 1.25
 
@@ -94,10 +93,7 @@ class OverlapTrial:
     @staticmethod
     def of_run(config: Config, device: str, num_gpus: int) -> OverlapTrial | None:
         """The trial that a run needs; None where it has nothing to decide or would not pay."""
-        has_choice = config.acceleration.max_staleness > 0 or config.acceleration.stream_steps
-        is_long = config.training.max_steps >= _LEAST_STEPS
-        is_auto = config.runtime.placement == "auto"
-        is_wanted = is_auto and has_choice and is_long and is_shared(config, device, num_gpus)
+        is_wanted = why_no_overlap_trial(config) is None and is_shared(config, device, num_gpus)
         if is_wanted and sleeps(config, device, num_gpus) and takes_turns(config):
             return None
         has_slices = device == "cuda" and not has_mps()

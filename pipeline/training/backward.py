@@ -42,6 +42,9 @@ _LOGIT_TRANSFORMS = (
     "logits_scaling",
     "output_multiplier",
     "lm_head_multiplier",
+    "logits_soft_cap",
+    "output_logit_soft_cap",
+    "logits_mup_width_multiplier",
 )
 
 
@@ -258,9 +261,10 @@ def add_weight_gradient_(total: Tensor, gradient: Tensor, states: Tensor) -> Non
 
 def refuse_logit_transforms(model: PreTrainedModel) -> None:
     """Raise ValueError for a model whose logits are not what its output head returns."""
-    settings = model.config.get_text_config().to_dict()
+    settings = model.config.get_text_config()
     for name in _LOGIT_TRANSFORMS:
-        value = settings.get(name)
+        # Some are computed from other settings.
+        value = getattr(settings, name, None)
         if value is not None and value != 1.0:
             raise ValueError(
                 f"model.name: the model's config has {name} = {value}: models that change their logits after "

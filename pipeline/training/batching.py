@@ -83,7 +83,9 @@ class StepPlanner:
         # What the first micro-batches may have; with adapts_limit memory errors lower it.
         self.limit = limits(config)[0]
         self.adapts_limit = training.memory == "auto"
-        self._packs = acceleration.token_packing.enabled and supports_rows
+        # Where a model takes no rows, what a padded batch may have is bounded all the same.
+        self._bounds_tokens = acceleration.token_packing.enabled
+        self._packs = self._bounds_tokens and supports_rows
         self._pad_token_id = pad_token_id
         self._num_ranks = num_ranks
         # Of all turns; feedback has no loss tokens.
@@ -120,7 +122,8 @@ class StepPlanner:
 
         Where samples are packed, they are rows of at most ``limit.max_tokens`` (one sequence may exceed it),
         unless that would fill less than ``token_packing.min_pack_ratio`` of them; otherwise they are at most
-        ``limit.max_sequences`` sequences, and where they could have been packed no more tokens than a row.
+        ``limit.max_sequences`` sequences, and no more tokens than a row where packing was asked for and
+        nothing is shared.
         """
         if not samples:
             return []
@@ -133,7 +136,7 @@ class StepPlanner:
             capacity = limit.max_tokens if rows else 0
         if not rows:
             size = min(limit.max_sequences, max(len(samples) // self._num_ranks, 1))
-            if self._packs and sharing == "nothing":
+            if self._bounds_tokens and sharing == "nothing":
                 size = min(size, max(limit.max_tokens // max(item.num_inputs for item in samples), 1))
             rows = _batches(groups, sharing, size)
         plans = [_micro_plan(row, capacity, sharing, self._pad_token_id) for row in rows]

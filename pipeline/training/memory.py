@@ -104,7 +104,7 @@ def shape_of(model: PreTrainedModel, origin: str) -> ModelShape:
     named = model.named_parameters()
     return ModelShape(
         origin=origin,
-        num_parameters=sum(parameter.numel() for name, parameter in named if ".lora_" not in name),
+        num_parameters=sum(_num_weights(one) for name, one in named if ".lora_" not in name),
         hidden=embedding.shape[1],
         layers=text.num_hidden_layers,
         query_width=text.num_attention_heads * head_dim,
@@ -113,6 +113,12 @@ def shape_of(model: PreTrainedModel, origin: str) -> ModelShape:
         vocabulary=embedding.shape[0],
         is_tied=getattr(head, "weight", None) is embedding,
     )
+
+
+def _num_weights(parameter: torch.Tensor) -> int:
+    """Its weights; in 4 bits (bitsandbytes) two of them are one number."""
+    state = getattr(parameter, "quant_state", None)
+    return parameter.numel() if state is None else math.prod(state.shape)
 
 
 def limits(config: Config) -> list[MicroBatchLimit]:

@@ -110,9 +110,9 @@ def make_moments(optimizer: torch.optim.Optimizer) -> None:
     for group in groups:
         group["lr"] = 0.0
     for parameter in trained:
+        # One by one: gradients of all would be another copy of the weights, which no step has.
         parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    for parameter in trained:
+        optimizer.step()
         parameter.grad = None
         # A count, as a tensor or a number: no step has been made.
         optimizer.state[parameter]["step"] *= 0

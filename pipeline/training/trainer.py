@@ -95,7 +95,7 @@ class Trainer:
             self._planner,
             self._ranks,
             is_compiled=prepare_layers(self._weights.compute_model, training, self.device),
-            kernel=row_kernel(self.model, training, self.device),
+            kernel=row_kernel(self.model, training, self.device) if self._has_rows else "sdpa",
         )
         self._optimizer = make_optimizer(self._weights.trained, training)
         if self.device.type == "cuda":
@@ -284,6 +284,8 @@ class Trainer:
         self._load_weights(folder)
         self._weights.refresh()
         optimizer = cast(OptimizerState, state["optimizer"])
+        # What is there would stay on the card beside what comes.
+        self._optimizer.state.clear()
         self._optimizer.load_state_dict(own_optimizer_state(self._ranks, optimizer, self._weights.trained))
         for group in self._optimizer.param_groups:
             # torch takes the settings of the checkpoint too; those of this run's configuration count.

@@ -107,6 +107,7 @@ class WeightServer:
         # One value: a version is never sent with the weights of another.
         self._offered: tuple[int, dict[Spec, Tensor]] = (-1, {})
         self._groups: dict[str, WeightGroup] = {}  # by receiver
+        self._streams: dict[str, Any] = {}  # likewise, on a card
         self._is_closing = threading.Event()
         self._senders = ThreadPoolExecutor(_MAX_RECEIVERS, thread_name_prefix="weights")
         self._listener = threading.Thread(target=self._listen, name="weight server", daemon=True)
@@ -170,9 +171,11 @@ class WeightServer:
             store.set(call.answer_key, json.dumps(answer))
             with ExitStack() as stack:
                 if self._device.type == "cuda":
-                    # Not behind the step that is being computed.
-                    own: Any = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-                    stack.enter_context(torch.cuda.stream(own))
+                    # Not behind the step that is being computed; buffers stay with their stream.
+                    if call.receiver not in self._streams:
+                        own: Any = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+                        self._streams[call.receiver] = own
+                    stack.enter_context(torch.cuda.stream(self._streams[call.receiver]))
                 group = self._groups.get(call.receiver)
                 if group is None:
                     group = call.group(store, 0, self._device, self._timeout_s, self._is_one_card)

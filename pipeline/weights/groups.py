@@ -20,6 +20,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -31,7 +32,8 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from pipeline.host.shares import ALLOCATOR
 
-_EXPANDABLE = "expandable_segments:True"
+_EXPANDABLE, _FIXED = "expandable_segments:True", "expandable_segments:False"
+_SETTINGS = threading.Lock()
 _POLL_S = 0.001
 # As in vLLM's packed transfer, small enough to be no burden beside a model.
 _BUFFER_BYTES = 256 * 2**20
@@ -103,14 +105,16 @@ class CardMemory:
     def new(self, num_bytes: int) -> Tensor:
         """A buffer [num_bytes] of bytes that can be shared."""
         # A handle of an expandable segment opens only where a process may trace the other.
-        is_expandable = any(_EXPANDABLE in os.environ.get(name, "") for name in ALLOCATOR)
-        if is_expandable:
-            torch._C._accelerator_setAllocatorSettings("expandable_segments:False")
-        try:
-            return torch.empty(num_bytes, dtype=torch.uint8, device=self._device)
-        finally:
-            if is_expandable:
-                torch._C._accelerator_setAllocatorSettings(_EXPANDABLE)
+        given = [value for name in ALLOCATOR if _EXPANDABLE in (value := os.environ.get(name, ""))]
+        # The settings are the process's; what is not named goes back to its default.
+        with _SETTINGS:
+            for value in given[:1]:
+                torch._C._accelerator_setAllocatorSettings(value.replace(_EXPANDABLE, _FIXED))
+            try:
+                return torch.empty(num_bytes, dtype=torch.uint8, device=self._device)
+            finally:
+                for value in given[:1]:
+                    torch._C._accelerator_setAllocatorSettings(value)
 
     def handle(self, buffer: Tensor) -> list[Any]:
         """What another process opens ``buffer`` with, in values that JSON knows."""

@@ -10,7 +10,7 @@ import pytest
 
 from configs.load import load_config
 from pipeline.cli import evaluate_humaneval, train_accelerated
-from pipeline.handover.command import main as merge
+from pipeline.handover.command import merge_command as merge
 from pipeline.models.files import refuse_misfit
 from tests.bad_input.harness import Case, refuse
 from tests.bad_input.test_samples import TASKS

@@ -27,6 +27,17 @@ def test_groups_without_signal_are_written_and_need_no_training(tmp_path: Path) 
     assert needed(folder, batch, is_lora=True)["training"] < found["training"]
 
 
+def test_beside_a_reference_every_sample_is_trained_and_goes_through_that_too(tmp_path: Path) -> None:
+    folder = str(save_model(tmp_path))
+    batch = random_batch(BATCH, VOCABULARY)
+    every = needed(folder, batch, is_lora=False)["generation"]
+    found = needed(folder, batch, is_lora=False, has_kl=True)
+    # Forward and backward are three forwards, the reference's is one.
+    assert found == pytest.approx({"generation": every, "training": 4 * every})
+    adapters = needed(folder, batch, is_lora=True, has_kl=True)["training"]
+    assert every < adapters < found["training"]
+
+
 @pytest.mark.slow
 def test_a_finished_run_is_measured_by_whole_blocks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

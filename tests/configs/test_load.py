@@ -262,6 +262,22 @@ def test_an_evaluation_set_may_be_trained_on_when_it_is_named() -> None:
     assert load_config(overrides=["dataset.allow_evaluation_sets=[ladder-heldout]", "dataset.split=all"])
 
 
+@pytest.mark.parametrize("name", ["data/sets/mine", "mine", ""])
+def test_a_folder_with_a_data_set_is_taken_by_its_path(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("data/sets/mine", "mine"):
+        (tmp_path / folder).mkdir(parents=True)
+    path = name or str(tmp_path / "mine")
+    config = load_config(overrides=[f"dataset.name={path}", f"evaluation.tasks={path}"])
+    assert (config.dataset.name, config.evaluation.tasks) == (path, path)
+    for other in (f"{path}/none/here", f"{'x' * 5000}"):
+        for setting in ("dataset.name", "evaluation.tasks"):
+            with pytest.raises(ConfigError, match=r"OWNER/NAME.* or a folder of one"):
+                load_config(overrides=[f"{setting}={other}"])
+
+
 def test_a_kl_term_needs_no_other_setting() -> None:
     assert load_config(overrides=["grpo.beta=0.04"]).acceleration.skip_zero_advantages
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 
 from configs.schema import ExecutionConfig, RewardsConfig
-from curriculum.judging import execution_limits, longest_run_s, start_sandbox
+from curriculum.judging import (
+    execution_limits,
+    execution_request,
+    has_passed,
+    longest_run_s,
+    start_sandbox,
+)
+from curriculum.task import Task
 from rewards.deadline import scoring_deadline_s
-from sandbox.result import CallTest, ExecutionRequest, Outcome
+from sandbox.result import CallTest, ExecutionRequest, Outcome, StdioTest
 from sandbox.worker import SandboxError
 
 _WEAK = frozenset({"namespaces", "landlock"})
@@ -65,3 +72,15 @@ def test_programs_may_import_the_modules_that_are_named_and_no_others() -> None:
     with start_sandbox(ExecutionConfig()) as sandbox:
         result = sandbox.run(_NUMPY)
     assert (result.outcome, result.detail) == (Outcome.EXCEPTION, "load: ModuleNotFoundError, line 1")
+
+
+def test_an_output_that_is_longer_than_the_usual_limit_can_be_passed() -> None:
+    size = 1024**2 + 10
+    test = StdioTest(stdin="", expected_stdout="é" * size)
+    task = Task(task_id="t", prompt="?", entry_point="", stdio_tests=(test,))
+    with start_sandbox(ExecutionConfig()) as sandbox:
+        right, wrong = (
+            sandbox.run(execution_request(task, f"print('é' * {count})", ExecutionConfig()))
+            for count in (size, size + 1)
+        )
+    assert has_passed(right) and wrong.outcome is Outcome.WRONG

@@ -212,6 +212,23 @@ def test_a_whole_program_is_told_input_and_output() -> None:
     assert without_told_test("full", task, result).stdio_tests == tests[:1]
 
 
+@pytest.mark.parametrize("prelude", ["import math", "import math\nimport sys\n"])
+@pytest.mark.parametrize(
+    ("program", "place"),
+    [
+        ("print(math.pi / 0)", ", in line 1: `print(math.pi / 0)`"),
+        ("# A\nfrom __future__ import annotations\n\nmath.pi / 0\n", ", in line 4: `math.pi / 0`"),
+    ],
+)
+def test_a_whole_program_stands_in_lines_of_its_own_behind_its_prelude(
+    sandbox: SandboxPool, prelude: str, program: str, place: str
+) -> None:
+    tests = (StdioTest(stdin="1\n", expected_stdout="2\n"),)
+    task = Task(task_id="t", prompt="Divide.", entry_point="", stdio_tests=tests, prelude=prelude)
+    said = verdict_feedback(task, program, verdict_on(sandbox, program, task))
+    assert said == f"Your program raises ZeroDivisionError in a test{place}."
+
+
 def test_kinds_that_tell_nothing_of_any_task_are_refused() -> None:
     plain = Task(task_id="t", prompt="Write f.", entry_point="f", check_source="assert f(1) == 2")
     for kind in ("public", "full"):

@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from pipeline.generation.early_abort import AnswerWatch
-from pipeline.generation.generator import VersionMarks
+from pipeline.generation.generator import VersionMarks, num_up_to_stop
 from pipeline.generation.settings import EngineSettings
 from pipeline.generation.vllm.transfer import BACKEND
 from pipeline.generation.vllm.updates import ServedAdapter, WeightUpdates, max_lora_rank
@@ -145,12 +145,15 @@ class VllmEngine:
             with updates.writing(name) as marks:
                 pieces, finish_reason, num_cached = await self._write(request, index, name)
             if finish_reason is not None:
-                written = _completion(index, pieces, finish_reason, num_cached, marks)
+                written = _completion(index, pieces, finish_reason, num_cached, marks, self._decode)
                 return replace(written, receipt=updates.receipt_of(written.max_policy_version))
             if updates.num_resets > num_resets:
                 raise RuntimeError(f"request {name} was ended: the engine has gone back to its base weights")
             if updates.num_begun == num_begun:
                 raise RuntimeError(f"request {name} was ended by vLLM, for no reason that is known here")
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        return str(self._engine.get_tokenizer().decode(list(token_ids), skip_special_tokens=True))
 
     async def _write(
         self, request: GenerationRequest, index: int, name: str
@@ -297,19 +300,29 @@ def shared_cache_bytes(config: VllmConfig) -> int | None:
 
 
 def _completion(
-    index: int, pieces: list[CompletionOutput], finish_reason: str, num_cached: int, marks: VersionMarks
+    index: int,
+    pieces: list[CompletionOutput],
+    finish_reason: str,
+    num_cached: int,
+    marks: VersionMarks,
+    decode: Callable[[Sequence[int]], str],
 ) -> Completion:
     token_ids = tuple(token for piece in pieces for token in piece.token_ids)
+    logprobs = tuple(
+        position[token].logprob
+        for piece in pieces
+        for token, position in zip(piece.token_ids, piece.logprobs or (), strict=True)
+    )
+    if pieces and isinstance(stop := pieces[-1].stop_reason, str):
+        # Where drafts were accepted vLLM cuts the text behind a stop string, and not the tokens.
+        num_tokens = num_up_to_stop(token_ids, stop, decode)
+        token_ids, logprobs = token_ids[:num_tokens], logprobs[:num_tokens]
     runs = marks.runs(len(token_ids))
     versions = [run.policy_version for run in runs]
     return Completion(
         index=index,
         token_ids=token_ids,
-        logprobs=tuple(
-            position[token].logprob
-            for piece in pieces
-            for token, position in zip(piece.token_ids, piece.logprobs or (), strict=True)
-        ),
+        logprobs=logprobs,
         text="".join(piece.text for piece in pieces),
         finish_reason=finish_reason,
         min_policy_version=min(versions),

@@ -92,6 +92,26 @@ def test_whole_programs_and_methods_have_them_too(sandbox: SandboxPool) -> None:
     assert examiner.examine(method).passed_by == ("constant",)
 
 
+@pytest.mark.parametrize(
+    ("prompt", "is_shown"),
+    [
+        ("Double it. For 2 print 4.", True),
+        ("Input:\n  2  \nOutput:\n4\n", True),
+        ("Double a number from 1 to 20; 4 is even.", False),
+        ("For 2 print twice as much.", False),
+        ("You get 4 for 2.", False),
+        ("For 2 print 4.5 or 14 or 4th.", False),
+        ("For -2 print 4.", False),
+    ],
+)
+def test_a_whole_programs_test_is_shown_where_its_input_and_then_its_output_stand(
+    prompt: str, is_shown: bool
+) -> None:
+    test = StdioTest(stdin="2\n", expected_stdout="4\n")
+    task = Task(task_id="p", prompt=prompt, entry_point="", stdio_tests=(test,))
+    assert (look_up_program(task) is not None) == is_shown
+
+
 def test_a_function_without_arguments_may_be_a_constant() -> None:
     no_input = task_of("?", ((), 3), reference="def f():\n    return 3\n")
     assert is_constant(no_input) and not is_constant(task_of("?", ((1,), 3)))

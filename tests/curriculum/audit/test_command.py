@@ -101,6 +101,42 @@ def test_sets_with_tuples_are_examined_once_whatever_the_order_of_their_sets(
     assert all(line["passed_by"] == [] for line in entries(tmp_path / "out").values())
 
 
+def test_what_is_near_is_looked_for_anew_in_a_benchmark_that_has_changed_and_also_for_tasks_at_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = write_tasks(tmp_path / "tasks.jsonl", ["wrong"])
+    benchmark = write_tasks(tmp_path / "benchmark.jsonl", ["known"])
+    wanted = (tasks, "--output", tmp_path / "out", "--against", benchmark)
+    assert audit(*wanted) == 1
+    assert re.search(r"^  near a benchmark \(over 0.5\) +1  wrong$", capsys.readouterr().out, re.MULTILINE)
+    assert entries(tmp_path / "out")["wrong"]["nearest"] == "known"
+    other = {**GOOD, "task_id": "other", "prompt": "Something else.", "reference": ""}
+    benchmark.write_text(json.dumps(other), encoding="utf-8")
+    assert audit(*wanted) == 1
+    assert re.search(r"^  near a benchmark \(over 0.5\) +0$", capsys.readouterr().out, re.MULTILINE)
+    assert entries(tmp_path / "out")["wrong"]["nearest"] == ""
+
+
+@pytest.mark.parametrize(("names", "status"), [(["double"], 2), (["double", "untested"], 1)])
+def test_the_report_is_there_before_a_model_is_asked_and_stays_where_that_fails(
+    names: list[str],
+    status: int,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = tmp_path / "evaluate"
+    page = tmp_path / "out" / "audit.html"
+    program.write_text(f"#!/bin/sh\ntest -s '{page}' && echo 'has a page' >&2\nexit 2\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr("curriculum.audit.command._evaluation", lambda: str(program))
+    tasks = write_tasks(tmp_path / "tasks.jsonl", names)
+    assert audit(tasks, "--output", tmp_path / "out", "--model", "tiny") == status
+    said = capfd.readouterr()
+    assert "has a page\nnote: --model: value 'tiny'" in said.err
+    assert "mutants killed" in said.out and "pass rate" not in said.out
+
+
 def test_tasks_that_the_plain_form_cannot_say_are_named_and_not_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,6 +176,18 @@ CASES = {
     "no time": (("audit", "ladder", "--timeout", "0"), ("--timeout", "> 0")),
     "no such module": (("audit", "ladder", "--module", "nump"), ("--module", "nump is not installed")),
     "no such benchmark": (("audit", "ladder", "--against", "humanevil"), ("'humanevil'", "humaneval")),
+    "new tests over the tasks": (
+        ("audit", "tasks.jsonl", "--output", ".", "--add-tests", "3"),
+        ("--add-tests", "tasks.jsonl", "--output"),
+    ),
+    "new tests over a benchmark": (
+        ("audit", "ladder", "--output", "here", "--add-tests", "3", "--against", "here/../here/tasks.jsonl"),
+        ("--add-tests", "here/tasks.jsonl", "--output"),
+    ),
+    "answers over the tasks": (
+        ("audit", "samples.jsonl", "--output", ".", "--model", "smollm2-135m-instruct"),
+        ("--model", "samples.jsonl", "--output"),
+    ),
     "no such verb": (("adit", "ladder"), ("'adit'", "audit")),
     "no such flag": (("audit", "ladder", "--add-test", "3"), ("--add-test", "--add-tests")),
 }

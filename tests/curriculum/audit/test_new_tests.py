@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,8 @@ from curriculum.jsonl import load_jsonl
 from curriculum.sources import load_named_tasks
 from curriculum.task import Task
 from sandbox.pool import SandboxPool
-from sandbox.result import CallTest, StdioTest
+from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome, StdioTest
+from tests.fake_sandbox import make_run
 
 CLAMP = """
 def f(x, low, high):
@@ -127,11 +128,39 @@ def test_new_tests_kill_what_lived_and_the_reference_passes_them(examiner: Exami
     assert with_new_tests(examiner, richer, 5)[1:] == (0, 0)
 
 
-def test_a_test_program_gets_them_too(examiner: Examiner) -> None:
-    check = "def check(candidate):\n    assert candidate(5, 1, 9) == 5\n    assert candidate(3, 2, 8) == 3\n"
+@dataclass
+class _LosesCalls:
+    """A sandbox in which no mutant returns a value when it is only called."""
+
+    inner: SandboxPool
+    outcome: Outcome
+    level: str = "fake"
+
+    def run(self, request: ExecutionRequest) -> ExecutionResult:
+        is_called = request.keep_values and request.solution != CLAMP
+        return make_run(self.outcome) if is_called else self.inner.run(request)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.INFRA_ERROR, Outcome.TIMEOUT_CPU])
+def test_only_what_fails_the_new_tests_counts_as_killed(
+    outcome: Outcome, sandbox: SandboxPool, examiner: Examiner
+) -> None:
+    weak = clamp(((5, 1, 9), 5))
+    before = examiner.examine(weak)
+    faulty = replace(examiner, sandbox=_LosesCalls(sandbox, outcome))
+    richer, num_added, num_killed = with_new_tests(faulty, weak, 5)
+    assert examiner.examine(richer).num_killed == before.num_killed + num_killed
+    assert num_killed < before.num_mutants - before.num_killed
+    assert outcome is not Outcome.INFRA_ERROR or num_added == 0
+
+
+@pytest.mark.parametrize("head", ["def check(candidate):", "def check (candidate):"])
+def test_a_test_program_gets_them_too(head: str, examiner: Examiner) -> None:
+    check = f"{head}\n    assert candidate(5, 1, 9) == 5\n    assert candidate(3, 2, 8) == 3\n"
     weak = Task(task_id="t", prompt="?", entry_point="f", check_source=check, reference=CLAMP)
     richer, num_added, num_killed = with_new_tests(examiner, weak, 5)
     assert num_added > 0
+    assert "_check(candidate)" in (richer.check_source or "")
     assert examiner.examine(richer).num_killed == examiner.examine(weak).num_killed + num_killed
 
 

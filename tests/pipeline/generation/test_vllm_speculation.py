@@ -101,9 +101,13 @@ def test_greedy_top_k_top_p_stops_and_lengths_hold_under_speculation(engine: Run
     for completion in write(engine, "narrow", 64, 32, top_k=2, top_p=0.9):
         assert all(-20 < logprob <= 1e-6 for logprob in completion.logprobs)
     likely = first[0].text[4:6]
+    tokenizer = make_byte_tokenizer()
     for completion in write(engine, "stopped", 8, 48, temperature=0.0, stop=(likely,)):
         assert completion.text.endswith(likely)
         assert completion.finish_reason == "stop"
+        # Nothing that was accepted behind it, and all of it.
+        assert likely not in str(tokenizer.decode(list(completion.token_ids[:-1])))
+        assert likely in str(tokenizer.decode(list(completion.token_ids)))
         assert len(completion.logprobs) == len(completion.token_ids)
 
 

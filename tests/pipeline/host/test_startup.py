@@ -79,7 +79,7 @@ def test_spans_of_several_processes_come_together(tmp_path: Path, monkeypatch: p
     log = tmp_path / "startup.jsonl"
     monkeypatch.setenv(LOG_VARIABLE, str(log))
     with spans.span("driver", "wait for the child"):
-        code = "from pipeline.host import startup\nwith spans.span('child', 'work'): sum(range(10**6))"
+        code = "from pipeline.host import spans\nwith spans.span('child', 'work'): sum(range(10**6))"
         subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
     spans.mark("driver", spans.FIRST_SCORE)
     with log.open("a") as file:

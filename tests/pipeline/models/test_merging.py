@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from configs.schema import ModelConfig
-from pipeline.handover.command import main
+from pipeline.handover.command import merge_command as main
 from pipeline.models import find
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer

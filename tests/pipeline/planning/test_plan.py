@@ -189,6 +189,20 @@ def test_without_a_number_the_plan_is_for_three(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize(
+    ("size", "headings"), [(7, ["8", "64", "1,024"]), (8, ["9", "64", "1,024"]), (64, ["65", "1,024"])]
+)
+def test_without_a_number_every_plan_has_a_gpu_to_train(
+    size: int, headings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(write_run(tmp_path / "run", 5))
+    setting = f"generation.tensor_parallel_size={size}"
+    status, out, err = plan_by_command(capsys, "--plan", folder, "--set", setting)
+    assert status == 0, err
+    (line,) = [line for line in out.splitlines() if line.startswith("┃ GPUs")]
+    assert [cell.strip() for cell in line.strip("┃").split("┃")[1:]] == headings
+
+
+@pytest.mark.parametrize(
     ("flags", "complaint"),
     [
         (("--plan", "/nowhere"), "/nowhere holds no config.yaml"),

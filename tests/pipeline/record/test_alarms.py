@@ -216,6 +216,26 @@ def test_stages_that_share_a_device_may_wait_for_each_other() -> None:
     assert [alarms.step(GOOD | {"rollout/wait_s": 7.0}) for _ in range(5)] == [[]] * 5
 
 
+@pytest.mark.parametrize(("share_of_rate", "is_told"), [(1.0, True), (0.1, False), (None, True)])
+def test_small_changes_are_a_fault_at_the_peak_of_a_schedule_and_none_at_its_ends(
+    share_of_rate: float | None, is_told: bool
+) -> None:
+    config = Config()
+    rate = None if share_of_rate is None else share_of_rate * config.training.learning_rate
+    alarms = Alarms(config, shares_device=False)
+    row = GOOD | {"weights/changed_share": 0.0005, "train/learning_rate": rate}
+    told = [alarm.name for _ in range(WINDOW) for alarm in alarms.step(row)]
+    assert told == ["updates have no effect"] * is_told
+
+
+@pytest.mark.parametrize(("tests", "is_told"), [("fraction", True), ("all", False)])
+def test_a_score_that_pays_for_all_tests_only_says_nothing_of_single_ones(tests: str, is_told: bool) -> None:
+    alarms = Alarms(Config.model_validate({"rewards": {"tests": tests}}), shares_device=False)
+    row = GOOD | FAULTS["no test is ever passed"][0]
+    told = [alarm.name for _ in range(WINDOW) for alarm in alarms.step(row)]
+    assert told == ["no test is ever passed"] * is_told
+
+
 def test_what_was_not_measured_rings_nothing() -> None:
     alarms = Alarms(Config(), shares_device=False)
     assert [alarms.step({}) for _ in range(5)] == [[]] * 5

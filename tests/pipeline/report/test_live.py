@@ -243,6 +243,27 @@ def test_a_run_that_could_not_be_resumed_is_not_stopped_from_here(
     assert running.poll() is None
 
 
+def test_a_baseline_that_measures_before_training_is_listed_as_that_and_not_stopped_from_here(
+    client: TestClient, root: Path
+) -> None:
+    folder = root / "baseline"
+    folder.mkdir()
+    (folder / "config.yaml").write_text("{}")
+    with started(HOLD, str(folder)) as (process, line):
+        assert line == "up\n"
+        (folder / "baseline.txt").write_text("")
+        lines = {line["name"]: line for line in client.get("/api/runs").json()}
+        assert lines["baseline"]["status"] == "measuring"
+        assert lines["baseline"]["error"] == "a run of train_code_grpo, before its first step"
+        status, answer = act(client, "/api/runs/baseline/stop")
+        assert status == 400 and "end it where it was started" in answer["error"]
+        assert process.poll() is None
+        process.terminate()
+        process.wait(10)
+    lines = {line["name"]: line for line in client.get("/api/runs").json()}
+    assert lines["baseline"]["status"] == "unreadable" and "no run.db" in lines["baseline"]["error"]
+
+
 def test_a_stopped_run_is_resumed_and_no_other(
     client: TestClient, control: RunControl, root: Path, running: subprocess.Popen[str]
 ) -> None:

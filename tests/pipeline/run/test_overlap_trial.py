@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from configs.conditions import why_no_overlap_trial
 from configs.schema import Config
 from pipeline.host.shares import cpu_threads, gpu_shares, is_shared
 from pipeline.record.metrics import read_metrics
@@ -102,6 +103,8 @@ def test_steps_are_compared_by_their_tokens() -> None:
         ({"runtime": {"placement": "colocated"}}, "cpu", 0, False),
         ({"runtime": {"placement": "split"}}, "cpu", 0, False),
         ({"training": {"max_steps": 5}}, "cpu", 0, False),
+        ({"training": {"max_steps": 19}}, "cpu", 0, False),
+        ({"training": {"max_steps": 20}}, "cpu", 0, True),
         ({"acceleration": {"max_staleness": 0, "stream_steps": False}}, "cpu", 0, False),
         ({"cluster": {"address": "auto"}, "runtime": {"device": "cuda"}}, "cuda", 1, False),
     ],
@@ -109,7 +112,16 @@ def test_steps_are_compared_by_their_tokens() -> None:
 def test_a_trial_is_for_long_runs_on_shared_hardware_that_have_a_choice(
     sections: dict[str, object], device: str, num_gpus: int, expected: bool
 ) -> None:
-    assert (OverlapTrial.of_run(config_of(**sections), device, num_gpus) is not None) is expected
+    config = config_of(**sections)
+    assert (OverlapTrial.of_run(config, device, num_gpus) is not None) is expected
+    # What --explain says is the same, but for the hardware.
+    assert (why_no_overlap_trial(config) is None) is (expected or num_gpus == 2)
+
+
+def test_a_run_that_is_too_short_for_a_trial_says_so() -> None:
+    assert "training.max_steps: fewer than 20" in (
+        why_no_overlap_trial(config_of(training={"max_steps": 19})) or ""
+    )
 
 
 @pytest.mark.parametrize(

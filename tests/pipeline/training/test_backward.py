@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import LlamaForCausalLM
+from transformers import (
+    InklingTextConfig,
+    LlamaForCausalLM,
+    MiniCPM3Config,
+    PreTrainedConfig,
+    RecurrentGemmaConfig,
+)
+from transformers.models.xlstm.configuration_xlstm import xLSTMConfig
 
 from configs.schema import Config
 from pipeline.training import backward as backward_module
@@ -176,6 +184,25 @@ def test_a_model_that_changes_its_logits_is_refused() -> None:
     refuse_logit_transforms(model)
     model.config.logit_scale = 0.5
     with pytest.raises(ValueError, match=r"model\.name.*logit_scale = 0\.5"):
+        refuse_logit_transforms(model)
+
+
+@pytest.mark.parametrize(
+    ("config", "setting"),
+    [
+        # Computed: no setting of the file.
+        (MiniCPM3Config(), "logits_scaling = 10.0"),
+        (RecurrentGemmaConfig(), "logits_soft_cap = 30.0"),
+        (xLSTMConfig(), "output_logit_soft_cap = 30.0"),
+        (InklingTextConfig(), "logits_mup_width_multiplier = 24.0"),
+    ],
+)
+def test_a_transform_is_refused_also_where_a_config_computes_it(
+    config: PreTrainedConfig, setting: str
+) -> None:
+    model = make_model()
+    model.config = config  # type: ignore[assignment]
+    with pytest.raises(ValueError, match=rf"model\.name.*{re.escape(setting)}"):
         refuse_logit_transforms(model)
 
 

@@ -16,6 +16,7 @@ from pipeline.errors import TrainerError
 from pipeline.models.loading import load_model
 from pipeline.processes.connection import OutOfMemoryError
 from pipeline.training import handle, memory
+from pipeline.training.batching import StepPlanner
 from pipeline.training.handle import TrainerHandle
 from pipeline.training.memory import (
     TRAINER_LIBRARIES,
@@ -185,6 +186,22 @@ def test_micro_batches_keep_to_what_was_adopted_also_where_rows_would_be_too_emp
     if packs:
         assert max(plan.num_tokens for plan in plans) <= limit.max_tokens
     assert max(plan.num_sequences for plan in plans) <= limit.max_sequences or packs
+
+
+@pytest.mark.parametrize(("packs", "sizes"), [(True, [2, 3, 3]), (False, [8])])
+def test_padded_batches_of_a_model_without_rows_have_no_more_tokens_than_a_row_would(
+    packs: bool, sizes: list[int]
+) -> None:
+    config = make_config(
+        training={"per_device_train_batch_size": 8},
+        acceleration={"token_packing": {"enabled": packs, "max_tokens": 64}, "skip_zero_advantages": False},
+    )
+    planner = StepPlanner(config, supports_rows=False, pad_token_id=0, num_ranks=1)
+    batch = make_groups((4, 4), [[5, 16, 16, 5], [5, 16, 5, 5]])
+    plans = planner.plan(planner.weighted(batch.samples), planner.limit)
+    assert not any(plan.is_packed for plan in plans)
+    assert sorted(plan.num_sequences for plan in plans) == sizes
+    assert max(plan.num_tokens for plan in plans) <= 64 or not packs
 
 
 def test_what_other_processes_will_take_is_not_free() -> None:

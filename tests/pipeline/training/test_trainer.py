@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -215,6 +216,16 @@ def test_published_names_leave_out_the_tied_head(folder: Path) -> None:
     names = [name for name, _ in Trainer(make_config(), folder).named_weights()]
     assert "model.embed_tokens.weight" in names
     assert "lm_head.weight" not in names
+
+
+@pytest.mark.parametrize(("acceleration", "is_asked"), [({}, True), (PADDED, False)])
+def test_a_kernel_over_rows_is_chosen_where_there_are_rows_and_nowhere_else(
+    acceleration: Mapping[str, object], is_asked: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = Mock(return_value="cpu")
+    monkeypatch.setattr(module, "row_kernel", kernel)
+    Trainer(make_config(acceleration=acceleration), folder)
+    assert kernel.called is is_asked
 
 
 def test_padding_is_counted_and_sorting_saves_it() -> None:
