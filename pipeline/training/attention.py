@@ -129,17 +129,18 @@ def why_not_packed(config: Any, longest: int) -> str | None:
 
 
 def use_rows(config: Config, model: PreTrainedModel) -> bool:
-    """Give ``model`` the attention over rows, where rows are wanted; returns whether it has it.
+    """Give ``model`` the attention over rows, where it can have it; returns whether rows go through it.
 
-    Where it cannot have it, the run says so. Padded batches keep the model's own attention, which knows its
-    window.
+    Where rows are wanted and it cannot have it, the run says so: its padded batches keep its own attention,
+    which knows its window.
     """
     acceleration = config.acceleration
-    if not (acceleration.token_packing.enabled or acceleration.shared_prompt):
-        return False
     obstacle = why_not_packed(model.config, config.max_sequence_length)
+    # Also for padded batches: Transformers' own looks at each batch's masks, and waits for the device.
     if obstacle is None and not use_row_attention(model):
         obstacle = f"the code of {type(model).__name__} takes no other attention"
+    if not (acceleration.token_packing.enabled or acceleration.shared_prompt):
+        return False
     if obstacle is not None:
         _log.warning("token packing and shared prompts are off, the batches are padded: %s", obstacle)
     return obstacle is None

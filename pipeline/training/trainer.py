@@ -29,7 +29,7 @@ from pipeline.training.adapters import (
     published_weights,
     saved_adapter,
 )
-from pipeline.training.attention import row_kernel, use_row_attention, use_rows
+from pipeline.training.attention import IMPLEMENTATION, row_kernel, use_row_attention, use_rows
 from pipeline.training.backward import LossBackward, refuse_logit_transforms
 from pipeline.training.batching import StepPlanner, StepTotals
 from pipeline.training.compilation import checkpoint_layers, prepare_layers
@@ -121,7 +121,7 @@ class Trainer:
             device=self._ranks.load_device(self.device),
             trust_remote_code=config.model.trust_remote_code,
         )
-        if self._has_rows:
+        if self.model.config._attn_implementation == IMPLEMENTATION:
             use_row_attention(reference)
         reference.requires_grad_(False)
         return reference, self._ranks.shard(reference, model_path, bf16=bool(config.training.bf16))
