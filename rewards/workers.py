@@ -63,9 +63,9 @@ class _Worker:
 
     def watch_first(self) -> None:
         """Begin the time of the item that is first now."""
-        for deadline, seconds in self.deadlines[:1]:
-            if deadline.when() is None:
-                deadline.reschedule(asyncio.get_running_loop().time() + seconds)
+        if self.deadlines and self.deadlines[0][0].when() is None:
+            deadline, seconds = self.deadlines[0]
+            deadline.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
 @dataclass(order=True, slots=True)

@@ -150,9 +150,7 @@ def score_file(
     progress = Progress(len(keys), len(done), screen)
     jobs = (job for _, line in _lines(source) if (job := _job(line, terms)).key not in done)
     # Anew, so that nothing half written stays in front of the new lines.
-    anew = part.with_name(f"{part.name}.new")
-    anew.write_text("".join(f"{line}\n" for line in done.values()), encoding="utf-8")
-    os.replace(anew, part)
+    write_lines(part, done.values())
     threads = ThreadPoolExecutor(num_workers)
     try:
         with part.open("a", encoding="utf-8") as file:
@@ -170,12 +168,16 @@ def score_file(
     missing = [key for key in keys if key not in done]
     if missing:
         raise ValueError(f"{source}: has changed: the line with id {missing[0]} is gone")
-    ordered = target.with_name(f"{target.name}.new")
-    with ordered.open("w", encoding="utf-8") as file:
-        file.writelines(f"{done[key]}\n" for key in keys)
-    os.replace(ordered, target)
+    write_lines(target, (done[key] for key in keys))
     part.unlink(missing_ok=True)
     return _count([done[key] for key in keys])
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write ``path`` whole or not at all."""
+    anew = path.with_name(f"{path.name}.new")
+    anew.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    os.replace(anew, path)
 
 
 def in_any_order(

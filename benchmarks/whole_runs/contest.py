@@ -101,8 +101,9 @@ class ResultStore:
             raise ValueError(
                 f"{self.path}: is no result of this benchmark ({error}); move it away"
             ) from error
+        now = circumstances()["hardware"]
         then = {name: hardware[name] for name in _OF_A_PROCESSOR if name in hardware}
-        here = {name: circumstances()["hardware"][name] for name in then}
+        here = {name: now[name] for name in then}
         told = [
             f"{name} was {old!r}, is {new!r}"
             for name, old, new in [*differing(earlier, self._settings), *differing(then, here)]

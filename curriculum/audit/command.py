@@ -33,7 +33,7 @@ from curriculum.jsonl import local_file, read_records, record_task
 from curriculum.sources import load_named_tasks
 from curriculum.task import Task
 from sandbox.progress import Progress
-from sandbox.score import in_any_order
+from sandbox.score import in_any_order, write_lines
 from sandbox.worker import SandboxError
 
 _NOT_JUDGED = "not judged"
@@ -127,7 +127,7 @@ def _audit(arguments: argparse.Namespace) -> int:
         _examine_all(examine, tasks, keys, done, folder / "audit.jsonl", arguments.workers)
     if arguments.add_tests:
         records = {task.task_id: done[task.task_id].record for task in tasks}
-        _write_lines(folder / "tasks.jsonl", [record for record in records.values() if record])
+        write_lines(folder / "tasks.jsonl", (json.dumps(record) for record in records.values() if record))
         if left_out := [name for name, record in records.items() if not record]:
             _note(f"tasks.jsonl lacks what the plain form cannot say: {', '.join(left_out)}")
     audits = [done[task.task_id].audit for task in tasks] + unread
@@ -225,7 +225,7 @@ def _examine_all(
     progress = Progress(len(tasks), len(done), sys.stderr, verb="examined")
     left = [task for task in tasks if task.task_id not in done]
     threads = ThreadPoolExecutor(num_workers)
-    _write_lines(path, [_line(found, keys[name]) for name, found in done.items()])
+    write_lines(path, (json.dumps(_line(found, keys[name])) for name, found in done.items()))
     try:
         with path.open("a", encoding="utf-8") as file:
             for found in in_any_order(examine, left, threads, num_workers):
@@ -263,12 +263,6 @@ def _done(path: Path, keys: dict[str, str]) -> dict[str, _Examined]:
 def _line(found: _Examined, key: str) -> dict[str, object]:
     shares = {"killed_share": round(found.audit.killed_share, 4)}
     return {**asdict(found.audit), **shares, "key": key, "record": found.record}
-
-
-def _write_lines(path: Path, lines: Sequence[object]) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def _key(task: Task, settings: object) -> str:

@@ -85,18 +85,14 @@ async def _start_all(
         for index in range(config.generation.num_engines)
     ]
     try:
-        started = await asyncio.gather(*starting, return_exceptions=True)
-    except asyncio.CancelledError:
+        # Each to its end, whatever becomes of the others.
+        await asyncio.gather(*starting, return_exceptions=True)
+        return [start.result() for start in starting]
+    except BaseException:
         ended = await asyncio.gather(*starting, return_exceptions=True)
         up = [one for one in ended if not isinstance(one, BaseException)]
         await asyncio.gather(*(generator.close() for generator in up), return_exceptions=True)
         raise
-    faults = [one for one in started if isinstance(one, BaseException)]
-    generators = [one for one in started if not isinstance(one, BaseException)]
-    if faults:
-        await asyncio.gather(*(generator.close() for generator in generators), return_exceptions=True)
-        raise faults[0]
-    return generators
 
 
 def _as_placed(config: Config, device: str) -> Config:

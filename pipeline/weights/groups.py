@@ -105,16 +105,20 @@ class CardMemory:
     def new(self, num_bytes: int) -> Tensor:
         """A buffer [num_bytes] of bytes that can be shared."""
         # A handle of an expandable segment opens only where a process may trace the other.
-        given = [value for name in ALLOCATOR if _EXPANDABLE in (value := os.environ.get(name, ""))]
+        settings = [os.environ.get(name, "") for name in ALLOCATOR]
+        expandable = next((value for value in settings if _EXPANDABLE in value), None)
+        if expandable is None:
+            return self._empty(num_bytes)
         # The settings are the process's; what is not named goes back to its default.
         with _SETTINGS:
-            for value in given[:1]:
-                torch._C._accelerator_setAllocatorSettings(value.replace(_EXPANDABLE, _FIXED))
+            torch._C._accelerator_setAllocatorSettings(expandable.replace(_EXPANDABLE, _FIXED))
             try:
-                return torch.empty(num_bytes, dtype=torch.uint8, device=self._device)
+                return self._empty(num_bytes)
             finally:
-                for value in given[:1]:
-                    torch._C._accelerator_setAllocatorSettings(value)
+                torch._C._accelerator_setAllocatorSettings(expandable)
+
+    def _empty(self, num_bytes: int) -> Tensor:
+        return torch.empty(num_bytes, dtype=torch.uint8, device=self._device)
 
     def handle(self, buffer: Tensor) -> list[Any]:
         """What another process opens ``buffer`` with, in values that JSON knows."""

@@ -145,7 +145,8 @@ class VllmEngine:
             with updates.writing(name) as marks:
                 pieces, finish_reason, num_cached = await self._write(request, index, name)
             if finish_reason is not None:
-                written = _completion(index, pieces, finish_reason, num_cached, marks, self._decode)
+                decode = None if self._speculation is None else self._decode
+                written = _completion(index, pieces, finish_reason, num_cached, marks, decode)
                 return replace(written, receipt=updates.receipt_of(written.max_policy_version))
             if updates.num_resets > num_resets:
                 raise RuntimeError(f"request {name} was ended: the engine has gone back to its base weights")
@@ -305,15 +306,16 @@ def _completion(
     finish_reason: str,
     num_cached: int,
     marks: VersionMarks,
-    decode: Callable[[Sequence[int]], str],
+    decode: Callable[[Sequence[int]], str] | None,
 ) -> Completion:
+    """What vLLM wrote; ``decode`` gives the text of tokens, where drafts are verified."""
     token_ids = tuple(token for piece in pieces for token in piece.token_ids)
     logprobs = tuple(
         position[token].logprob
         for piece in pieces
         for token, position in zip(piece.token_ids, piece.logprobs or (), strict=True)
     )
-    if pieces and isinstance(stop := pieces[-1].stop_reason, str):
+    if decode is not None and pieces and isinstance(stop := pieces[-1].stop_reason, str):
         # Where drafts were accepted vLLM cuts the text behind a stop string, and not the tokens.
         num_tokens = num_up_to_stop(token_ids, stop, decode)
         token_ids, logprobs = token_ids[:num_tokens], logprobs[:num_tokens]

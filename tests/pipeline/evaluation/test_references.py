@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,6 +42,12 @@ WEAK = Task(
     reference="def f(x):\n    return 2 * x",
 )
 BROKEN = task_of("broken", "def f(x):\n    return 2 * x", prelude="1 / 0")
+
+
+def sandbox_of(
+    run: Callable[[ExecutionRequest], ExecutionResult],
+) -> Callable[..., AbstractContextManager[object]]:
+    return lambda *arguments: nullcontext(SimpleNamespace(run=run))
 
 
 @pytest.fixture
@@ -105,16 +112,8 @@ def test_what_the_sandbox_could_not_judge_is_asked_again(
         level="L3",
     )
 
-    class Broken:
-        def run(self, request: ExecutionRequest) -> ExecutionResult:
-            return unjudged
-
-    @contextmanager
-    def broken(*arguments: object) -> Iterator[Broken]:
-        yield Broken()
-
     with monkeypatch.context() as patch:
-        patch.setattr(module, "start_sandbox", broken)
+        patch.setattr(module, "start_sandbox", sandbox_of(lambda request: unjudged))
         assert sound_tasks([WRONG], config, lambda kind, text: None) == (WRONG,)
     with pytest.raises(ValueError, match="wrong references: those of 1 of 1"):
         sound_tasks([WRONG], config, lambda kind, text: None)
@@ -140,18 +139,13 @@ def test_tests_that_could_not_be_measured_are_measured_by_the_next_run(
     config = config.model_copy(update={"dataset": dataset})
     asked: list[str] = []
 
-    class Today:
-        def run(self, request: ExecutionRequest) -> ExecutionResult:
-            asked.append(request.solution)
-            outcome = outcome_of(request.solution, len(asked))
-            return make_run(outcome, 4 * (outcome is Outcome.PASS))
-
-    @contextmanager
-    def today(*arguments: object) -> Iterator[Today]:
-        yield Today()
+    def run(request: ExecutionRequest) -> ExecutionResult:
+        asked.append(request.solution)
+        outcome = outcome_of(request.solution, len(asked))
+        return make_run(outcome, 4 * (outcome is Outcome.PASS))
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "start_sandbox", today)
+        patch.setattr(module, "start_sandbox", sandbox_of(run))
         assert sound_tasks([WEAK], config, lambda kind, text: None) == (WEAK,)
     with pytest.raises(ValueError, match="weak tests: those of 1 of 1 tasks kill less than 90%"):
         sound_tasks([WEAK], config, lambda kind, text: None)
