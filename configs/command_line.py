@@ -207,15 +207,18 @@ def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpa
 
 def _meant(parser: argparse.ArgumentParser, word: str) -> str:
     """What an unknown flag was most likely meant to be, as the end of a message."""
-    name = word.partition("=")[0]
+    name, equals, _ = word.partition("=")
     flags = [flag for action in parser._actions for flag in action.option_strings]
-    guess = nearest(name, flags)
-    if guess is None and "--set" in flags:
+    guess = None
+    if "--set" in flags:
         # Imported here: the schema is wanted by a mistake alone.
         from configs.explain import fields_called
 
         field = fields_called(name.lstrip("-").replace("-", "_"))
         guess = field and (f"--set {field}=VALUE" if " " not in field else field)
+        if equals and "." in name and not name.startswith("-"):
+            guess = f"--set {word}"
+    guess = guess or nearest(name, flags)
     return f"; did you mean {guess}?" if guess else ""
 
 

@@ -1,4 +1,4 @@
-"""Settings that keep a technique from acting although it is on."""
+"""What several settings say together: why a technique cannot act that is on, how long a sequence is."""
 
 from __future__ import annotations
 
@@ -82,3 +82,9 @@ def why_not_quantised(config: Config) -> str | None:
     if config.runtime.device == "cpu" and generation.quantization == "auto" and is_compiled:
         return "generation.enforce_eager is false: what is compiled cannot leave int8"
     return None
+
+
+def max_engine_length(config: Config) -> int:
+    """Tokens of one sequence at most that the generator is asked for, by rollouts or measurements."""
+    longest = max(config.max_trajectory_length, config.evaluation.max_completion_length)
+    return config.generation.max_prompt_length + longest

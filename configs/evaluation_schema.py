@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from configs.errors import Problem, wrong_value
-from configs.section import PositiveFloat, PositiveFraction, PositiveInt, Section, Text
+from configs.section import PositiveFloat, PositiveFraction, PositiveInt, Section, TaskSetName
 from configs.task_sets import EVALUATION_TASKS, task_set_problems
 
 
@@ -13,7 +13,7 @@ class EvaluationConfig(Section):
     """The held-out measurement before and after training, and on the way."""
 
     enabled: bool = Field(default=True, description="measure before and after training")
-    tasks: Text = Field(
+    tasks: TaskSetName = Field(
         default="ladder-heldout",
         description=f"{', '.join(EVALUATION_TASKS)}, a .jsonl file, or a hub data set as OWNER/NAME",
     )

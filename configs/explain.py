@@ -29,7 +29,37 @@ _ELSEWHERE = {
     "vllm_gpu_memory_utilization": "generation.gpu_memory_utilization",
     "use_peft": "lora.enabled",
     "steps_per_generation": "acceleration.max_staleness",
+    "auto_find_batch_size": "training.memory",
+    "output_dir": "output.dir",
+    "run_name": "output.name",
+    "hub_private_repo": "output.hub_private",
+    "vllm_importance_sampling_mode": "grpo.importance_sampling_mode",
+    "vllm_importance_sampling_clip_max": "grpo.importance_sampling_cap",
+    "vllm_mode": "runtime.placement",
+    "vllm_tensor_parallel_size": "generation.tensor_parallel_size",
+    "vllm_enable_sleep_mode": "generation.sleep_while_training",
+    "reward_weights": "rewards.custom_weights or rewards.weights",
+    "deepspeed": "runtime.trainer_ranks",
 }
+# TRL's that have none, with the reasons in docs/from_trl.md.
+_NOT_OFFERED = frozenset(
+    {
+        "chat_template_kwargs",
+        "entropy_coef",
+        "generation_batch_size",
+        "generation_kwargs",
+        "log_completions",
+        "min_p",
+        "num_iterations",
+        "off_policy_mask_threshold",
+        "repetition_penalty",
+        "sync_ref_model",
+        "top_entropy_quantile",
+        "use_bias_correction_kl",
+        "vllm_importance_sampling_clip_min",
+        "vllm_max_model_length",
+    }
+)
 _TYPE_WORDS = {
     "boolean": "true or false",
     "integer": "a whole number",
@@ -88,8 +118,11 @@ def _unknown_key(path: Path, value: object) -> Problem:
     for parent in parents:
         schema = _child(_resolve(schema), parent)
     siblings = sorted(_resolve(schema).get("properties", {}))
-    guess = _likely_path(str(key), dotted(tuple(parents)), siblings)
-    hint = f"; did you mean {guess}?" if guess else ""
+    if key in _NOT_OFFERED:
+        hint = "; TRL's, and not offered here: docs/from_trl.md"
+    else:
+        guess = _likely_path(str(key), dotted(tuple(parents)), siblings)
+        hint = f"; did you mean {guess}?" if guess else ""
     fault = f"unknown key (value {show(value)}{hint})"
     return Problem(field=dotted(path), fault=fault, allowed=", ".join(siblings))
 

@@ -29,6 +29,7 @@ from configs.section import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    TaskSetName,
     Text,
     module_name_problems,
 )
@@ -57,7 +58,7 @@ class ModelConfig(Section):
 class DatasetConfig(Section):
     """What to train on."""
 
-    name: Text = Field(
+    name: TaskSetName = Field(
         default="ladder",
         description=f"{', '.join(BUILT_IN_DATASETS)}, a .jsonl file, or a hub data set as OWNER/NAME",
     )

@@ -5,10 +5,11 @@ Knows no setting.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from configs.errors import ConfigError, Problem, wrong_value
 
@@ -20,6 +21,8 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 FractionBelowOne = Annotated[float, Field(ge=0, lt=1)]
 Text = Annotated[str, Field(min_length=1)]
+# The name of a set of tasks; that of a file may begin with the home directory.
+TaskSetName = Annotated[Text, AfterValidator(os.path.expanduser)]
 
 
 class Section(BaseModel):

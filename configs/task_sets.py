@@ -68,6 +68,11 @@ def is_on_hub(name: str) -> bool:
     return name not in BUILT_IN_DATASETS and not is_task_file(name)
 
 
+def is_fetched(name: str) -> bool:
+    """Whether it is one that has to come from the hub: not a folder here."""
+    return is_on_hub(name) and not os.path.isdir(name)
+
+
 def training_set_problems(name: str, split: str, allowed_sets: Sequence[str]) -> list[Problem]:
     """What is wrong with a set of tasks to train on; fields are those of the section ``dataset``.
 
@@ -144,7 +149,8 @@ def _split_problems(name: str, split: str) -> list[Problem]:
 
 def _is_hub_name(name: str) -> bool:
     """Whether ``name`` can be a data set of the hub, or is a folder with one."""
-    return (name.count("/") == 1 and all(name.split("/"))) or os.path.isdir(name)
+    is_name = name.count("/") == 1 and all(name.split("/")) and not os.path.isfile(name)
+    return is_name or os.path.isdir(name)
 
 
 def _file_problems(field: str, name: str) -> list[Problem]:

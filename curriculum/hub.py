@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Mapping
+from typing import Any
 
 from configs.task_sets import BUILT_IN_DATASETS
 from curriculum import humaneval, jsonl, mbpp
@@ -23,6 +25,12 @@ _FORM_OF_FIELD = {
     "tests": jsonl.FIELDS,
     "check": jsonl.FIELDS,
 }
+# Types of values that come out as they were written. A whole number beside fractions has become one, but
+# nothing tells it from a fraction that was written so.
+_SAFE_KINDS = {
+    *("null", "bool", "string", "large_string", "float16", "float32", "float64"),
+    *(f"{sign}int{size}" for sign in ("", "u") for size in (8, 16, 32, 64)),
+}
 
 
 def load_hub(name: str, split: str, columns: Mapping[str, str]) -> tuple[Task, ...]:
@@ -32,7 +40,7 @@ def load_hub(name: str, split: str, columns: Mapping[str, str]) -> tuple[Task, .
     entry unless another field is mapped to them, and all others are left out. Tests that are mapped are
     the only ones. ``tests`` may be a column of JSON text. A data set without task ids gets its row
     numbers. Raises ValueError for a data set that cannot be loaded, a mapping that names what is not
-    there, and a malformed row.
+    there, a column of tests that is not read as it was written, and a malformed row.
     """
     for field in columns:
         if field not in _FIELDS:
@@ -44,16 +52,64 @@ def load_hub(name: str, split: str, columns: Mapping[str, str]) -> tuple[Task, .
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         rows = load_dataset(name, split=split)
-    except (OSError, ValueError) as failure:
+    # Each format and each way to the hub has errors of its own, and they share no class.
+    except Exception as failure:
+        if os.path.isdir(name):
+            where = "the folder cannot be loaded"
+        else:
+            built_in = ", ".join(BUILT_IN_DATASETS)
+            where = f"is not built in ({built_in}, FILE.jsonl), is no folder, and cannot be had from the hub"
         raise ValueError(
-            f"dataset.name: value {name!r}, dataset.split: value {split!r}: is not built in "
-            f"({', '.join(BUILT_IN_DATASETS)}, FILE.jsonl), and could not be loaded from the hub: {failure}"
+            f"dataset.name: value {name!r}, dataset.split: value {split!r}: {where}: {_reason(failure)}"
         ) from failure
     assert isinstance(rows, Dataset)
     mapping = _complete_mapping(columns, rows.column_names)
+    column = mapping.get("tests")
+    if column is not None and (kind := _unsafe_kind(rows.features[column])):
+        raise ValueError(
+            f"dataset.name: value {name!r}: column {column!r}, the tests, holds {kind}, which may not be "
+            "what was written; keep tests as JSON text, or name the .jsonl file itself as dataset.name"
+        )
     origin = f"{name}[{split}]"
     records = [_record(f"{origin} row {number}", number, row, mapping) for number, row in enumerate(rows)]
     return jsonl.tasks_of_records(records, origin=origin)
+
+
+def _reason(failure: Exception) -> str:
+    """Why a data set cannot be loaded, in one line."""
+    from datasets.exceptions import DatasetGenerationError
+
+    reason: BaseException = failure
+    # Its own text says nothing; those of the classes below it do.
+    while type(failure) is DatasetGenerationError and reason.__cause__ is not None:
+        reason = reason.__cause__
+    text = " ".join(str(reason).split())
+    if text.startswith("Config name is missing"):
+        names = text.partition("available configs: ")[2].partition(" Example")[0]
+        return (
+            f"it has several configurations, {names}, and none of them can be named here; download the one "
+            "you want, and name its folder or its .jsonl file as dataset.name"
+        )
+    return text or type(reason).__name__
+
+
+def _unsafe_kind(feature: Any, is_value: bool = False) -> str:
+    """Values in a column of tests that may not be as they were written; empty where there are none.
+
+    ``is_value`` is true below the fields of a test (args, expected).
+    """
+    inner = getattr(feature, "feature", None)  # What a list holds.
+    if inner is not None:
+        return _unsafe_kind(inner, is_value)
+    if isinstance(feature, dict):
+        # Each object gets the keys of all others, with None. A test has its keys by its form.
+        found = ["objects"] if is_value else [_unsafe_kind(value, True) for value in feature.values()]
+        return next(filter(None, found), "")
+    kind = getattr(feature, "dtype", None)
+    if kind is None:
+        # Its type Json, which keeps ten digits of a number and reads the text "5" as 5.
+        return "values of several types"
+    return "" if kind in _SAFE_KINDS else f"values of type {kind}"
 
 
 def _complete_mapping(columns: Mapping[str, str], available: list[str]) -> dict[str, str]:

@@ -25,11 +25,12 @@ def fetch_hub_file(address: str) -> Path:
     """The file as a local one. Raises ValueError where it cannot be had."""
     repository, revision, path = parse_address(address)
     # Imported here: only runs on hub data need it.
+    from httpx import HTTPError
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub.errors import HFValidationError
 
     try:
         return Path(hf_hub_download(repository, path, repo_type="dataset", revision=revision))
-    except (HfHubHTTPError, HFValidationError, OSError, ValueError) as failure:
+    except (HTTPError, HFValidationError, OSError, ValueError) as failure:
         reason = next(iter(str(failure).splitlines()), type(failure).__name__)
         raise ValueError(f"{address}: could not be had from the hub: {reason}") from failure

@@ -15,6 +15,7 @@ import re
 from pathlib import Path
 
 from curriculum.asserts import literal_call_tests
+from curriculum.check_program import read_check
 from curriculum.record import Record
 from curriculum.task import Task
 from sandbox.job import parse_quietly
@@ -41,17 +42,16 @@ def humaneval_task(record: Record) -> Task:
     ``prelude`` is what the prompt holds before the entry point's head, ``reference`` the prompt with
     the canonical solution, or '' where the two do not parse (two of MBPP's do not). MBPP's records in
     this form (task ids MBPP/...) become call tests where their asserts allow; HumanEval's keep their
-    ``check``, so that a task is passed or failed whole.
+    ``check``, so that a task is passed or failed whole. Raises ValueError for a malformed record.
     """
-    task_id = record.text("task_id")
+    task_id = record.name("task_id")
     prompt = record.text("prompt")
     entry_point = record.identifier("entry_point")
     head = last_head(prompt, entry_point)
     if head is None:
         raise record.error("prompt", f"must hold the head of {entry_point}()")
     reference = prompt + record.text("canonical_solution")
-    check_source = record.text("test")
-    check = record.source_defining("test", "check", check_source)
+    check_source, check = read_check(record, "test", prompt[:head])
     is_mbpp = task_id.startswith(_MBPP_PREFIX)
     call_tests = _check_as_call_tests(check) if is_mbpp else None
     return Task(

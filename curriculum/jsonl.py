@@ -2,7 +2,7 @@
 
 The plain form, one JSON object a line (blank lines are skipped):
 
-    task_id      required, unique in the file
+    task_id      required, unique in the file; a whole number becomes text
     prompt       required: what the model is asked, in words or as a function head with a docstring
     entry_point  required: the function's name; left out where the answer is a whole program
     tests        [{"args": [...], "expected": ...}, ...]: entry_point(*args) == expected; or the same as
@@ -14,10 +14,11 @@ The plain form, one JSON object a line (blank lines are skipped):
     difficulty   optional: 1 (easiest, the default) to 5
     family       optional: variants of one idea share it
 
-JSON has lists but no tuples or sets: tests that need them are written as Python. A line with ``test_list``
-is read as MBPP's form, one with ``test`` as HumanEval's, with ``base_input`` as EvalPlus's, with
-``question_content`` as LiveCodeBench's, with ``question`` as GSM8K's. A file may be packed (.jsonl.gz) and
-may lie on the hub (curriculum.hub_file). Executes nothing.
+A field that is null counts as left out. JSON has lists but no tuples or sets: tests that need them are
+written as Python. A line with ``test_list`` is read as MBPP's form, one with ``test`` as HumanEval's, with
+``base_input`` as EvalPlus's, with ``question_content`` as LiveCodeBench's, with ``question`` but neither
+``tests`` nor ``check`` as GSM8K's. A file may be packed (.jsonl.gz) and may lie on the hub
+(curriculum.hub_file). Executes nothing.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from configs.task_sets import HUB_FILE_PREFIX
 from curriculum.asserts import literal_call_tests
+from curriculum.check_program import read_check
 from curriculum.evalplus import evalplus_task
 from curriculum.gsm8k import gsm8k_task
 from curriculum.hub_file import fetch_hub_file
@@ -54,13 +57,13 @@ FIELDS = (
 )
 
 
-# The form of a record with this field; the first that is there decides.
-_FORMS: dict[str, Callable[[Record], Task]] = {
-    "base_input": evalplus_task,
-    "question_content": livecodebench_task,
-    "question": gsm8k_task,
-    "test_list": mbpp_task,
-    "test": humaneval_task,
+# The form of a record with this field, its name first; the first field that is there decides.
+_FORMS: dict[str, tuple[str, Callable[[Record], Task]]] = {
+    "base_input": ("EvalPlus", evalplus_task),
+    "question_content": ("LiveCodeBench", livecodebench_task),
+    "question": ("GSM8K", gsm8k_task),
+    "test_list": ("MBPP", mbpp_task),
+    "test": ("HumanEval", humaneval_task),
 }
 
 
@@ -83,6 +86,8 @@ def read_records(path: str | Path) -> list[Record]:
     try:
         data = Path(path).read_bytes()
         lines = (gzip.decompress(data) if str(path).endswith(".gz") else data).decode("utf-8-sig").split("\n")
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as failure:
         raise ValueError(f"{path}: cannot be read as UTF-8 text: {failure}") from None
     return [
@@ -106,9 +111,21 @@ def tasks_of_records(records: Iterable[Record], origin: str) -> tuple[Task, ...]
 
 
 def record_task(record: Record) -> Task:
-    """The task of one record, in whichever form it is."""
-    form = next((form for field, form in _FORMS.items() if field in record.fields), _plain_task)
-    return form(record)
+    """The task of one record, in whichever form it is. Raises ValueError where it is malformed."""
+    # So data frames write what is left out.
+    fields = {field: value for field, value in record.fields.items() if value is not None}
+    record = replace(record, fields=fields)
+    marks = [field for field in _FORMS if field in fields]
+    # GSM8K's has an answer instead; others use the word as well.
+    if fields.keys() & {"tests", "check"} and "question" in marks:
+        marks.remove("question")
+    if not marks:
+        return _plain_task(record)
+    name, read = _FORMS[marks[0]]
+    try:
+        return read(record)
+    except ValueError as failure:
+        raise ValueError(f"{failure} (read in {name}'s form, since it has {marks[0]!r})") from None
 
 
 def _plain_task(record: Record) -> Task:
@@ -124,21 +141,22 @@ def _plain_task(record: Record) -> Task:
     reference = record.optional_source("reference")
     if reference and entry_point:
         record.source_defining("reference", entry_point, reference)
+    prelude = record.optional_source("prelude")
     check_source = None
     if "check" in record.fields:
-        check_source = record.text("check")
-        record.source_defining("check", "check", check_source)
+        check_source, _ = read_check(record, "check", prelude)
+    task_id = record.name("task_id")
     return Task(
-        task_id=record.text("task_id"),
+        task_id=task_id,
         prompt=record.text("prompt"),
         entry_point=entry_point,
         call_tests=() if stdio_tests or check_source is not None else _call_tests(record),
         stdio_tests=stdio_tests,
         check_source=check_source,
-        prelude=record.optional_source("prelude"),
+        prelude=prelude,
         reference=reference,
         difficulty=record.integer("difficulty", default=1, low=1, high=5),
-        family=record.optional_text("family") or record.text("task_id"),
+        family=record.optional_text("family") or task_id,
         source="jsonl",
     )
 

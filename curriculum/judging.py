@@ -6,11 +6,12 @@ the rewards'.
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
+import ast
+import io
 
 from configs.schema import ExecutionConfig
 from curriculum.task import Task
+from sandbox.job import parse_quietly
 from sandbox.pool import Executor as Executor
 from sandbox.pool import SandboxPool
 from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome
@@ -21,8 +22,6 @@ _CAP_FACTOR = 2.0
 _MAX_INFRA_RETRIES = 2
 # What an attempt takes besides the program's own time: starting a sandbox anew, ending a stuck one.
 _OVERHEAD_S = 15.0
-# What must be the first of a program, with the comments above it.
-_FUTURES = re.compile(r"(?:(?:[ \t]*(?:#.*)?\n)*from[ \t]+__future__[ \t]+import[ \t][^\n(\\]*\n)+")
 
 
 def execution_limits(config: ExecutionConfig) -> Limits:
@@ -69,10 +68,6 @@ def start_sandbox(
 def execution_request(task: Task, code: str, config: ExecutionConfig) -> ExecutionRequest:
     """The run that judges ``code`` as an answer to ``task``."""
     is_program = bool(task.stdio_tests)
-    limits = execution_limits(config)
-    outputs = (test.expected_stdout.encode("utf-8", "surrogatepass") for test in task.stdio_tests)
-    # Twice what is expected: to print all of it must be allowed, and a little more be wrong.
-    output_bytes = max(limits.output_bytes, 2 * max(map(len, outputs), default=0))
     return ExecutionRequest(
         # A whole program runs alone: its prelude can only be a part of it.
         solution="".join(_whole_program(task, code)) if is_program else code,
@@ -81,7 +76,7 @@ def execution_request(task: Task, code: str, config: ExecutionConfig) -> Executi
         check_source=task.check_source,
         stdio_tests=task.stdio_tests,
         prelude="" if is_program else task.prelude,
-        limits=replace(limits, output_bytes=output_bytes),
+        limits=execution_limits(config).for_outputs(task.stdio_tests),
     )
 
 
@@ -99,9 +94,27 @@ def _whole_program(task: Task, code: str) -> tuple[str, str, str]:
     """What of the answer must come before the prelude, the prelude in lines of its own, and the rest."""
     if not task.prelude:
         return "", "", code
-    futures = _FUTURES.match(code)
-    first = futures[0] if futures else ""
-    return first, task.prelude if task.prelude.endswith("\n") else f"{task.prelude}\n", code[len(first) :]
+    first = "".join(io.StringIO(code).readlines()[: _last_future(code)])
+    return _in_lines(first), _in_lines(task.prelude), code[len(first) :]
+
+
+def _in_lines(text: str) -> str:
+    return text if not text or text.endswith("\n") else f"{text}\n"
+
+
+def _last_future(code: str) -> int:
+    """The line where the last import from ``__future__`` ends, which only a docstring may precede; or 0."""
+    tree = parse_quietly(code) if "__future__" in code else None
+    last = 0
+    for number, statement in enumerate(tree.body if tree is not None else ()):
+        match statement:
+            case ast.ImportFrom(module="__future__"):
+                last = statement.end_lineno or 0
+            case ast.Expr(value=ast.Constant(value=str())) if number == 0:
+                pass
+            case _:
+                break
+    return last
 
 
 def has_passed(result: ExecutionResult) -> bool:

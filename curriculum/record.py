@@ -33,7 +33,12 @@ class Record:
         value = self.fields.get(field)
         if not isinstance(value, str) or not value.strip():
             raise self.error(field, "must be a string that is not empty")
-        return value
+        return self._encodable(field, value)
+
+    def name(self, field: str) -> str:
+        """A field that must be there and be a text, or a whole number, which becomes one."""
+        value = self.fields.get(field)
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else self.text(field)
 
     def optional_text(self, field: str) -> str:
         """A field that may be missing, null or empty; these give ''."""
@@ -42,7 +47,7 @@ class Record:
             return ""
         if not isinstance(value, str):
             raise self.error(field, "must be a string")
-        return value
+        return self._encodable(field, value)
 
     def optional_source(self, field: str) -> str:
         """A field that may be missing, null or empty, and else must be Python."""
@@ -55,7 +60,7 @@ class Record:
         value = self.fields.get(field)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self.error(field, "must be a list of strings")
-        return value
+        return [self._encodable(field, item) for item in value]
 
     def identifier(self, field: str) -> str:
         """A field that must be the name of a Python function."""
@@ -69,6 +74,9 @@ class Record:
         if field not in self.fields:
             return default
         value = self.fields[field]
+        # Where some rows have none, pandas makes fractions of the others.
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise self.error(field, f"must be a whole number from {low} to {high}")
         return value
@@ -87,6 +95,16 @@ class Record:
             return parse(source)
         except (SyntaxError, ValueError, RecursionError) as failure:
             raise self.error(field, f"must be Python source ({failure})") from None
+
+    def _encodable(self, field: str, text: str) -> str:
+        """``text``, which will be tokenised and stored: neither takes half of a surrogate pair."""
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as failure:
+            half = ascii(text[failure.start]).strip("'")
+            right = f"must be UTF-8; character {failure.start + 1}, {half}, is half of a surrogate pair"
+            raise self.error(field, right) from None
+        return text
 
 
 def shorten(value: object) -> str:

@@ -44,8 +44,9 @@ class Sampler:
     ``skip_ahead`` makes a task rarer whose last groups had no signal (curriculum.skip_ahead): its weight is
     multiplied by its chance, or, in epochs, it is passed over in this epoch with the chance that is left.
 
-    No task is drawn twice in one step while there are others that are open. What a group teaches counts from
-    the next step on, so that the draws of a step do not depend on which of its groups is done first.
+    No task is drawn twice in one step while there are others that are open, in this epoch. What a group
+    teaches counts from the next step on, so that the draws of a step do not depend on which of its groups is
+    done first.
 
     ``last_skipped`` are the tasks that the last draw passed over for good in this epoch, in order.
     """

@@ -77,8 +77,12 @@ def shown_examples(task: Task) -> Iterator[tuple[str, str]]:
             continue
         inside = prompt[match.end() : end]
         arguments = _literal_text(f"({inside},)" if inside.strip() else "()")
-        is_doctest = prompt[line : match.start()].strip() == ">>>"
-        if arguments is not None and (value := _value_after(prompt, end + 1, is_doctest)) is not None:
+        opening = prompt[line : match.start()].strip()
+        if arguments is None:
+            continue
+        value = _asserted(prompt[line:].partition("\n")[0]) if opening == "assert" else None
+        value = value or _value_after(prompt, end + 1, is_doctest=opening == ">>>")
+        if value is not None:
             yield arguments, value
 
 
@@ -101,6 +105,15 @@ def _begins(before: str) -> bool:
         is_inner = sign in "([{" and (sign != "(" or before[place - 1 : place].strip() != "" or depth > 0)
         depth = max(0, depth + is_inner - (sign in ")]}"))
     return depth == 0 and _INSIDE_MORE.search(before) is None
+
+
+def _asserted(line: str) -> str | None:
+    """The literal that an assert with a message compares with: behind the comma stands no part of it."""
+    tree = parse_quietly(line.strip())
+    match tree.body if tree is not None else []:
+        case [ast.Assert(test=ast.Compare(ops=[ast.Eq()], comparators=[value]), msg=ast.expr())]:
+            return _literal_text(ast.unparse(value))
+    return None
 
 
 def _value_after(prompt: str, start: int, is_doctest: bool) -> str | None:

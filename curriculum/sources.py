@@ -6,6 +6,7 @@ evaluation set by its name, this file by what the tasks are. Executes no code of
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from functools import cache
 
@@ -80,10 +81,11 @@ def load_named_tasks(name: str, split: str | None = None) -> tuple[Task, ...]:
     Another ``split`` may be named. ladder and word-problems are their training splits (to see how far a model
     fits what it was trained on). Raises ValueError for another name and for a malformed file.
     """
-    if name not in EVALUATION_TASKS and not is_task_file(name) and "/" not in name:
+    is_data_set = is_task_file(name) or "/" in name or os.path.isdir(name)
+    if name not in EVALUATION_TASKS and not is_data_set:
         raise ValueError(
-            f"evaluation tasks: value {name!r}: use {', '.join(EVALUATION_TASKS)}, a .jsonl file or "
-            "OWNER/NAME"
+            f"evaluation tasks: value {name!r}: use {', '.join(EVALUATION_TASKS)}, a .jsonl file, "
+            "OWNER/NAME or a folder with a data set"
         )
     return _load(name, split or ("train" if name in _BUILT_IN else "test"), columns={})
 

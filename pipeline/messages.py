@@ -89,8 +89,8 @@ class Completion:
     "abort": ended early, because no continuation of it compiles. The policy versions are those of the oldest
     and newest weights that wrote a token of it. ``version_runs`` says which wrote which, in order; it is
     empty where one version wrote all, and where more is not known than the two. ``num_cached_tokens`` of the
-    prompt the generator had read before, for another completion. ``receipt`` is the code of what the
-    generator held of the newest weights (pipeline.weights.receipts); empty for those it was started with.
+    prompt the generator had read before, for another completion (None: not known). ``receipt`` is the code of
+    what the generator held of the newest weights (pipeline.weights.receipts); empty for those of the start.
     """
 
     index: int
@@ -101,7 +101,7 @@ class Completion:
     min_policy_version: int
     max_policy_version: int
     version_runs: tuple[VersionRun, ...] = ()
-    num_cached_tokens: int = 0
+    num_cached_tokens: int | None = 0
     receipt: str = ""
 
     def __post_init__(self) -> None:

@@ -35,9 +35,9 @@ class ReferenceTimes:
         self._times: dict[tuple[bytes, str], float | None] = {}
 
     def cpu_s(self, task: Task) -> float | None:
-        """The median of three runs; None where the task has no reference, or it does not pass.
+        """The median of those of three runs that passed; None where the task has no reference, or none did.
 
-        An infrastructure error gives None too, but the next call measures again.
+        Where infrastructure errors are the reason, the next call measures again.
         """
         # Feedback may have told a test, which is left out of the task then. No digest has the reference.
         key = (task_digest(task), task.reference)
@@ -48,8 +48,9 @@ class ReferenceTimes:
             return None
         request = execution_request(task, task.reference, self._execution)
         runs = [self._sandbox.run(request) for _ in range(NUM_RUNS)]
-        if all(has_passed(run) for run in runs):
-            self._times[key] = statistics.median(run.cpu_s for run in runs)
+        # One that a busy machine ended does not count: another worker's reference would not have lost it.
+        if passed := [run.cpu_s for run in runs if has_passed(run)]:
+            self._times[key] = statistics.median(passed)
             return self._times[key]
         if not any(run.outcome is Outcome.INFRA_ERROR for run in runs):
             self._times[key] = None

@@ -14,9 +14,11 @@ import inspect
 import os
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
+from queue import SimpleQueue
 from types import ModuleType
 
 from configs.errors import ConfigError, Problem, wrong_value
@@ -38,7 +40,8 @@ class UserFunction:
     """One function of the user's, named ``spec`` in the setting ``field``; ``timeout_s`` is for one call.
 
     Calls run one at a time on a thread with an event loop, the same one for all calls, so that an async
-    function may keep a client open between calls. Not for several threads at once.
+    function may keep a client open between calls; any other is called while that loop stands still. Not for
+    several threads at once.
     """
 
     def __init__(self, field: str, spec: str, function: Function, timeout_s: float) -> None:
@@ -46,9 +49,8 @@ class UserFunction:
         self._field = field
         self._function = function
         self._timeout_s = timeout_s
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._lost_threads: list[threading.Thread] = []
+        self._thread: _CallThread | None = None
+        self._lost_threads: list[_CallThread] = []
 
     @property
     def fingerprint(self) -> str:
@@ -60,10 +62,16 @@ class UserFunction:
 
         Raises UserFunctionError when it raises, or takes longer than the deadline.
         """
-        loop = self._running_loop()
-        future = asyncio.run_coroutine_threadsafe(self._call(columns), loop)
+        thread = self._running_thread()
+        deadline = time.monotonic() + self._timeout_s
+        returned = self._wait(thread.call(self._function, columns), deadline, task_id)
+        if inspect.isawaitable(returned):
+            returned = self._wait(thread.run_awaitable(returned), deadline, task_id)
+        return returned
+
+    def _wait(self, future: Future[object], deadline: float, task_id: str) -> object:
         try:
-            returned = future.result(self._timeout_s)
+            returned = future.result(max(0.0, deadline - time.monotonic()))
         except TimeoutError:
             self._give_up(future)
             fault = f"no answer in {self._timeout_s:g} s (rewards.custom_timeout_s)"
@@ -71,7 +79,8 @@ class UserFunction:
         except CancelledError:
             raise self.error("its call was cancelled from within", task_id) from None
         if isinstance(returned, _Raised):
-            raise self.error(f"raised {returned}", task_id) from returned.error
+            fault = f"raised {returned.told(_source_file(self._function))}"
+            raise self.error(fault, task_id) from returned.error
         return returned
 
     def error(self, fault: str, task_id: str) -> UserFunctionError:
@@ -80,48 +89,108 @@ class UserFunction:
 
     def close(self) -> None:
         """End the thread; one that hangs in a call stays until the process ends. Safe to call twice."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._loop = None
+        if self._thread is not None:
+            self._thread.end()
+            self._thread = None
 
-    async def _call(self, columns: Mapping[str, object]) -> object:
-        """What the function returns; an exception is returned too, so that none ends the loop's thread."""
-        try:
-            returned = self._function(**columns)
-            return await returned if inspect.isawaitable(returned) else returned
-        except (Exception, SystemExit, KeyboardInterrupt) as error:
-            return _Raised(error)
-
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
+    def _running_thread(self) -> _CallThread:
+        if self._thread is None:
             self._lost_threads = [thread for thread in self._lost_threads if thread.is_alive()]
             if len(self._lost_threads) >= _MAX_LOST_THREADS:
                 fault = f"{len(self._lost_threads)} calls of it hang; it is not called until one returns"
                 raise UserFunctionError(f"{self._field}: {self.spec}: {fault}")
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=_run_loop, args=(self._loop,), name=self.spec, daemon=True)
-            self._thread.start()
-        return self._loop
+            self._thread = _CallThread(self.spec)
+        return self._thread
 
     def _give_up(self, future: Future[object]) -> None:
         """Cancel a call; a thread that does not come back from it is left to itself."""
         future.cancel()
-        assert self._loop is not None and self._thread is not None
-        has_answered = threading.Event()
-        self._loop.call_soon_threadsafe(has_answered.set)
-        if not has_answered.wait(_GRACE_S):
+        assert self._thread is not None
+        if not self._thread.is_back_within(_GRACE_S):
             self._lost_threads.append(self._thread)
             self.close()
 
 
+class _CallThread(threading.Thread):
+    """A thread that runs an event loop, and stops it for each call of a function.
+
+    TRL calls functions outside of any loop as well, where they may run one of their own. What they raise is
+    returned, so that it does not end the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._loop = asyncio.new_event_loop()
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.start()
+
+    def call(self, function: Function, columns: Mapping[str, object]) -> Future[object]:
+        """Call ``function``; an awaitable is returned as it is."""
+        future: Future[object] = Future()
+
+        def call() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(function(**columns))
+            except BaseException as error:
+                future.set_result(_Raised(error))
+
+        self._stop_loop_for(call)
+        return future
+
+    def run_awaitable(self, awaitable: Awaitable[object]) -> Future[object]:
+        """Run what a function returned on the loop."""
+        return asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._loop)
+
+    def is_back_within(self, seconds: float) -> bool:
+        """Whether the loop runs again, or soon will."""
+        has_answered = threading.Event()
+        self._loop.call_soon_threadsafe(has_answered.set)
+        return has_answered.wait(seconds)
+
+    def end(self) -> None:
+        """End the thread, when it comes back from its call."""
+        self._stop_loop_for(None)
+
+    def run(self) -> None:
+        """See threading.Thread."""
+        # What asyncio.get_event_loop gives to a function that is not async, as a main thread has one.
+        theirs = asyncio.new_event_loop()
+        asyncio.set_event_loop(theirs)
+        while True:
+            self._loop.run_forever()
+            while not self._calls.empty():
+                call = self._calls.get()
+                if call is None:
+                    self._loop.close()
+                    theirs.close()
+                    return
+                call()
+
+    def _stop_loop_for(self, call: Callable[[], None] | None) -> None:
+        self._calls.put(call)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+async def _awaited(awaitable: Awaitable[object]) -> object:
+    try:
+        return await awaitable
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        return _Raised(error)
+
+
 class _Raised:
-    """An exception that a function raised, on its way between two threads."""
+    """An exception that a user's code raised, on its way between two threads."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
-    def __str__(self) -> str:
-        last = traceback.extract_tb(self.error.__traceback__)[-1]
+    def told(self, file: str | None) -> str:
+        """The exception and where it was raised: the last line of ``file`` that has a part in it, if any."""
+        frames = traceback.extract_tb(self.error.__traceback__)
+        # A library's own line says nothing to who calls it.
+        last = ([frame for frame in frames if frame.filename == file] or frames)[-1]
         return f"{type(self.error).__name__}: {self.error} at {os.path.basename(last.filename)}:{last.lineno}"
 
 
@@ -178,7 +247,7 @@ def _import(field: str, spec: str, module_name: str) -> ModuleType | Problem:
         if missing is not None and f"{module_name}.".startswith(f"{missing}."):
             allowed = "a module that is installed or lies in the working directory"
             return _problem(field, spec, f"there is no module {missing}", allowed)
-        fault = f"{module_name} cannot be imported: {_Raised(error)}"
+        fault = f"{module_name} cannot be imported: {_Raised(error).told(None)}"
         return _problem(field, spec, fault, "a module that imports")
 
 
@@ -201,17 +270,16 @@ def _problem(field: str, spec: str, fault: str, allowed: str) -> Problem:
     return Problem(field=field, fault=f"{spec}: {fault}", allowed=allowed)
 
 
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    loop.run_forever()
-    loop.close()
-
-
 def _source_digest(function: Function) -> str:
-    try:
-        file = inspect.getsourcefile(inspect.unwrap(function))
-    except TypeError:
-        return "no source"
+    file = _source_file(function)
     if file is None or not os.path.isfile(file):
         return "no source"
     with open(file, "rb") as source:
         return hashlib.blake2b(source.read(), digest_size=8).hexdigest()
+
+
+def _source_file(function: Function) -> str | None:
+    try:
+        return inspect.getsourcefile(inspect.unwrap(function))
+    except TypeError:
+        return None

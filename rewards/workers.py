@@ -306,8 +306,9 @@ class WorkerGroup:
                 worker.info = await asyncio.wait_for(future, self._startup_timeout_s)
             except TimeoutError:
                 reason = f"not up after {self._startup_timeout_s:g} s (runtime.startup_timeout_s)"
-            # A process may be had again when others have ended.
-            except (WorkerLostError, WorkerCallError, OSError) as error:
+            # Of any kind: nobody reads this job's error, and a worker neither up nor given up is waited for.
+            # What failed (a process, a thread) may be had again when others have ended.
+            except Exception as error:
                 reason = _short(error)
             else:
                 self._serve()

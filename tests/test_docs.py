@@ -25,7 +25,8 @@ from types import ModuleType
 
 import pytest
 
-from configs.load import load_config, render
+from configs.errors import ConfigError
+from configs.load import load_config, render, resolve
 from configs.schema import Config
 from configs.techniques import value_at
 from curriculum.__main__ import main as curriculum_main
@@ -345,6 +346,15 @@ def test_both_names_of_each_setting_exist() -> None:
             value_at(Config(), ours)
         else:
             assert note, f"{theirs}: says neither where it is nor why it is not there"
+
+
+def test_a_mistaken_name_of_trls_is_answered_as_the_table_says() -> None:
+    for theirs, ours, _ in settings_from_trl():
+        with pytest.raises(ConfigError) as caught:
+            resolve(overrides=[f"lora.{theirs}=1"])
+        _, asks, guess = str(caught.value).partition("; did you mean ")
+        assert ours in guess.partition("?")[0] if asks else not ours, theirs
+        assert asks or "not offered here: docs/from_trl.md" in str(caught.value), theirs
 
 
 def test_every_setting_that_both_have_by_the_same_name_is_in_the_table() -> None:

@@ -24,7 +24,7 @@ from typing import Any
 from configs.command_line import FAILED, USER_ERROR, make_parser, positive_number, positive_whole, run_command
 from configs.schema import ExecutionConfig
 from configs.task_sets import is_task_file
-from curriculum.audit.examine import MAX_MUTANTS, NO_REFERENCE, NO_TASK, Examiner, TaskAudit
+from curriculum.audit.examine import MAX_MUTANTS, NO_REFERENCE, NO_TASK, NOT_JUDGED, Examiner, TaskAudit
 from curriculum.audit.model import SAMPLES_A_TASK, model_pass_rates
 from curriculum.audit.new_tests import as_record, with_new_tests
 from curriculum.audit.overlap import Overlap, benchmark_tasks
@@ -35,8 +35,6 @@ from curriculum.task import Task
 from sandbox.progress import Progress
 from sandbox.score import in_any_order, write_lines
 from sandbox.worker import SandboxError
-
-_NOT_JUDGED = "not judged"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -206,7 +204,9 @@ def _load(name: str, split: str | None, limit: int | None) -> tuple[list[Task], 
             tasks[task.task_id] = task
         except ValueError as fault:
             named = record.fields.get("task_id")
-            where = named if isinstance(named, str) and named not in tasks else record.where
+            # Half of a surrogate pair, which the fault may be about, cannot be printed.
+            has_name = isinstance(named, str) and named.isprintable() and named not in tasks
+            where = str(named) if has_name else record.where
             unread.append(TaskAudit(task_id=where, fault=f"{NO_TASK}: {fault}"))
     if not tasks and not unread:
         raise ValueError(f"{name}: holds no task; at least one is needed")
@@ -233,7 +233,7 @@ def _examine_all(
                 done[name] = found
                 file.write(f"{json.dumps(_line(found, keys[name]))}\n")
                 file.flush()
-                is_judged = not found.audit.fault.startswith(_NOT_JUDGED)
+                is_judged = not found.audit.fault.startswith(NOT_JUDGED)
                 progress.count(not found.audit.fault if is_judged else None)
     finally:
         threads.shutdown(cancel_futures=True)
@@ -255,7 +255,7 @@ def _done(path: Path, keys: dict[str, str]) -> dict[str, _Examined]:
             audit = TaskAudit(**given)
         except (ValueError, KeyError, TypeError):
             continue  # Half written when the run was ended.
-        if keys.get(audit.task_id) == key and not audit.fault.startswith(_NOT_JUDGED):
+        if keys.get(audit.task_id) == key and not audit.fault.startswith(NOT_JUDGED):
             found[audit.task_id] = _Examined(audit, record)
     return found
 

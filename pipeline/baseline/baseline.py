@@ -3,7 +3,8 @@
 Synchronous: generate, with TRL's own colocated vLLM or with Transformers (``generation.baseline_engine``),
 score one completion after the other without a cache, train, repeat. It exists to be compared with, so it
 leaves the run folder of the main job, with the same names in it, and is measured on the same held-out tasks
-by the same code. Patches nothing in TRL; on a CPU it does two things in its own way (see trl_setup).
+by the same code. Patches nothing in TRL; on a CPU it does two things in its own way (see
+pipeline.baseline.training).
 
 What stays different from the main job, being TRL's own: tasks come in shuffled passes over the data set
 instead of uniform draws; learning rates warm up from 0, so that the first step of a warm-up trains nothing,

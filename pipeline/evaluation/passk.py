@@ -26,6 +26,8 @@ _RESAMPLES_AT_ONCE = 500
 _NUM_FLIPS = 10_000
 _SEED = 0
 _TAIL = 0.025
+# What rounding makes of equal means is nearer than this, and what one of a thousand samples makes is not.
+_EQUAL = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +101,11 @@ def mean_pass_at_k(counts: Sequence[TaskCount], k: int) -> Estimate:
 def paired_difference(before: Sequence[TaskCount], after: Sequence[TaskCount]) -> Estimate:
     """The mean rise in pass rates from ``before`` to ``after``, over the tasks that both judged.
 
-    Each task is its own control, so the interval is narrower than that of two separate means. Where no task
-    differs, a bootstrap knows no spread: the interval then reaches, on either side, to the exact binomial
-    bound for the share of tasks that might differ. Raises ValueError when no task was judged for both.
+    Each task is its own control, so the interval is narrower than that of two separate means. Raises
+    ValueError when no task was judged for both.
     """
     rises = np.array(_rises(_paired(before, after)))
-    if not rises.any():
-        spread = _spread(rises.size)
-        return Estimate(mean=0.0, low=-spread, high=spread, num_tasks=rises.size)
-    return _bootstrap(float(rises.mean()), rises.size, lambda drawn: rises[drawn].mean(axis=1))
+    return _bootstrap(float(rises.mean()), rises.size, lambda drawn: rises[drawn].mean(axis=1), least=-1)
 
 
 def _paired(before: Sequence[TaskCount], after: Sequence[TaskCount]) -> dict[str, tuple[float, float]]:
@@ -152,7 +150,7 @@ def share_difference(before: Sequence[TaskCount], after: Sequence[TaskCount]) ->
         rises: NDArray[np.float64] = np.diff(correct / np.maximum(total, 1), axis=0)[0]
         return rises
 
-    return _bootstrap(mean, len(names), differences)
+    return _bootstrap(mean, len(names), differences, least=-1)
 
 
 def _spread(num_tasks: int) -> float:
@@ -166,16 +164,21 @@ def _rate(correct: Sequence[float], total: Sequence[float]) -> Estimate:
         raise ValueError("counts: value (): a rate needs at least one judged task")
     above, below = np.array(correct, dtype=np.float64), np.array(total, dtype=np.float64)
     mean, num_tasks = float(above.sum() / below.sum()), len(total)
-    if mean in (0.0, 1.0):
-        low, high = (0.0, _spread(num_tasks)) if mean == 0.0 else (1 - _spread(num_tasks), 1.0)
-        return Estimate(mean=mean, low=low, high=high, num_tasks=num_tasks)
     return _bootstrap(mean, num_tasks, lambda drawn: above[drawn].sum(axis=1) / below[drawn].sum(axis=1))
 
 
 def _bootstrap(
-    mean: float, num_tasks: int, means_of: Callable[[NDArray[np.int64]], NDArray[np.float64]]
+    mean: float,
+    num_tasks: int,
+    means_of: Callable[[NDArray[np.int64]], NDArray[np.float64]],
+    *,
+    least: float = 0,
 ) -> Estimate:
-    """``mean`` with its interval; ``means_of`` maps the tasks of B resamples, (B, T), to their B means."""
+    """``mean`` with its interval; ``means_of`` maps the tasks of B resamples, (B, T), to their B means.
+
+    Where all tasks agree, a bootstrap knows no spread. The interval then takes in, on either side, as many
+    tasks as might differ (the exact binomial bound), each at the end of the range, ``least`` or 1.
+    """
     rng = np.random.default_rng(_SEED)
     means = np.concatenate(
         [
@@ -184,6 +187,9 @@ def _bootstrap(
         ]
     )
     low, high = np.quantile(means, [_TAIL, 1 - _TAIL])
+    if np.ptp(means) < _EQUAL:
+        spread = _spread(num_tasks)
+        low, high = mean - spread * (mean - least), mean + spread * (1 - mean)
     return Estimate(mean=mean, low=float(low), high=float(high), num_tasks=num_tasks)
 
 

@@ -26,7 +26,6 @@ from pipeline.host.device import num_gpus
 from pipeline.host.versions import package_version, processor_name, source_commit
 from pipeline.record.ledger import ALARM, GUARD, PLACEMENT_GUARD
 from pipeline.record.ledger_tables import reading
-from pipeline.record.metrics import read_metrics
 from pipeline.record.run_folder import RunFolder
 
 _PACKAGES = ("torch", "transformers", "trl", "ray")
@@ -133,12 +132,15 @@ def _gated(summary: Mapping[str, Any]) -> str:
     return f" (and {number} of groups without signal, which were replaced)" if number else ""
 
 
-def guards_of(database: Path, metrics: Path, config: Config) -> tuple[str, ...]:
-    """What the run with these files decided, in the order in which it did; drafting last."""
+def guards_of(database: Path, config: Config) -> tuple[str, ...]:
+    """What the run with this database decided, in the order in which it did; drafting last."""
     with reading(database) as ledger:
         query = "SELECT text FROM events WHERE kind IN (?, ?, ?) ORDER BY event_id"
         rows = ledger.execute(query, (GUARD, PLACEMENT_GUARD, ALARM)).fetchall()
-    drafting = _drafting(read_metrics(metrics)) if config.acceleration.speculative.enabled else None
+        # Not from metrics.jsonl, which need not have every step (output.logging_steps).
+        steps = ledger.execute("SELECT metrics FROM steps WHERE status = 'committed'").fetchall()
+    is_drafting = config.acceleration.speculative.enabled
+    drafting = _drafting([json.loads(text) for (text,) in steps]) if is_drafting else None
     return (*(str(text) for (text,) in rows), *([drafting] if drafting else []))
 
 

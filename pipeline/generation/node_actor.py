@@ -159,7 +159,8 @@ async def start_node_generator(
 ) -> VllmGenerator:
     """Generator ``index`` in the place that Ray's ``options`` give; ``store`` takes weights there.
 
-    Raises GeneratorError when it is not up within ``runtime.startup_timeout_s``, or fails.
+    Raises GeneratorError when it is not up within ``runtime.startup_timeout_s``, or fails, GeneratorLostError
+    where it or its place died.
     """
     target = f"{__name__}:{NodeActor.__name__}"
     actor = RayProcess(target, config, model_path, device, index, options=options)
@@ -174,7 +175,9 @@ async def start_node_generator(
         ) from error
     except StageError as error:
         actor.kill()
-        raise GeneratorError(f"generator {index} failed to start: {error}") from error
+        said = _as_said(error) if isinstance(error, CallFailedError) else error
+        kind = GeneratorLostError if isinstance(said, ProcessGoneError) else GeneratorError
+        raise kind(f"generator {index} failed to start: {said}") from error
     except BaseException:
         actor.kill()
         raise

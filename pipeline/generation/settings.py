@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from configs.conditions import max_engine_length
 from configs.schema import Config, SpeculativeConfig
 from pipeline.host.device import num_gpus
 from pipeline.host.files import cache_root
@@ -169,13 +170,12 @@ class EngineSettings:
 def engine_settings(config: Config, model_path: str, device: str, index: int = 0) -> EngineSettings:
     """What engine number ``index`` of this configuration needs."""
     generation = config.generation
-    longest = max(config.max_trajectory_length, config.evaluation.max_completion_length)
     return EngineSettings(
         weight_timeout_s=config.runtime.weight_update_timeout_s,
         model=model_path,
         trust_remote_code=config.model.trust_remote_code,
         dtype=generation.dtype,
-        max_model_len=generation.max_prompt_length + longest,
+        max_model_len=max_engine_length(config),
         max_num_seqs=generation.max_num_seqs,
         enforce_eager=runs_eagerly(config, device),
         gpu_memory_utilization=engine_share(config, beside_trainer=_shares_gpu(config, device)),

@@ -231,13 +231,15 @@ class Dispatcher:
     def _choose(self, request: GenerationRequest) -> int:
         least = min(self._loads)
         found = self._last_of.pop(request.prompt_ids, None)
+        is_asked_again = True
         if found is None:
-            # A later turn is REQUEST/INDEX/turn N, of one completion.
+            # A later turn is REQUEST/INDEX/turn N, of one completion; its prompt is nobody else's.
             found = self._last_of.get(request.request_id.rsplit("/", 2)[0])
+            is_asked_again = found is None
         index, size = found or (self._loads.index(least), 0)
         if self._loads[index] > least + max(size, request.num_generations):
             index = self._loads.index(least)
-        for key in (request.prompt_ids, request.request_id):
+        for key in (request.prompt_ids, request.request_id) if is_asked_again else ():
             self._last_of[key] = index, request.num_generations
         while len(self._last_of) > _MAX_REMEMBERED:
             self._last_of.popitem(last=False)

@@ -41,6 +41,9 @@ class VllmGenerator:
         self._max_num_seqs = config.generation.max_num_seqs
         self._num_in_flight = 0  # sequences
         self._update_timeout_s = config.runtime.weight_update_timeout_s
+        # What comes while an update drains waits for both; what it aborts is begun again behind it.
+        is_held_up = config.generation.weight_update_mode in ("drain", "abort")
+        self._held_up_s = self._generation_timeout_s + self._update_timeout_s if is_held_up else 0.0
         self.pid = end.pid
         self._turning = asyncio.Lock()  # one way or the other
         self._is_awake, self._is_idle = asyncio.Event(), asyncio.Event()
@@ -51,7 +54,7 @@ class VllmGenerator:
         """Yield completions as they finish; to leave the loop early ends the rest.
 
         vLLM begins sequences in the order they came: a request waits for ``generation.max_num_seqs`` of those
-        before it at a time, ``runtime.generation_timeout_s`` for each.
+        before it at a time, ``runtime.generation_timeout_s`` for each; where that is so, also for an update.
 
         Raises:
             GeneratorLostError: no completion within that time, or the engine died.
@@ -62,16 +65,19 @@ class VllmGenerator:
         self._num_in_flight += num_left
         self._is_idle.clear()
         num_turns = math.ceil(self._num_in_flight / self._max_num_seqs)
-        timeout_s = num_turns * self._generation_timeout_s
+        timeout_s = num_turns * self._generation_timeout_s + self._held_up_s
         stream = self._end.stream("generate", request)
         try:
             while num_left:
                 try:
-                    completion = await asyncio.wait_for(anext(stream), timeout_s)
+                    # Not wait_for, which in Python 3.11 loses a cancellation that comes beside a completion.
+                    async with asyncio.timeout(timeout_s):
+                        completion = await anext(stream)
                 except StopAsyncIteration:
                     return
                 except TimeoutError as error:
                     times = "" if num_turns == 1 else f", {num_turns} times: others were before it"
+                    times += f"; {self._held_up_s:.0f} s of it for an update" if self._held_up_s else ""
                     raise GeneratorLostError(
                         f"{self._name} sent {request.num_generations - num_left} of "
                         f"{request.num_generations} completions of {request.request_id} and then nothing for "
@@ -131,7 +137,8 @@ class VllmGenerator:
         """Wait for the requests that run; they have deadlines, and who takes their answers has one here."""
         while num_left := self._num_in_flight:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_idle.wait(), 2 * self._generation_timeout_s)
+                async with asyncio.timeout(2 * self._generation_timeout_s):
+                    await self._is_idle.wait()
             if self._num_in_flight == num_left:
                 raise GeneratorError(
                     f"{self._name} cannot sleep: {num_left} completions are being written, and none was "
@@ -142,7 +149,8 @@ class VllmGenerator:
         """The result of ``change``, which may begin ``after_s`` seconds from now."""
         timeout_s = after_s + self._update_timeout_s
         try:
-            return await asyncio.wait_for(change, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await change
         except TimeoutError as error:
             drained = ", after runtime.generation_timeout_s" if after_s else ""
             raise GeneratorLostError(

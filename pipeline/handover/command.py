@@ -39,7 +39,6 @@ from pipeline.handover.card import TrainedModel, trained_model, write_card
 from pipeline.host.files import read_object, written_whole
 from pipeline.models.files import is_adapter_folder
 from pipeline.models.find import adapter_base
-from pipeline.models.merging import merge_adapter
 from pipeline.record.checkpoints import find_fault, latest_checkpoint
 
 _DTYPES = ("bfloat16", "float32")
@@ -104,7 +103,6 @@ def export(folder: Path, out: Path, model: TrainedModel, *, dtype: str = "bfloat
     Raises ValueError when ``out`` exists, or an adapter's base cannot be had; OSError, naming ``out``, when
     it cannot be written.
     """
-    from pipeline.models.find import adapter_base
     from pipeline.models.merging import merge_adapter
 
     if out.exists():
@@ -232,6 +230,8 @@ def merge_command(argv: Sequence[str] | None = None) -> int:
 
 
 def _merge(arguments: argparse.Namespace) -> int:
+    from pipeline.models.merging import merge_adapter
+
     base = arguments.base or adapter_base(Path(arguments.adapter))
     print(merge_adapter(arguments.adapter, base, arguments.out))
     return 0

@@ -18,6 +18,9 @@ from typing import Any
 from filelock import AcquireReturnProxy, BaseFileLock, FileLock, Timeout
 
 _TEMPORARY_PREFIX, _OWN_LOCK = "code-grpo-engine-", ".lock"
+# Of the temporary folder, in characters: 107 of a socket's path, less the name of our folder in it, with a
+# process id, and that of vLLM's socket, a UUID.
+_LONGEST_BASE = 107 - len(f"/{_TEMPORARY_PREFIX}12345678-4194304") - len(f"/{uuid.UUID(int=0)}")
 _LEFT_WAIT_S = 0.0
 # Between the making of a folder and its lock.
 _BEGINNING_S = 60.0
@@ -68,9 +71,19 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def cache_root() -> Path:
-    """``$XDG_CACHE_HOME`` or ``~/.cache``, then code-grpo; it need not exist yet."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "code-grpo"
+    """``$XDG_CACHE_HOME`` or ``~/.cache``, then code-grpo; it need not exist yet.
+
+    Raises ValueError for a user without a home.
+    """
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "code-grpo"
+    try:
+        return Path.home() / ".cache" / "code-grpo"
+    except RuntimeError:
+        raise ValueError(
+            f"user {os.getuid()} has no home directory (no HOME, no entry in passwd): set XDG_CACHE_HOME to "
+            "a folder for models and caches"
+        ) from None
 
 
 def own_temporary_folder() -> AcquireReturnProxy[BaseFileLock]:
@@ -79,10 +92,20 @@ def own_temporary_folder() -> AcquireReturnProxy[BaseFileLock]:
     The lock is that of ``own_folder``. torch's cache of compiled code stays where it was.
     """
     common = Path(tempfile.gettempdir())
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(common / f"torchinductor_{getpass.getuser()}"))
-    folder, held = own_folder(common, _TEMPORARY_PREFIX)
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(common / f"torchinductor_{_user()}"))
+    # vLLM's sockets lie in it, and a socket's path has a bound.
+    base = common if len(str(common)) <= _LONGEST_BASE else Path("/tmp")
+    folder, held = own_folder(base, _TEMPORARY_PREFIX)
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     return held
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # One without an entry in passwd, as containers have.
+        return str(os.getuid())
 
 
 def own_folder(base: Path, prefix: str, name: str = "") -> tuple[Path, AcquireReturnProxy[BaseFileLock]]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from configs.conditions import max_engine_length
 from configs.schema import Config
 from pipeline.host.files import read_object
 
@@ -119,7 +120,7 @@ def refuse_misfit(config: Config, folder: Path, device: str) -> None:
         )
     generation = config.generation
     fields = {**fields, **(fields.get("text_config") or {})}
-    longest = config.max_sequence_length
+    longest = max_engine_length(config)
     context = next((fields[name] for name in _CONTEXTS if isinstance(fields.get(name), int)), None)
     if context is not None and longest > context and not _is_stretched(fields):
         raise ValueError(
@@ -138,6 +139,8 @@ def refuse_misfit(config: Config, folder: Path, device: str) -> None:
 
 def _lengths(config: Config) -> str:
     """The settings that make a sequence as long as it can be."""
+    if max_engine_length(config) > config.max_sequence_length:
+        return "generation.max_prompt_length + evaluation.max_completion_length"
     turns = ", rollouts.max_turns" if config.rollouts.max_turns > 1 else ""
     return f"generation.max_prompt_length + generation.max_completion_length{turns}"
 

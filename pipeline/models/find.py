@@ -8,6 +8,8 @@ adapter resolves to its base model with the adapter merged. Does not load it (pi
 
 from __future__ import annotations
 
+import hashlib
+import re
 import shutil
 from pathlib import Path
 
@@ -23,6 +25,10 @@ from pipeline.models.files import (
     is_adapter_folder,
 )
 from pipeline.models.packaged import BUILT_IN, packaged_folder
+
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
+# In a merged model's folder: the digest of the adapter that it was made of.
+_ORIGIN = "merged_from"
 
 
 def resolve_model(model: ModelConfig) -> Path:
@@ -59,7 +65,7 @@ def refuse_damaged_model(name: str, field: str = "model.name") -> None:
     if not folder.is_dir():
         if folder.is_file():
             raise ValueError(f"{field}: {name!r} is a file; give the folder in Hugging Face layout")
-        if folder.is_absolute() or name.startswith((".", "~")):
+        if folder.is_absolute() or name.startswith((".", "~")) or not _HUB_ID.fullmatch(name):
             raise ValueError(f"{field}: no such folder: {name!r}")
         guess = None if name in BUILT_IN or "/" in name else nearest(name, BUILT_IN)
         if guess is not None:
@@ -126,6 +132,7 @@ def _merged(folder: Path) -> Path:
                 if out.exists():
                     shutil.rmtree(out)
                 merge_adapter(folder, base, out)
+                (out / _ORIGIN).write_text(_digest(folder), encoding="utf-8")
             return out
     except OSError as error:
         raise ValueError(
@@ -135,10 +142,22 @@ def _merged(folder: Path) -> Path:
 
 
 def _is_current(merged: Path, adapter: Path) -> bool:
-    """Whether ``merged`` was made after the adapter was trained for the last time."""
-    files = [adapter / name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)]
-    newest = max(path.stat().st_mtime_ns for path in files if path.is_file())
-    return merged.is_dir() and merged.stat().st_mtime_ns >= newest
+    """Whether ``merged`` is of this adapter, which may have been trained again; without its weights it is."""
+    try:
+        if (origin := merged / _ORIGIN).is_file():
+            return origin.read_text(encoding="utf-8") == _digest(adapter)
+        newest = max((adapter / name).stat().st_mtime_ns for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS))
+        return merged.is_dir() and merged.stat().st_mtime_ns >= newest
+    except FileNotFoundError:
+        return merged.is_dir()
+
+
+def _digest(adapter: Path) -> str:
+    # Not the files' times: a copy of the folder has others.
+    digest = hashlib.sha256((adapter / ADAPTER_CONFIG).read_bytes())
+    with (adapter / ADAPTER_WEIGHTS).open("rb") as weights:
+        hashlib.file_digest(weights, lambda: digest)
+    return digest.hexdigest()
 
 
 def _from_hub(model: ModelConfig) -> Path:

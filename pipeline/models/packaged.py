@@ -117,7 +117,10 @@ def packaged_folder(spec: PackagedModel) -> Path:
     folder = cache_root() / "models" / spec.name
     if (folder / "config.json").is_file():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(spec, folder, error) from error
     with locked(folder.parent / f"{spec.name}.lock", timeout_s=LOCK_TIMEOUT_S):
         if not (folder / "config.json").is_file():
             # What a killed process left.
@@ -127,14 +130,18 @@ def packaged_folder(spec: PackagedModel) -> Path:
                 try:
                     made = _made(spec, Path(work))
                 except OSError as error:
-                    raise ValueError(
-                        f"model.name: {spec.name!r} could not be written below {folder.parent}: {error} "
-                        f"({disk(folder.parent)[1]:.1f} GiB are free; XDG_CACHE_HOME names another place)"
-                    ) from error
+                    raise _unwritable(spec, folder, error) from error
                 if folder.exists():
                     shutil.rmtree(folder)
                 os.replace(made, folder)
     return folder
+
+
+def _unwritable(spec: PackagedModel, folder: Path, error: OSError) -> ValueError:
+    return ValueError(
+        f"model.name: {spec.name!r} could not be written below {folder.parent}: {error} "
+        f"({disk(folder.parent)[1]:.1f} GiB are free; XDG_CACHE_HOME names another place)"
+    )
 
 
 def _made(spec: PackagedModel, work: Path) -> Path:

@@ -14,7 +14,7 @@ from configs.errors import ConfigError, wrong_value
 from configs.explanation import beyond_mode, states
 from configs.load import COMMAND_LINE, Resolved
 from configs.schema import Config
-from configs.task_sets import is_on_hub
+from configs.task_sets import is_fetched
 from configs.yaml_text import parse_value
 from curriculum.sources import load_tasks
 from pipeline.evaluation.heldout import heldout_tasks
@@ -236,7 +236,7 @@ def _head(config: Config, device: str, limit: MicroBatchLimit) -> list[str]:
 
 def _tasks(config: Config) -> list[str]:
     """Print what there is to train on; returns what is wrong with the prompts, as far as it can be known."""
-    if is_on_hub(config.dataset.name):
+    if is_fetched(config.dataset.name):
         print(f"tasks: {config.dataset.name}, not looked at")
         return []
     tasks = load_tasks(config.dataset)

@@ -117,7 +117,8 @@ def kv_tokens(config: Config, shape: ModelShape, num_bytes: float) -> int:
     """Tokens for which ``num_bytes`` of KV cache on each of a generator's devices suffice."""
     is_small = config.generation.kv_cache_dtype.startswith("fp8")
     width = 1 if is_small else BYTES[config.generation.dtype]
-    ranks = config.generation.tensor_parallel_size
+    # Each has a head at least: of more devices than heads, several hold the same.
+    ranks = min(config.generation.tensor_parallel_size, shape.kv_heads)
     return int(num_bytes * ranks // (2 * shape.layers * shape.kv_width * width))
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Container, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from pipeline.host.files import remove_left_folders
 from pipeline.host.limits import num_oom_kills, why_killed
@@ -44,10 +45,11 @@ class ChildProcess:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (as long as the process)
         self._num_oom_kills = num_oom_kills()
         self._is_killed = False
-        kept = {name: value for name, value in os.environ.items() if name not in without}
+        kept = {name: value for name, value in os.environ.items() if name not in without} | search_path()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, *command, str(theirs.fileno())],
+                # Not the working directory, in which a user may have a rewards.py.
+                [sys.executable, "-P", *command, str(theirs.fileno())],
                 env=kept | self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
@@ -92,6 +94,15 @@ class ChildProcess:
     def _wait(self, timeout_s: float) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
+
+
+def search_path() -> dict[str, str]:
+    """The environment in which a child finds this package where this process did, installed or not."""
+    root = str(Path(__file__).parents[2])
+    if root not in map(os.path.abspath, sys.path):
+        return {}
+    given = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([root, given] if given else [root])}
 
 
 def last_words(log: str, *, is_failure: bool = True) -> str:

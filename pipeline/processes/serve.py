@@ -14,6 +14,7 @@ import gc
 import importlib
 import inspect
 import os
+import signal
 import socket
 import sys
 import traceback
@@ -186,6 +187,9 @@ def _leave(status: int) -> None:
 
 def main() -> None:
     """Serve the inherited descriptor, which no child of this process shall hold."""
+    # One to all processes of a unit, as at a shutdown, is for the driver, which still needs this one. What is
+    # started here has the default again.
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
     connection = socket.socket(fileno=int(sys.argv[2]))
     connection.set_inheritable(False)
     target = sys.argv[1]

@@ -34,11 +34,11 @@ class Rule:
     is_of_measured: bool = False
 
 
-def _last(rows: Sequence[Row], name: str) -> list[float]:
-    """The values of the last steps; none where one of them was not measured."""
-    values = [row.get(name) for row in rows[-WINDOW:]]
+def _last(rows: Sequence[Row], name: str, num: int = WINDOW) -> list[float]:
+    """The values of the last ``num`` steps; none where one of them was not measured."""
+    values = [row.get(name) for row in rows[-num:]]
     known = [value for value in values if value is not None]
-    return known if len(known) == WINDOW else []
+    return known if len(known) == num else []
 
 
 def _cut_off(rows: Sequence[Row], config: Config) -> str | None:
@@ -89,12 +89,14 @@ def _no_signal(rows: Sequence[Row], config: Config) -> str | None:
 
 def _never_passes(rows: Sequence[Row], config: Config) -> str | None:
     # The tests' own score, which pays for each test: not one of all programs has passed a single test. Where
-    # it pays for all of them only, it says nothing of single ones; that no group has differences is told.
-    scores = _last(rows, "reward_part/tests")
-    if not scores or max(scores) > 0.0 or config.rewards.tests == "all":
+    # it pays for all of them only, it says nothing of single ones, and a hard start is no fault: more steps.
+    modes = (config.rewards.tests, *(source.tests for source in config.rewards.per_source.values()))
+    scores = _last(rows, "reward_part/tests", 5 * WINDOW if "all" in modes else WINDOW)
+    if not scores or max(scores) > 0.0:
         return None
+    passed = f"all tests of its task in {len(scores)} steps" if "all" in modes else "a single test"
     return (
-        "no completion has passed a single test: the tasks are too hard for the model, or their tests are "
+        f"no completion has passed {passed}: the tasks are too hard for the model, or their tests are "
         "wrong; take easier ones (dataset.name), and check the references (docs/own_tasks.md)"
     )
 

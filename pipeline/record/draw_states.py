@@ -180,18 +180,23 @@ def rewind(database: sqlite3.Connection, path: Path, step: int, max_staleness: i
     )
 
 
-def forget_tokens(database: sqlite3.Connection) -> None:
-    """After a step: delete the tokens of trained draws that no resume would use.
+def forget(database: sqlite3.Connection) -> None:
+    """After a step: delete what no resume would use, the state of the step before it and tokens.
 
-    Those are draws that the last checkpoint's step or an earlier one trained on, and those that weights wrote
-    which that checkpoint does not have.
+    The state where that step has no checkpoint. The tokens of trained draws that the last checkpoint's step
+    or an earlier one trained on, and of those that weights wrote which that checkpoint does not have.
     """
+    database.execute(
+        "UPDATE steps SET state = '{}' WHERE checkpoint IS NULL AND status = 'committed'"
+        " AND step = (SELECT MAX(step) - 1 FROM steps WHERE status = 'committed')"
+    )
     query = "SELECT COALESCE(MAX(step), 0) FROM steps WHERE status = 'committed' AND checkpoint IS NOT NULL"
     (saved,) = database.execute(query).fetchone()
     database.execute(
+        # The sign keeps SQLite from the index, which would begin with all draws that were ever trained on.
         "DELETE FROM tokens WHERE draw_id IN ("
         "  SELECT draw_id FROM tokens JOIN draws USING (draw_id) JOIN steps USING (step_id)"
-        "  JOIN rollouts USING (draw_id, attempt, place) WHERE draws.status = 'trained'"
+        "  JOIN rollouts USING (draw_id, attempt, place) WHERE +draws.status = 'trained'"
         "  GROUP BY draw_id HAVING MIN(step) <= ? OR MAX(max_policy_version) > ?)",
         (saved, saved),
     )

@@ -18,10 +18,9 @@ It decides nothing and holds no weights. One process writes (see run_folder); ot
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -44,7 +43,7 @@ from pipeline.record.ledger_rows import (
     rollout_row,
     tokens_row,
 )
-from pipeline.record.ledger_tables import LedgerError, end_run, note_process, open_ledger
+from pipeline.record.ledger_tables import end_run, note_process, open_ledger, transaction
 from pipeline.record.metrics import finite_or_none
 
 # Kinds of events: what a guard found of a technique, and of the order in which stages run; what is wrong.
@@ -83,16 +82,8 @@ class Ledger:
             self._db.close()
             raise
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        try:
-            with self._db:
-                self._db.execute("BEGIN IMMEDIATE")
-                yield
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
-                raise
-            raise LedgerError(self._path, error) from error
+    def _transaction(self, *, is_durable: bool = False) -> AbstractContextManager[None]:
+        return transaction(self._db, self._path, is_durable=is_durable)
 
     def record_draw(self, task_id: str, step: int, policy_version: int, skipped: Sequence[str] = ()) -> int:
         """Account for a task drawn for ``step`` while generators had ``policy_version``; its draw_id.
@@ -199,7 +190,8 @@ class Ledger:
         and this call: what the sampler was asked and told up to here is in it, and what comes later is not
         (see ``sampler_calls``).
         """
-        with self._transaction():
+        # Older checkpoints are removed next: that there is this one has to outlast a loss of power.
+        with self._transaction(is_durable=checkpoint is not None):
             last = self.last_step()
             assert result.step == last + 1, f"step {result.step} does not follow step {last}"
             metrics = {name: finite_or_none(value) for name, value in result.metrics.items()}
@@ -227,15 +219,15 @@ class Ledger:
                 self._db.execute(
                     "INSERT OR REPLACE INTO trained_tokens SELECT * FROM tokens WHERE draw_id = ?", (draw_id,)
                 )
-            draw_states.forget_tokens(self._db)
+            draw_states.forget(self._db)
 
     def note_checkpoint(self, step: int, checkpoint: str) -> None:
         """Enter a checkpoint of the last committed step that was saved after its commit."""
-        with self._transaction():
+        with self._transaction(is_durable=True):
             query = "UPDATE steps SET checkpoint = ? WHERE step = ? AND status = 'committed'"
             changed = self._db.execute(query, (checkpoint, step)).rowcount
             assert changed == 1 and step == self.last_step(), f"step {step} is not the last committed one"
-            draw_states.forget_tokens(self._db)
+            draw_states.forget(self._db)
 
     def last_step(self) -> int:
         """The last committed step, 0 before the first."""

@@ -115,6 +115,7 @@ def rollout_of(row: Sequence[Any], prompt_ids: tuple[int, ...]) -> Rollout:
                 VersionRun(policy_version=version, num_tokens=num)
                 for version, num in json.loads(version_runs)
             ),
+            num_cached_tokens=None,
             receipt=receipt,
         ),
         result=RewardResult(

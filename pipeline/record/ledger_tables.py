@@ -10,7 +10,7 @@ import socket
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from pipeline.errors import StageError
@@ -142,6 +142,28 @@ def open_ledger(path: Path) -> sqlite3.Connection:
             raise ValueError(f"{path} is not a run database, or is damaged: {error}") from error
         raise
     return database
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection, path: Path, *, is_durable: bool = False) -> Iterator[None]:
+    """A transaction on the database at ``path``: all or nothing. Raises LedgerError where SQLite fails.
+
+    It outlasts an end of every process at once, with ``is_durable`` also a loss of power.
+    """
+    try:
+        if is_durable:
+            database.execute("PRAGMA synchronous = FULL")
+        with database:
+            database.execute("BEGIN IMMEDIATE")
+            yield
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
+            raise
+        raise LedgerError(path, error) from error
+    finally:
+        if is_durable:
+            with suppress(sqlite3.Error):
+                database.execute("PRAGMA synchronous = NORMAL")
 
 
 @contextmanager

@@ -66,7 +66,7 @@ METRICS = (
     Metric("rewards/cache_saved_s", "s", "what the verdicts found had cost when they were made"),
     Metric("rewards/in_flight", "completions", "completions in reward workers at the end of the step"),
     Metric("rewards/waiting", "completions", "completions waiting for a reward worker then"),
-    Metric("rewards/infra_errors", "completions", "completions without a verdict since the last step"),
+    Metric("rewards/infra_errors", "completions", "judgements that failed since the last step"),
     Metric("rewards/worker_restarts", "workers", "reward workers replaced since the last step"),
     Metric("train/loss", "", "GRPO loss"),
     Metric("train/grad_norm", "", "gradient norm before clipping"),

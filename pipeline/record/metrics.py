@@ -21,8 +21,7 @@ from pipeline.messages import RolloutGroup
 
 # A line of metrics.jsonl that has this is of a step that was just committed.
 _OF_A_STEP = "step/seconds"
-# A reward is named as its function is.
-_NAME = re.compile(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*|reward_part/[A-Za-z_][A-Za-z0-9_]*")
+_NAME = re.compile(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*")
 
 
 def finite_or_none(value: float) -> float | None:
@@ -47,7 +46,9 @@ class MetricsWriter:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write one line. NaN and infinity become null; ValueError for a name not 'stage/name'."""
         for name in metrics:
-            if not _NAME.fullmatch(name):
+            # A reward is named as its function is.
+            is_reward = name.startswith("reward_part/") and name.partition("/")[2].isidentifier()
+            if not is_reward and not _NAME.fullmatch(name):
                 raise ValueError(f"metric {name!r}: a name is 'stage/name' in lower_snake_case")
         values = {name: finite_or_none(value) for name, value in metrics.items()}
         line = {"step": step, "time_s": round(self._clock() - self._start_s, 3), **values}

@@ -20,6 +20,7 @@ from typing import Any
 
 from configs.load import resolve
 from configs.yaml_text import parse_value
+from pipeline.processes.local import search_path
 from pipeline.record.run_folder import BASELINE_MARK
 from pipeline.report.reader import RunReader, lock_owner
 
@@ -65,7 +66,7 @@ class Job:
 class RunControl:
     """Acts on the run folders in ``root``; ``command`` starts a run, with the flags after it."""
 
-    def __init__(self, root: Path, command: Sequence[str] = (sys.executable, "-c", _RUN)) -> None:
+    def __init__(self, root: Path, command: Sequence[str] = (sys.executable, "-P", "-c", _RUN)) -> None:
         self._root = root
         self._command = tuple(command)
         self.jobs: list[Job] = []
@@ -136,6 +137,7 @@ class RunControl:
         with log.open("xb") as file:
             process = subprocess.Popen(
                 [*self._command, *arguments],
+                env=os.environ | search_path(),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

@@ -115,7 +115,11 @@ def _rollout_metrics(
     judged = scored(groups)
     rewards = [rollout.result.reward for rollout in judged]
     num_without = sum(lacks_signal(group, is_warm_start=is_warm_start) for group in groups)
-    num_cached = sum(rollout.completion.num_cached_tokens for rollout in rollouts)
+    read = [
+        (rollout.completion.num_cached_tokens, rollout.num_read)
+        for rollout in rollouts
+        if rollout.completion.num_cached_tokens is not None
+    ]
     num_missing = sum(
         not _has_program(prefill + rollout.completion.text, group.task)
         for group in groups
@@ -128,7 +132,7 @@ def _rollout_metrics(
         "rollout/reward_std": statistics.pstdev(rewards),
         "rollout/pass_rate": statistics.fmean(rollout.result.passed for rollout in judged),
         "rollout/completion_length": statistics.fmean(r.num_sampled for r in rollouts),
-        "rollout/prompt_cached_share": num_cached / sum(rollout.num_read for rollout in rollouts),
+        **({"rollout/prompt_cached_share": _share_of(read)} if read else {}),
         "rollout/truncated_share": statistics.fmean(r.completion.finish_reason == "length" for r in rollouts),
         "rollout/syntax_failure_share": statistics.fmean(
             rollout.result.breakdown.get("syntax", 0.0) == 0.0 for rollout in judged
@@ -137,6 +141,10 @@ def _rollout_metrics(
         "rollout/zero_signal_share": num_without / len(groups),
         "rollout/infra_error_share": 1 - len(judged) / len(rollouts),
     }
+
+
+def _share_of(pairs: Sequence[tuple[int, int]]) -> float:
+    return sum(part for part, _ in pairs) / sum(whole for _, whole in pairs)
 
 
 def _turn_metrics(scored: Sequence[Rollout]) -> dict[str, float]:
@@ -241,7 +249,8 @@ def warm_start_advantages(group: RolloutGroup) -> list[float]:
     for rollout in group.rollouts:
         token_ids = rollout.completion.token_ids
         is_kept = rollout.result.passed and token_ids not in seen
-        seen.add(token_ids)
+        if is_kept:
+            seen.add(token_ids)
         advantages.append(math.nan if rollout.result.is_infra_error else float(is_kept))
     return advantages
 

@@ -138,7 +138,7 @@ def as_one(
         min_policy_version=min(answer.min_policy_version for answer in answers),
         max_policy_version=newest,
         version_runs=_runs([len(ids) for ids in told], answers),
-        num_cached_tokens=sum(answer.num_cached_tokens for answer in answers),
+        num_cached_tokens=sum(answer.num_cached_tokens or 0 for answer in answers),
         receipt=next(one.receipt for one in reversed(answers) if one.max_policy_version == newest),
     )
     earlier = tuple(

@@ -91,6 +91,8 @@ def group_deadline_s(config: Config, num_stdio_tests: int = 0) -> float:
     scoring_s = math.ceil(config.grpo.num_generations / num_workers) * score_s
     # Time for a generator to fall silent, to be started again, and to write it all once more.
     writing_s = 2 * runtime.generation_timeout_s + runtime.startup_timeout_s
+    if config.generation.weight_update_mode in ("drain", "abort"):
+        writing_s += 2 * (runtime.generation_timeout_s + runtime.weight_update_timeout_s)
     return config.rollouts.max_turns * (writing_s + scoring_s)
 
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from configs.conditions import why_not_streamed
 from curriculum.sampler import Sampler
+from pipeline.errors import StageError
 from pipeline.evaluation.forms import chat_form
 from pipeline.evaluation.heldout import InLoopEvaluation
 from pipeline.host.device import num_gpus
@@ -103,7 +104,6 @@ class Attempt:
         )
         self._account = StepAccount(
             context,
-            trainer=trainer,
             producer=self.producer,
             scorer=stages.scorer,
             generator=stages.generator,
@@ -304,7 +304,13 @@ class Attempt:
         with self._context.timeline.span(WEIGHTS, f"load version {update.policy_version}"):
             # Before: one of several generators may write with them, and die, before the last one has them.
             self._context.ledger.note_weights(update)
-            loaded = await self._generator.update_weights(update)
+            try:
+                loaded = await self._generator.update_weights(update)
+            except StageError:
+                if update.kind == "offer":
+                    # A rank that died while it sent them is the cause, and can be started again.
+                    await self._trainer.require_all()
+                raise
         self._context.ledger.note_weights(update, loaded)
         if self._loaded is not None:
             await asyncio.to_thread(remove_weights, self._loaded)

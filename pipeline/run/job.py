@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from configs.schema import Config
-from configs.task_sets import is_on_hub
+from configs.task_sets import is_fetched
 from curriculum.sources import load_tasks
 from curriculum.stages import refuse_empty_stages
 from curriculum.task import Task
@@ -110,9 +110,9 @@ def _tasks(config: Config) -> tuple[Task, ...]:
 
 
 def _refuse_tasks(config: Config, _: str) -> None:
-    if not is_on_hub(config.dataset.name):
+    if not is_fetched(config.dataset.name):
         _tasks(config)
-    if not is_on_hub(config.evaluation.tasks):
+    if not is_fetched(config.evaluation.tasks):
         heldout_tasks(config)
 
 

@@ -132,6 +132,9 @@ class _Run:
                 # What fails because a terminal's Ctrl-C reached other processes as well is no fault.
                 if stop.signal is None:
                     raise
+                # Its threads (a download, a check of tasks) are waited for in any case: here a second signal
+                # is still obeyed.
+                await asyncio.get_running_loop().shutdown_default_executor()
                 raise RunStoppedError(self._resume_hint(), stop.signal) from None
 
     async def _run(self, *, is_resumed: bool) -> None:
@@ -255,7 +258,7 @@ class _Run:
             before,
             after,
             context.stopwatch.seconds,
-            guards=guards_of(context.folder.db, context.folder.metrics, config),
+            guards=guards_of(context.folder.db, config),
             num_gated_groups=sum(gated.num_groups for gated in context.ledger.gated().values()),
         )
 

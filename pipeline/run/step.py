@@ -191,7 +191,6 @@ class StepAccount:
         self,
         context: Context,
         *,
-        trainer: TrainerHandle,
         producer: RolloutProducer,
         scorer: RewardPool,
         generator: Generator,
@@ -202,7 +201,6 @@ class StepAccount:
     ) -> None:
         self._context = context
         self._output = context.config.output
-        self._trainer = trainer
         self._producer = producer
         self._scorer = scorer
         self._generator = generator
@@ -246,7 +244,7 @@ class StepAccount:
             "step/seconds": step_s,
             "step/samples_per_s": len(scored(fed.groups)) / step_s,
             **self._rate.step(),
-            **(self._evaluation.drain() if self._is_logged(step) else {}),
+            **self._evaluation.drain(),
         }
         draw_ids = [group.draw_id for group in fed.groups]
         self._enter(replace(fed.result, metrics=metrics), draw_ids, checkpoint, fed.layout)
@@ -324,8 +322,11 @@ class StepAccount:
         context = self._context
         state = {"sampler": self._sampler.state_dict()}
         context.ledger.commit_step(result, draw_ids, state, checkpoint, layout)
-        if self._is_logged(result.step):
-            self.log(result.step, result.metrics)
+        logged = result.metrics
+        if not self._is_logged(result.step):
+            logged = {name: value for name, value in logged.items() if name.startswith("eval/")}
+        if logged:
+            self.log(result.step, logged)
         context.ledger.note_spans(result.step, context.timeline.drain(), self._output.timeline_steps)
         context.progress.step(result.step, result.metrics)
         for alarm in self._alarms.step(result.metrics):

@@ -118,13 +118,14 @@ def _attend_by_sequences(
 
 def why_not_packed(config: Any, longest: int) -> str | None:
     """Why a model with this ``config`` cannot run rows of sequences of up to ``longest`` tokens, or None."""
-    text = config.get_text_config().to_dict()
-    window = text.get("sliding_window")
-    if window is not None and text.get("use_sliding_window", True) and longest > window:
+    # Not from its dictionary: some of these are computed from other settings.
+    text = config.get_text_config()
+    window = getattr(text, "sliding_window", None)
+    if window is not None and getattr(text, "use_sliding_window", True) and longest > window:
         return f"its attention window of {window} tokens is shorter than the longest sequence, {longest}"
-    if text.get("attn_logit_softcapping") is not None:
+    if getattr(text, "attn_logit_softcapping", None) is not None:
         return "its attention caps its scores"
-    kinds = set(text.get("layer_types") or ()) - {"full_attention", "sliding_attention"}
+    kinds = set(getattr(text, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
     return f"it has layers of kind {', '.join(sorted(kinds))}" if kinds else None
 
 

@@ -131,7 +131,9 @@ class TrainerHandle:
         if self._is_fitted and not is_short:
             return None
         number = self._limit + is_short
-        found: list[int] = await self._all("fit_memory", number, what="fit", limit=_FIT_LIMIT)
+        # Several ranks may still be saving the last step.
+        limit = _FIT_LIMIT if len(self._ranks) == 1 else (_FIT_LIMIT[0] + _SAVE_LIMIT[0], _FIT_LIMIT[1])
+        found: list[int] = await self._all("fit_memory", number, what="fit", limit=limit)
         words: list[str] = await self._all("adopt_limit", max(found), what="fit", limit=_FIT_LIMIT)
         is_new, self._limit, self._is_fitted = max(found) > self._limit, max(found), True
         cause = "a process was ended for want of memory" if is_short else "to fit into memory"
@@ -179,8 +181,11 @@ class TrainerHandle:
 
     async def save(self, folder: Path, step: int) -> Path:
         """Write the checkpoint of ``step`` to ``folder``."""
-        what = f"save of step {step}"
-        paths = await self._all("save", _path(folder), step, what=what, limit=_SAVE_LIMIT)
+        what, (timeout_s, setting) = f"save of step {step}", _SAVE_LIMIT
+        if len(self._ranks) > 1:
+            # The next step may be at work, see ``save_beside``.
+            timeout_s, setting = timeout_s + self._step_limit[0], f"{setting}, after {self._step_limit[1]}"
+        paths = await self._all("save", _path(folder), step, what=what, limit=(timeout_s, setting))
         return Path(paths[0])
 
     async def save_beside(self, folder: Path, step: int) -> Path:
@@ -199,6 +204,11 @@ class TrainerHandle:
         """Go on from the checkpoint in ``folder``; returns its step."""
         steps = await self._all("load", _path(folder), what=f"load of {folder}", limit=_SAVE_LIMIT)
         return int(steps[0])
+
+    async def require_all(self) -> None:
+        """Raise TrainerLostError unless every rank answers, whatever it is doing."""
+        calls = [rank.call("answer", is_beside=True) for rank in self._ranks]
+        await self._wait(calls, "weights on offer", _PROBE_TIMEOUT_S, "fixed")
 
     def close(self) -> None:
         """End the ranks' processes."""

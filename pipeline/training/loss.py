@@ -294,14 +294,17 @@ _NAMES = tuple(field.name for field in fields(LossSums) if field.name != "log_ra
 def loss_metrics(values: Sequence[float], *, num_tokens: int, has_reference: bool) -> dict[str, float]:
     """The metrics of a step whose ``LossSums.reported()`` are ``values``, over ``num_tokens`` loss tokens.
 
-    Means are over the tokens that went through the model; see pipeline/record/metrics.py for the names.
+    Means are over the tokens that went through the model, and missing where none did; see
+    pipeline/record/metric_names.py for the names.
     """
     sums = dict(zip(_NAMES, values[: len(_NAMES)], strict=True))
-    tokens = max(num_tokens, 1)
+    if not num_tokens:
+        return {"train/loss": sums["loss"]}
+    tokens = num_tokens
     metrics = {
         "train/loss": sums["loss"],
-        "train/ratio_mean": sums["ratio"] / tokens if num_tokens else 1.0,
-        "train/ratio_max": sums["ratio_max"] if num_tokens else 1.0,
+        "train/ratio_mean": sums["ratio"] / tokens,
+        "train/ratio_max": sums["ratio_max"],
         **dict(zip(_QUANTILES, values[len(_NAMES) :], strict=True)),
         "train/clipped_share": sums["clipped"] / tokens,
         "train/capped_share": sums["capped"] / tokens,

@@ -78,8 +78,8 @@ class MicroBatchLimit:
 class ModelShape:
     """Sizes of a dense decoder; ``origin`` says where they are from.
 
-    ``query_width`` and ``kv_width``: of all queries, and of all keys, of a token. ``is_tied``: the output
-    head is the embedding, and counts once.
+    ``query_width`` and ``kv_width``: of all queries, and of all keys, of a token; ``kv_heads``: their number.
+    ``is_tied``: the output head is the embedding, and counts once.
     """
 
     origin: str
@@ -88,6 +88,7 @@ class ModelShape:
     layers: int
     query_width: int
     kv_width: int
+    kv_heads: int
     intermediate: int
     vocabulary: int
     is_tied: bool
@@ -101,6 +102,7 @@ def shape_of(model: PreTrainedModel, origin: str) -> ModelShape:
     embedding = cast(torch.Tensor, model.get_input_embeddings().weight)
     head = head_of(model)
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    kv_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     named = model.named_parameters()
     return ModelShape(
         origin=origin,
@@ -108,7 +110,8 @@ def shape_of(model: PreTrainedModel, origin: str) -> ModelShape:
         hidden=embedding.shape[1],
         layers=text.num_hidden_layers,
         query_width=text.num_attention_heads * head_dim,
-        kv_width=(getattr(text, "num_key_value_heads", None) or text.num_attention_heads) * head_dim,
+        kv_width=kv_heads * head_dim,
+        kv_heads=kv_heads,
         intermediate=text.intermediate_size,
         vocabulary=embedding.shape[0],
         is_tied=getattr(head, "weight", None) is embedding,

@@ -38,6 +38,11 @@ class MasterWeights:
             for computed, gradient in self._sums.items():
                 computed.register_post_accumulate_grad_hook(gradient.take)  # type: ignore[no-untyped-call]
 
+    @property
+    def has_sums(self) -> bool:
+        """Whether the memory of all gradients is taken from the beginning."""
+        return bool(self._sums)
+
     def gradient_of(self, computed: nn.Parameter) -> Tensor:
         """The fp32 gradient to which that of ``computed`` belongs, to be added to in place."""
         if computed in self._sums:
@@ -99,23 +104,26 @@ def make_optimizer(trained: list[nn.Parameter], training: TrainingConfig) -> tor
     return torch.optim.AdamW(trained, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
 
 
-def make_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Have a new ``optimizer`` take the memory of its moments now, as its first step would.
+def make_moments(optimizer: torch.optim.Optimizer, *, has_sums: bool) -> None:
+    """Have a new ``optimizer`` take the memory of its moments now, and beside it that of a step's gradients.
 
-    So a card that is too small for them says so before anything is generated.
+    So a card that is too small for them says so before anything is generated. ``has_sums``: the memory of the
+    gradients has been taken already, by the weights (MasterWeights).
     """
     groups = optimizer.param_groups
     rates = [group["lr"] for group in groups]
     trained = [parameter for group in groups for parameter in group["params"]]
     for group in groups:
         group["lr"] = 0.0
-    for parameter in trained:
-        # One by one: gradients of all would be another copy of the weights, which no step has.
-        parameter.grad = torch.zeros_like(parameter)
+    # Beside their sums gradients of all would be another copy of the weights, which no step has.
+    for together in [[parameter] for parameter in trained] if has_sums else [trained]:
+        for parameter in together:
+            parameter.grad = torch.zeros_like(parameter)
         optimizer.step()
-        parameter.grad = None
-        # A count, as a tensor or a number: no step has been made.
-        optimizer.state[parameter]["step"] *= 0
+        for parameter in together:
+            parameter.grad = None
+            # A count, as a tensor or a number: no step has been made.
+            optimizer.state[parameter]["step"] *= 0
     for group, rate in zip(groups, rates, strict=True):
         group["lr"] = rate
 

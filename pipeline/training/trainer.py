@@ -99,7 +99,7 @@ class Trainer:
         )
         self._optimizer = make_optimizer(self._weights.trained, training)
         if self.device.type == "cuda":
-            make_moments(self._optimizer)
+            make_moments(self._optimizer, has_sums=self._weights.has_sums)
         self._card = CardUse(config, self.model, self.device, self._ranks.num_ranks)
         self._changing = threading.Lock()
         self._is_changed = False  # whether the weights are newer than policy_version

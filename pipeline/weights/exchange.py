@@ -108,6 +108,7 @@ class WeightServer:
         self._offered: tuple[int, dict[Spec, Tensor]] = (-1, {})
         self._groups: dict[str, WeightGroup] = {}  # by receiver
         self._streams: dict[str, Any] = {}  # likewise, on a card
+        self._answers: dict[str, str] = {}  # likewise: the key of the last answer
         self._is_closing = threading.Event()
         self._senders = ThreadPoolExecutor(_MAX_RECEIVERS, thread_name_prefix="weights")
         self._listener = threading.Thread(target=self._listen, name="weight server", daemon=True)
@@ -162,6 +163,10 @@ class WeightServer:
         try:
             # A store of its own: a wait in one holds up all who use it.
             store = store_at(self._address, self._timeout_s)
+            last, self._answers[call.receiver] = self._answers.get(call.receiver), call.answer_key
+            if last not in (None, call.answer_key):
+                # All its processes have read it, or have given up.
+                store.delete_key(last)
             version, weights = self._offered
             if version != call.policy_version:
                 fault = f"the trainer holds policy version {version}, not {call.policy_version}"

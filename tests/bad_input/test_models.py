@@ -228,6 +228,13 @@ def test_a_cache_for_less_than_one_sequence_is_refused_on_a_cpu(tmp_path: Path) 
                 refuse_misfit(config, tmp_path, device)
 
 
+def test_measurements_that_are_longer_than_the_models_context_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(config_with())
+    config = load_config(overrides=["evaluation.max_completion_length=10000"])
+    with pytest.raises(ValueError, match=r"evaluation\.max_completion_length: value 10512: .*context of"):
+        refuse_misfit(config, tmp_path, "cpu")
+
+
 def test_positions_that_are_scaled_are_left_to_the_engine(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(config_with(rope_scaling={"rope_type": "yarn", "factor": 4.0}))
     refuse_misfit(load_config(overrides=["generation.max_prompt_length=4000"]), tmp_path, "cpu")

@@ -41,7 +41,7 @@ LINES: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "a raw tab in a text": (b'{"task_id": "a\tb"}', ("(whole line)", "control character")),
     "infinite": (b'{"task_id": Infinity}', ("Infinity is not JSON",)),
     "no fields": (b"{}", ("'entry_point'", "missing")),
-    "task_id null": (changed(task_id=None), ("'task_id'", "None")),
+    "task_id null": (changed(task_id=None), ("'task_id'", "missing")),
     "task_id a list": (changed(task_id=["a"]), ("'task_id'", "['a']")),
     "task_id blank": (changed(task_id=" "), ("'task_id'", "not empty")),
     "prompt a number": (changed(prompt=5, task_id="b"), ("'prompt'", "value 5")),
@@ -50,7 +50,7 @@ LINES: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "entry_point a number": (changed(entry_point=3), ("'entry_point'", "value 3")),
     "entry_point a call": (changed(entry_point="double(x)"), ("'entry_point'", "name of a Python function")),
     "tests text": (changed(tests="double(2) == 4"), ("'tests'", "must be a list")),
-    "tests null": (changed(tests=None), ("'tests'", "must be a list")),
+    "tests null": (changed(tests=None), ("'tests'", "missing", "either tests or check")),
     "second test wrong": (
         changed(tests=[{"args": [1], "expected": 2}, {"args": {}, "expected": 1}]),
         ("'tests'", "item 1"),
@@ -197,6 +197,11 @@ DATA_SETS: dict[str, tuple[list[dict[str, object]], tuple[str, ...], tuple[str, 
         ("row 0", "'tests'", "item 0"),
     ),
     "a second row with the same id": ([ROW, ROW], (COLUMNS,), ("row 1", "'task_id'", "row 0 has it too")),
+    "tests that may have been changed": (
+        [{**ROW, "cases": [{"args": ["2020-01-01"], "expected": 1}]}],
+        (COLUMNS,),
+        ("'owner/set'", "'cases'", "type timestamp[s]", "JSON text"),
+    ),
     "a name that is none": ([{**ROW, "name": "f g"}], (COLUMNS,), ("row 0", "'entry_point'", "'f g'")),
 }
 

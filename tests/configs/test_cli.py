@@ -66,6 +66,14 @@ def test_a_run_imports_no_model_library_in_the_driver() -> None:
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
 
 
+def test_a_run_ends_and_is_handed_over_without_torch_in_its_driver() -> None:
+    done = _run_in_new_process(
+        "import sys\nimport pipeline.run.orchestrator, pipeline.handover.command\n"
+        "print([m for m in ('torch', 'transformers', 'vllm', 'datasets') if m in sys.modules])"
+    )
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
+
+
 ALL_FLAGS = {
     "--speedup-mode": "aggressive",
     "--max-samples": "5",

@@ -278,6 +278,21 @@ def test_a_folder_with_a_data_set_is_taken_by_its_path(
                 load_config(overrides=[f"{setting}={other}"])
 
 
+def test_a_file_of_tasks_in_the_home_directory_is_found_and_one_in_another_form_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine.jsonl", "data/train.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    config = load_config(overrides=["dataset.name=~/mine.jsonl", "evaluation.tasks=~/mine.jsonl"])
+    assert config.dataset.name == config.evaluation.tasks == str(tmp_path / "mine.jsonl")
+    for setting in ("dataset.name", "evaluation.tasks"):
+        with pytest.raises(ConfigError, match=r"data/train.json.*\.jsonl file.* or a folder of one"):
+            load_config(overrides=[f"{setting}=data/train.json"])
+
+
 def test_a_kl_term_needs_no_other_setting() -> None:
     assert load_config(overrides=["grpo.beta=0.04"]).acceleration.skip_zero_advantages
 

@@ -287,6 +287,10 @@ WRONG_ARGUMENTS = {
         ("--num_train_epochs 3", "training.max_steps, for there are no epochs"),
         ("--learning-rate 1e-5", "--set training.learning_rate=VALUE"),
         ("--max-step 3", "--max-steps"),
+        ("--num-generations 8", "--set grpo.num_generations=VALUE"),
+        ("--save_steps=5", "--set output.save_steps=VALUE"),
+        ("training.max_steps=5", "--set training.max_steps=5"),
+        ("--set grpo.beta=0 grpo.delta=2", "--set grpo.delta=2"),
     ],
 )
 def test_a_flag_that_is_none_is_refused_with_what_was_meant(

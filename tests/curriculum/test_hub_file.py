@@ -5,10 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
+import huggingface_hub
 import pytest
 
 from configs.task_sets import task_set_problems
-from curriculum.hub_file import parse_address
+from curriculum.hub_file import fetch_hub_file, parse_address
 
 _ROOT = Path(__file__).parents[2]
 _COMMIT = "0" * 40
@@ -60,3 +62,16 @@ def test_a_file_that_was_fetched_is_read_without_a_network_and_another_one_is_re
     assert _load("hf://datasets/someone/tasks/mine.jsonl", tmp_path) == "['t']\n"
     missing = "hf://datasets/someone/tasks/other.jsonl"
     assert _load(missing, tmp_path).startswith(f"refused: {missing}: could not be had from the hub: ")
+
+
+@pytest.mark.parametrize(("said", "reason"), [("403 Forbidden", "403 Forbidden"), ("", "ProxyError")])
+def test_a_network_that_fails_is_a_file_that_cannot_be_had(
+    said: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise httpx.ProxyError(said)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
+    address = "hf://datasets/someone/tasks/mine.jsonl"
+    with pytest.raises(ValueError, match=f"^{address}: could not be had from the hub: {reason}$"):
+        fetch_hub_file(address)

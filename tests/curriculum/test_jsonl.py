@@ -54,7 +54,21 @@ MALFORMED = {
     "a list": ("[1, 2]", "(whole line)", "one JSON object"),
     "a number": ("17", "(whole line)", "one JSON object"),
     "no task_id": (_without("task_id"), "'task_id'", "not empty"),
-    "task_id a number": (_with(task_id=3), "'task_id'", "value 3"),
+    "task_id a fraction": (_with(task_id=3.5), "'task_id'", "value 3.5"),
+    "task_id true": (_with(task_id=True), "'task_id'", "value True"),
+    "half an emoji in task_id": (_with(task_id="a\ud83d"), "'task_id'", "character 2, \\ud83d, is half"),
+    "half an emoji in prompt": (
+        _with(prompt="Double \ude00 it."),
+        "'prompt'",
+        "character 8, \\ude00, is half",
+    ),
+    "half an emoji in prelude": (_with(prelude="# \ud83d"), "'prelude'", "must be UTF-8"),
+    "half an emoji in family": (_with(family="\ud83d"), "'family'", "must be UTF-8"),
+    "half an emoji in an import": (
+        json.dumps({**_MBPP_FORM, "test_imports": ["import a\ud83d"]}),
+        "'test_imports'",
+        "must be UTF-8",
+    ),
     "no prompt": (_without("prompt"), "'prompt'", "value missing"),
     "blank prompt": (_with(prompt="  \n"), "'prompt'", "not empty"),
     "no entry_point": (_without("entry_point"), "'entry_point'", "value missing"),
@@ -69,6 +83,11 @@ MALFORMED = {
     "test with more": (_with(tests=[{"args": [1], "expected": 1, "x": 1}]), "'tests'", "args and expected"),
     "args not a list": (_with(tests=[{"args": 1, "expected": 2}]), "'tests'", "args must be a list, was 1"),
     "check not Python": (json.dumps({**_CHECK_FORM, "check": "def check(:"}), "'check'", "Python source"),
+    "check that returns its verdict": (
+        json.dumps({**_CHECK_FORM, "check": "def check(candidate):\n    return candidate(2) == 4\n"}),
+        "'check'",
+        "must raise where the answer is wrong (assert ...)",
+    ),
     "check without check": (json.dumps({**_CHECK_FORM, "check": "x = 1"}), "'check'", "must define check()"),
     "a program with a name": (
         _with(tests=[{"stdin": "1", "expected_stdout": "2"}]),
@@ -87,9 +106,20 @@ MALFORMED = {
     "difficulty too high": (_with(difficulty=6), "'difficulty'", "from 1 to 5"),
     "difficulty true": (_with(difficulty=True), "'difficulty'", "whole number"),
     "difficulty text": (_with(difficulty="easy"), "'difficulty'", "value 'easy'"),
+    "other names": ('{"id": "a", "question": "x", "entry_point": "f", "tests": []}', "'id'", "is no field"),
+    "a question without an answer": (
+        '{"id": "a", "question": "x", "entry_point": "f"}',
+        "'answer'",
+        "(read in GSM8K's form, since it has 'question')",
+    ),
     "unknown field": (_with(expcted=4), "'expcted'", "is no field"),
     "HumanEval without head": (json.dumps({**_HUMANEVAL_FORM, "prompt": "x"}), "'prompt'", "head of f()"),
     "HumanEval without check": (json.dumps({**_HUMANEVAL_FORM, "test": "x = 1"}), "'test'", "check()"),
+    "HumanEval whose check returns": (
+        json.dumps({**_HUMANEVAL_FORM, "test": "def check(candidate):\n    return candidate(1) == 2\n"}),
+        "'test'",
+        "since it has 'test'",
+    ),
     "MBPP without tests": (json.dumps({**_MBPP_FORM, "test_list": []}), "'test_list'", "at least one"),
     "MBPP tests no strings": (json.dumps({**_MBPP_FORM, "test_list": [1]}), "'test_list'", "list of strings"),
     "MBPP tests no Python": (json.dumps({**_MBPP_FORM, "test_list": ["f(1) ="]}), "'test_list'", "asserts"),
@@ -133,7 +163,7 @@ def test_two_tasks_with_one_id_are_refused_with_both_lines(tmp_path: Path) -> No
 def test_an_empty_a_missing_and_a_binary_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("\n\n", encoding="utf-8")
     (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe{}")
-    for name, reason in (("empty", "holds no task"), ("missing", "cannot be read"), ("binary", "UTF-8")):
+    for name, reason in (("empty", "holds no task"), ("missing", "no such file"), ("binary", "UTF-8")):
         with pytest.raises(ValueError, match=reason):
             load_jsonl(tmp_path / f"{name}.jsonl")
 
@@ -147,6 +177,25 @@ def test_the_plain_form_is_read_in_full(tmp_path: Path) -> None:
     assert first.source == "jsonl"
     assert second.check_source is not None and not second.call_tests
     assert (second.difficulty, second.family) == (1, "c")
+
+
+def test_a_field_that_is_null_counts_as_left_out(tmp_path: Path) -> None:
+    nulls = dict.fromkeys(("check", "prelude", "reference", "difficulty", "family", "test", "question"))
+    task = task_of(tmp_path, {**_GOOD, **nulls})
+    assert (task.source, task.difficulty, task.family, len(task.call_tests)) == ("jsonl", 1, "double", 2)
+    program = {"tests": [{"stdin": "", "expected_stdout": "1"}], "entry_point": None}
+    assert task_of(tmp_path, {**_GOOD, **program}).entry_point == ""
+
+
+def test_whole_numbers_are_ids_and_levels_as_data_frames_write_them(tmp_path: Path) -> None:
+    task = task_of(tmp_path, {**_GOOD, "task_id": 7, "difficulty": 2.0})
+    assert (task.task_id, task.family, task.difficulty) == ("7", "7", 2)
+    assert task_of(tmp_path, {**_HUMANEVAL_FORM, "task_id": 0}).task_id == "0"
+
+
+def test_half_an_emoji_is_allowed_in_what_a_test_gives_and_expects(tmp_path: Path) -> None:
+    task = task_of(tmp_path, {**_GOOD, "tests": [{"args": ["\ud83d"], "expected": "\ude00"}]})
+    assert task.call_tests == (CallTest(args=("\ud83d",), expected="\ude00"),)
 
 
 def test_the_three_forms_may_share_a_file(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ def task_of(prompt: str, *tests: tuple[tuple[object, ...], object]) -> Task:
     [
         (">>> f(1, 'a)')\n[2, 3]\n", [("(1, 'a)')", "[2, 3]")]),
         ("assert f([1, 2]) == (3, 4)", [("([1, 2],)", "(3, 4)")]),
+        ("assert f(2) == 3, 'no'\nassert f(4) == (5, 6), f(4)", [("(2,)", "3"), ("(4,)", "(5, 6)")]),
         (
             "f(2) ==> True, f(3) => false. And `f(4)` returns 5.",
             [("(2,)", "True"), ("(3,)", "False"), ("(4,)", "5")],

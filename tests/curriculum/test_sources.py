@@ -181,6 +181,15 @@ def test_an_unknown_evaluation_name_lists_the_known_ones() -> None:
         load_named_tasks("humanevil")
 
 
+def test_a_folder_beside_needs_no_slash_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine").mkdir()
+    row = {"task_id": "a", "prompt": "Add one.", "entry_point": "f", "tests": CALLS}
+    Path("mine/train.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    (task,) = load_named_tasks("mine", "train")
+    assert task.task_id == "a"
+
+
 def _folder_data_set(folder: Path) -> str:
     row = {"id": "a", "question": "Add one.", "name": "f", "cases": '[{"args": [1], "expected": 2}]', "x": 1}
     (folder / "train.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")

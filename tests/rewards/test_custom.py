@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import threading
 import time
@@ -300,6 +301,73 @@ def test_hanging_calls_do_not_pile_up_without_bound() -> None:
         assert time.monotonic() < deadline, "a thread whose call has returned must end"
         time.sleep(0.01)
     assert reward_of(hangs, 20.0).score(TASK, TEXT, CODE) == 1.0
+
+
+def test_a_function_that_is_not_async_may_run_an_event_loop_of_its_own() -> None:
+    async def think() -> float:
+        await asyncio.sleep(0)
+        return 0.5
+
+    def as_new_code_does(**columns: object) -> list[float]:
+        return [asyncio.run(think())]
+
+    def as_old_code_does(**columns: object) -> list[float]:
+        return [asyncio.get_event_loop().run_until_complete(think())]
+
+    for function in (as_new_code_does, as_old_code_does):
+        reward = reward_of(function)
+        assert [reward.score(TASK, TEXT, CODE) for _ in range(2)] == [0.5, 0.5]
+        reward.close()
+
+
+def test_what_a_function_returns_to_be_awaited_runs_in_one_loop_that_goes_on_between_calls() -> None:
+    ticks = []
+
+    async def tick() -> None:
+        while True:
+            ticks.append(asyncio.get_running_loop())
+            await asyncio.sleep(0.01)
+
+    async def begin() -> list[float]:
+        ticks.append(asyncio.get_running_loop())
+        tasks.append(asyncio.create_task(tick()))
+        return [1.0]
+
+    tasks: list[asyncio.Task[None]] = []
+    reward = reward_of(lambda **columns: begin())
+    assert reward.score(TASK, TEXT, CODE) == 1.0
+    deadline = time.monotonic() + 20
+    while len(ticks) < 5:
+        assert time.monotonic() < deadline, "what a call has begun must go on after it"
+        time.sleep(0.01)
+    assert reward.score(TASK, TEXT, CODE) == 1.0
+    for task in tasks:
+        task.get_loop().call_soon_threadsafe(task.cancel)
+    reward.close()
+    assert len(set(ticks)) == 1
+
+
+def test_the_place_that_is_named_is_the_users_line_not_that_of_a_library() -> None:
+    def parse(**columns: object) -> list[float]:
+        return [json.loads("{")]
+
+    async def parse_later(**columns: object) -> list[float]:
+        return parse()
+
+    for function in (parse, parse_later):
+        with pytest.raises(UserFunctionError, match=r"JSONDecodeError: .* at test_custom.py:\d+ "):
+            score(function)
+
+
+def test_a_column_that_only_trl_has_is_refused_where_it_is_needed_by_name(working_directory: Path) -> None:
+    source = (
+        "def needs(completions, answer, **columns): ...\ndef may(completions, answer=None, **columns): ...\n"
+    )
+    (working_directory / "trl_rewards.py").write_text(source)
+    with pytest.raises(ConfigError, match=r"trl_rewards:needs: .*missing a required argument: 'answer'"):
+        load_custom(["trl_rewards:needs"])
+    (reward,) = load_custom(["trl_rewards:may"])
+    reward.close()
 
 
 def test_all_calls_of_an_async_reward_share_one_event_loop() -> None:

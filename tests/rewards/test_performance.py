@@ -93,8 +93,15 @@ def test_without_a_reference_that_passes_there_is_no_time() -> None:
     assert times.cpu_s(make_task("other")) is None
 
 
+def test_a_reference_that_a_busy_machine_ended_once_has_a_time_all_the_same() -> None:
+    sandbox = ScriptedSandbox(timed_run(0.2), timed_run(0.9, Outcome.TIMEOUT_WALL), timed_run(0.2))
+    times = ReferenceTimes(sandbox, ExecutionConfig())
+    assert times.cpu_s(make_task()) == times.cpu_s(make_task()) == 0.2
+
+
 def test_a_fault_of_the_sandbox_is_not_kept_as_a_verdict_on_the_reference() -> None:
-    sandbox = ScriptedSandbox(timed_run(0.2), timed_run(0.0, Outcome.INFRA_ERROR), *[timed_run(0.2)] * 4)
+    fault = timed_run(0.0, Outcome.INFRA_ERROR)
+    sandbox = ScriptedSandbox(fault, timed_run(0.2, Outcome.TIMEOUT_WALL), fault, *[timed_run(0.2)] * 3)
     times = ReferenceTimes(sandbox, ExecutionConfig())
     assert times.cpu_s(make_task()) is None
     assert times.cpu_s(make_task()) == 0.2

@@ -80,8 +80,15 @@ def test_the_item_behind_one_that_hangs_is_scored_by_the_next_worker() -> None:
         pool.close()
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"),
+        RuntimeError("can't start new thread"),
+    ],
+)
 def test_a_worker_for_which_there_is_no_process_just_now_is_started_later(
-    monkeypatch: pytest.MonkeyPatch,
+    fault: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rewards.workers._PAUSE_S", 0.01)
     starts: list[str] = []
@@ -89,7 +96,7 @@ def test_a_worker_for_which_there_is_no_process_just_now_is_started_later(
     def start(rewards: RewardsConfig, execution: ExecutionConfig) -> WorkerLink:
         starts.append("refused" if len(starts) in (1, 2) else "started")
         if starts[-1] == "refused":
-            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+            raise fault
         return local_reward_worker(rewards, execution)
 
     pool = make_pool(start_worker=start)

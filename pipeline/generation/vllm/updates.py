@@ -180,6 +180,9 @@ class WeightUpdates:
         given = answers[0]["given"]
         if any(answer["given"] != given for answer in answers):
             raise RuntimeError("the processes of the engine were given different weights")
+        if is_served:
+            # It comes another way than the weights that were given last, those of a reset.
+            given = {}
         held = {**given, **whole([Part(*part) for part in answer["parts"]] for answer in answers)}
         unread = tuple(answers[0]["unread"])
         if is_served:

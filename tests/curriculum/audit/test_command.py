@@ -137,6 +137,13 @@ def test_the_report_is_there_before_a_model_is_asked_and_stays_where_that_fails(
     assert "mutants killed" in said.out and "pass rate" not in said.out
 
 
+def test_a_task_whose_name_cannot_be_printed_is_named_by_its_line(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text(json.dumps({**GOOD, "task_id": "a\ud83d"}), encoding="utf-8")
+    assert audit(tasks, "--output", tmp_path / "out") == 1
+    assert f"{tasks}:1" in (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
+
+
 def test_tasks_that_the_plain_form_cannot_say_are_named_and_not_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,7 +166,7 @@ def test_tasks_that_the_plain_form_cannot_say_are_named_and_not_written(
 
 
 CASES = {
-    "no such file": (("audit", "absent.jsonl"), ("absent.jsonl", "cannot be read")),
+    "no such file": (("audit", "absent.jsonl"), ("absent.jsonl: no such file",)),
     "no such set": (("audit", "laddr"), ("'laddr'", "ladder")),
     "an empty file": (("audit", "empty.jsonl"), ("empty.jsonl", "no task")),
     "no JSON": (("audit", "text.jsonl"), ("text.jsonl:1", "one JSON object")),

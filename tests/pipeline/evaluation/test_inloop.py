@@ -53,10 +53,32 @@ def test_each_measurement_names_its_version_and_leaves_a_report(tmp_path: Path) 
         assert report.pass_at_1.mean == 0.5
         assert all(sample.min_policy_version >= version for sample in report.samples)
     assert [note.partition(",")[0] for note in run.notes] == [
-        "step 2: pass@1 50.0 % (95 %: 50.0 to 50.0) on 3 tasks",
-        "step 4: pass@1 50.0 % (95 %: 50.0 to 50.0) on 3 tasks",
+        "step 2: pass@1 50.0 % (95 %: 14.6 to 85.4) on 3 tasks",
+        "step 4: pass@1 50.0 % (95 %: 14.6 to 85.4) on 3 tasks",
     ]
     assert not list(run.folder.path.glob("*journal*"))
+
+
+def test_a_measurement_is_logged_by_itself_where_its_step_is_not(tmp_path: Path) -> None:
+    config = make_config(
+        training={"max_steps": 6}, evaluation={"every_steps": 2}, output={"logging_steps": 5}
+    )
+    run = FakeRun(tmp_path, config, heldout=_HELDOUT)
+    # It ends in step 4: after the first group of that step, before the second.
+    for task in _HELDOUT:
+        run.generator.held[f"evaluation/{task.task_id}"] = lambda: "completion draw-7 3" in run.log
+    run.generator.held["draw-8"] = lambda: run.folder.evaluation("step-000002").exists()
+    run.train()
+    lines = [json.loads(line) for line in run.folder.metrics.read_text("utf-8").splitlines()]
+    (line,) = [line for line in lines if line.get("eval/policy_version") == 2]
+    assert line.pop("step") == 4 and line.pop("time_s") >= 0
+    assert line.keys() == {
+        *("eval/pass_at_1", "eval/pass_at_1_low", "eval/pass_at_1_high", "eval/num_tasks"),
+        *("eval/policy_version", "eval/newest_policy_version"),
+    }
+    assert [line["step"] for line in lines if "train/loss" in line] == [5]
+    stored = {number: json.loads(text) for number, text in run.rows("SELECT step, metrics FROM steps")}
+    assert line.items() <= stored[4].items() and stored[4]["train/loss"] == 0.5
 
 
 def test_no_trained_step_waits_for_a_measurement_that_takes_as_long_as_the_run(tmp_path: Path) -> None:

@@ -80,6 +80,18 @@ def test_no_pass_at_all_does_not_mean_that_none_is_possible() -> None:
     assert everything.low == pytest.approx(1 - nothing.high)
 
 
+@pytest.mark.parametrize("num_tasks", [1, 5])
+def test_tasks_that_agree_do_not_make_an_estimate_certain(num_tasks: int) -> None:
+    half, all_right = _counts(2, [1] * num_tasks), _counts(2, [2] * num_tasks)
+    spread = 1 - 0.025 ** (1 / num_tasks)
+    for found in (mean_pass_at_k(half, 1), share(half)):
+        assert (found.low, found.high) == pytest.approx((0.5 - spread / 2, 0.5 + spread / 2))
+    for found in (paired_difference(half, all_right), share_difference(half, all_right)):
+        assert (found.low, found.high) == pytest.approx((0.5 - 1.5 * spread, 0.5 + 0.5 * spread))
+    risen = paired_difference(_counts(2, [0] * num_tasks), all_right)
+    assert (risen.low, risen.high) == pytest.approx((1 - 2 * spread, 1))
+
+
 def test_mean_pass_at_k_needs_a_task() -> None:
     with pytest.raises(ValueError, match="at least one judged task"):
         mean_pass_at_k([], 1)
@@ -100,7 +112,8 @@ def test_a_difference_of_shares_draws_the_same_tasks_for_both() -> None:
     assert found.mean == pytest.approx(7 / 12 - 3 / 8) and found.low < found.mean < found.high
     # Tasks differ among each other far more than the two do in any of them.
     assert found.high - found.low < 0.5 * (share(before).high - share(before).low)
-    assert share_difference(before, before).low == share_difference(before, before).high == 0
+    same = share_difference(before, before)
+    assert same.low == -same.high and same.high == pytest.approx(1 - 0.025 ** (1 / 80))
     # A task in which nothing failed has no share, and is in both draws all the same.
     assert share_difference(before[:-1], after).mean != share_difference(before, after).mean
     with pytest.raises(ValueError, match="at least one judged task"):

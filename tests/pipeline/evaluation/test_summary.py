@@ -12,8 +12,8 @@ from configs.schema import Config, OutputConfig
 from pipeline.evaluation import summary
 from pipeline.evaluation.evaluate import EvaluatedSample, EvaluationReport, make_report
 from pipeline.evaluation.summary import guards_of, print_summary, write_summary
+from pipeline.messages import StepResult
 from pipeline.record.ledger import GUARD, PLACEMENT_GUARD, Ledger
-from pipeline.record.metrics import MetricsWriter
 from pipeline.record.run_folder import RunFolder
 from sandbox.result import Outcome
 from tests.pipeline.evaluation.answers import result_of
@@ -105,6 +105,11 @@ def test_what_is_printed_is_what_was_written(tmp_path: Path, capsys: pytest.Capt
     assert "4 samples a task, temperature 1" in " ".join(printed.split()), "wherever the line was broken"
 
 
+def commit(ledger: Ledger, step: int, metrics: dict[str, float]) -> None:
+    result = StepResult(step=step, policy_version=step, num_tokens=1, seconds=1.0, metrics=metrics)
+    ledger.commit_step(result, (), {})
+
+
 @pytest.mark.parametrize("config", [Config(), SPECULATING])
 def test_a_run_tells_its_guards_in_the_summary(
     config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -114,13 +119,11 @@ def test_a_run_tells_its_guards_in_the_summary(
         ledger.event("restart", "no guard")
         ledger.event(PLACEMENT_GUARD, "generation and training run in turn")
         ledger.event(GUARD, "early abort is turned off")
-        ledger.close()
-        metrics = MetricsWriter(folder.path)
         drafting = {"generation/drafted_tokens": 50.0, "generation/draft_acceptance": 0.5}
-        metrics.log(1, {"generation/tokens": 100.0, **drafting})
-        metrics.log(2, {"generation/tokens": 100.0, **drafting, "generation/draft_acceptance": 0.7})
-        metrics.close()
-        guards = guards_of(folder.db, folder.metrics, config)
+        commit(ledger, 1, {"generation/tokens": 100.0, **drafting})
+        commit(ledger, 2, {"generation/tokens": 100.0, **drafting, "generation/draft_acceptance": 0.7})
+        ledger.close()
+        guards = guards_of(folder.db, config)
         assert guards[0] == "generation and training run in turn"
         expected = "drafted 100 tokens for 200 that were written; 60 % of the drafted ones"
         assert guards[1] == "early abort is turned off"
@@ -134,11 +137,9 @@ def test_a_run_tells_its_guards_in_the_summary(
 
 def test_drafting_that_drafted_nothing_says_so(tmp_path: Path) -> None:
     with RunFolder.create(OutputConfig(dir=str(tmp_path), name="run"), "{}") as folder:
-        Ledger(folder.db).close()
-        metrics = MetricsWriter(folder.path)
-        metrics.log(1, {"generation/tokens": 100.0, "generation/drafted_tokens": 0.0})
-        metrics.close()
-        (told,) = guards_of(folder.db, folder.metrics, SPECULATING)
+        with closing(Ledger(folder.db)) as ledger:
+            commit(ledger, 1, {"generation/tokens": 100.0, "generation/drafted_tokens": 0.0})
+        (told,) = guards_of(folder.db, SPECULATING)
     assert "drafted nothing" in told
 
 
@@ -146,5 +147,5 @@ def test_a_run_may_have_a_name_that_is_special_in_an_address(tmp_path: Path) -> 
     with RunFolder.create(OutputConfig(dir=str(tmp_path), name="exp#3 50%20?"), "{}") as folder:
         with closing(Ledger(folder.db)) as ledger:
             ledger.event(GUARD, "early abort is turned off")
-        assert guards_of(folder.db, folder.metrics, Config()) == ("early abort is turned off",)
+        assert guards_of(folder.db, Config()) == ("early abort is turned off",)
     assert rows_of(folder.path, "SELECT kind FROM events") == [(GUARD,)]

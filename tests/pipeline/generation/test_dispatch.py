@@ -175,6 +175,30 @@ def test_later_turns_go_to_the_generator_that_had_the_first() -> None:
     asyncio.run(asyncio.wait_for(body(), 20))
 
 
+def test_later_turns_push_no_request_out_of_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two requests, each with its prompt.
+    monkeypatch.setattr("pipeline.generation.supervised._MAX_REMEMBERED", 4)
+
+    async def body() -> None:
+        engines = [FakeEngine(), FakeEngine()]
+        dispatcher = Dispatcher(engines, update_timeout_s=5)
+        running = [begin(dispatcher, "r0", 0)]
+        await turn()
+        for _ in range(4 + 20):
+            engines[1].permits.release()
+        await begin(dispatcher, "r1", 1)
+        running[0].cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        assert dispatcher._loads == [0, 0], "who is not remembered goes to the first"
+        later = [f"r1/0/turn {number}" for number in range(2, 22)]
+        for number, name in enumerate(later):
+            await collect(dispatcher, ask(name, 1, prompt_ids=(1, 1, number)))
+        assert [engine.asked for engine in engines] == [["r0"], ["r1", *later]]
+        assert list(dispatcher._last_of) == [(0, 0), "r0", (1, 1), "r1"]
+
+    asyncio.run(asyncio.wait_for(body(), 20))
+
+
 def test_a_generator_that_fails_is_named() -> None:
     async def body() -> None:
         engines = [FakeEngine(), FakeEngine(fault=GeneratorError("it is gone"))]

@@ -19,6 +19,7 @@ from pipeline.generation.vllm_generator import VllmGenerator
 from pipeline.host.restarts import RestartLimit
 from pipeline.messages import Completion, WeightUpdate
 from tests.pipeline.fake_host import COMMAND
+from tests.pipeline.fake_stages import let_others_run
 from tests.pipeline.generation.asking import ask, collect
 from tests.pipeline.generation.fake_end import FakeEnd
 from tests.pipeline.generation.test_host import ROOT, start_message
@@ -154,6 +155,41 @@ def test_a_request_waits_for_those_before_it_and_no_longer() -> None:
             await collect(silent, ask("b", 2))
         with pytest.raises(GeneratorLostError, match=r"nothing for 2 s"):
             await first
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+_FOR_AN_UPDATE = r"nothing for 1 s \(runtime\.generation_timeout_s; 1 s of it for an update\)"
+_FOR_NONE = r"nothing for 0 s \(runtime\.generation_timeout_s\)"
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("drain", _FOR_AN_UPDATE),
+        ("abort", _FOR_AN_UPDATE),
+        ("keep", _FOR_NONE),
+        ("keep_cache", _FOR_NONE),
+    ],
+)
+def test_a_request_has_the_time_of_an_update_where_that_holds_it_up(mode: str, said: str) -> None:
+    runtime = {"generation_timeout_s": 0.1, "weight_update_timeout_s": 0.7}
+    config = Config.model_validate({"generation": {"weight_update_mode": mode}, "runtime": runtime})
+    with pytest.raises(GeneratorLostError, match=said):
+        asyncio.run(asyncio.wait_for(collect(VllmGenerator(FakeEnd(), config), ask("r", 2)), 20))
+
+
+@pytest.mark.parametrize("num_turns", range(6))
+def test_a_cancellation_that_comes_beside_a_completion_is_not_lost(num_turns: int) -> None:
+    async def scenario() -> None:
+        end = FakeEnd()
+        collecting = asyncio.create_task(collect(VllmGenerator(end, waiting(60.0)), ask("r", 2)))
+        await let_others_run()
+        end.permits.release()
+        await let_others_run(num_turns)
+        collecting.cancel()
+        await asyncio.wait({collecting}, timeout=10)
+        assert collecting.cancelled()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 

@@ -37,7 +37,7 @@ from pipeline.models.loading import load_model
 from pipeline.models.merging import merged_weights, read_adapter
 from pipeline.weights.files import write_weights
 from pipeline.weights.receipts import code_of, differing, receipt_of
-from tests.pipeline.adapter_files import publish_random_adapter
+from tests.pipeline.adapter_files import RANK, publish_random_adapter
 from tests.pipeline.conftest import RunningEngine
 from tests.pipeline.generation.asking import forward_logprobs_of
 from tests.pipeline.generation.test_vllm_engine import ask, collect, shaken
@@ -200,6 +200,20 @@ def test_processes_that_were_given_different_weights_end_the_update() -> None:
     assert receipt([one, one]) == {"norm.weight": 5, "proj.weight": 1}
     with pytest.raises(RuntimeError, match="given different weights"):
         receipt([one, {**one, "given": {**given, "proj.weight": 2}}])
+
+
+def test_the_receipt_of_a_served_adapter_has_nothing_of_the_base_that_a_reset_gave(tmp_path: Path) -> None:
+    _, published = publish_random_adapter(save_byte_model(tmp_path / "model"), tmp_path / "adapter", 1)
+    name = next(iter(published.receipt))
+    answer = {"given": {"base.weight": 5}, "parts": [(name, 0, 0, 7)], "unread": ()}
+
+    async def collective_rpc(method: str, args: object) -> list[dict[str, Any]]:
+        assert (method, args) == ("weight_receipt", (1, RANK))
+        return [answer]
+
+    engine, served = cast(Any, SimpleNamespace(collective_rpc=collective_rpc)), cast(Any, SimpleNamespace())
+    updates = WeightUpdates(engine, "", served, weight_timeout_s=1.0)
+    assert asyncio.run(updates._receipt(published)) == ({name: 7}, ())
 
 
 def product(model: Model, rows: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -1,14 +1,23 @@
-"""Several engines are started together: what they are given, and what becomes of those that are up."""
+"""Several engines are started together: what they are given, and what becomes of those that are up.
+
+And what a start in a place of Ray's raises.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
+from typing import Any, cast
 
 import pytest
 
 from configs.schema import Config
+from pipeline.errors import StageError
+from pipeline.generation import node_actor
+from pipeline.generation.generator import GeneratorError, GeneratorLostError
 from pipeline.generation.start import running_generator
 from pipeline.generation.supervised import Dispatcher
+from pipeline.processes.connection import CallFailedError, ProcessGoneError
 from tests.pipeline.generation.test_dispatch import FakeEngine, turn
 
 
@@ -65,3 +74,42 @@ def test_engines_that_are_up_are_closed_where_the_start_of_another_is_cancelled(
     monkeypatch.setattr("pipeline.generation.start._start_one", start)
     asyncio.run(asyncio.wait_for(cancelled(), 20))
     assert first.is_closed and ended == [1]
+
+
+_KILLED = "vLLM did not start: process 7 was killed by SIGKILL"
+_WRONG = "GeneratorError: vLLM failed to start: no such model"
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "said"),
+    [
+        (ProcessGoneError("its node died"), GeneratorLostError, "its node died"),
+        (CallFailedError(f"GeneratorLostError: {_KILLED}", "there"), GeneratorLostError, _KILLED),
+        (CallFailedError(_WRONG, "there"), GeneratorError, _WRONG),
+        (StageError("no answer that can be read"), GeneratorError, "no answer that can be read"),
+    ],
+)
+def test_a_place_that_dies_at_the_start_is_a_loss_and_a_start_that_fails_is_none(
+    fault: StageError, kind: type[GeneratorError], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = []
+
+    class Actor:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def call(self, method: str) -> Future[Any]:
+            answer: Future[Any] = Future()
+            answer.set_exception(fault)
+            return answer
+
+        def kill(self) -> None:
+            ended.append(self)
+
+    monkeypatch.setattr(node_actor, "RayProcess", Actor)
+    start = node_actor.start_node_generator(
+        Config(), "model", "cuda", index=3, options={}, store=cast(Any, None)
+    )
+    with pytest.raises(GeneratorError) as caught:
+        asyncio.run(start)
+    assert type(caught.value) is kind and str(caught.value) == f"generator 3 failed to start: {said}"
+    assert len(ended) == 1

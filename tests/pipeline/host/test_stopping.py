@@ -64,6 +64,50 @@ def test_the_second_signal_ends_the_process_at_once() -> None:
     assert "ended at once" in done.stderr
 
 
+# The second signal comes when the thread is what is waited for.
+IN_A_THREAD = """
+import asyncio, os, signal, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from pipeline.host.stopping import StopRequest
+from pipeline.run.orchestrator import _Run
+
+is_waited_for = threading.Event()
+
+class Executor(ThreadPoolExecutor):
+    def shutdown(self, *arguments, **named):
+        is_waited_for.set()
+        super().shutdown(*arguments, **named)
+
+def download():
+    os.kill(os.getpid(), signal.SIGINT)
+    assert is_waited_for.wait(20)
+    os.kill(os.getpid(), int(sys.argv[1]))
+    time.sleep(60)
+
+class Run(_Run):
+    def __init__(self):
+        self._context, self._attempt = SimpleNamespace(stop=StopRequest()), None
+
+    async def _run(self, *, is_resumed):
+        asyncio.get_running_loop().set_default_executor(Executor())
+        await asyncio.to_thread(download)
+
+    def _resume_hint(self):
+        return "stopped"
+
+asyncio.run(Run()._run_until_stopped(is_resumed=False))
+"""
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_the_second_signal_is_obeyed_also_where_a_thread_is_waited_for(second: signal.Signals) -> None:
+    command = [sys.executable, "-c", IN_A_THREAD, str(int(second))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 128 + second, done.stderr
+    assert "ended at once" in done.stderr
+
+
 def stop_at(run: FakeRun, line: str) -> int:
     """Ask ``run`` to end when ``line`` is in its log; returns the step that it saves."""
 

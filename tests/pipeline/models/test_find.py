@@ -12,7 +12,7 @@ import torch
 from configs.schema import ModelConfig
 from pipeline.host.files import locked
 from pipeline.models import packaged as packaged_model
-from pipeline.models.find import resolve_model
+from pipeline.models.find import refuse_damaged_model, resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
 from tests.pipeline.tiny_model import save_model
 
@@ -31,6 +31,14 @@ def test_a_folder_without_config_is_refused_by_name(tmp_path: Path) -> None:
         resolve_model(ModelConfig(name=str(tmp_path)))
     with pytest.raises(ValueError, match="no such folder"):
         resolve_model(ModelConfig(name=str(tmp_path / "missing")))
+
+
+@pytest.mark.parametrize("name", ["runs/x/checkpoints/step-000010", "https://hub/a", "${MODEL}", "a b"])
+def test_what_is_no_folder_and_can_be_no_hub_id_is_refused_before_anything_is_fetched(name: str) -> None:
+    with pytest.raises(ValueError, match=r"model\.name: no such folder"):
+        refuse_damaged_model(name)
+    for hub_id in ("gpt2", "Qwen/Qwen2.5-Coder-0.5B-Instruct", "a_b/c.d-e"):
+        refuse_damaged_model(hub_id)
 
 
 @pytest.fixture

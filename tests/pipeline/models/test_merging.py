@@ -97,6 +97,19 @@ def test_an_adapter_that_was_trained_again_is_merged_again(base: Path, adapter: 
     assert_answers_as(folder, again)
 
 
+def test_a_copied_adapter_is_not_merged_again(
+    adapted: PreTrainedModel, base: Path, adapter: Path, tmp_path: Path
+) -> None:
+    resolve_model(ModelConfig(name=str(adapter)))
+    copy = shutil.copytree(adapter, tmp_path / "copy", copy_function=shutil.copyfile)
+    weights, later = copy / "adapter_model.safetensors", (copy / "merged").stat().st_mtime + 10
+    os.utime(weights, (later, later))
+    # Another machine's has no such folder.
+    base.rename(tmp_path / "moved")
+    assert resolve_model(ModelConfig(name=str(copy))) == copy / "merged"
+    assert_answers_as(copy / "merged", adapted)
+
+
 def test_an_adapter_without_weights_is_refused_by_name(adapter: Path) -> None:
     (adapter / "adapter_model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"adapter_model\.safetensors: is missing"):

@@ -184,6 +184,20 @@ def test_an_engine_that_is_split_over_gpus_shares_with_nobody_and_has_the_cache_
     assert reserved == pytest.approx([0.4 * 80e9, 0.9 * 80e9])
 
 
+def test_more_cards_than_heads_hold_no_more_tokens() -> None:
+    shape = shape_of()
+    assert shape.kv_heads == 3
+    one, *more = (
+        kv_tokens(
+            Config.model_validate({"generation": {"dtype": "bfloat16", "tensor_parallel_size": size}}),
+            shape,
+            1e9,
+        )
+        for size in (1, 3, 4, 9)
+    )
+    assert more == [pytest.approx(3 * one, abs=2)] * 3
+
+
 @pytest.mark.usefixtures("known_models")
 def test_a_host_that_is_too_small_is_an_error() -> None:
     config = for_device(resolve(overrides=["runtime.device=cpu"]).config, "cpu")

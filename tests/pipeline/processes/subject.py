@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -34,6 +35,9 @@ class Worker:
     def pid(self) -> int:
         return os.getpid()
 
+    def where(self) -> str:
+        return os.getcwd()
+
     def note(self, text: str, seconds: float = 0.0) -> list[str]:
         """All that was noted, in its order; always in the thread that made the object."""
         assert threading.get_ident() == self._thread
@@ -58,6 +62,12 @@ class Worker:
 
     def environment(self, name: str) -> str:
         return os.environ.get(name, "")
+
+    def output_of(self, program: str) -> str:
+        """What a Python program prints, in a child of this process."""
+        return subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout.strip()
 
     def fail(self) -> None:
         raise KeyError("wrong")

@@ -186,14 +186,27 @@ def test_the_obituary_names_status_or_signal_and_has_the_last_words() -> None:
         remote.call("leave", 3).result(WAIT_S)
     remote = LocalProcess(WORKER, "a")
     remote.call("pid").result(WAIT_S)
-    os.kill(remote.pid, signal.SIGTERM)
-    with pytest.raises(ProcessGoneError, match=rf"process {remote.pid} was killed by SIGTERM"):
+    os.kill(remote.pid, signal.SIGUSR1)
+    with pytest.raises(ProcessGoneError, match=rf"process {remote.pid} was killed by SIGUSR1"):
         remote.call("note", "x", 100.0).result(WAIT_S)
     remote = LocalProcess(WORKER, "a")
     remote.call("pid").result(WAIT_S)
     os.kill(remote.pid, signal.SIGKILL)
     with pytest.raises(ProcessKilledError, match=r"was killed by SIGKILL: .*of memory available"):
         remote.call("pid").result(WAIT_S)
+
+
+def test_a_signal_to_all_processes_of_a_unit_ends_no_served_one_and_what_that_starts_obeys_it() -> None:
+    remote = LocalProcess(WORKER, "a")
+    pid = remote.call("pid").result(WAIT_S)
+    running = remote.call("hold", "runs")
+    assert remote.call("wait_for_hold", is_beside=True).result(WAIT_S)
+    os.kill(pid, signal.SIGTERM)
+    remote.call("release", is_beside=True).result(WAIT_S)
+    assert running.result(WAIT_S) == ["a: runs"] and remote.call("pid").result(WAIT_S) == pid
+    asked = "import signal; print(signal.getsignal(signal.SIGTERM).name)"
+    assert remote.call("output_of", asked).result(WAIT_S) == "SIG_DFL"
+    remote.kill()
 
 
 def test_a_class_that_is_not_there_is_named() -> None:
@@ -236,3 +249,14 @@ def test_without_a_ray_end_no_ray_is_imported() -> None:
     code = "import sys, pipeline.processes.local, pipeline.processes.serve; print('ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_module_of_the_users_in_the_working_directory_does_not_hide_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("pipeline", "rewards", "statistics"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('the wrong one')\n")
+    monkeypatch.chdir(tmp_path)
+    remote = LocalProcess(WORKER, "a")
+    assert remote.call("where").result(WAIT_S) == str(tmp_path)
+    remote.kill()

@@ -228,12 +228,23 @@ def test_small_changes_are_a_fault_at_the_peak_of_a_schedule_and_none_at_its_end
     assert told == ["updates have no effect"] * is_told
 
 
-@pytest.mark.parametrize(("tests", "is_told"), [("fraction", True), ("all", False)])
-def test_a_score_that_pays_for_all_tests_only_says_nothing_of_single_ones(tests: str, is_told: bool) -> None:
-    alarms = Alarms(Config.model_validate({"rewards": {"tests": tests}}), shares_device=False)
+@pytest.mark.parametrize(
+    ("rewards", "step"),
+    [
+        ({"tests": "fraction"}, WINDOW),
+        ({"tests": "all"}, 5 * WINDOW),
+        ({"tests": "fraction", "per_source": {"mbpp": {"tests": "all"}}}, 5 * WINDOW),
+        ({"tests": "fraction", "per_source": {"mbpp": {"weights": {"lint": 0.0}}}}, WINDOW),
+    ],
+)
+def test_a_score_that_pays_for_all_tests_only_says_nothing_of_single_ones(
+    rewards: dict[str, object], step: int
+) -> None:
+    alarms = Alarms(Config.model_validate({"rewards": rewards}), shares_device=False)
     row = GOOD | FAULTS["no test is ever passed"][0]
-    told = [alarm.name for _ in range(WINDOW) for alarm in alarms.step(row)]
-    assert told == ["no test is ever passed"] * is_told
+    told = {number: [alarm.name for alarm in alarms.step(row)] for number in range(1, 5 * WINDOW + 1)}
+    assert [number for number, names in told.items() if names] == [step]
+    assert told[step] == ["no test is ever passed"]
 
 
 def test_what_was_not_measured_rings_nothing() -> None:

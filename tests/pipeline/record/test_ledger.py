@@ -34,6 +34,7 @@ def group(
         finish_reason="stop",
         min_policy_version=versions[0],
         max_policy_version=versions[1],
+        num_cached_tokens=None,
     )
     result = RewardResult(
         reward=reward,

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from pipeline.record.audit import audit
 from pipeline.record.ledger import Ledger
 from pipeline.record.ledger_tables import reading
+from tests.pipeline.record.test_ledger import score, step, train
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -53,3 +56,37 @@ def test_a_ledger_may_be_closed_twice(tmp_path: Path) -> None:
     assert contents(tmp_path) == ended
     with reading(path) as database:
         assert database.execute("SELECT COUNT(ended_at) FROM runs").fetchone() == (1,)
+
+
+def test_only_what_older_checkpoints_are_removed_for_has_to_outlast_a_loss_of_power(tmp_path: Path) -> None:
+    with closing(Ledger(tmp_path / "run.db")) as ledger:
+
+        def said(change: Callable[[], object]) -> list[str]:
+            lines: list[str] = []
+            ledger._db.set_trace_callback(lines.append)
+            change()
+            ledger._db.set_trace_callback(None)
+            return [line for line in lines if line.startswith(("PRAGMA", "COMMIT"))]
+
+        durable = ["PRAGMA synchronous = FULL", "COMMIT", "PRAGMA synchronous = NORMAL"]
+        draw_ids = score(ledger, *[(0, 0)] * 2)
+        assert said(lambda: train(ledger, 1, draw_ids[0])) == durable
+        assert said(lambda: train(ledger, 2, draw_ids[1], is_saved=False)) == ["COMMIT"]
+        assert said(lambda: ledger.note_checkpoint(2, "step-000002")) == durable
+        assert said(lambda: ledger.record_draw("t", 3, 2)) == ["COMMIT"]
+        with pytest.raises(AssertionError, match="does not follow"):
+            ledger.commit_step(step(9), [], {}, "step-000009")
+        assert ledger._db.execute("PRAGMA synchronous").fetchone() == (1,)
+
+
+def test_the_state_of_a_step_is_kept_while_it_is_the_last_and_where_it_has_a_checkpoint(
+    tmp_path: Path,
+) -> None:
+    with closing(Ledger(tmp_path / "run.db")) as ledger:
+        for number in range(1, 5):
+            (draw_id,) = score(ledger, (number - 1, number - 1))
+            train(ledger, number, draw_id, is_saved=number == 1)
+            if number == 3:
+                ledger.note_checkpoint(3, "step-000003")
+        kept = [ledger.load_state(number) for number in range(1, 5)]
+    assert kept == [{"sampler": 1}, {}, {"sampler": 3}, {"sampler": 4}]

@@ -35,11 +35,21 @@ def test_a_line_carries_step_time_and_values_and_nan_becomes_null(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "name", ["loss", "Train/loss", "train/Loss", "a/b/c", "train/", "train/loss ", "step"]
+    "name",
+    [
+        *("loss", "Train/loss", "train/Loss", "a/b/c", "train/", "train/loss ", "step"),
+        *("reward_part/1x", "reward_part/", "reward_part/a/b", "Reward_part/x", "train/kürze"),
+    ],
 )
 def test_a_name_not_stage_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="stage/name"):
         MetricsWriter(tmp_path).log(1, {name: 1.0})
+
+
+def test_a_reward_may_have_any_name_that_a_function_has(tmp_path: Path) -> None:
+    MetricsWriter(tmp_path).log(1, {"reward_part/kürze": 0.5, "reward_part/_IsShort2": 1.0})
+    (line,) = read_metrics(tmp_path / "metrics.jsonl")
+    assert line["reward_part/kürze"] == 0.5 and line["reward_part/_IsShort2"] == 1.0
 
 
 def test_known_metrics_are_named_once_and_validly(tmp_path: Path) -> None:

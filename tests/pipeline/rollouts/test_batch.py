@@ -110,6 +110,16 @@ def test_what_a_group_did_not_read_anew_is_a_share_of_its_prompts() -> None:
     assert metrics["rollout/prompt_cached_share"] == pytest.approx(2 / 6)
 
 
+def test_what_is_not_known_to_have_been_cached_is_in_no_share_of_it() -> None:
+    def unknown(reward: float) -> Rollout:
+        one = rollout(reward)
+        return replace(one, completion=replace(one.completion, num_cached_tokens=None))
+
+    metrics = metrics_of(group(rollout(0.0), rollout(1.0, cached=2), unknown(1.0)), group(unknown(0.0)))
+    assert metrics["rollout/prompt_cached_share"] == pytest.approx(2 / 6)
+    assert "rollout/prompt_cached_share" not in metrics_of(group(unknown(1.0), unknown(0.0)))
+
+
 def test_groups_without_signal_are_counted_whatever_could_not_be_scored_in_them() -> None:
     groups = [
         group(rollout(1.0), rollout(1.0), rollout(math.nan)),

@@ -85,6 +85,17 @@ def test_a_group_has_time_for_the_scores_that_a_worker_gives_one_by_one(
     assert config.grpo.num_generations == 4 and group_deadline_s(config) == deadline_s
 
 
+@pytest.mark.parametrize(("mode", "more_s"), [("keep_cache", 0), ("drain", 260), ("abort", 260)])
+def test_a_group_has_the_time_of_the_updates_that_hold_it_up(mode: str, more_s: float) -> None:
+    runtime = {"generation_timeout_s": 100, "weight_update_timeout_s": 30}
+    deadlines_s = [
+        group_deadline_s(make_config(runtime=runtime, generation={"weight_update_mode": one}))
+        for one in ("keep", mode)
+    ]
+    # Written twice at most, it may wait twice for what is drained and for the update.
+    assert deadlines_s[1] - deadlines_s[0] == more_s
+
+
 def test_the_deadlines_of_a_run_are_those_of_its_task_with_the_most_tests(tmp_path: Path) -> None:
     tests = (StdioTest(stdin="1", expected_stdout="2"),) * 30
     program = replace(TASKS[0], task_id="program", entry_point="", check_source=None, stdio_tests=tests)

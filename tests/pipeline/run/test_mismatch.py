@@ -117,7 +117,7 @@ def test_int8_is_left_for_good_where_it_makes_another_policy(quantization: str, 
     run.train()
     has_int8 = quantization == "int8"
     assert updates == [True, *[not has_int8] * 3]
-    guards = guards_of(run.folder.db, run.folder.path / "metrics.jsonl", config)
+    guards = guards_of(run.folder.db, config)
     said = [guard.partition(": with int8 ")[::2] for guard in guards if "16 bits" in guard]
     assert said == has_int8 * [
         (
@@ -144,7 +144,7 @@ def test_a_run_that_cannot_learn_says_so_and_ends_where_that_is_asked_for(
     alarms = [text for (text,) in run.rows("SELECT text FROM events WHERE kind = 'alarm'")]
     assert alarms[0].startswith(f"alarm: {words}") and len(alarms) == (1 if is_strict else 3)
     assert is_strict or "grpo.num_generations (4) to 8" in alarms[1]
-    guards = guards_of(run.folder.db, run.folder.path / "metrics.jsonl", config)
+    guards = guards_of(run.folder.db, config)
     assert [guard for guard in guards if guard.startswith("alarm: ")] == alarms
 
 

@@ -16,6 +16,7 @@ from configs.load import load_config
 from configs.schema import Config
 from curriculum.task import Task
 from pipeline.errors import StageError, TrainerDiedError
+from pipeline.generation.generator import GeneratorError
 from pipeline.messages import StepResult, TrainBatch, WeightsLoaded, WeightUpdate
 from pipeline.models.prompts import PromptTokenizer
 from pipeline.record.checkpoints import step_of
@@ -199,6 +200,49 @@ def test_a_trainer_that_is_lost_while_it_loads_is_started_again_as_often_as_it_m
     assert rows(run, "SELECT COUNT(*) FROM events WHERE kind = 'restart'") == [(2,)]
     (last,) = rows(run, "SELECT MAX(step) FROM steps WHERE status = 'committed'")
     assert last == ((2 if is_resumed else 3) if num_restarts > 2 else 5,)
+
+
+class Sending(Trainer):
+    """Offers its weights to whoever asks; ``is_gone`` of one rank is found out when all are asked, once."""
+
+    def __init__(self, *, is_gone: bool) -> None:
+        super().__init__([], 0)
+        self._is_gone = is_gone
+
+    async def publish(self, directory: str) -> WeightUpdate:
+        return replace(await super().publish(directory), kind="offer")
+
+    async def require_all(self) -> None:
+        if self._is_gone:
+            self._is_gone = False
+            raise TrainerDiedError("rank 1 of 2 is gone")
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_weights_that_a_dead_rank_did_not_send_are_made_again_and_others_end_the_run(
+    is_gone: bool, tmp_path: Path, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = [3]
+    load = FakeGenerator.update_weights
+
+    async def fail_once(self: FakeGenerator, update: WeightUpdate) -> WeightsLoaded:
+        if update.policy_version in failing:
+            failing.clear()
+            raise GeneratorError("policy version 3 from the trainer: connection reset")
+        return await load(self, update)
+
+    monkeypatch.setattr(FakeGenerator, "update_weights", fail_once)
+    run, config = tmp_path / "run", config_of(tmp_path, 5)
+    if not is_gone:
+        with pytest.raises(GeneratorError, match="connection reset"):
+            play(config, trainer=Sending(is_gone=False))
+    else:
+        play(config, trainer=Sending(is_gone=True))
+    assert rows(run, "SELECT MAX(step) FROM steps WHERE status = 'committed'") == [(5 if is_gone else 2,)]
+    rewound = rows(run, "SELECT rewound_to FROM runs WHERE rewound_to IS NOT NULL")
+    assert rewound == [(2,)] * is_gone
+    said = rows(run, "SELECT text FROM events WHERE kind = 'restart'")
+    assert ["rank 1 of 2 is gone" in text for (text,) in said] == [True] * is_gone
 
 
 def test_int8_that_was_left_stays_left_when_the_trainer_was_lost(

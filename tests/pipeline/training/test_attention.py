@@ -12,13 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
+    BambaConfig,
     BloomConfig,
     BloomForCausalLM,
     LlamaConfig,
+    MambaConfig,
     MistralConfig,
     MistralForCausalLM,
     PreTrainedModel,
     Qwen3Config,
+    Zamba2Config,
 )
 
 from configs.training_schema import TrainingConfig
@@ -128,6 +131,8 @@ def test_attention_that_a_row_cannot_express_is_named() -> None:
     window = MistralConfig(sliding_window=64)
     assert why_not_packed(window, longest=64) is None
     assert "64 tokens" in (why_not_packed(window, longest=65) or "")
+    for hybrid in (BambaConfig(attn_layer_indices=[1]), MambaConfig(), Zamba2Config()):
+        assert "layers of kind" in (why_not_packed(hybrid, longest=64) or "")
 
 
 def test_a_gpu_takes_the_flash_kernel_where_it_may_and_torch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

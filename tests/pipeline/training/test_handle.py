@@ -7,9 +7,11 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,12 +20,13 @@ from safetensors.torch import load_file
 from configs.load import load_config
 from configs.schema import Config
 from pipeline.cluster import running_ray
-from pipeline.errors import TrainerError
+from pipeline.errors import TrainerDiedError, TrainerError, TrainerLostError
 from pipeline.generation.settings import engine_environment
 from pipeline.host.limits import KEEPING_ALLOCATOR
 from pipeline.training import handle
 from pipeline.training.handle import TrainerHandle
 from pipeline.training.trainer import Trainer
+from tests.pipeline.processes.liar import Fault, Liar
 from tests.pipeline.tiny_model import make_config, make_samples, parts_of
 from tests.pipeline.training.builders import ADVANTAGES, LENGTHS
 
@@ -131,6 +134,73 @@ def test_a_rank_that_hangs_is_named_at_the_deadline_and_none_stays_behind(
 def test_a_model_that_cannot_be_loaded_is_said_once(tmp_path: Path) -> None:
     with pytest.raises(TrainerError, match=r"the trainer \(starting\): start: .*none"):
         asyncio.run(TrainerHandle(make_config(), str(tmp_path / "none"), "cpu").start())
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "save", "fit"),
+    [
+        (1, (600.0, "fixed"), (60.0, "fixed")),
+        (2, (607.0, "fixed, after runtime.train_step_timeout_s"), (660.0, "fixed")),
+    ],
+)
+def test_ranks_that_save_together_have_the_time_of_the_step_that_they_are_at(
+    num_ranks: int, save: tuple[float, str], fit: tuple[float, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: dict[str, tuple[float, str]] = {}
+
+    async def wait(
+        trainer: TrainerHandle, calls: Sequence[Future[Any]], what: str, timeout_s: float, setting: str
+    ) -> list[Any]:
+        limits.setdefault(what, (timeout_s, setting))
+        return [call.result(60.0) for call in calls]
+
+    async def body() -> None:
+        await trainer.save(Path("folder"), 1)
+        await trainer.fit_memory()
+
+    monkeypatch.setattr(TrainerHandle, "_wait", wait)
+    runtime = {"train_step_timeout_s": 7.0, "trainer_ranks": num_ranks}
+    trainer = TrainerHandle(make_config(runtime=runtime, training={"memory": "auto"}), "model", "cpu")
+    answers = {"save": "folder", "fit_memory": 1, "adopt_limit": "one row at a time"}
+    liars = [Liar(answers) for _ in range(num_ranks)]
+    trainer._ranks = [*liars]
+    asyncio.run(body())
+    for liar in liars:
+        liar.close()
+    assert limits == {"save of step 1": save, "fit": fit}
+
+
+@pytest.mark.parametrize(
+    ("faults", "kind", "said"),
+    [
+        ((None, None), None, ""),
+        ((None, "dies"), TrainerDiedError, r"rank 1 of 2.*: weights on offer: process 4711 ended"),
+        (
+            ("hangs", None),
+            TrainerLostError,
+            r"rank 0 of 2.*: weights on offer: no answer within .* \(fixed\)",
+        ),
+        ((), TrainerLostError, "weights on offer: its processes have ended"),
+    ],
+)
+def test_whether_every_rank_is_there_is_asked_of_all_of_them(
+    faults: tuple[Fault | None, ...],
+    kind: type[TrainerLostError] | None,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handle, "_PROBE_TIMEOUT_S", 0.5 if "hangs" in faults else 60.0)
+    trainer = TrainerHandle(make_config(), "model", "cpu")
+    liars = [Liar({"answer": True}, "answer", fault) for fault in faults]
+    trainer._ranks = [*liars]
+    if kind is None:
+        asyncio.run(trainer.require_all())
+    else:
+        with pytest.raises(TrainerLostError, match=said) as caught:
+            asyncio.run(trainer.require_all())
+        assert type(caught.value) is kind
+    for liar in liars:
+        liar.close()
 
 
 def test_a_trainer_on_a_cpu_keeps_freed_memory_unless_the_user_says_otherwise(

@@ -89,7 +89,7 @@ def test_moments_made_at_the_start_are_those_of_the_first_step(bf16: bool) -> No
         weights = MasterWeights(make_model(), bf16=bf16)
         optimizer = make_optimizer(weights.trained, training)
         if is_early:
-            make_moments(optimizer)
+            make_moments(optimizer, has_sums=weights.has_sums)
             assert all("exp_avg_sq" in optimizer.state[parameter] for parameter in weights.trained)
             assert all(parameter.grad is None for parameter in weights.trained)
             assert weights.trained[0].equal(results[0][0])

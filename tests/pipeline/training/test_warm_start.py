@@ -79,6 +79,8 @@ def test_what_could_not_be_scored_is_no_wrong_answer() -> None:
     passed, lost = rollout(1.0), rollout(math.nan)
     assert warm_start_advantages(group(passed, lost))[0] == 1.0
     assert math.isnan(warm_start_advantages(group(passed, lost))[1])
+    assert passed.completion.token_ids == lost.completion.token_ids
+    assert warm_start_advantages(group(lost, passed, passed))[1:] == [1.0, 0.0]
 
 
 def test_a_step_without_a_passing_answer_changes_nothing(tmp_path: Path) -> None:

@@ -91,6 +91,28 @@ def test_a_generator_that_comes_later_gets_the_same(server: WeightServer) -> Non
     assert all(torch.equal(first[name], again[name]) for name in first)
 
 
+def test_an_answer_stays_until_its_receiver_asks_again(server: WeightServer) -> None:
+    receivers = {"one": client("one"), "other": client("other")}
+
+    def fetch(receiver: str, version: int) -> str:
+        update = offered(server, version)
+        assert len(dict(receivers[receiver].fetch(update.path, version, TIMEOUT_S))) == 5
+        return update.path
+
+    def kept() -> list[tuple[str, int]]:
+        named = [(receiver, version) for receiver in receivers for version in (1, 2, 3)]
+        return [
+            (receiver, version)
+            for receiver, version in named
+            if store.check([Call(policy_version=version, receiver=receiver, num_processes=1).answer_key])
+        ]
+
+    store = store_at(fetch("other", 1), TIMEOUT_S)
+    for version in (1, 2, 3):
+        fetch("one", version)
+        assert kept() == [("one", version), ("other", 1)]
+
+
 def test_another_version_is_refused_by_number(server: WeightServer) -> None:
     update = offered(server, 2)
     with pytest.raises(RuntimeError, match=r"policy version 1 .* holds policy version 2, not 1"):
