@@ -47,6 +47,8 @@ _MAX_STARTS = 3
 _NODE = "ray.io/node-id"
 _CARDS = "code-grpo cards"
 
+_PACKAGES = ("pipeline", "rewards", "curriculum", "sandbox", "configs")
+
 # The files of an update by name; "" for an update that is a single file.
 Files = Mapping[str, NDArray[np.uint8]]
 
@@ -55,10 +57,12 @@ def start_ray(address: str | None = None) -> None:
     """Start a private Ray on this machine, unless this process is already connected to one.
 
     With ``address`` (HOST:PORT, or "auto") connect to the cluster there instead, and without any to one that
-    RAY_ADDRESS names; "local" starts one in any case. Raises StageError where none answers.
+    RAY_ADDRESS names; "local" starts one in any case. Raises StageError where none answers, and where its
+    workers would import modules of the working directory for ours.
     """
     if ray.is_initialized():
         return
+    _refuse_namesakes()
     # Ray's note that the thread which starts it is not the main one is for programs without a handler.
     logging.getLogger("ray").setLevel(logging.ERROR)
     # Left to itself Ray counts the machine's cores, and starts that many idle workers; ours claim none. Of a
@@ -96,6 +100,17 @@ def _init(address: str, num_cpus: int | None) -> None:
         log_to_driver=False,
         configure_logging=False,
     )
+
+
+def _refuse_namesakes() -> None:
+    """Ray's workers look into the working directory first; processes of this machine do not."""
+    root, here = Path(__file__).parents[1], Path.cwd()
+    for name in _PACKAGES if here != root else ():
+        if (here / f"{name}.py").is_file() or (here / name / "__init__.py").is_file():
+            raise StageError(
+                f"{here} has a Python module {name!r}, which Ray's workers would take for this project's: "
+                "rename it, or start the run in another folder (cluster.address)"
+            )
 
 
 def _refuse_silence(address: str) -> None:

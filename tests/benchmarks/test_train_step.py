@@ -236,15 +236,16 @@ def test_trls_gradient_of_the_real_model_is_off_by_its_log_softmax_alone(
     job: StepJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TRL subtracts ``torch.logsumexp`` from the logits; with ``log_softmax`` its gradient is plain's."""
-    real = replace(job, model="smollm2-135m-instruct", batch=BatchSpec(), trl_micro_batch=8)
+    real = replace(job, model="smollm2-135m-instruct", batch=BatchSpec(), trl_micro_batch=2)
     recorded = make_inputs(real)
-    group = recorded.batch.samples[:8]
+    group = recorded.batch.samples[:2]
     inputs = replace(
         recorded,
         batch=replace(recorded.batch, samples=group, num_tokens=sum(sum(one.loss_mask) for one in group)),
         base={
             **recorded.base,
-            "training": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1},
+            "training": {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 1},
+            "grpo": {**recorded.base.get("grpo", {}), "num_generations": 2},
         },
     )
 

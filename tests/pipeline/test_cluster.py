@@ -178,6 +178,15 @@ def test_why_an_engine_in_an_actor_is_lost_is_said_where_it_is_asked() -> None:
     asyncio.run(body())
 
 
+def test_a_module_beside_the_run_that_rays_workers_would_take_for_ours_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rewards.py").touch()
+    with pytest.raises(StageError, match=r"has a Python module 'rewards'.*rename it"):
+        start_ray("local")
+
+
 def test_a_cluster_that_does_not_answer_is_named_at_once() -> None:
     # Bound and not listened to: it refuses, and no Ray of another test can have it.
     with socket.socket() as closed:
