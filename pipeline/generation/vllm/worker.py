@@ -26,6 +26,7 @@ from pipeline.generation.settings import bind_threads
 from pipeline.generation.vllm.held_weights import held_adapter, held_parts
 from pipeline.generation.vllm.proposer import DraftPlanner, StepCosts, peak_capacity
 from pipeline.generation.vllm.samplers import CpuSampler, DeterministicDraftSampler
+from pipeline.host.limits import return_freed_memory
 
 _MAX_MEASURED_TOKENS = 256
 _REPEATS = 3
@@ -132,6 +133,8 @@ class WorkerMethods:
         else:
             parts, unread = held_parts(runner.get_model(), policy_version)
         transfer: Any = self.weight_transfer_engine  # type: ignore[attr-defined]
+        # The update and the digests leave gaps in the heap, which glibc keeps.
+        return_freed_memory()
         return {
             "parts": [tuple(part) for part in parts],
             "unread": unread,
