@@ -1,6 +1,6 @@
 """The complexity reward: short, flat programs with few branches score 1.
 
-Reads the syntax tree of a program that compiles; runs nothing. The whole program counts, so that
+Reads the syntax tree of a program; runs nothing. The whole program counts, so that
 moving code between functions changes nothing; neither does another
 way of writing the same branches.
 """
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-
-from sandbox.job import parse
 
 MAX_NESTING = 4
 MAX_BRANCHES = 10
@@ -66,9 +64,25 @@ _BRANCHES = (
 
 # Loops by another name: a call of one of these is a comprehension's worth of branches.
 _LOOPING_CALLS = frozenset({"map", "filter", "reduce", "suppress", "starmap", "accumulate"})
-# What makes code out of text or out of code objects, unseen by this reward.
-_HIDING_NAMES = frozenset({"exec", "eval", "__builtins__", "FunctionType", "CodeType"})
-_HIDING_MODULES = frozenset({"builtins", "code", "codeop", "runpy"})
+# What makes code out of text or out of code objects, unseen by this reward, or leads to what does. Not
+# ``__dict__``, which honest classes use; a program that is out to hide can spell all of these otherwise.
+_HIDING_NAMES = frozenset(
+    {
+        *("exec", "eval", "__builtins__", "FunctionType", "CodeType"),
+        *("__self__", "__globals__", "__subclasses__", "f_builtins", "f_globals"),
+    }
+)
+_HIDING_MODULES = frozenset(
+    {
+        *("builtins", "code", "codeop", "runpy", "importlib"),
+        *("timeit", "bdb", "pdb", "cProfile", "profile", "trace"),
+    }
+)
+_HIDING_TEXTS = _HIDING_NAMES | {"builtins"}
+# What finds something by a text.
+_LOOK_UPS = frozenset(
+    {"getattr", "attrgetter", "itemgetter", "get", "pop", "__getattribute__", "__getitem__"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +93,8 @@ class ComplexityVerdict:
     hides_code: bool
 
 
-def judge_complexity(code: str) -> ComplexityVerdict:
-    """A score in [0, 1] for ``code``, which must compile, and whether part of it cannot be seen.
+def judge_complexity(code: str, tree: ast.Module) -> ComplexityVerdict:
+    """A score in [0, 1] for ``code``, whose syntax tree is ``tree``, and whether part of it cannot be seen.
 
     Each level of nesting above 4 costs 0.2, each branch above 10 costs 0.05, each line above 50 costs
     0.02. The outermost function is level 0; an ``elif`` is no deeper than its ``if``. However it is
@@ -90,10 +104,6 @@ def judge_complexity(code: str) -> ComplexityVerdict:
     line and every operation of a statement after its twelfth count as lines. Code made of text (``exec``
     and its kin) cannot be seen, and scores 0.
     """
-    try:
-        tree = parse(code)
-    except (RecursionError, MemoryError):
-        return ComplexityVerdict(score=0.0, hides_code=True)
     nesting, num_branches, num_statements, hides_code = _measure(tree)
     if hides_code:
         return ComplexityVerdict(score=0.0, hides_code=True)
@@ -175,13 +185,37 @@ def _hides_code(node: ast.AST) -> bool:
     if isinstance(node, ast.Name):
         return node.id in _HIDING_NAMES
     if isinstance(node, ast.Attribute):
-        return node.attr in _HIDING_NAMES
+        is_modules = node.attr == "modules" and isinstance(node.value, ast.Name) and node.value.id == "sys"
+        return is_modules or node.attr in _HIDING_NAMES
     if isinstance(node, ast.Import):
-        return any(alias.name in _HIDING_MODULES for alias in node.names)
+        return any(_is_hiding_module(alias.name) for alias in node.names)
     if isinstance(node, ast.ImportFrom):
-        return node.module in _HIDING_MODULES or any(alias.name in _HIDING_NAMES for alias in node.names)
+        return _hides_in_import(node.module or "", {alias.name for alias in node.names})
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.slice, ast.Constant) and node.slice.value in _HIDING_TEXTS
+    return isinstance(node, ast.Call) and _hides_in_call(node)
+
+
+def _hides_in_import(module: str, names: set[str]) -> bool:
+    if module == "timeit" and names == {"default_timer"}:
+        return False
+    is_modules = module == "sys" and "modules" in names
+    return is_modules or _is_hiding_module(module) or not names.isdisjoint(_HIDING_NAMES)
+
+
+def _hides_in_call(call: ast.Call) -> bool:
+    name = _called_name(call)
+    texts = [arg.value for arg in call.args if isinstance(arg, ast.Constant)]
+    if name == "__import__":
+        return not texts or _is_hiding_module(str(texts[0]))
+    if name in _LOOK_UPS:
+        return any(text in _HIDING_TEXTS for text in texts)
     # compile(...), never re.compile(...).
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "compile"
+    return name == "compile" and isinstance(call.func, ast.Name)
+
+
+def _is_hiding_module(name: str) -> bool:
+    return name.partition(".")[0] in _HIDING_MODULES
 
 
 def _is_elif(parent: ast.AST, child: ast.AST) -> bool:

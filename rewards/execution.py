@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 from curriculum.judging import has_passed
-from sandbox.result import ExecutionResult, Outcome
+from sandbox.result import NOT_COMPILED, ExecutionResult, Outcome
 
 _RAN_TO_ITS_END = frozenset({Outcome.PASS, Outcome.WRONG})
+
+
+def is_no_program(result: ExecutionResult) -> bool:
+    """Whether the program did not compile: the sandbox finds what parsing alone (rewards.syntax) does not."""
+    return result.outcome is Outcome.EXCEPTION and result.detail == NOT_COMPILED
 
 
 def score_tests(result: ExecutionResult, mode: Literal["fraction", "all"]) -> float:

@@ -5,49 +5,54 @@ Runs in the reward worker itself. Nothing else runs after a syntax failure.
 
 from __future__ import annotations
 
+import ast
 import platform
-import symtable
 from dataclasses import dataclass
 
 from rewards.complexity import judge_complexity
-from rewards.lint import LINE_LENGTH, RULES, TARGET_VERSION, Linter, lint_score
+from rewards.lint import Linter
+from rewards.lint_rules import LINE_LENGTH, RULES, TARGET_VERSION, lint_score
 from rewards.syntax import MAX_SOURCE_BYTES, check_syntax
+
+# Whose own names are not the module's.
+_SCOPES = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FastVerdict:
     """Scores in [0, 1]; ``message`` says why ``syntax`` is 0, and is "" if it is 1.
 
-    ``is_answer`` says that the program defines the entry point, where it is to have one.
+    ``lint`` is None where nobody asked for it. ``is_answer`` says that the program defines the entry point,
+    where it is to have one.
     """
 
     syntax: float
-    lint: float
+    lint: float | None
     complexity: float
     is_answer: bool
     message: str
 
 
-def score_fast(code: str, entry_point: str, linter: Linter) -> FastVerdict:
-    """Score ``code``. Raises LintError when ruff gives no verdict.
+def score_fast(code: str, entry_point: str, linter: Linter | None) -> FastVerdict:
+    """Score ``code``, without a linter all but ``lint``. Raises LintError when ruff gives no verdict.
 
     A program that does not define ``entry_point`` is no answer and has no quality: it scores 0 for
     lint and complexity, so that an empty or evasive answer earns nothing by being tidy.
     """
     verdict = check_syntax(code)
-    if verdict.score == 0.0:
-        return FastVerdict(syntax=0.0, lint=0.0, complexity=0.0, is_answer=False, message=verdict.message)
-    if not _is_answer(code, entry_point):
-        return FastVerdict(syntax=verdict.score, lint=0.0, complexity=0.0, is_answer=False, message="")
-    complexity = judge_complexity(code)
-    return FastVerdict(
-        syntax=verdict.score,
-        # What stands in a string for exec is linted by nobody.
-        lint=0.0 if complexity.hides_code else lint_score(linter.count_issues(code)),
-        complexity=complexity.score,
-        is_answer=True,
-        message="",
-    )
+    lint = None if linter is None else 0.0
+    if verdict.tree is None or not _is_answer(verdict.tree, entry_point):
+        return FastVerdict(
+            syntax=verdict.score, lint=lint, complexity=0.0, is_answer=False, message=verdict.message
+        )
+    complexity = judge_complexity(code, verdict.tree)
+    # What stands in a string for exec is linted by nobody.
+    if linter is not None and not complexity.hides_code:
+        lint = lint_score(linter.count_issues(code))
+    return FastVerdict(syntax=1.0, lint=lint, complexity=complexity.score, is_answer=True, message="")
 
 
 def fast_configuration(linter: Linter) -> tuple[str, ...]:
@@ -62,15 +67,32 @@ def fast_configuration(linter: Linter) -> tuple[str, ...]:
     )
 
 
-def _is_answer(code: str, entry_point: str) -> bool:
-    """Whether ``code`` has what is called: a function, a method's class, or nothing (a whole program)."""
-    return entry_point == "" or _binds(code, entry_point.partition(".")[0])
+def _is_answer(tree: ast.Module, entry_point: str) -> bool:
+    """Whether a program has what is called: a function, a method's class, or nothing (a whole program)."""
+    return entry_point == "" or _binds(tree, entry_point.partition(".")[0])
 
 
-def _binds(code: str, name: str) -> bool:
-    """Whether the module ``code`` assigns, defines or imports ``name`` at its top level."""
-    try:
-        symbol = symtable.symtable(code, "<solution>", "exec").lookup(name)
-    except KeyError:
-        return False
-    return symbol.is_assigned() or symbol.is_imported()
+def _binds(tree: ast.Module, name: str) -> bool:
+    """Whether a module assigns, defines or imports ``name`` at its top level, in whatever branch.
+
+    By hand: ``symtable`` needs seconds and a gigabyte for some programs of 60 KB.
+    """
+    nodes: list[ast.AST] = [*tree.body]
+    while nodes:
+        node = nodes.pop()
+        match node:
+            case ast.FunctionDef(name=bound) | ast.AsyncFunctionDef(name=bound) | ast.ClassDef(name=bound):
+                pass
+            case ast.Name(id=bound, ctx=ast.Store()) | ast.ExceptHandler(name=bound):
+                pass
+            case ast.MatchAs(name=bound) | ast.MatchStar(name=bound) | ast.MatchMapping(rest=bound):
+                pass
+            case ast.alias(name=imported, asname=other):
+                bound = other or imported.partition(".")[0]
+            case _:
+                bound = None
+        if bound == name:
+            return True
+        if not isinstance(node, _SCOPES):
+            nodes += ast.iter_child_nodes(node)
+    return False

@@ -25,8 +25,9 @@ from curriculum.judging import Executor, execution_limits, line_of_answer
 from curriculum.shown import shown_examples
 from curriculum.task import Task
 from rewards.result import RewardResult
+from rewards.syntax import find_misplaced
 from sandbox.job import parse, read_literal
-from sandbox.result import CallTest, ExecutionRequest, Outcome, StdioTest
+from sandbox.result import NOT_COMPILED, CallTest, ExecutionRequest, Outcome, StdioTest
 
 _MAX_EXAMPLES: Final = 3
 _MAX_VALUE_CHARS: Final = 160
@@ -125,13 +126,17 @@ def verdict_feedback(task: Task, program: str, result: RewardResult) -> str:
     if result.detail.endswith(" is not defined"):
         return f"Your program does not define {task.entry_point}."
     try:
-        parse(program)
+        misplaced = find_misplaced(parse(program))
     except (SyntaxError, ValueError) as error:
         place = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
         said = error.msg if isinstance(error, SyntaxError) else "a character that is not allowed"
         return f"Your program is not valid Python: {said}{place}."
     except (RecursionError, MemoryError):
         return "Your program is nested too deeply."
+    if misplaced:
+        return f"Your program is not valid Python: {misplaced}."
+    if result.detail == NOT_COMPILED or result.detail.startswith("syntax: "):
+        return "Your program does not compile."
     where = "when it is loaded" if result.detail.startswith("load: ") else "in a test"
     reason, _, number = result.detail.rpartition(", line ")
     return f"Your program raises {_kind(reason or result.detail)} {where}{_place(task, program, number)}."

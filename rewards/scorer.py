@@ -1,8 +1,8 @@
 """The Scorer: from a task and the text of an answer to one RewardResult.
 
 Extract, then the fast tier (syntax, lint, complexity), then, side by side, the tests in the sandbox and
-the type check, then what needs the run; the rubric makes one reward of it. Type check, performance and
-custom rewards run only where they have a weight. Owns the linter, the type checker and the custom
+the type check, then what needs the run; the rubric makes one reward of it. Linter, type check, performance
+and custom rewards run only where they have a weight. Owns the linter, the type checker and the custom
 rewards, borrows cache and sandbox. Not for several threads at once.
 """
 
@@ -19,7 +19,7 @@ from curriculum.task import Task
 from rewards.cache import KeyMaker, RewardCache
 from rewards.custom import load_custom
 from rewards.digest import judge_digest, module_versions
-from rewards.execution import score_execution, score_tests
+from rewards.execution import is_no_program, score_execution, score_tests
 from rewards.extract import extract_code
 from rewards.fast import FastVerdict, fast_configuration, score_fast
 from rewards.lint import Linter, LintError
@@ -94,10 +94,10 @@ class Scorer:
     def score(self, task: Task, text: str) -> RewardResult:
         """Score ``text``, the prefill of the answer and the completion together.
 
-        A program that does not compile gets the constant ``rewards.syntax_failure_reward`` and runs
-        nowhere; its breakdown is all zeros and its detail begins with "syntax: ". An infrastructure
-        error gives a reward of NaN; ``detail`` names what failed. Without execution the breakdown lacks
-        what a run would tell, those weights count nothing, and no answer passes.
+        A program that does not compile gets the constant ``rewards.syntax_failure_reward``, whether the fast
+        tier finds that or the sandbox; its breakdown is all zeros and its detail begins with "syntax: ". An
+        infrastructure error gives a reward of NaN; ``detail`` names what failed. Without execution the
+        breakdown lacks what a run would tell, those weights count nothing, and no answer passes.
         """
         start = time.perf_counter()
         code = extract_code(text, task.entry_point, task.prompt)
@@ -120,9 +120,10 @@ class Scorer:
     def _judge(self, item: _Item) -> RewardResult:
         """The verdict, made anew; ``seconds`` is not filled in."""
         try:
-            fast = score_fast(item.code, item.task.entry_point, self._linter)
+            linter = self._linter if item.needs("lint") else None
+            fast = score_fast(item.code, item.task.entry_point, linter)
             if fast.syntax == 0.0:
-                return self._syntax_failure(item, fast)
+                return self._syntax_failure(item, fast.message)
             return self._judge_program(item, fast)
         except (LintError, TypeCheckError, UserFunctionError) as error:
             return infra_error(str(error), 0.0)
@@ -132,7 +133,8 @@ class Scorer:
 
     def _judge_program(self, item: _Item, fast: FastVerdict) -> RewardResult:
         task = item.task
-        breakdown = {"syntax": fast.syntax, "lint": fast.lint, "complexity": fast.complexity}
+        lint = {} if fast.lint is None else {"lint": fast.lint}
+        breakdown = {"syntax": fast.syntax, **lint, "complexity": fast.complexity}
         checking = self._start_type_check(item, fast)
         outcome, passed, detail = Outcome.WRONG, False, _NOT_RUN
         try:
@@ -140,6 +142,8 @@ class Scorer:
                 run = self._sandbox.run(execution_request(task, item.code, self._execution))
                 if run.outcome is Outcome.INFRA_ERROR:
                     return infra_error(run.detail, 0.0)
+                if is_no_program(run):
+                    return self._syntax_failure(item, run.detail)
                 breakdown |= self._score_run(item, run)
                 outcome, passed, detail = run.outcome, has_passed(run), run.detail
         finally:
@@ -173,8 +177,8 @@ class Scorer:
             scores["performance"] = performance_score(run, self._times.cpu_s(item.task))
         return scores
 
-    def _syntax_failure(self, item: _Item, fast: FastVerdict) -> RewardResult:
-        names = ["syntax", "lint", "complexity"]
+    def _syntax_failure(self, item: _Item, message: str) -> RewardResult:
+        names = ["syntax", "complexity"]
         names += [] if self._sandbox is None else ["tests", "execution"]
         names += [name for name in item.rules.weights if name not in names and item.needs(name)]
         return RewardResult(
@@ -182,7 +186,7 @@ class Scorer:
             breakdown=dict.fromkeys(names, 0.0),
             outcome=Outcome.EXCEPTION,
             passed=False,
-            detail=f"syntax: {fast.message}",
+            detail=f"syntax: {message}",
         )
 
     def _describe(self) -> tuple[str, ...]:

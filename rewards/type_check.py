@@ -173,9 +173,10 @@ class _Server:
 
     def _receive(self, timeout_s: float) -> dict[str, object]:
         deadline = time.monotonic() + timeout_s
-        data = b""
+        data = bytearray()
         while not data.endswith(b"\n"):
-            if not select.select([self._output], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0.0 or not select.select([self._output], [], [], remaining_s)[0]:
                 raise TimeoutError(f"mypy server (pid {self._process.pid}) silent for {timeout_s} s")
             chunk = os.read(self._output.fileno(), 1 << 16)
             if not chunk:

@@ -20,10 +20,10 @@ _SEQUENCES: Final = frozenset({list, tuple, set, frozenset})
 
 
 def pack(value: object) -> bytes:
-    """The bytes of a plain value; see ``codec.encode`` for which those are. Raises CodecError."""
+    """The bytes of a plain value; see ``codec.encode`` for which those are, kinds kept. Raises CodecError."""
     # marshal would take more than may cross: whatever has a buffer becomes bytes.
     if not _is_plain(value, MAX_DEPTH):
-        return _CODEC + encode(value)
+        return _CODEC + encode(value, keep_kinds=True)
     packed = marshal.dumps(cast("str", value), _VERSION)
     if len(packed) > MAX_BYTES:
         raise CodecError("value is too large")
@@ -35,7 +35,7 @@ def unpack(data: bytes) -> object:
     if data[:1] == _MARSHAL:
         value: object = marshal.loads(data[1:])
         return value
-    return decode(data[1:])
+    return decode(data[1:], keep_kinds=True)
 
 
 def _is_plain(value: object, depth: int) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, OrderedDict, defaultdict
-from typing import Final
+from typing import Any, Final, cast
 
 MAX_BYTES: Final = 4 * 1024**2
 MAX_DEPTH: Final = 100
@@ -25,8 +25,9 @@ MAX_COMPARISONS: Final = 2_000_000
 
 _FLOAT: Final = struct.Struct("<d")
 _COMPLEX: Final = struct.Struct("<dd")
-# These three compare equal to the plain dict of their items, so they may travel as one.
-_DICT_TYPES: Final = frozenset({dict, defaultdict, OrderedDict, Counter})
+# The last three compare equal to the plain dict of their items, so they may travel as one; where the kinds
+# are kept they have tags of their own.
+_DICT_TAGS: Final[dict[type, bytes]] = {dict: b"d", OrderedDict: b"o", Counter: b"u", defaultdict: b"D"}
 _TAGS: Final[dict[type, bytes]] = {list: b"l", tuple: b"t", set: b"S", frozenset: b"Z"}
 # Types as values (``f(xs, int)``) travel by name; they are compared by identity and hold no state.
 _TYPES: Final[dict[str, type]] = {
@@ -42,26 +43,30 @@ class CodecError(ValueError):
     """The value or the bytes are not of the kind that may cross the border."""
 
 
-def encode(value: object) -> bytes:
+def encode(value: object, *, keep_kinds: bool = False) -> bytes:
     """Return the bytes of ``value``.
 
     Allowed, at any depth: None, bool, int, float, complex, str, bytes, list, tuple, dict, set,
     frozenset, range, and these built-in types themselves; ``defaultdict``, ``OrderedDict`` and
-    ``Counter`` become plain dicts. Raises ``CodecError`` for every other type, subclasses included,
-    and beyond ``MAX_BYTES``, ``MAX_DEPTH`` or ``MAX_NODES``.
+    ``Counter`` become plain dicts, or with ``keep_kinds`` stay what they are (a ``defaultdict`` whose
+    factory is allowed). Raises ``CodecError`` for every other type, subclasses included, and beyond
+    ``MAX_BYTES``, ``MAX_DEPTH`` or ``MAX_NODES``.
     """
-    encoder = _Encoder()
+    encoder = _Encoder(keep_kinds)
     encoder.write(value, MAX_DEPTH)
     if len(encoder.out) > MAX_BYTES:
         raise CodecError("value is too large")
     return bytes(encoder.out)
 
 
-def decode(data: bytes) -> object:
-    """Return the value of ``data``; raises ``CodecError`` for anything ``encode`` could not have made."""
+def decode(data: bytes, *, keep_kinds: bool = False) -> object:
+    """Return the value of ``data``; raises ``CodecError`` for anything ``encode`` could not have made.
+
+    ``keep_kinds`` as it was encoded, and for bytes from a trusted sender only.
+    """
     if len(data) > MAX_BYTES:
         raise CodecError(f"{len(data)} bytes are more than {MAX_BYTES}")
-    decoder = _Decoder(data)
+    decoder = _Decoder(data, keep_kinds)
     value = decoder.read(MAX_DEPTH)
     if decoder.position != len(data):
         raise CodecError("bytes follow the end of the value")
@@ -69,9 +74,10 @@ def decode(data: bytes) -> object:
 
 
 class _Encoder:
-    __slots__ = ("num_nodes", "out")
+    __slots__ = ("keep_kinds", "num_nodes", "out")
 
-    def __init__(self) -> None:
+    def __init__(self, keep_kinds: bool) -> None:
+        self.keep_kinds = keep_kinds
         self.out = bytearray()
         self.num_nodes = 0
 
@@ -103,9 +109,11 @@ class _Encoder:
             self._head(_TAGS[kind], len(value), len(value))
             for item in value:
                 self.write(item, depth - 1)
-        elif kind in _DICT_TYPES:
+        elif kind in _DICT_TAGS:
             assert isinstance(value, dict)
-            self._head(b"d", len(value), 2 * len(value))
+            self._head(_DICT_TAGS[kind if self.keep_kinds else dict], len(value), 2 * len(value))
+            if self.keep_kinds and isinstance(value, defaultdict):
+                self.write(value.default_factory, depth - 1)
             for key, item in value.items():
                 self.write(key, depth - 1)
                 self.write(item, depth - 1)
@@ -141,10 +149,11 @@ class _Encoder:
 
 
 class _Decoder:
-    __slots__ = ("data", "num_comparisons", "num_nodes", "position")
+    __slots__ = ("data", "keep_kinds", "num_comparisons", "num_nodes", "position")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, keep_kinds: bool) -> None:
         self.data = data
+        self.keep_kinds = keep_kinds
         self.position = 0
         self.num_nodes = 0
         self.num_comparisons = 0
@@ -174,8 +183,8 @@ class _Decoder:
         if tag == b"f":
             number: float = _FLOAT.unpack(self._take(8))[0]
             return number
-        if tag == b"d":
-            return self._dict(depth)
+        if tag == b"d" or (self.keep_kinds and tag in (b"o", b"u", b"D")):
+            return self._dict(tag, depth)
         if tag in (b"S", b"Z"):
             items = self._items(depth)
             self._check_keys(items)
@@ -224,14 +233,20 @@ class _Decoder:
             return range(start, stop, step)
         raise CodecError("not the parts of a range")
 
-    def _dict(self, depth: int) -> dict[object, object]:
+    def _dict(self, tag: bytes, depth: int) -> object:
         count = self._count()
         if 2 * count > len(self.data) - self.position:
             raise CodecError("the bytes end too early")
+        factory = self.read(depth - 1) if tag == b"D" else None
         flat = [self.read(depth - 1) for _ in range(2 * count)]
         keys = flat[::2]
         self._check_keys(keys)
-        return dict(zip(keys, flat[1::2], strict=True))
+        items: dict[Any, Any] = dict(zip(keys, flat[1::2], strict=True))
+        if tag == b"o":
+            return OrderedDict(items)
+        if tag == b"u":
+            return Counter(items)
+        return defaultdict(cast("type | None", factory), items) if tag == b"D" else items
 
     def _check_keys(self, keys: list[object]) -> None:
         """Refuse unhashable keys and key sets made to make hashing quadratic."""

@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from sandbox.answer import Answer, ForgedError, parse_answer
 from sandbox.cargo import pack
-from sandbox.codec import CodecError, decode
+from sandbox.codec import CodecError, decode, encode
 from sandbox.control import ChildReport
 from sandbox.proxy import EXIT_CANDIDATE_FORGED, EXIT_CANDIDATE_GONE
 from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
@@ -66,9 +66,18 @@ def _encode_call(index: int, test: CallTest) -> bytes:
             f"must be as many as args has: {len(test.args)}"
         )
     try:
-        return pack((test.args, {}, test.expected_args is not None))
+        call = pack((test.args, {}, test.expected_args is not None))
     except CodecError as error:
         raise ValueError(f"call_tests[{index}].args: {error}") from error
+    # The right answer must be able to come back, and to be equal then: a nan is not.
+    right = test.expected if test.expected_args is None else (test.expected, test.expected_args, {})
+    try:
+        can_pass = bool(decode(encode(("ok", right))) == ("ok", right))
+    except CodecError as error:
+        raise ValueError(f"call_tests[{index}].expected: {error}") from error
+    if not can_pass:
+        raise ValueError(f"call_tests[{index}].expected: no value is equal to it")
+    return call
 
 
 def _encode_program(request: ExecutionRequest) -> bytes:

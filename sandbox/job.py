@@ -64,7 +64,7 @@ def make_request(
         stdio_tests=tests.stdio_tests,
         prelude=prelude,
         copy_back=copy_back,
-        limits=limits,
+        limits=limits.for_outputs(tests.stdio_tests),
     )
 
 
@@ -97,14 +97,16 @@ def find_entry_point(prompt: str, tests: Suite) -> str:
     raise ValueError(f"entry point: neither prompt nor tests tell which function is meant{found}")
 
 
-def parse(source: str) -> ast.Module:
-    """As ``ast.parse``, by one thread at a time.
+def parse(source: str, flags: int = 0) -> ast.Module:
+    """As ``ast.parse``, by one thread at a time; ``flags`` are more of those that ``compile`` takes.
 
     Of several at once CPython before 3.11.8 ends some with a SystemError (gh-106905): they share a counter,
     and the collection of garbage lets another thread in.
     """
     with _PARSING:
-        return ast.parse(source)
+        tree = compile(source, "<unknown>", "exec", ast.PyCF_ONLY_AST | flags, dont_inherit=True)
+    assert isinstance(tree, ast.Module)
+    return tree
 
 
 def read_literal(text: str) -> Any:

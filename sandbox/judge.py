@@ -19,6 +19,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
+from sandbox import randomness
 from sandbox.cargo import unpack
 from sandbox.codec import encode
 from sandbox.proxy import EXIT_CANDIDATE_FORGED, CandidateProxy
@@ -34,6 +35,7 @@ def serve(control: socket.socket, candidate: socket.socket) -> None:
     """Run one test program and send its verdict frame."""
     frame = cast("tuple[str, str, str, bool]", unpack(receive_frame(control)))
     prelude, check_source, entry_point, copy_back = frame
+    randomness.seed(check_source)
     proxy = CandidateProxy(candidate, copy_back=copy_back)
     tally = Tally(control, proxy)
 
@@ -42,7 +44,9 @@ def serve(control: socket.socket, candidate: socket.socket) -> None:
 
     module = types.ModuleType("check")
     try:
-        defined = _load(module, prelude, check_source, entry_point, call)
+        _load_prelude(module, prelude)
+        proxy.learn_exceptions(vars(module))
+        defined = _load(module, check_source, entry_point, call)
     except BaseException as error:
         tally.finish("", error)
     else:
@@ -54,14 +58,17 @@ def serve(control: socket.socket, candidate: socket.socket) -> None:
     send_frame(control, encode(("verdict", verdict, detail, tally.num_passed, tally.num_tests)))
 
 
-def _load(
-    module: types.ModuleType, prelude: str, check_source: str, entry_point: str, call: Callable[..., object]
-) -> Mapping[str, object]:
-    """Execute the program's top level and return the names that it defined itself."""
+def _load_prelude(module: types.ModuleType, prelude: str) -> None:
     # Dataclasses and unittest look a class's module up; unittest.main() looks for __main__.
     sys.modules["check"] = sys.modules["__main__"] = module
     sys.argv = ["check.py"]
     exec(compile(prelude, "<prelude>", "exec", dont_inherit=True), module.__dict__)
+
+
+def _load(
+    module: types.ModuleType, check_source: str, entry_point: str, call: Callable[..., object]
+) -> Mapping[str, object]:
+    """Execute the program's top level and return the names that it defined itself."""
     solution = types.ModuleType("solution")
     solution.__dict__.update({name: value for name, value in vars(module).items() if name[:2] != "__"})
     sys.modules["solution"] = solution

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from sandbox import canary, child, control, jail, mounts, preload, seccomp, zygote
+from sandbox import canary, child, control, jail, mounts, preload, randomness, seccomp, zygote
 from sandbox.launcher import Launcher, watch_over
 
 _ZONES: Final = ("/usr/share/zoneinfo", "/etc/localtime")
@@ -88,6 +88,7 @@ def _import(modules: tuple[str, ...], paths: tuple[str, ...]) -> list[str]:
     sys.path += paths
     for name in modules:
         importlib.import_module(name)
+    randomness.load()
     # Other packages, and this project's own source, are not to be found any more.
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     sys.path[:] = [path for path in sys.path if path not in (*paths, root)]

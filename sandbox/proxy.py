@@ -12,6 +12,7 @@ import builtins
 import os
 import socket
 import threading
+from collections.abc import Mapping
 from typing import Final
 
 from sandbox.answer import Answer, ForgedError, parse_answer
@@ -45,8 +46,21 @@ class CandidateProxy:
         self._copy_back = copy_back
         self._lock = threading.Lock()
         self._raised: tuple[BaseException, Fault] | None = None
+        self._known: dict[str, type[Exception]] = {}
         self.num_calls = 0
         self.fault: Fault | None = None
+
+    def learn_exceptions(self, namespace: Mapping[str, object]) -> None:
+        """The prelude's exceptions, which the candidate has too: a test program may expect these as well.
+
+        Not a StopIteration, for the reason that ``_stand_in`` gives.
+        """
+        self._known = {
+            name: kind
+            for name, kind in namespace.items()
+            if isinstance(kind, type) and issubclass(kind, Exception) and kind.__name__ == name
+            if not issubclass(kind, StopIteration | StopAsyncIteration)
+        }
 
     def call(self, *args: object, **kwargs: object) -> object:
         """Return the candidate's plain value, or raise what stands for its exception.
@@ -70,7 +84,7 @@ class CandidateProxy:
             self._put_on_record("wrong", answer.text)
             raise CandidateFault(answer.text)
         fault = ("oom" if "MemoryError" in answer.names else "exception", answer.text)
-        error = _stand_in(answer)
+        error = _stand_in(answer, self._known)
         if error is None:
             self._put_on_record(*fault)
             raise CandidateFault(answer.text)
@@ -108,13 +122,15 @@ class CandidateProxy:
         return parsed
 
 
-def _stand_in(answer: Answer) -> Exception | None:
-    """The nearest built-in exception among the class and its bases, so that a test may expect a
-    ValueError; None for what is no Exception (an exit, an interrupt) and for a StopIteration, which
-    would end the test program's own ``map`` or ``zip`` over its calls as if all had been made."""
+def _stand_in(answer: Answer, known: Mapping[str, type[Exception]]) -> Exception | None:
+    """The nearest exception, built-in or ``known``, among the class and its bases, so that a test may
+    expect a ValueError; None for what is no Exception (an exit, an interrupt) and for a StopIteration,
+    which would end the test program's own ``map`` or ``zip`` over its calls as if all had been made."""
     if not {"StopIteration", "StopAsyncIteration"}.isdisjoint(answer.names):
         return None
     for name in answer.names:
+        if name in known and (error := _bare(known[name], answer.args)) is not None:
+            return error
         kind = getattr(builtins, name, None)
         if isinstance(kind, type) and issubclass(kind, Exception):
             break
@@ -129,6 +145,17 @@ def _stand_in(answer: Answer) -> Exception | None:
         error = kind.__new__(kind)
     error.args = answer.args
     return error
+
+
+def _bare(kind: type[Exception], args: tuple[object, ...]) -> Exception | None:
+    """One of the prelude's exceptions, whose ``__init__`` may want what nobody knows here; None where its
+    class does not allow that."""
+    try:
+        error = kind.__new__(kind)
+        error.args = args
+    except Exception:
+        return None
+    return error if isinstance(error, kind) else None
 
 
 def _write_back(mine: object, theirs: object) -> object:

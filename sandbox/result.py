@@ -5,8 +5,13 @@ These are the only types that cross the sandbox's border.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
+
+# The detail, with the outcome "exception", of a program that does not compile.
+NOT_COMPILED: Final = "SyntaxError"
 
 
 class Outcome(StrEnum):
@@ -29,7 +34,8 @@ class CallTest:
 
     ``expected_args``, where given, is what the arguments must look like after the call (a task that
     sorts in place, say); they are copied back from the candidate only then, and compared with this
-    saved copy, never with each other.
+    saved copy, never with each other. All are of the types that cross the border (sandbox.codec), and what is
+    expected is equal to a copy of itself, which a nan is not.
     """
 
     args: tuple[object, ...]
@@ -66,6 +72,11 @@ class Limits:
     wall_cap_s: float = 60.0
     memory_bytes: int = 512 * 1024**2
     output_bytes: int = 1024**2
+
+    def for_outputs(self, tests: Sequence[StdioTest]) -> Limits:
+        """Room for twice the longest expected output: all of it must be allowed, a little more be wrong."""
+        expected = (len(test.expected_stdout.encode("utf-8", "surrogatepass")) for test in tests)
+        return replace(self, output_bytes=max(self.output_bytes, 2 * max(expected, default=0)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +119,7 @@ class ExecutionResult:
     ``num_passed`` of ``num_tests`` tests passed; a test program counts its unittest methods or
     ``test_*`` functions, a ``check`` or bare asserts count as one. ``detail`` is short: the first
     failing test's index, the exception's type and the line of the solution, as the solution's own process
-    says. ``clean`` is False when the program wrote to stderr.
+    says; ``NOT_COMPILED`` for one that does not compile. ``clean`` is False when the program wrote to stderr.
     ``level`` names the isolation that was in force: L3 to L0. ``values`` are what the calls returned, each in
     a tuple of its own, None for one that raised; kept where the request asks for it, up to the first call
     that ended the run.

@@ -15,7 +15,7 @@ from sandbox.answer import ForgedError, parse_answer
 from sandbox.cargo import pack
 from sandbox.codec import decode
 from sandbox.control import ChildReport
-from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome
+from sandbox.result import NOT_COMPILED, ExecutionRequest, ExecutionResult, Limits, Outcome
 from sandbox.wire import FrameReader, frame, send_all
 from sandbox.worker import SandboxError, Worker
 
@@ -84,7 +84,8 @@ class Run:
             return None
         if answer.kind != "error":
             raise ForgedError("no ready frame")
-        if answer.text == "SyntaxError":
+        # With a line of its own it was raised, not compiled.
+        if answer.text == NOT_COMPILED:
             return Outcome.EXCEPTION, answer.text
         outcome = Outcome.OOM if "MemoryError" in answer.names else Outcome.EXCEPTION
         return outcome, f"load: {printable(answer.text)}"

@@ -45,6 +45,7 @@ _CLONE_THREAD: Final = 0x00010000
 # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. clone() cannot ask for NEWTIME.
 _CLONE_NAMESPACES: Final = 0x7E020000
 _AF_UNIX: Final = 1
+_MSG_OOB: Final = 1
 _RLIMIT_STACK: Final = 3
 # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX.
 _IOCTLS: Final = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
@@ -76,8 +77,10 @@ def zygote_filter(machine: str = platform.machine()) -> bytes:
         "ioctl": _load_argument(1) + _one_of(_IOCTLS, _ENOTTY),
         "prctl": _load_argument(0) + _one_of(_PRCTLS, _EPERM),
         "prlimit64": _load_argument(0) + _branch(_JEQ, 0, _ALLOW, _EPERM),
+        # Nothing out of band, for which the kernel's code is rarely used, and has had holes.
+        "recvfrom": _load_argument(3) + _branch(_JSET, _MSG_OOB, _EPERM, _ALLOW),
         # Without an address: one would reach the datagram sockets of the host's services.
-        "sendto": _if_null(4, _ALLOW, _EPERM),
+        "sendto": _load_argument(3) + _branch(_JSET, _MSG_OOB, _EPERM, _if_null(4, _ALLOW, _EPERM)),
         # Other families would have the kernel load a module.
         "socketpair": _load_argument(0) + _branch(_JEQ, _AF_UNIX, _ALLOW, _EPERM),
     }

@@ -17,7 +17,7 @@ from sandbox.answer import is_line, with_line
 from sandbox.cargo import pack
 from sandbox.codec import CodecError, decode
 from sandbox.control import ChildReport
-from sandbox.result import ExecutionRequest, ExecutionResult, Outcome, StdioTest
+from sandbox.result import NOT_COMPILED, ExecutionRequest, ExecutionResult, Outcome, StdioTest
 from sandbox.run import Failure, Run, printable
 from sandbox.wire import FrameError, receive_frame, send_frame
 from sandbox.worker import Worker
@@ -36,7 +36,7 @@ def run_stdio(worker: Worker, request: ExecutionRequest) -> ExecutionResult:
         with StdioRun(worker, request) as run:
             attempts.append(run.attempt(index, test))
         failure = attempts[-1].failure
-        if failure is not None and (failure[0] in _HOPELESS or failure[1] == "SyntaxError"):
+        if failure is not None and (failure[0] in _HOPELESS or failure[1] == NOT_COMPILED):
             break
     failures = [attempt.failure for attempt in attempts if attempt.failure is not None]
     outcome, detail = failures[0] if failures else (Outcome.PASS, "")
@@ -86,7 +86,7 @@ class StdioRun(Run):
         if report.exit_code < 0:
             return self.own_death(report.exit_code)
         name, line = self._exception()
-        if name == "SyntaxError" and not line:
+        if name == NOT_COMPILED and not line:
             return Outcome.EXCEPTION, name
         outcome = Outcome.OOM if name == "MemoryError" else Outcome.EXCEPTION
         return outcome, self.place + (with_line(name, line) or f"exit code {report.exit_code}")

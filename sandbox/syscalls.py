@@ -23,7 +23,7 @@ PLAIN: Final[Table] = {
     "pipe": (22, -1), "pipe2": (293, 59), "eventfd": (284, -1), "eventfd2": (290, 19), "poll": (7, -1),
     "ppoll": (271, 73), "select": (23, -1), "pselect6": (270, 72), "epoll_create": (213, -1),
     "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, -1), "epoll_pwait": (281, 22),
-    "recvfrom": (45, 207), "shutdown": (48, 210), "getsockname": (51, 204),
+    "shutdown": (48, 210), "getsockname": (51, 204),
     "getpeername": (52, 205), "getsockopt": (55, 209),
     # Memory. Without membarrier() musl signals its threads instead, for which there is no permission.
     "mmap": (9, 222), "munmap": (11, 215), "mremap": (25, 216), "mprotect": (10, 226), "madvise": (28, 233),
@@ -66,7 +66,7 @@ ZYGOTE_ONLY: Final[Table] = {
 
 CHECKED: Final[Table] = {
     "clone": (56, 220), "clone3": (435, 435), "fcntl": (72, 25), "ioctl": (16, 29), "prctl": (157, 167),
-    "prlimit64": (302, 261), "sendto": (44, 206), "socketpair": (53, 199),
+    "prlimit64": (302, 261), "recvfrom": (45, 207), "sendto": (44, 206), "socketpair": (53, 199),
 }  # fmt: skip
 """Decided by their arguments; see ``seccomp.py``."""
 

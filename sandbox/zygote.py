@@ -13,17 +13,17 @@ The messages are in ``control.py``. Roles and their descriptors: ``call`` (the c
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import math
 import os
-import random
 import select
 import signal
 import socket
 import time
 from dataclasses import dataclass
 
-from sandbox import child, control
+from sandbox import child, control, randomness
 from sandbox.control import ChildReport
 from sandbox.jail import SystemCall
 from sandbox.launcher import Launcher
@@ -56,6 +56,8 @@ class Zygote:
         # In its place for good: one candidate at a time writes there, and is dead when it is counted.
         self._stderr = os.memfd_create("stderr")
         os.dup2(self._stderr, child.STDERR, inheritable=False)
+        # What children share with this process, and with those that come after them.
+        self._flags = {fd: fcntl.fcntl(fd, fcntl.F_GETFL) for fd in (self._null, self._stderr)}
         # Most runs ask for the same; remembering it spares pages that would be copied for the child.
         self._message = b""
         self._plan: tuple[str, Limits, list[SystemCall]]
@@ -63,7 +65,8 @@ class Zygote:
     def serve(self) -> None:
         """Serve runs until the owner hangs up."""
         warm_up()
-        random.seed(0)
+        # Any text but a test source.
+        randomness.seed("")
         gc.collect()
         gc.freeze()
         # A collection would touch pages that are then copied; children turn it on again.
@@ -80,6 +83,8 @@ class Zygote:
             for one in children:
                 _end(one, "stop", grace_s or 0.0)
             remove_traces(self._prepared)
+            for fd, flags in self._flags.items():
+                fcntl.fcntl(fd, fcntl.F_SETFL, flags)
             reports = [self._report(one) for one in children]
             if grace_s is None:
                 return

@@ -10,8 +10,8 @@ answer and says when that point is reached. It never says so too early:
   same way for the same tokens; if it gives up before it has asked for a token behind the last of them,
   it gives up on every continuation. That is what ``PyCF_ALLOW_INCOMPLETE_INPUT`` tells apart: an error met
   at the end of the input is reported as "incomplete input", and is no reason to end anything.
-- What only later passes of the compiler find is counted where no later line can mend it (a ``return``
-  outside a function), not where one can (a ``nonlocal`` whose variable is bound further down).
+- Of what the compiler would find behind the parser only that counts which rewards.syntax counts too and no
+  later line can mend: a ``return`` outside of a function, say.
 
 **What it does to the gradient.** Let an answer y be ended after its token k, where the tokens up to k decide
 that its reward is the constant of a syntax failure, so that its advantage A does not depend on what would
@@ -31,7 +31,6 @@ rest of the run (``AbortBalance``).
 
 from __future__ import annotations
 
-import ast
 import codeop
 import re
 import statistics
@@ -41,7 +40,8 @@ from collections import deque
 from collections.abc import Callable
 
 from pipeline.messages import Completion
-from rewards.syntax import MAX_SOURCE_BYTES, check_syntax
+from rewards.syntax import MAX_SOURCE_BYTES, check_syntax, find_misplaced
+from sandbox.job import parse
 
 # As in rewards.extract.
 _FENCE = re.compile(r" {0,3}```[ \t]*([A-Za-z0-9_+-]*)")
@@ -50,13 +50,6 @@ _INCOMPLETE = "incomplete input"
 # The type stubs lack it.
 _ALLOW_INCOMPLETE = codeop.PyCF_ALLOW_INCOMPLETE_INPUT  # type: ignore[attr-defined]
 _UNTERMINATED = ("unterminated string literal", "unterminated f-string literal")
-# Errors of the passes behind the parser that stand whatever follows.
-_FINAL_ERRORS = (
-    "'return' outside function",
-    "'yield' outside function",
-    "'break' outside loop",
-    "'continue' not properly in loop",
-)
 # Between two checks the program grows by this share, so that long answers cost little.
 _GROWTH = 1 / 16
 _NUM_REMEMBERED = 512  # lengths, for the estimate
@@ -124,24 +117,22 @@ def is_hopeless(lines: str) -> bool:
         return False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        parser_error = _syntax_error(lines, ast.PyCF_ONLY_AST | _ALLOW_INCOMPLETE)
-        is_refused = bool(parser_error)
-        if parser_error == _INCOMPLETE:
+        wrong = _what_is_wrong(lines, _ALLOW_INCOMPLETE)
+        if wrong == _INCOMPLETE:
             # A string of one quote that was not closed in its line is "incomplete" as well.
-            is_refused = _syntax_error(lines, ast.PyCF_ONLY_AST).startswith(_UNTERMINATED)
-        return is_refused or _syntax_error(lines, 0).startswith(_FINAL_ERRORS)
+            return _what_is_wrong(lines, 0).startswith(_UNTERMINATED)
+        return bool(wrong)
 
 
-def _syntax_error(lines: str, flags: int) -> str:
-    """What the compiler says is wrong with ``lines``, or an empty string."""
+def _what_is_wrong(lines: str, flags: int) -> str:
+    """What stands against ``lines``, or an empty string."""
     try:
-        compile(lines, "<answer>", "exec", flags, dont_inherit=True)
+        return find_misplaced(parse(lines, flags))
     except SyntaxError as error:
         return error.msg
     except (ValueError, OverflowError, RecursionError, MemoryError):
         # Such an error need not say that every continuation has it.
         return ""
-    return ""
 
 
 class AbortAccount:

@@ -72,6 +72,11 @@ def add(a, b):
             "Your program raises ModuleNotFoundError when it is loaded, in line 1: `import nowhere`.",
         ),
         ("def add(a, b):\n    return a +\n", "Your program is not valid Python: invalid syntax (line 2)."),
+        (
+            "def add(a, b):\n    pass\nreturn a\n",
+            "Your program is not valid Python: 'return' outside function (line 3).",
+        ),
+        ("def add(a, b):\n    await a\n", "Your program does not compile."),
         ("def sum(a, b):\n    return a\n", "Your program does not define add."),
         ("def add(a, b):\n    while True: pass\n", "Your program takes too long."),
         ("import os\ndef add(a, b):\n    os._exit(3)\n", "Your program ends the interpreter."),
@@ -218,6 +223,10 @@ def test_a_whole_program_is_told_input_and_output() -> None:
     [
         ("print(math.pi / 0)", ", in line 1: `print(math.pi / 0)`"),
         ("# A\nfrom __future__ import annotations\n\nmath.pi / 0\n", ", in line 4: `math.pi / 0`"),
+        (
+            '"""B\n"""\nfrom __future__ import (\n    annotations,\n)  # (C)\nmath.pi / 0',
+            ", in line 6: `math.pi / 0`",
+        ),
     ],
 )
 def test_a_whole_program_stands_in_lines_of_its_own_behind_its_prelude(
@@ -227,6 +236,17 @@ def test_a_whole_program_stands_in_lines_of_its_own_behind_its_prelude(
     task = Task(task_id="t", prompt="Divide.", entry_point="", stdio_tests=tests, prelude=prelude)
     said = verdict_feedback(task, program, verdict_on(sandbox, program, task))
     assert said == f"Your program raises ZeroDivisionError in a test{place}."
+
+
+def test_what_must_come_first_in_a_program_may_be_all_of_it(sandbox: SandboxPool) -> None:
+    task = Task(
+        task_id="t",
+        prompt="Print nothing.",
+        entry_point="",
+        stdio_tests=(StdioTest(stdin="", expected_stdout=""),),
+        prelude="import math",
+    )
+    assert verdict_on(sandbox, '"""A"""\nfrom __future__ import annotations', task).outcome is Outcome.PASS
 
 
 def test_kinds_that_tell_nothing_of_any_task_are_refused() -> None:

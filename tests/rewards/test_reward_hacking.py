@@ -56,7 +56,43 @@ def _in_every_line(code: str, comment: str) -> str:
     return code.replace("\n", f"  {comment}\n")
 
 
+# Ways to run a text that do not name exec.
+HIDDEN_EXECS = {
+    "the module of a builtin": "vars(print.__self__)['exec']({}, space)",
+    "the module of a builtin, and a name in parts": "getattr(print.__self__, 'ex' + 'ec')({}, space)",
+    "sys.modules": "import sys\nvars(sys.modules['built' 'ins'])['ex' 'ec']({}, space)",
+    "modules of sys": "from sys import modules\nmodules['built' 'ins'].__dict__['ex' + 'ec']({}, space)",
+    "globals": "globals()['__builtins__']['ex' 'ec']({}, space)",
+    "a function's globals": "import os\nos.walk.__globals__['__built' 'ins__']['ex' 'ec']({}, space)",
+    "a frame's builtins": "import sys\nsys._getframe().f_builtins['ex' + 'ec']({}, space)",
+    "an import by a name in parts": "vars(__import__('built' + 'ins'))['ex' + 'ec']({}, space)",
+    "an import by a name": "getattr(__import__('builtins'), 'ex' + 'ec')({}, space)",
+    "importlib": "import importlib\nvars(importlib.import_module('built' + 'ins'))['ex' + 'ec']({}, space)",
+    "a look-up": "import operator\noperator.attrgetter('exec')(None)({}, space)",
+    "timeit": "import timeit\ntimeit.timeit({}, globals=space, number=1)",
+    "timeit's own": "from timeit import timeit, default_timer\ntimeit({}, globals=space, number=1)",
+    "bdb": "import bdb\nbdb.Bdb().run({}, space)",
+    "a profile": "import cProfile\ncProfile.runctx({}, space, {{}})",
+    "a trace": "from trace import Trace\nTrace().runctx({}, space, {{}})",
+}
+# Honest words that look like some of these.
+HONEST_WORDS = {
+    "a class's attributes": "class C:\n    def g(self, other):\n        return self.__dict__ == other\n\n\n",
+    "a parser": "import ast\n\n\ndef g(text):\n    return ast.parse(text, mode='eval')\n\n\n",
+    "a table of commands": "TABLE = {'eval': 1, 'exec': 2}\nCODE = {'code': 3}['code']\n\n\n",
+    "a timer": "from timeit import default_timer\n\nSTART = default_timer()\n\n\n",
+    "an import in place": "EXP = __import__('math').exp\n\n\n",
+    "a look-up": "PROFILE = {'trace': 1}.get('profile')\n\n\n",
+}
+
+
+def running(how: str, program: str) -> str:
+    """A program that runs ``program`` as a text and has its f."""
+    return f"space = {{}}\n{how.format(repr(program))}\nf = space['f']\n"
+
+
 LINT_TRICKS = {
+    **{f"hidden: {name}": running(how, UNTIDY) for name, how in HIDDEN_EXECS.items()},
     "noqa on every line": _in_every_line(UNTIDY, "# noqa"),
     "noqa with codes": _in_every_line(UNTIDY, "# NoQA: F401, E741, E722, B006, E711, E701, C411, C416"),
     "noqa without a space": _in_every_line(UNTIDY, "#noqa"),
@@ -178,6 +214,7 @@ TYPE_TRICKS = {
 # What each is a trick against is said before the colon.
 COMPLEXITY_HONEST = {"deep": DEEP, "branchy": BRANCHY, "long": LONG}
 COMPLEXITY_TRICKS = {
+    **{f"deep: hidden by {name}": running(how, DEEP) for name, how in HIDDEN_EXECS.items()},
     "deep: inner functions": "def f(x):\n"
     + "".join("    " * i + "def g(x):\n" for i in range(1, 9))
     + "    " * 9
@@ -247,7 +284,8 @@ COMPLEXITY_TRICKS = {
 
 
 def test_the_honest_programs_have_something_to_hide(linter: Linter, checker: TypeChecker) -> None:
-    assert score_fast(UNTIDY, "f", linter).lint < 0.7
+    lint = score_fast(UNTIDY, "f", linter).lint
+    assert lint is not None and lint < 0.7
     assert 0.2 < type_score(checker.count_errors(MISTYPED)) < 0.7
     for code in (DEEP, BRANCHY, LONG):
         assert 0.1 < score_fast(code, "f", linter).complexity < 0.9
@@ -255,9 +293,16 @@ def test_the_honest_programs_have_something_to_hide(linter: Linter, checker: Typ
 
 @pytest.mark.parametrize("name", LINT_TRICKS)
 def test_no_trick_earns_more_of_the_lint_reward(name: str, linter: Linter) -> None:
-    tricked = score_fast(LINT_TRICKS[name], "f", linter)
+    tricked, honest = (score_fast(code, "f", linter) for code in (LINT_TRICKS[name], UNTIDY))
     assert tricked.syntax == 1.0, "the trick must be a program"
-    assert tricked.lint <= score_fast(UNTIDY, "f", linter).lint
+    assert tricked.lint is not None and honest.lint is not None
+    assert tricked.lint <= honest.lint
+
+
+@pytest.mark.parametrize("name", HONEST_WORDS)
+def test_honest_words_hide_nothing(name: str, linter: Linter) -> None:
+    verdict = score_fast(HONEST_WORDS[name] + "def f(x):\n    return x\n", "f", linter)
+    assert (verdict.lint, verdict.complexity) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("name", TYPE_TRICKS)

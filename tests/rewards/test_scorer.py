@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 
+from configs.rewards_schema import SourceRewards
 from configs.schema import ExecutionConfig, RewardsConfig, RewardWeights
 from curriculum.task import Task
 from rewards.cache import RewardCache
 from rewards.execution import score_execution, score_tests
+from rewards.lint import Linter
 from rewards.result import RewardResult
 from rewards.scorer import Scorer
 from sandbox.pool import SandboxPool
-from sandbox.result import CallTest, ExecutionRequest, Outcome
+from sandbox.result import CallTest, ExecutionRequest, Outcome, StdioTest
 from tests.fake_sandbox import FakeSandbox
 
 TASK = Task(
@@ -118,6 +121,68 @@ def test_what_does_not_compile_gets_the_constant_and_nothing_else_runs(text: str
     assert result.detail.startswith("syntax: ") and not result.passed
     assert set(result.breakdown.values()) == {0.0} and len(result.breakdown) == 6
     assert sandbox.requests == [] and CALLS == []
+
+
+# The parser takes them; the compiler does not.
+NOT_COMPILED = {
+    "await": "def add(a, b):\n    await a\n    return a + b\n",
+    "nonlocal": "def add(a, b):\n    nonlocal c\n    return a + b\n",
+    "twice the same argument": "def add(a, b, a):\n    return a + b\n",
+    "twice the same keyword": "def add(a, b):\n    return sum([a, b], start=0, start=0)\n",
+    "blocks": "def add(a, b):\n"
+    + "".join(" " * i + "for _ in a:\n" for i in range(1, 23))
+    + " " * 23
+    + "pass\n",
+}
+
+
+@pytest.mark.parametrize("name", NOT_COMPILED)
+def test_what_only_the_sandbox_finds_not_to_compile_gets_the_constant_too(scorer: Scorer, name: str) -> None:
+    program = Task(
+        task_id="t/program",
+        prompt="Print 3.",
+        entry_point="",
+        stdio_tests=(StdioTest(stdin="", expected_stdout="3\n"),) * 2,
+    )
+    for task in (TASK, CHECKED, program):
+        result = scorer.score(task, fenced(NOT_COMPILED[name]))
+        assert (result.reward, result.detail) == (
+            RewardsConfig().syntax_failure_reward,
+            "syntax: SyntaxError",
+        )
+        assert result.outcome is Outcome.EXCEPTION and not result.passed
+        assert set(result.breakdown.values()) == {0.0} and len(result.breakdown) == 5
+
+
+def test_a_syntax_error_that_a_program_raises_is_none_of_its_own(scorer: Scorer) -> None:
+    for raised in ("raise SyntaxError('no')", "exec('(')", "raise SyntaxError"):
+        result = scorer.score(TASK, fenced(f"{raised}\n\n\n{HONEST}"))
+        assert (result.breakdown["syntax"], result.detail) == (1.0, "load: SyntaxError, line 1")
+
+
+def test_what_compiles_only_at_great_cost_ends_in_the_sandbox(sandbox: SandboxPool) -> None:
+    bomb = "def add(a, b):\n" + "".join(f"{' ' * i}try: pass\n{' ' * i}finally:\n" for i in range(1, 20))
+    with Scorer(RewardsConfig(), ExecutionConfig(timeout=1.0), None, sandbox) as scorer:
+        started = time.process_time()
+        result = scorer.score(TASK, fenced(f"{bomb}{' ' * 20}a += 1\n"))
+        assert time.process_time() - started < 1.0
+    assert result.outcome in (Outcome.OOM, Outcome.TIMEOUT_CPU)
+    assert result.breakdown["syntax"] == 1.0 and result.breakdown["execution"] == 0.0
+
+
+def test_what_weighs_nothing_is_not_linted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(linter: Linter, code: str) -> int:
+        raise AssertionError("nobody asked for it")
+
+    monkeypatch.setattr(Linter, "count_issues", refuse)
+    rewards = RewardsConfig(preset="tests_only", per_source={"mbpp": SourceRewards(weights={"lint": 1.0})})
+    with Scorer(rewards, ExecutionConfig(), None, FakeSandbox(Outcome.PASS, 4)) as scorer:
+        for code, reward in ((HONEST, 1.0), ("def add(", 0.0)):
+            result = scorer.score(TASK, fenced(code))
+            assert result.reward == reward
+            assert set(result.breakdown) == {"syntax", "complexity", "tests", "execution"}
+        with pytest.raises(AssertionError, match="nobody asked"):
+            scorer.score(replace(TASK, source="mbpp"), fenced(HONEST))
 
 
 ALWAYS_EQUAL = """

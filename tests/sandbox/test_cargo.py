@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import array
 import math
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from enum import IntEnum
 
 import pytest
@@ -24,11 +24,32 @@ def test_a_value_arrives_as_the_codec_would_bring_it(value: object) -> None:
     assert canonical(unpack(pack(value))) == canonical(decode(encode(value)))
 
 
-@pytest.mark.parametrize(
-    "value", [int, type(None), range(3), Counter("aab"), OrderedDict(a=1), [str, (range(2), {1: dict})]]
-)
+@pytest.mark.parametrize("value", [int, type(None), range(3), [str, (range(2), {1: dict})]])
 def test_what_only_the_codec_knows_takes_the_codec(value: object) -> None:
     assert canonical(unpack(pack(value))) == canonical(decode(encode(value)))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Counter("aab"),
+        OrderedDict(b=1, a=2),
+        defaultdict(list, a=[1]),
+        defaultdict(None, a=1),
+        [OrderedDict(a={1: Counter([(1, 2)])}), defaultdict(int)],
+    ],
+)
+def test_dicts_of_the_standard_library_stay_what_they_are_on_the_way_in(value: object) -> None:
+    # Their repr has kinds, order and factory.
+    assert repr(unpack(pack(value))) == repr(value)
+
+
+@pytest.mark.parametrize("value", [Counter("aab"), OrderedDict(a=1), defaultdict(int, a=1)])
+def test_no_answer_brings_a_kind_of_dict_of_its_own(value: object) -> None:
+    with pytest.raises(CodecError, match="unknown tag"):
+        decode(encode(value, keep_kinds=True))
+    with pytest.raises(CodecError, match="type function may not cross"):
+        pack(defaultdict(lambda: 1))
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,24 @@ def f(x):
         assert _run(pool, source).outcome is Outcome.EXCEPTION
 
 
+def test_numpys_draws_are_the_same_each_time_and_not_those_of_the_check() -> None:
+    source = "import numpy as np\ndef f(x): return float(np.random.rand())\n"
+    check = "import numpy as np\ndef check(candidate): assert candidate(1) == float(np.random.rand())\n"
+    call = ExecutionRequest(
+        solution=source,
+        entry_point="f",
+        call_tests=(CallTest(args=(1,), expected=1),),
+        keep_values=True,
+    )
+    judged = ExecutionRequest(solution=source, entry_point="f", check_source=check)
+    values = set()
+    for _ in range(2):
+        with SandboxPool(modules=("numpy",)) as pool:
+            values.add(pool.run(call).values)
+            assert pool.run(judged).outcome is Outcome.WRONG
+    assert len(values) == 1
+
+
 def test_a_module_that_is_not_installed_is_named() -> None:
     with pytest.raises(SandboxError, match="no_such_package"):
         SandboxPool(modules=("no_such_package",))

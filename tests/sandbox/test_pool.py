@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import errno
 import os
@@ -114,12 +115,35 @@ def test_a_check_that_makes_no_call_does_not_pass(pool: SandboxPool) -> None:
 def test_requests_that_cannot_be_run_are_refused(pool: SandboxPool) -> None:
     with pytest.raises(ValueError, match=r"call_tests\[0\]\.args"):
         _calls(pool, "def f(x): return x\n", (object(), 1))
+    with pytest.raises(ValueError, match=r"call_tests\[1\]\.expected: type object may not"):
+        _calls(pool, "def f(x): return x\n", (1, 1), (1, object()))
     with pytest.raises(ValueError, match="exactly one"):
         pool.run(ExecutionRequest(solution="", entry_point="f"))
     with pytest.raises(ValueError, match="prelude"):
         _check(pool, "def f(x): return 2\n", prelude="1 / 0\n")
     with pytest.raises(ValueError, match="num_workers"):
         SandboxPool(num_workers=0)
+
+
+@pytest.mark.parametrize("name", ["expected", "expected_args"])
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (float("nan"), "no value is equal to it"),
+        ([{1: (float("nan"),)}], "no value is equal to it"),
+        (list(range(300_000)), "value is too large"),
+        (ast.literal_eval("[" * 99 + "(1,)," + "]" * 99), "value is too deep"),
+    ],
+)
+def test_expected_values_that_no_answer_can_equal_are_refused(
+    pool: SandboxPool, name: str, value: object, reason: str
+) -> None:
+    test = CallTest(args=(1,), expected=value)
+    if name == "expected_args":
+        test = CallTest(args=(1,), expected=None, expected_args=(value,))
+    request = ExecutionRequest(solution="def f(x): pass", entry_point="f", call_tests=(test,), limits=_LIMITS)
+    with pytest.raises(ValueError, match=rf"call_tests\[0\]\.expected: {reason}"):
+        pool.run(request)
 
 
 def test_runs_do_not_see_each_other(pool: SandboxPool) -> None:

@@ -182,6 +182,10 @@ def test_descriptors_send_no_signals_and_no_datagrams_to_others(machine: str) ->
     assert _child(machine, "sendto", 3, _POINTER, 10, 0, 0, 0) == _ALLOW
     for address in (_POINTER, 1 << 32, 1):
         assert _child(machine, "sendto", 3, _POINTER, 10, 0, address, 16) == _EPERM
+    for name in ("sendto", "recvfrom"):
+        # MSG_DONTWAIT, MSG_OOB.
+        assert _child(machine, name, 3, _POINTER, 10, 0x40, 0, 0) == _ALLOW
+        assert _child(machine, name, 3, _POINTER, 10, 0x41, 0, 0) == _EPERM
 
 
 @pytest.mark.parametrize("machine", _MACHINES)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from sandbox.advice import WALLS, missing, refusal
 from sandbox.canary import Walls
 from sandbox.job import Suite, find_entry_point, make_request, read_tests
 from sandbox.progress import Progress
-from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome
+from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome, StdioTest
 from sandbox.score import Counts, Terms, earlier_results, part_of, read_digests, score_file
 from tests.fake_sandbox import make_run
 
@@ -492,6 +493,12 @@ def test_the_rule_for_prompts(
         limits=Limits(),
     )
     assert (request.prelude, request.solution) == (prelude, program)
+
+
+def test_a_long_output_that_is_expected_is_within_the_limits() -> None:
+    tests = Suite(stdio_tests=(StdioTest(stdin="", expected_stdout="x" * 1024**2),))
+    request = make_request(prompt="", solution="", entry_point="", tests=tests, limits=Limits())
+    assert request.limits == replace(Limits(), output_bytes=2 * 1024**2)
 
 
 def test_the_entry_point_is_what_the_prompt_or_the_tests_tell() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sysconfig
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -218,6 +219,23 @@ def test_it_reads_answers_as_extraction_does(text: str, prompt: str, piece: int)
     if position is not None:
         for end in range(position, len(text) + 1):
             assert check_syntax(extract_code(text[:end], "f", prompt)).score == 0.0
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_no_program_takes_the_generator_long(is_closed: bool) -> None:
+    """Its compiler copies what is in a finally block, and so 2 to the power of 16 times what is in 16."""
+    depth = range(1, 17)
+    bomb = "def f(x):\n" + "".join(f"{' ' * i}try: pass\n{' ' * i}finally:\n" for i in depth)
+    text = FENCE + bomb + (" " * 17 + "x += 1\n") * 20 + "```\n" * is_closed
+    started = time.process_time()
+    assert aborted_at(text, piece=4) is None
+    assert time.process_time() - started < 0.8
+
+
+def test_a_misplaced_statement_is_hopeless_whatever_else_could_still_be_mended() -> None:
+    lines = "def f():\n    def g():\n        nonlocal x\n"
+    assert not is_hopeless(lines)
+    assert is_hopeless(lines + "return 1\n")
 
 
 def test_the_prefill_opens_the_block() -> None:

@@ -127,6 +127,16 @@ CASES: Final = (
         "options of the owner's socket",
         "socket.socket(fileno=os.dup(3)).setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)",
     ),
+    harm("urgent bytes on the channel", "socket.socket(fileno=os.dup(3)).send(b'!', socket.MSG_OOB)"),
+    Case(
+        name="flags left on what the next program has",
+        source="import fcntl\nfor fd in range(3): fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND | os.O_NONBLOCK)\n"
+        "def f(x): return x + 1",
+        expected=PASSES,
+        then="import fcntl\nfor fd in range(3):\n"
+        "    assert not fcntl.fcntl(fd, fcntl.F_GETFL) & (os.O_APPEND | os.O_NONBLOCK)\n"
+        "def f(x): return x + 1",
+    ),
     harm(
         "open descriptors beyond its own",
         """

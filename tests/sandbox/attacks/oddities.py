@@ -145,6 +145,35 @@ _PROGRAMS: Final = {
     "os.write": "os.write(1, str(int(os.read(0, 99)) + 1).encode())",
     "redirected": "import contextlib\nwith contextlib.redirect_stdout(sys.stdout): print(int(input()) + 1)",
     "dataclass in main": "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\nprint(P(int(input())).x + 1)",
+    "the first stdout, after another": "import io\nold = sys.stdout\nsys.stdout = io.StringIO()\n"
+    "print(int(input()) + 1)\nold.write(sys.stdout.getvalue())",
+    "__stdout__, after another": "import io\nsys.stdout = io.StringIO()\nprint(int(input()) + 1)\n"
+    "sys.__stdout__.write(sys.stdout.getvalue())",
+    "a file for stdout that is not closed": "out = open(1, 'w')\nout.write(str(int(input()) + 1))",
+    "such a file that a function holds": "out = open(1, 'w')\ndef main(): out.write(str(int(input()) + 1))\nmain()",
+    "such a file of bytes in a circle": "class A: pass\na = A()\na.a, a.out = a, os.fdopen(1, 'wb', 1 << 20)\n"
+    "a.out.write(b'%d' % (int(input()) + 1))",
+    "a print to such a file": "import functools\nprint = functools.partial(print, file=open(1, 'w'))\n"
+    "print(int(input()) + 1)",
+    "a print of everybody's to such a file": "import builtins, functools\n"
+    "builtins.print = functools.partial(print, file=open(1, 'w'))\nprint(int(input()) + 1)",
+    "answer at the end of an object": "class A:\n    def __del__(self): print(v + 1)\na = A()\nv = int(input())",
+    "answer at the end of a generator": "def g():\n    try: yield\n    finally: print(int(input()) + 1)\n"
+    "x = g()\nnext(x)",
+    "an end that fails": "class A:\n    def __del__(self): print(v + 1); 1 / 0\na = A()\nv = int(input())",
+    "an executor that is not shut down": "from concurrent.futures import ThreadPoolExecutor\n"
+    "pool = ThreadPoolExecutor(2)\nprint(sum(pool.map(int, [input()])) + 1)",
+    "a loop's executor": "import asyncio\nloop = asyncio.new_event_loop()\n"
+    "print(int(loop.run_until_complete(loop.run_in_executor(None, input))) + 1)",
+    "a stdout of its own that only writes and flushes": "class Out:\n    texts = []\n"
+    "    def write(self, text): self.texts.append(text)\n"
+    "    def flush(self): os.write(1, ''.join(self.texts).encode()); self.texts.clear()\n"
+    "sys.stdout = Out()\nprint(int(input()) + 1)",
+    "no stdout at the end": "os.write(1, b'%d' % (int(input()) + 1))\nsys.stdout = None",
+    "a stdout made of another": "import io\nsys.stdout = io.TextIOWrapper(sys.stdout.detach())\n"
+    "print(int(input()) + 1)",
+    "many objects at the end": "class A:\n    def __del__(self): out.append(1)\nout = []\n"
+    "a = [[A()] for _ in range(60_000)]\nb = open(1, 'w')\nb.write(str(int(input()) + 1))",
     "input() at its end": "v = int(input())\ntry: input()\nexcept EOFError: print(v + 1)",
 }
 _SORT: Final = "def f(xs): xs.sort()"

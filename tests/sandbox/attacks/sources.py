@@ -26,6 +26,17 @@ _PLAIN: Final = {
     "parser bomb of indentation": "def f(x):\n" + "".join(" " * (i + 1) + "if x:\n" for i in range(200)),
     "parser bomb in the call": "def f(x): return eval('(' * 100 + '-' * 10**6 + '1' + ')' * 100)",
     "compiler bomb of a folded constant": "def f(x): return " + "(" * 20 + "'a' * 4000" + ") * 4000" * 20,
+    "compiler bomb of finally blocks": "def f(x):\n"
+    + "".join(" " * (i + 1) + "try: pass\n" + " " * (i + 1) + "finally:\n" for i in range(19))
+    + " " * 20
+    + "x += 1\n",
+    "compiler bomb of closures": "def f(x):\n "
+    + ";".join(f"_{i} = x" for i in range(1000))
+    + "\n return "
+    + "lambda: " * 900
+    + "("
+    + "+".join(f"_{i}" for i in range(1000))
+    + ")\n",
     "nested f-strings": "def f(x): return " + "f'{" * 2 + "x" + "}'" * 2,
     "literal_eval bomb": "import ast\ndef f(x): return ast.literal_eval('[' * 10**5)",
     "json bomb": "import json\ndef f(x): return json.loads('[' * 10**6)",

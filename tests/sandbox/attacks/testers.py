@@ -27,6 +27,10 @@ _PYTEST: Final = "def test_one():\n    assert f(1) == 2\ndef test_two():\n    as
 _ASSERTS: Final = "assert f(1) == 2\nassert f(5) == 6\n"
 _EXPECTS: Final = "def check(candidate):\n    try:\n        candidate(1)\n    except ValueError:\n        return\n    assert False\n"
 _NO_CALL: Final = "def check(candidate):\n    pass\n"
+_DRAWS: Final = (
+    "import random\ndef check(candidate):\n    for _ in range(5):\n        want = random.randrange(10**6)\n"
+    "        assert candidate(want - 1) == want\n"
+)
 
 
 def _raises(name: str, setup: str, raised: str) -> Case:
@@ -104,6 +108,14 @@ CASES: Final = (
     _in_check("dies where a ValueError is expected", "def f(x): os._exit(0)", _EXPECTS),
     _in_check("returns where a ValueError is expected", "def f(x): return ValueError", _EXPECTS),
     _in_check("a check that makes no call", "def f(x): return 0", _NO_CALL),
+    _in_check(
+        "draws what the check draws", "import random\ndef f(x): return random.randrange(10**6)", _DRAWS
+    ),
+    _in_check(
+        "draws what a check without a seed of its own draws",
+        "import random\nrandom.seed(0)\ndef f(x): return random.randrange(10**6)",
+        _DRAWS,
+    ),
     _in_check("SkipTest in a unittest", "import unittest\ndef f(x): raise unittest.SkipTest", _UNITTEST),
     _in_check("exit in a unittest", "def f(x): raise SystemExit(0)", _UNITTEST),
     _in_check("os._exit in a unittest", "def f(x): os._exit(0)", _UNITTEST),
