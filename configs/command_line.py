@@ -102,8 +102,9 @@ def run_command(
         return _report(error, USER_ERROR, arguments.verbose)
     except OSError as error:
         if error.errno in _DISK_FULL:
-            print("error: what was written before is kept: free some space, then go on", file=sys.stderr)
-            return _report(error, FAILED, arguments.verbose)
+            status = _report(error, FAILED, arguments.verbose)
+            print("error: free some space, and give the command again", file=sys.stderr)
+            return status
         if error.filename is None:
             raise
         # A path of the user's, by way of a setting or a flag.

@@ -19,6 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from configs.conditions import why_no_drafts
 from configs.schema import Config
 from pipeline.evaluation.evaluate import EvaluationReport
 from pipeline.evaluation.passk import paired_difference, table_cells
@@ -81,7 +82,7 @@ def write_summary(
             "num_steps": num_steps,
             "num_completions": num_steps * config.completions_per_step,
             "num_gated_completions": num_gated_groups * config.grpo.num_generations,
-            "seconds": {name: round(value, 1) for name, value in seconds.items()},
+            "seconds": {name: round(value, 1) for name, value in seconds.items()} | _in_all(folder, seconds),
             "evaluation": evaluation,
             "isolation_level": isolation_level,
             "guards": list(guards),
@@ -97,6 +98,19 @@ def write_summary(
             | {"python": platform.python_version()},
         }
     )
+
+
+def _in_all(folder: RunFolder, seconds: Mapping[str, float]) -> dict[str, float]:
+    """The total with that of the processes before this one, which resumed them; the pauses do not count."""
+    if "total" not in seconds or not folder.db.exists():
+        return {}
+    with reading(folder.db) as ledger:
+        (earlier,) = ledger.execute(
+            "SELECT SUM(COALESCE(ended_at, (SELECT MAX(committed_at) FROM steps"
+            " WHERE steps.run_id = runs.run_id), started_at) - started_at)"
+            " FROM runs WHERE run_id < (SELECT MAX(run_id) FROM runs)"
+        ).fetchone()
+    return {"total": round(seconds["total"] + (earlier or 0.0), 1)}
 
 
 def print_summary(path: Path) -> None:
@@ -139,7 +153,7 @@ def guards_of(database: Path, config: Config) -> tuple[str, ...]:
         rows = ledger.execute(query, (GUARD, PLACEMENT_GUARD, ALARM)).fetchall()
         # Not from metrics.jsonl, which need not have every step (output.logging_steps).
         steps = ledger.execute("SELECT metrics FROM steps WHERE status = 'committed'").fetchall()
-    is_drafting = config.acceleration.speculative.enabled
+    is_drafting = config.acceleration.speculative.enabled and why_no_drafts(config) is None
     drafting = _drafting([json.loads(text) for (text,) in steps]) if is_drafting else None
     return (*(str(text) for (text,) in rows), *([drafting] if drafting else []))
 

@@ -172,15 +172,14 @@ class TransformersEngine:
         await self._acquire(who)
         self._stop.clear()
         future = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        # That it was interrupted is news to nobody, also where nobody waits for it any more.
+        future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
             # The lock must not go on to the next while the thread still uses the model.
             self._stop.set()
-            done, _ = await asyncio.wait([future], timeout=self._timeout_s)
-            for ended in done:
-                # That it was interrupted is news to nobody.
-                ended.exception()
+            await asyncio.wait([future], timeout=self._timeout_s)
             raise
         finally:
             self._lock.release()

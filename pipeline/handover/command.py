@@ -39,13 +39,13 @@ from pipeline.handover.card import TrainedModel, trained_model, write_card
 from pipeline.host.files import read_object, written_whole
 from pipeline.models.files import is_adapter_folder
 from pipeline.models.find import adapter_base
-from pipeline.record.checkpoints import find_fault, latest_checkpoint
+from pipeline.record.checkpoints import KEPT_FOR, find_fault, latest_checkpoint
 
 _DTYPES = ("bfloat16", "float32")
 # Where the baseline saves its model.
 _BASELINE_FOLDER = "final"
 # What a run keeps beside a model, and nobody needs who only uses it.
-_PRIVATE_FILES = ("trainer.pt", "state.json", "merged/*", "merged.lock", ".*")
+_PRIVATE_FILES = ("trainer.pt", "state.json", KEPT_FOR, "merged/*", "merged.lock", ".*")
 
 
 def find_model_folder(place: Path) -> tuple[Path, TrainedModel]:
@@ -232,6 +232,11 @@ def merge_command(argv: Sequence[str] | None = None) -> int:
 def _merge(arguments: argparse.Namespace) -> int:
     from pipeline.models.merging import merge_adapter
 
+    if not is_adapter_folder(Path(arguments.adapter)):
+        raise ValueError(
+            f"{arguments.adapter}: holds no adapter (adapter_config.json); a whole model is handed over as "
+            "it is: python -m pipeline hand-over"
+        )
     base = arguments.base or adapter_base(Path(arguments.adapter))
     print(merge_adapter(arguments.adapter, base, arguments.out))
     return 0

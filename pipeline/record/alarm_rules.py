@@ -208,12 +208,13 @@ def _gradient(rows: Sequence[Row], config: Config) -> str | None:
 def _no_effect(rows: Sequence[Row], config: Config) -> str | None:
     # Of the numbers that the generator is sent, in its precision. A healthy step changes nearly all of fp32's
     # and every hundredth of bf16's. The first update has none before it to be compared with. At a schedule's
-    # ends the steps are small by intent, and change so much less.
+    # ends the steps are small by intent, and change so much less. A step without a gradient changes nothing.
     rate = config.training.learning_rate
     changes = [
         (share, row.get("train/learning_rate") or rate)
         for row in rows[-WINDOW:]
         if (share := row.get("weights/changed_share")) is not None
+        and (config.grpo.beta > 0 or (row.get("rollout/zero_signal_share") or 0.0) < 1.0)
     ]
     if len(changes) < WINDOW - 1 or max(share * rate / now for share, now in changes) >= 0.001:
         return None

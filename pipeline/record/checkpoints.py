@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 STATE_FILE = "state.json"
 TRAINER_FILE = "trainer.pt"
 _NAME = re.compile(r"step-(\d+)")
+# In a checkpoint that other runs began with: their folders, a line each.
+KEPT_FOR = "kept_for"
 _TEMPORARY = ".partial-"
 
 _log = logging.getLogger(__name__)
@@ -172,7 +174,8 @@ def prune_checkpoints(
 
     What lies above ``newest_step``, the run's last one, or is not ``committed`` (see above), is of steps that
     were lost: it takes the place of none that is kept. A damaged folder that is newer than a kept one stays:
-    it may be evidence, and it does no harm. Half-made folders that a crash left behind go too.
+    it may be evidence, and it does no harm. So does one that another run rests on (``keep_for``). Half-made
+    folders that a crash left behind go too.
     """
     folders = [folder for folder in _checkpoints(run_dir) if step_of(folder) <= newest_step]
     known = [folder for folder in folders if committed is None or folder.name in committed]
@@ -180,9 +183,30 @@ def prune_checkpoints(
     if len(whole) > save_total_limit:
         oldest_kept = whole[-save_total_limit]
         for folder in folders[: folders.index(oldest_kept)]:
-            shutil.rmtree(folder, ignore_errors=True)
+            if not (folder / KEPT_FOR).exists():
+                shutil.rmtree(folder, ignore_errors=True)
     for partial in (run_dir / "checkpoints").glob(f"{_TEMPORARY}*"):
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def keep_for(run_dir: Path, model: Path) -> Path | None:
+    """Have the checkpoint of another run in which ``model`` lies outlast that run: ``run_dir`` rests on it.
+
+    A run begins with its base again when it is resumed, and adapters are nothing without theirs. Returns the
+    checkpoint; None where the model lies in none, or its folder takes no note.
+    """
+    for folder in (model, *model.parents):
+        is_own = folder.parent == (run_dir / "checkpoints").resolve()
+        if _NAME.fullmatch(folder.name) and folder.parent.name == "checkpoints" and not is_own:
+            try:
+                with (folder / KEPT_FOR).open("a+", encoding="utf-8") as file:
+                    file.seek(0)
+                    if str(run_dir.resolve()) not in file.read().splitlines():
+                        file.write(f"{run_dir.resolve()}\n")
+            except OSError:
+                return None
+            return folder
+    return None
 
 
 def _checkpoints(run_dir: Path) -> list[Path]:

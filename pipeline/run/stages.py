@@ -38,6 +38,7 @@ from pipeline.messages import Completion
 from pipeline.models.files import refuse_misfit
 from pipeline.models.find import resolve_model
 from pipeline.models.prompts import PromptTokenizer, TurnTokens
+from pipeline.record.checkpoints import keep_for
 from pipeline.record.progress import Progress
 from pipeline.record.run_folder import RunFolder
 from pipeline.rollouts.turns import TurnTerms
@@ -98,6 +99,8 @@ async def running_stages(
     config, device = job.config, job.device
     progress.activity("loading the model")
     model_path = await _found_model(config, device)
+    if (kept := keep_for(folder.path, Path(model_path))) is not None:
+        note("base", f"{kept} is kept for this run, which rests on it")
     with spans.span("driver", "load the tokenizer, encode the prompts"):
         tokenizer = PromptTokenizer(Path(model_path), trust_remote_code=config.model.trust_remote_code)
         tasks = tasks_that_fit(tokenizer, job.tasks, job.heldout, config, note)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,32 @@ def test_a_run_tells_its_guards_in_the_summary(
         print_summary(folder.path)
     said = capsys.readouterr().out
     assert all(f"guard: {guard}" in said for guard in guards)
+
+
+def test_the_time_in_all_counts_the_processes_that_this_one_resumed(tmp_path: Path) -> None:
+    with RunFolder.create(OutputConfig(dir=str(tmp_path), name="run"), "{}") as folder:
+        for step in (1, 2, 3):
+            with closing(Ledger(folder.db)) as ledger:
+                if step < 3:
+                    commit(ledger, step, {})
+        with closing(sqlite3.connect(folder.db)) as database, database:
+            # The first ended by itself, the second was killed after its step.
+            database.execute("UPDATE runs SET started_at = 1000, ended_at = 1060 WHERE run_id = 1")
+            database.execute("UPDATE runs SET started_at = 5000, ended_at = NULL WHERE run_id = 2")
+            database.execute("UPDATE steps SET committed_at = 5030 WHERE run_id = 2")
+        write_summary(folder, Config(), "cpu", "L3", None, None, {"startup": 3.0, "total": 10.0})
+        seconds = json.loads(folder.summary.read_text())["seconds"]
+    assert seconds == {"startup": 3.0, "total": 100.0}
+
+
+def test_an_engine_that_does_not_draft_is_no_guard(tmp_path: Path) -> None:
+    config = SPECULATING.model_copy(
+        update={"generation": SPECULATING.generation.model_copy(update={"engine": "transformers"})}
+    )
+    with RunFolder.create(OutputConfig(dir=str(tmp_path), name="run"), "{}") as folder:
+        with closing(Ledger(folder.db)) as ledger:
+            commit(ledger, 1, {"generation/tokens": 100.0, "generation/drafted_tokens": 0.0})
+        assert guards_of(folder.db, config) == ()
 
 
 def test_drafting_that_drafted_nothing_says_so(tmp_path: Path) -> None:

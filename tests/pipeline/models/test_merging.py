@@ -170,6 +170,14 @@ def test_an_adapter_of_another_model_leaves_nothing_behind(base: Path, adapter: 
     assert sorted(found.name for found in tmp_path.iterdir()) == ["adapter", "base"]
 
 
+def test_the_command_says_of_a_folder_without_an_adapter_what_to_do(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in (base, tmp_path / "none"):
+        assert main([str(folder), str(tmp_path / "merged")]) == 2
+        assert f"{folder}: holds no adapter (adapter_config.json)" in capsys.readouterr().err
+
+
 def test_the_command_finds_a_base_that_is_no_folder(
     adapted: PreTrainedModel, base: Path, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

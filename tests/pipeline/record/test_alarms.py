@@ -228,6 +228,13 @@ def test_small_changes_are_a_fault_at_the_peak_of_a_schedule_and_none_at_its_end
     assert told == ["updates have no effect"] * is_told
 
 
+def test_steps_without_a_gradient_change_nothing_and_are_told_as_what_they_are() -> None:
+    alarms = Alarms(Config(), shares_device=False)
+    row = GOOD | {"weights/changed_share": 0.0, "rollout/zero_signal_share": 1.0}
+    told = [alarm.name for _ in range(WINDOW) for alarm in alarms.step(row)]
+    assert told == ["no differences in any group"]
+
+
 @pytest.mark.parametrize(
     ("rewards", "step"),
     [

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipeline.record.checkpoints import (
     find_fault,
+    keep_for,
     latest_checkpoint,
     load_state,
     prune_checkpoints,
@@ -63,6 +64,18 @@ def test_pruning_keeps_the_newest_whole_ones_and_clears_leftovers(tmp_path: Path
     prune_checkpoints(tmp_path, 2, newest_step=4)
     left = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert left == ["step-000002", "step-000003", "step-000004"]
+
+
+def test_a_checkpoint_that_another_run_began_with_outlasts_its_own(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    base, later, newest = (save(first, step) for step in (1, 2, 3))
+    (base / "merged").mkdir()
+    assert keep_for(second, base / "merged") == keep_for(second, base) == base
+    assert (base / "kept_for").read_text() == f"{second.resolve()}\n"
+    assert keep_for(first, later) is keep_for(second, tmp_path / "model") is None
+    assert find_fault(base) is None
+    prune_checkpoints(first, 1, newest_step=3)
+    assert (base / "merged").is_dir() and not later.exists() and newest.exists()
 
 
 def test_checkpoints_of_lost_steps_are_no_ones_and_take_no_place(tmp_path: Path) -> None:
