@@ -4,8 +4,8 @@ Parses, and never compiles: this process has no limits, and the passes behind th
 the name. Code generation copies a ``finally`` block for each way out of it (1 KB of nested ones: 6 s and
 1.5 GB) and the analysis of names copies all names for each function inside another. What only they find, an
 ``await`` outside of an async function or a ``nonlocal`` without its variable, the sandbox tells when it
-compiles the program (rewards.execution). A size cap comes first, because the parser takes seconds on a
-program of a million lines.
+compiles the program (rewards.execution); where nothing is executed nobody does. A size cap comes first,
+because the parser takes seconds on a program of a million lines.
 """
 
 from __future__ import annotations

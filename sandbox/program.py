@@ -38,8 +38,9 @@ _MANY: Final = 50_000
 def serve(channel: socket.socket) -> NoReturn:
     """Run the program and exit with its code."""
     source = cast("str", unpack(receive_frame(channel)))
-    sys.modules["__main__"] = types.ModuleType("__main__")
     sys.argv = ["solution.py"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.modules["__main__"].__file__ = sys.argv[0]
     # The site module, which zygotes run without, gives programs these two.
     for name in ("exit", "quit"):
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))

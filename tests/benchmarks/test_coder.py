@@ -80,7 +80,7 @@ def test_the_table_compares_with_the_base_task_by_task() -> None:
     base, trained = text.splitlines()[4:]
     assert "| 25.0 % (" in base and "| 66.7 % |" in base and "| 12.5 % |" in base
     assert "| 50.0 % (" in trained and "| 100.0 % |" in trained
-    assert "+25.0 % (+25.0 to +25.0)" in trained and "1 won, 0 lost, p = 1" in trained
+    assert "+25.0 % (-63.4 to +78.1)" in trained and "1 won, 0 lost, p = 1" in trained
 
 
 def test_a_file_without_the_test_part_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

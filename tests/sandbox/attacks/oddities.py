@@ -174,6 +174,7 @@ _PROGRAMS: Final = {
     "print(int(input()) + 1)",
     "many objects at the end": "class A:\n    def __del__(self): out.append(1)\nout = []\n"
     "a = [[A()] for _ in range(60_000)]\nb = open(1, 'w')\nb.write(str(int(input()) + 1))",
+    "the name of its file": "assert os.path.basename(__file__) == sys.argv[0]\nprint(int(input()) + 1)",
     "input() at its end": "v = int(input())\ntry: input()\nexcept EOFError: print(v + 1)",
 }
 _SORT: Final = "def f(xs): xs.sort()"
