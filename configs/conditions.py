@@ -1,4 +1,4 @@
-"""What several settings say together: why a technique cannot act that is on, how long a sequence is."""
+"""What several settings say together: why a technique that is on cannot act, and what is derived of them."""
 
 from __future__ import annotations
 
@@ -88,3 +88,13 @@ def max_engine_length(config: Config) -> int:
     """Tokens of one sequence at most that the generator is asked for, by rollouts or measurements."""
     longest = max(config.max_trajectory_length, config.evaluation.max_completion_length)
     return config.generation.max_prompt_length + longest
+
+
+def held_up_s(config: Config) -> float:
+    """For how long an update of the weights may hold up a request that is there already, or comes meanwhile.
+
+    What drains is waited for, besides the update; what is aborted is begun again behind it.
+    """
+    runtime = config.runtime
+    is_held_up = config.generation.weight_update_mode in ("drain", "abort")
+    return runtime.generation_timeout_s + runtime.weight_update_timeout_s if is_held_up else 0.0

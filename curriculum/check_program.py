@@ -27,9 +27,7 @@ def read_check(record: Record, field: str, prelude: str) -> tuple[str, ast.Modul
     """
     source = record.text(field)
     module = record.source_defining(field, "check", source)
-    helpers = parse_quietly(prelude)
-    statements = [*(helpers.body if helpers is not None else ()), *module.body]
-    if _returns_verdict(module) and not _may_fail(statements):
+    if _returns_verdict(module) and not _may_fail(module, parse_quietly(prelude)):
         raise record.error(
             field, "must raise where the answer is wrong (assert ...); what check() returns does not count"
         )
@@ -56,7 +54,8 @@ def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
             yield from _own_nodes(node)
 
 
-def _may_fail(statements: list[ast.stmt]) -> bool:
+def _may_fail(check: ast.Module, helpers: ast.Module | None) -> bool:
+    statements = [*(helpers.body if helpers is not None else ()), *check.body]
     nodes = [node for statement in statements for node in ast.walk(statement)]
     known = known_names(statements)
     # The bodies of these are among the nodes, and a candidate fails on its own account.

@@ -29,7 +29,8 @@ from rewards.lint_rules import (
     count_findings,
     neutralise_suppressions,
 )
-from rewards.lint_server import MAX_ANSWER_BYTES, RuffServer, UnreadableError, read_some
+from rewards.lint_server import MAX_ANSWER_BYTES, RuffServer, UnreadableError
+from rewards.tool_output import read_some
 
 _MAX_TRIES = 2  # of one program
 # After so many programs in a row that no server had a verdict on, none is asked for a while.
@@ -166,7 +167,7 @@ def _run_ruff(folder: str, names: Sequence[str], timeout_s: float) -> bytes:
         try:
             cpu_s = max(1, round(timeout_s * _CPU_SHARE)) * num_programs
             resource.prlimit(process.pid, resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
-            while chunk := read_some(process.stdout, deadline):
+            while chunk := read_some(process.stdout, deadline, "ruff"):
                 output += chunk
                 if len(output) > MAX_ANSWER_BYTES * num_programs:
                     raise UnreadableError(f"more than {len(output)} bytes to say of {num_programs} programs")

@@ -11,11 +11,11 @@ import select
 import subprocess
 import time
 from pathlib import Path
-from typing import IO
 
 from ruff import find_ruff_bin  # type: ignore[import-untyped]
 
 from rewards.lint_rules import LINE_LENGTH, RULES, TARGET_VERSION, count_findings
+from rewards.tool_output import read_some
 
 # What ruff may say of one program: of more there are more than enough findings, or they quote long lines.
 MAX_ANSWER_BYTES = 4 * 1024**2
@@ -118,18 +118,11 @@ class RuffServer:
         return message
 
     def _read_more(self, deadline: float) -> None:
-        chunk = read_some(self._output, deadline)
+        who = f"ruff server (pid {self._process.pid})"
+        chunk = read_some(self._output, deadline, who)
         if not chunk:
-            raise OSError(f"ruff server (pid {self._process.pid}) ended")
+            raise OSError(f"{who} ended")
         self._buffer += chunk
-
-
-def read_some(stream: IO[bytes], deadline: float) -> bytes:
-    """The next bytes that ruff says, none at the end. Raises TimeoutError."""
-    remaining_s = deadline - time.monotonic()
-    if remaining_s <= 0.0 or not select.select([stream], [], [], remaining_s)[0]:
-        raise TimeoutError("ruff is late")
-    return os.read(stream.fileno(), 1 << 16)
 
 
 def _notification(method: str, parameters: dict[str, object]) -> dict[str, object]:

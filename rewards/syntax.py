@@ -11,7 +11,6 @@ because the parser takes seconds on a program of a million lines.
 from __future__ import annotations
 
 import ast
-import warnings
 from dataclasses import dataclass
 
 from sandbox.job import parse
@@ -25,14 +24,15 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyntaxVerdict:
-    """``score`` is 1.0 if the program is Python, else 0.0; ``message`` says why not, and is "" if it is.
+    """``tree`` is the program's syntax tree, None where it is not Python; ``message`` says why, or ""."""
 
-    ``tree`` is the program's syntax tree, where it is Python.
-    """
-
-    score: float
+    tree: ast.Module | None
     message: str
-    tree: ast.Module | None = None
+
+    @property
+    def score(self) -> float:
+        """1.0 for Python, else 0.0."""
+        return 0.0 if self.tree is None else 1.0
 
 
 def check_syntax(code: str) -> SyntaxVerdict:
@@ -43,16 +43,14 @@ def check_syntax(code: str) -> SyntaxVerdict:
     if num_bytes > MAX_SOURCE_BYTES:
         return _failure(f"{num_bytes} bytes of code, allowed are {MAX_SOURCE_BYTES}")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = parse(code)
+        tree = parse(code)
     except SyntaxError as error:
         return _failure(f"{type(error).__name__}: {error.msg} (line {error.lineno})")
     # Null bytes, lone surrogates, huge literals, and nesting beyond the parser's stack.
     except (ValueError, OverflowError, RecursionError, MemoryError) as error:
         return _failure(f"{type(error).__name__}: {error}")
     misplaced = find_misplaced(tree)
-    return _failure(f"SyntaxError: {misplaced}") if misplaced else _success(tree)
+    return _failure(f"SyntaxError: {misplaced}") if misplaced else SyntaxVerdict(tree=tree, message="")
 
 
 def find_misplaced(tree: ast.Module) -> str:
@@ -84,9 +82,5 @@ def find_misplaced(tree: ast.Module) -> str:
     return ""
 
 
-def _success(tree: ast.Module) -> SyntaxVerdict:
-    return SyntaxVerdict(score=1.0, message="", tree=tree)
-
-
 def _failure(message: str) -> SyntaxVerdict:
-    return SyntaxVerdict(score=0.0, message=message[:_MAX_MESSAGE_CHARS])
+    return SyntaxVerdict(tree=None, message=message[:_MAX_MESSAGE_CHARS])

@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import resource
-import select
 import shutil
 import signal
 import subprocess
@@ -23,6 +22,7 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from rewards.tool_output import read_some
 from rewards.type_rules import (
     ERRORS_FOR_ZERO,
     FLAGS,
@@ -172,15 +172,12 @@ class _Server:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _receive(self, timeout_s: float) -> dict[str, object]:
-        deadline = time.monotonic() + timeout_s
+        deadline, who = time.monotonic() + timeout_s, f"mypy server (pid {self._process.pid})"
         data = bytearray()
         while not data.endswith(b"\n"):
-            remaining_s = deadline - time.monotonic()
-            if remaining_s <= 0.0 or not select.select([self._output], [], [], remaining_s)[0]:
-                raise TimeoutError(f"mypy server (pid {self._process.pid}) silent for {timeout_s} s")
-            chunk = os.read(self._output.fileno(), 1 << 16)
+            chunk = read_some(self._output, deadline, who)
             if not chunk:
-                raise OSError(f"mypy server (pid {self._process.pid}) ended")
+                raise OSError(f"{who} ended")
             data += chunk
         message = json.loads(data)
         if not isinstance(message, dict):

@@ -98,12 +98,13 @@ def find_entry_point(prompt: str, tests: Suite) -> str:
 
 
 def parse(source: str, flags: int = 0) -> ast.Module:
-    """As ``ast.parse``, by one thread at a time; ``flags`` are more of those that ``compile`` takes.
+    """As ``ast.parse``, without the parser's warnings on others' code; ``flags`` are more of ``compile``'s.
 
-    Of several at once CPython before 3.11.8 ends some with a SystemError (gh-106905): they share a counter,
-    and the collection of garbage lets another thread in.
+    By one thread at a time: of several at once CPython before 3.11.8 ends some with a SystemError
+    (gh-106905), since they share a counter, and the collection of garbage lets another thread in.
     """
-    with _PARSING:
+    with _PARSING, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         tree = compile(source, "<unknown>", "exec", ast.PyCF_ONLY_AST | flags, dont_inherit=True)
     assert isinstance(tree, ast.Module)
     return tree
@@ -116,13 +117,11 @@ def read_literal(text: str) -> Any:
 
 
 def parse_quietly(source: str) -> ast.Module | None:
-    """The syntax tree, or None for text that is not Python; without the parser's warnings on others' code."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
+    """The syntax tree, or None for text that is not Python."""
+    try:
+        return parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def known_names(statements: Sequence[ast.stmt]) -> set[str]:

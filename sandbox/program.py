@@ -39,6 +39,7 @@ def serve(channel: socket.socket) -> NoReturn:
     """Run the program and exit with its code."""
     source = cast("str", unpack(receive_frame(channel)))
     sys.argv = ["solution.py"]
+    # Nothing else holds it, so that the program's objects end when it is let go (``_end_objects``).
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.modules["__main__"].__file__ = sys.argv[0]
     # The site module, which zygotes run without, gives programs these two.

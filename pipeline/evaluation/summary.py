@@ -148,13 +148,14 @@ def _gated(summary: Mapping[str, Any]) -> str:
 
 def guards_of(database: Path, config: Config) -> tuple[str, ...]:
     """What the run with this database decided, in the order in which it did; drafting last."""
+    is_drafting = config.acceleration.speculative.enabled and why_no_drafts(config) is None
     with reading(database) as ledger:
         query = "SELECT text FROM events WHERE kind IN (?, ?, ?) ORDER BY event_id"
         rows = ledger.execute(query, (GUARD, PLACEMENT_GUARD, ALARM)).fetchall()
         # Not from metrics.jsonl, which need not have every step (output.logging_steps).
-        steps = ledger.execute("SELECT metrics FROM steps WHERE status = 'committed'").fetchall()
-    is_drafting = config.acceleration.speculative.enabled and why_no_drafts(config) is None
-    drafting = _drafting([json.loads(text) for (text,) in steps]) if is_drafting else None
+        query = "SELECT metrics FROM steps WHERE status = 'committed'"
+        steps = ledger.execute(query).fetchall() if is_drafting else []
+    drafting = _drafting([json.loads(text) for (text,) in steps])
     return (*(str(text) for (text,) in rows), *([drafting] if drafting else []))
 
 

@@ -35,7 +35,6 @@ import codeop
 import re
 import statistics
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable
 
@@ -115,13 +114,11 @@ def is_hopeless(lines: str) -> bool:
     if lines.endswith(("\\\n", "\\\r\n")):
         # The next line belongs to this one.
         return False
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        wrong = _what_is_wrong(lines, _ALLOW_INCOMPLETE)
-        if wrong == _INCOMPLETE:
-            # A string of one quote that was not closed in its line is "incomplete" as well.
-            return _what_is_wrong(lines, 0).startswith(_UNTERMINATED)
-        return bool(wrong)
+    wrong = _what_is_wrong(lines, _ALLOW_INCOMPLETE)
+    if wrong == _INCOMPLETE:
+        # A string of one quote that was not closed in its line is "incomplete" as well.
+        return _what_is_wrong(lines, 0).startswith(_UNTERMINATED)
+    return bool(wrong)
 
 
 def _what_is_wrong(lines: str, flags: int) -> str:

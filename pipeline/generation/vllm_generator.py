@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import suppress
 from typing import Any
 
+from configs.conditions import held_up_s
 from configs.schema import Config
 from pipeline.errors import StageError
 from pipeline.generation import resident
@@ -41,9 +42,7 @@ class VllmGenerator:
         self._max_num_seqs = config.generation.max_num_seqs
         self._num_in_flight = 0  # sequences
         self._update_timeout_s = config.runtime.weight_update_timeout_s
-        # What comes while an update drains waits for both; what it aborts is begun again behind it.
-        is_held_up = config.generation.weight_update_mode in ("drain", "abort")
-        self._held_up_s = self._generation_timeout_s + self._update_timeout_s if is_held_up else 0.0
+        self._held_up_s = held_up_s(config)
         self.pid = end.pid
         self._turning = asyncio.Lock()  # one way or the other
         self._is_awake, self._is_idle = asyncio.Event(), asyncio.Event()

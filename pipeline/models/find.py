@@ -50,9 +50,14 @@ def resolve_model(model: ModelConfig) -> Path:
                 f"model.name: folder {str(folder)!r} has no config.json; give a folder in Hugging Face layout"
             )
         return folder.resolve()
-    if folder.is_absolute() or model.name.startswith((".", "~")):
+    if _is_path(model.name):
         raise ValueError(f"model.name: no such folder: {model.name!r}")
     return _from_hub(model)
+
+
+def _is_path(name: str) -> bool:
+    """Whether ``name`` can only be meant as a folder."""
+    return name.startswith((".", "/", "~")) or _HUB_ID.fullmatch(name) is None
 
 
 def refuse_damaged_model(name: str, field: str = "model.name") -> None:
@@ -65,7 +70,7 @@ def refuse_damaged_model(name: str, field: str = "model.name") -> None:
     if not folder.is_dir():
         if folder.is_file():
             raise ValueError(f"{field}: {name!r} is a file; give the folder in Hugging Face layout")
-        if folder.is_absolute() or name.startswith((".", "~")) or not _HUB_ID.fullmatch(name):
+        if _is_path(name):
             raise ValueError(f"{field}: no such folder: {name!r}")
         guess = None if name in BUILT_IN or "/" in name else nearest(name, BUILT_IN)
         if guess is not None:

@@ -29,6 +29,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from configs.conditions import held_up_s
 from configs.schema import Config
 from pipeline.errors import StageError
 from rewards.deadline import scoring_deadline_s
@@ -90,9 +91,7 @@ def group_deadline_s(config: Config, num_stdio_tests: int = 0) -> float:
     score_s = scoring_deadline_s(runtime.reward_timeout_s, config.rewards, config.execution, num_stdio_tests)
     scoring_s = math.ceil(config.grpo.num_generations / num_workers) * score_s
     # Time for a generator to fall silent, to be started again, and to write it all once more.
-    writing_s = 2 * runtime.generation_timeout_s + runtime.startup_timeout_s
-    if config.generation.weight_update_mode in ("drain", "abort"):
-        writing_s += 2 * (runtime.generation_timeout_s + runtime.weight_update_timeout_s)
+    writing_s = 2 * (runtime.generation_timeout_s + held_up_s(config)) + runtime.startup_timeout_s
     return config.rollouts.max_turns * (writing_s + scoring_s)
 
 

@@ -180,14 +180,12 @@ class WeightUpdates:
         given = answers[0]["given"]
         if any(answer["given"] != given for answer in answers):
             raise RuntimeError("the processes of the engine were given different weights")
-        if is_served:
-            # It comes another way than the weights that were given last, those of a reset.
-            given = {}
-        held = {**given, **whole([Part(*part) for part in answer["parts"]] for answer in answers)}
+        held = whole([Part(*part) for part in answer["parts"]] for answer in answers)
         unread = tuple(answers[0]["unread"])
         if is_served:
-            # Layers without an adapter have factors of zero.
+            # Layers without an adapter have factors of zero. It comes another way than what was given last.
             return {name: value for name, value in held.items() if value or name in update.receipt}, unread
+        held = {**given, **held}
         if update.kind != "adapter":
             return held, unread
         if faults := differing(answers[0]["merged"], held, unread):
