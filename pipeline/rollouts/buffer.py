@@ -4,8 +4,8 @@ Slots are given by the rule of pipeline.rollouts.waiting, so that no group grows
 bounded by admission, not by throwing work away. A group can still come too old from a generator that went on
 with old weights; it is found when it is put, or when a step ends, and leaves at once, to be requeued.
 
-    slot = await acquire_slot()   -> issue(slot, draw_id) -> generated(draw_id) -> put(group)
-    taken = await take(G, v)      -> the optimiser step   -> trained(v + 1) -> weights_loaded(v + 1)
+    await wait_for_slot()     -> issue(draw_id)     -> generated(draw_id) -> put(group)
+    taken = await take(G, v)  -> the optimiser step -> trained(v + 1) -> weights_loaded(v + 1)
 
 It knows the draws that hold a slot, each in its state (pipeline.record.draw_states). It lives in one event
 loop, starts no task and no process, and scores nothing.
@@ -20,13 +20,6 @@ from functools import partial
 from pipeline.messages import RolloutGroup
 from pipeline.record.draw_states import DrawState, DrawStateError, check_move
 from pipeline.rollouts.waiting import Admission, Waiting
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Slot:
-    """The right to issue one group, whose tokens are at least of ``policy_version``."""
-
-    policy_version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,19 +40,22 @@ class _Held:
 
 
 class RolloutBuffer:
-    """Slots, and the finished groups in them."""
+    """Slots, and the finished groups in them.
+
+    Every generator writes with ``policy_version`` or newer. With ``alternates`` generation and training take
+    turns (see ``alternate``).
+    """
 
     def __init__(self, *, groups_per_step: int, max_staleness: int, version: int = 0) -> None:
         """``version`` is that of the trainer and the generators at the start (a resume: not 0)."""
         assert version >= 0
         self._rule = Admission(groups_per_step=groups_per_step, max_staleness=max_staleness)
         self._rule_in_turn = Admission(groups_per_step=groups_per_step, max_staleness=0)
-        self._alternates = False
+        self.alternates = False
         # In turn: the version that all steps of the present block are generated with; None before the first.
         self._block_version: int | None = None
         self._trainer_version = version
-        self._policy_version = version
-        self._reserved: list[Slot] = []  # not issued yet
+        self.policy_version = version
         self._held: dict[int, _Held] = {}  # by draw
         self._too_old: list[RolloutGroup] = []  # not yet returned
         self._on_too_old: Callable[[RolloutGroup], None] = lambda group: None
@@ -68,7 +64,7 @@ class RolloutBuffer:
     @property
     def in_use(self) -> int:
         """Slots in use."""
-        return len(self._reserved) + len(self._held)
+        return len(self._held)
 
     @property
     def states(self) -> dict[int, DrawState]:
@@ -82,8 +78,8 @@ class RolloutBuffer:
     @property
     def num_slots(self) -> int:
         """Slots that may be in use now."""
-        rule, version = self._rule, self._policy_version
-        if self._alternates and self._block_version is None:
+        rule, version = self._rule, self.policy_version
+        if self.alternates and self._block_version is None:
             rule = self._rule_in_turn
         elif self._block_version is not None:
             # As if the generators stayed at it: no slot for what the block does not train on.
@@ -97,16 +93,11 @@ class RolloutBuffer:
         max_staleness + 1 of them: the engine is fuller, and its last stragglers are waited for once a block.
         Blocks begin when all that was under way is trained on.
         """
-        if alternates == self._alternates:
+        if alternates == self.alternates:
             return
-        self._alternates = alternates
+        self.alternates = alternates
         self._block_version = None
         self._changed()
-
-    @property
-    def alternates(self) -> bool:
-        """Whether they take turns; see ``alternate``."""
-        return self._alternates
 
     @property
     def next_step(self) -> int:
@@ -123,39 +114,33 @@ class RolloutBuffer:
         """Draws with a slot that are not being trained on, oldest first."""
         return tuple(sorted(draw_id for draw_id, _ in self._open()))
 
-    async def acquire_slot(self, deadline_s: float) -> Slot:
-        """Wait for the right to issue one group.
+    async def wait_for_slot(self, deadline_s: float) -> None:
+        """Wait until one more group may be issued; ``issue`` is to follow without another wait.
 
         Unblocked by ``weights_loaded`` (generators caught up), ``trained`` and ``release``. Raises
         TimeoutError that names who held it up when nothing has moved for ``deadline_s``, StageError after
         ``fail``.
         """
-        await self._waiting.until(lambda: self.in_use < self.num_slots, deadline_s, self._explain_no_slot)
-        slot = self.take_slot()
-        assert slot is not None
-        return slot
+        await self._waiting.until(lambda: self.has_slot, deadline_s, self._explain_no_slot)
 
-    def take_slot(self) -> Slot | None:
-        """The right to issue one group if it can be had now."""
-        if self.in_use >= self.num_slots:
-            return None
-        slot = Slot(policy_version=self._policy_version)
-        self._reserved.append(slot)
-        return slot
+    @property
+    def has_slot(self) -> bool:
+        """Whether one more group may be issued now."""
+        return self.in_use < self.num_slots
 
-    def issue(self, slot: Slot, draw_id: int) -> None:
-        """Use ``slot`` for a draw, which goes to the generators now."""
+    def issue(self, draw_id: int) -> None:
+        """Give a slot, which is free, to a draw, which goes to the generators now."""
         held = self._held.get(draw_id)
         check_move(draw_id, held.state if held else DrawState.ISSUED, DrawState.GENERATING)
-        self._reserved.remove(slot)
-        self._held[draw_id] = _Held(state=DrawState.GENERATING, policy_version=slot.policy_version)
+        assert self.has_slot
+        self._held[draw_id] = _Held(state=DrawState.GENERATING, policy_version=self.policy_version)
 
     def generated(self, draw_id: int) -> None:
         """Note that all completions of a draw are there and only their rewards are missing."""
         self._move(draw_id, DrawState.SCORING)
 
     def put(self, group: RolloutGroup) -> None:
-        """Hand in a scored group. Never waits: the group has had its place since ``acquire_slot``."""
+        """Hand in a scored group. Never waits: the group has had its place since ``issue``."""
         self._move(group.draw_id, DrawState.SCORED).group = group
         self._changed()
         self._requeue_too_old()
@@ -166,10 +151,9 @@ class RolloutBuffer:
     def restore(self, group: RolloutGroup) -> bool:
         """Hand in a group that was scored before a resume; False if it could not be trained on in time."""
         version = _oldest(group)
-        slots = [slot.policy_version for slot in self._reserved]
-        slots += [held.policy_version for _, held in self._open()]
+        others = [held.policy_version for _, held in self._open()]
         if not self._rule.can_join(
-            version, slots, trainer_version=self._trainer_version, num_left=self._num_left
+            version, others, trainer_version=self._trainer_version, num_left=self._num_left
         ):
             return False
         assert group.draw_id not in self._held, f"draw {group.draw_id} holds a slot already"
@@ -234,8 +218,7 @@ class RolloutBuffer:
         """Whether the ``num_groups`` oldest ready groups can go now and leave all others in time."""
         assert 0 < num_groups <= self._num_left
         chosen = self._oldest_ready(num_groups)
-        num_open = self.in_use - len(self._in_state(DrawState.TRAINING))
-        is_whole = self._block_version is None or len(self._in_state(DrawState.SCORED)) == num_open
+        is_whole = self._block_version is None or len(self._in_state(DrawState.SCORED)) == len(self._open())
         if not is_whole or len(chosen) < num_groups:
             return False
         return self._rule.may_overtake(
@@ -280,8 +263,8 @@ class RolloutBuffer:
 
     def weights_loaded(self, policy_version: int) -> None:
         """Note that every generator writes with ``policy_version`` or newer from now on."""
-        assert self._policy_version <= policy_version <= self._trainer_version
-        self._policy_version = policy_version
+        assert self.policy_version <= policy_version <= self._trainer_version
+        self.policy_version = policy_version
         self.renew_deadlines()
         self._changed()
 
@@ -290,7 +273,7 @@ class RolloutBuffer:
         self._waiting.fail(reason)
 
     def _changed(self) -> None:
-        if self._alternates and self._policy_version == self._trainer_version and not self.in_use:
+        if self.alternates and self.policy_version == self._trainer_version and not self.in_use:
             self._block_version = self._trainer_version
         self._waiting.changed()
 
@@ -301,7 +284,7 @@ class RolloutBuffer:
         owed = [f"generation owes draws {_some(generating)}"] if generating else []
         owed += [f"rewards owe draws {_some(scoring)}"] if scoring else []
         if not owed:
-            owed = [f"nothing is at work: the sampler issued none ({len(self._reserved)} slots reserved)"]
+            owed = ["nothing is at work: the sampler issued none"]
         if self._too_old:
             draws = _some(sorted(group.draw_id for group in self._too_old))
             owed.append(f"draws {draws} came too old and were requeued: a generator has old weights")
@@ -315,8 +298,8 @@ class RolloutBuffer:
     def _explain_no_slot(self, waited_s: float) -> str:
         """Why the producer had no slot."""
         num = {state: len(self._in_state(state)) for state in DrawState}
-        if self._policy_version < self._trainer_version:
-            culprit = f"generators have version {self._policy_version}, the trainer {self._trainer_version}"
+        if self.policy_version < self._trainer_version:
+            culprit = f"generators have version {self.policy_version}, the trainer {self._trainer_version}"
             setting = "runtime.weight_update_timeout_s"
         elif num[DrawState.TRAINING] or num[DrawState.SCORED]:
             training, waiting = num[DrawState.TRAINING], num[DrawState.SCORED]

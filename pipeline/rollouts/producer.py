@@ -1,6 +1,6 @@
 """The rollout side of a run: slot, draw, generate, score, group.
 
-    buffer.acquire_slot ─► draws.next ─► generator ─► scorer ─► draws.close_group ─► buffer.put
+    buffer.wait_for_slot ─► draws.next ─► generator ─► scorer ─► draws.close_group ─► buffer.put
                                                                   └─► no signal: replaced
                                                                   (pipeline.rollouts.draws)
 
@@ -29,7 +29,7 @@ from pipeline.record.ledger import GUARD
 from pipeline.record.ledger_rows import Draw
 from pipeline.record.metrics import StageTimer
 from pipeline.record.run_folder import Context
-from pipeline.rollouts.buffer import RolloutBuffer, Slot
+from pipeline.rollouts.buffer import RolloutBuffer
 from pipeline.rollouts.draws import DrawAccount, SignalGate, request_id
 from pipeline.rollouts.turns import TurnLoop, TurnTerms, as_one
 from pipeline.rollouts.waiting import group_deadline_s, standstill_s
@@ -134,7 +134,8 @@ class RolloutProducer:
                 while self._num_issued >= self._num_wanted:
                     self._more_wanted.clear()
                     await self._more_wanted.wait()
-                self._issue(await self._buffer.acquire_slot(self._slot_deadline_s))
+                await self._buffer.wait_for_slot(self._slot_deadline_s)
+                self._issue()
         except Exception as error:
             self._buffer.fail(_describe(error))
             raise
@@ -166,11 +167,11 @@ class RolloutProducer:
         self._num_lost += 1
         self._more_wanted.set()
 
-    def _issue(self, slot: Slot) -> None:
-        """Draw a task for ``slot`` and send it off."""
-        draw, task = self._draws.next(self._next_step(), slot.policy_version)
+    def _issue(self) -> None:
+        """Draw a task for the slot that is free and send it off."""
+        draw, task = self._draws.next(self._next_step(), self._buffer.policy_version)
         self._num_issued += 1
-        self._buffer.issue(slot, draw.draw_id)
+        self._buffer.issue(draw.draw_id)
         running = asyncio.create_task(self._collect(draw, task), name=f"draw {draw.draw_id}")
         self._running[draw.draw_id] = running
         running.add_done_callback(partial(self._finished, draw.draw_id))

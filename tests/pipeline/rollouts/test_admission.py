@@ -56,9 +56,7 @@ class Play:
                 self.trained += [one.draw_id for one in groups]
                 self.ages |= {version - one.rollouts[0].completion.min_policy_version for one in groups}
             if self.in_turn_since is not None and version > self.in_turn_since + self.max_staleness + 2:
-                assert not self.at_work and self.buffer.take_slot() is None, (
-                    "in turn nothing is generated beside"
-                )
+                assert not self.at_work and not self.buffer.has_slot, "in turn nothing is generated beside"
             self.some_events()
             self.buffer.trained(version + 1)
             self.some_events()
@@ -83,14 +81,13 @@ class Play:
 
     def issue(self) -> bool:
         """Use a slot, if there is one."""
-        slot = self.buffer.take_slot()
         assert self.buffer.in_use <= self.per_step * (self.max_staleness + 1)
-        if slot is None:
+        if not self.buffer.has_slot:
             return False
         draw_id = self.again.pop(0) if self.again else self.next_draw
         self.next_draw += draw_id == self.next_draw
         lag = self.rng.randint(1, 3) if self.old_weights and self.rng.random() < 0.1 else 0
-        self.buffer.issue(slot, draw_id)
+        self.buffer.issue(draw_id)
         self.at_work[draw_id] = max(0, self.version - lag)
         return True
 

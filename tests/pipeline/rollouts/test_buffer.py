@@ -6,20 +6,12 @@ import pytest
 
 from pipeline.messages import RolloutGroup
 from pipeline.record.draw_states import DrawState, DrawStateError
-from pipeline.rollouts.buffer import RolloutBuffer, Slot
+from pipeline.rollouts.buffer import RolloutBuffer
 from tests.pipeline.rollouts import groups
 
 
 def group(draw_id: int, version: int = 0) -> RolloutGroup:
     return groups.group(groups.rollout(1.0, version=version), draw_id=draw_id)
-
-
-async def slots(buffer: RolloutBuffer) -> list[Slot]:
-    """All slots that are free now."""
-    taken = []
-    while buffer.in_use < buffer.num_slots:
-        taken.append(await buffer.acquire_slot(1))
-    return taken
 
 
 def put(buffer: RolloutBuffer, one: RolloutGroup) -> None:
@@ -31,15 +23,16 @@ def put(buffer: RolloutBuffer, one: RolloutGroup) -> None:
 
 async def issue(buffer: RolloutBuffer, *draw_ids: int) -> None:
     for draw_id in draw_ids:
-        buffer.issue(await buffer.acquire_slot(1), draw_id)
+        await buffer.wait_for_slot(1)
+        buffer.issue(draw_id)
 
 
 @pytest.mark.parametrize(("max_staleness", "expected"), [(0, 4), (1, 8), (3, 16)])
 async def test_slots_are_groups_per_step_times_staleness_plus_one(max_staleness: int, expected: int) -> None:
     buffer = RolloutBuffer(groups_per_step=4, max_staleness=max_staleness)
-    assert len(await slots(buffer)) == expected
+    await issue(buffer, *range(expected))
     with pytest.raises(TimeoutError, match=f"{expected} in use of {expected}"):
-        await buffer.acquire_slot(0.01)
+        await buffer.wait_for_slot(0.01)
 
 
 async def test_on_policy_gives_no_slot_while_a_step_or_its_weights_are_on_the_way() -> None:
@@ -50,15 +43,16 @@ async def test_on_policy_gives_no_slot_while_a_step_or_its_weights_are_on_the_wa
     taken = await buffer.take(2, 0, 1)
     assert [g.draw_id for g in taken.groups] == [1, 2]
     with pytest.raises(TimeoutError, match="the trainer holds 2 groups"):
-        await buffer.acquire_slot(0.01)
-    waiting = asyncio.create_task(buffer.acquire_slot(5))
+        await buffer.wait_for_slot(0.01)
+    waiting = asyncio.create_task(buffer.wait_for_slot(5))
     await asyncio.sleep(0)
     buffer.trained(1)
     with pytest.raises(TimeoutError, match="generators have version 0, the trainer 1"):
-        await buffer.acquire_slot(0.01)
+        await buffer.wait_for_slot(0.01)
     assert not waiting.done()
     buffer.weights_loaded(1)
-    assert (await waiting).policy_version == 1
+    await waiting
+    assert buffer.policy_version == 1
 
 
 async def test_a_missing_group_times_out_and_names_who_owes_it() -> None:
@@ -80,7 +74,7 @@ async def test_a_failed_stage_wakes_everyone_who_waits() -> None:
     buffer = RolloutBuffer(groups_per_step=1, max_staleness=0)
     take = asyncio.create_task(buffer.take(1, 0, 60))
     await issue(buffer, 1)
-    slot = asyncio.create_task(buffer.acquire_slot(60))
+    slot = asyncio.create_task(buffer.wait_for_slot(60))
     await asyncio.sleep(0)
     buffer.fail("the generator died")
     for waiting in (take, slot):
@@ -137,7 +131,7 @@ async def test_dropping_a_draw_frees_its_slot_while_it_is_not_trained_on() -> No
     put(buffer, group(3))
     put(buffer, group(4))
     await buffer.take(1, 0, 1)
-    waiting = asyncio.create_task(buffer.acquire_slot(5))
+    waiting = asyncio.create_task(buffer.wait_for_slot(5))
     for draw_id in (1, 2, 4):
         buffer.release(draw_id, DrawState.DROPPED)
     await waiting
@@ -191,7 +185,7 @@ async def test_who_waits_for_a_slot_is_given_up_when_nothing_moves_and_not_befor
     """Each group, step and update of weights comes 0.3 s after the one before; the deadline is 0.5 s."""
     buffer = RolloutBuffer(groups_per_step=2, max_staleness=0)
     await issue(buffer, 1, 2)
-    waiting = asyncio.create_task(buffer.acquire_slot(0.5))
+    waiting = asyncio.create_task(buffer.wait_for_slot(0.5))
     for draw_id in (1, 2):
         await asyncio.sleep(0.3)
         put(buffer, group(draw_id))
@@ -201,8 +195,8 @@ async def test_who_waits_for_a_slot_is_given_up_when_nothing_moves_and_not_befor
     await asyncio.sleep(0.3)
     buffer.weights_loaded(1)
     await waiting
-    await issue(buffer, 3)
-    waiting = asyncio.create_task(buffer.acquire_slot(0.5))
+    await issue(buffer, 3, 4)
+    waiting = asyncio.create_task(buffer.wait_for_slot(0.5))
     await asyncio.sleep(0.3)
     put(buffer, group(3, version=1))
     began = asyncio.get_running_loop().time()

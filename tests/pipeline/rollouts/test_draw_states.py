@@ -213,10 +213,9 @@ class Walk:
 
     def in_buffer(self, draw_id: int, target: DrawState) -> None:
         if target is DrawState.GENERATING:
-            slot = self.run.buffer.take_slot()
-            if slot is None:
+            if not self.run.buffer.has_slot:
                 raise DrawStateError(draw_id, self.run.buffer.states[draw_id], frozenset(), target)
-            self.run.buffer.issue(slot, draw_id)
+            self.run.buffer.issue(draw_id)
         elif target is DrawState.SCORING:
             self.run.buffer.generated(draw_id)
         elif target is DrawState.SCORED:

@@ -270,10 +270,12 @@ async def wait_through_replacements(*, replace: Callable[[RolloutBuffer, int], N
     buffer = RolloutBuffer(groups_per_step=1, max_staleness=0)
     waiting = asyncio.create_task(buffer.take(1, 0, 0.5))
     for draw_id in range(1, 6):
-        buffer.issue(await buffer.acquire_slot(1), draw_id)
+        await buffer.wait_for_slot(1)
+        buffer.issue(draw_id)
         await asyncio.sleep(0.15)
         replace(buffer, draw_id)
-    buffer.issue(await buffer.acquire_slot(1), 6)
+    await buffer.wait_for_slot(1)
+    buffer.issue(6)
     buffer.generated(6)
     buffer.put(group(rollout(1.0), rollout(0.0), draw_id=6))
     assert [one.draw_id for one in (await waiting).groups] == [6]
