@@ -22,14 +22,6 @@ from pipeline.record.draw_states import DrawState, DrawStateError, check_move
 from pipeline.rollouts.waiting import Admission, Waiting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """Groups to train on, oldest draw first, and those that were found too old since the last call."""
-
-    groups: tuple[RolloutGroup, ...]
-    too_old: tuple[RolloutGroup, ...]
-
-
 @dataclass(slots=True, kw_only=True)
 class _Held:
     """A draw that holds a slot, whose tokens are at least of ``policy_version``; scored, it has a group."""
@@ -57,7 +49,7 @@ class RolloutBuffer:
         self._trainer_version = version
         self.policy_version = version
         self._held: dict[int, _Held] = {}  # by draw
-        self._too_old: list[RolloutGroup] = []  # not yet returned
+        self._too_old: list[int] = []  # draws, since the last ``drain_too_old``
         self._on_too_old: Callable[[RolloutGroup], None] = lambda group: None
         self._waiting = Waiting()
 
@@ -194,7 +186,9 @@ class RolloutBuffer:
     def _in_state(self, state: DrawState) -> list[int]:
         return sorted(draw_id for draw_id, held in self._held.items() if held.state is state)
 
-    async def take(self, num_groups: int, trainer_version: int, deadline_s: float) -> Taken:
+    async def take(
+        self, num_groups: int, trainer_version: int, deadline_s: float
+    ) -> tuple[RolloutGroup, ...]:
         """Wait for ``num_groups`` groups to train on with weights of ``trainer_version``; oldest draws first.
 
         A newer group goes before one that is still at work only while that one can be trained on in time at
@@ -210,9 +204,15 @@ class RolloutBuffer:
         await self._waiting.until(lambda: self._is_enough(num_groups), deadline_s, explain)
         return self._taken(num_groups)
 
-    def take_now(self, num_groups: int) -> Taken | None:
-        """What ``take`` would give without waiting; None where it would wait."""
-        return self._taken(num_groups) if self._is_enough(num_groups) else None
+    def take_now(self, num_groups: int) -> tuple[RolloutGroup, ...]:
+        """What ``take`` would give without waiting; none where it would wait."""
+        return self._taken(num_groups) if self._is_enough(num_groups) else ()
+
+    def drain_too_old(self) -> int:
+        """The number of groups that were found too old since the last call."""
+        number = len(self._too_old)
+        self._too_old.clear()
+        return number
 
     def _is_enough(self, num_groups: int) -> bool:
         """Whether the ``num_groups`` oldest ready groups can go now and leave all others in time."""
@@ -229,10 +229,9 @@ class RolloutBuffer:
             num_left=self._num_left - num_groups,
         )
 
-    def _taken(self, num_groups: int) -> Taken:
+    def _taken(self, num_groups: int) -> tuple[RolloutGroup, ...]:
         taken = [self._move(draw_id, DrawState.TRAINING) for draw_id in self._oldest_ready(num_groups)]
-        too_old, self._too_old = tuple(self._too_old), []
-        return Taken(groups=tuple(held.group for held in taken if held.group), too_old=too_old)
+        return tuple(held.group for held in taken if held.group)
 
     @property
     def _num_left(self) -> int:
@@ -244,7 +243,7 @@ class RolloutBuffer:
         for draw_id, held in self._open():
             if held.group is not None and _oldest(held.group) < oldest:
                 self.release(draw_id, DrawState.ISSUED)
-                self._too_old.append(held.group)
+                self._too_old.append(draw_id)
                 self._on_too_old(held.group)
 
     def _oldest_ready(self, num_groups: int) -> list[int]:
@@ -286,7 +285,7 @@ class RolloutBuffer:
         if not owed:
             owed = ["nothing is at work: the sampler issued none"]
         if self._too_old:
-            draws = _some(sorted(group.draw_id for group in self._too_old))
+            draws = _some(sorted(self._too_old))
             owed.append(f"draws {draws} came too old and were requeued: a generator has old weights")
         num_generated = len(scoring) + num_ready
         return (

@@ -39,7 +39,7 @@ from pipeline.record.ledger import ALARM
 from pipeline.record.metrics import MetricsWriter, StepRate, log_samples
 from pipeline.record.run_folder import Context
 from pipeline.rollouts.batch import batch_metrics, make_batch, scored
-from pipeline.rollouts.buffer import RolloutBuffer, Taken
+from pipeline.rollouts.buffer import RolloutBuffer
 from pipeline.rollouts.draws import SignalGate
 from pipeline.rollouts.producer import RolloutProducer
 from rewards.pool import RewardPool
@@ -118,7 +118,7 @@ class StepFeed:
         num_groups = self._config.prompts_per_step
         groups: list[RolloutGroup] = []
         parts: list[int] = []
-        num_too_old, waited_s = 0, 0.0
+        waited_s = 0.0
         while True:
             started = time.perf_counter()
             self._progress.activity(
@@ -127,15 +127,15 @@ class StepFeed:
             with self._timeline.span(WAITING, f"step {step} waits for rollouts"):
                 taken = await self._stop.guard(self._take(step, num_groups - len(groups)))
             waited_s += time.perf_counter() - started
-            groups += taken.groups
-            num_too_old += len(taken.too_old)
+            groups += taken
             self._progress.activity(f"step {step}: training ({len(groups)} of {num_groups} groups)")
-            batch = make_batch(step, taken.groups, self._config.grpo, policy_version=step - 1)
+            batch = make_batch(step, taken, self._config.grpo, policy_version=step - 1)
             batch = replace(batch, part=len(parts))
-            parts.append(len(taken.groups))
+            parts.append(len(taken))
             if len(groups) == num_groups:
                 break
             await self._accumulate(batch)
+        num_too_old = self._buffer.drain_too_old()
         if self._alternates and self._before_turn is not None:
             if after is not None:
                 await self._stop.guard(asyncio.shield(after))
@@ -166,20 +166,13 @@ class StepFeed:
             has_ranks = self._config.runtime.trainer_ranks > 1
             await (training if has_ranks else self._stop.guard(training))
 
-    async def _take(self, step: int, num_left: int) -> Taken:
+    async def _take(self, step: int, num_left: int) -> list[RolloutGroup]:
         """Wait for a group, or where steps are not streamed for all; with it comes what else is ready."""
         num_first = 1 if self._is_streamed else num_left
-        parts = [await self._buffer.take(num_first, step - 1, self._producer.group_deadline_s)]
-        for _ in range(num_left - num_first):
-            more = self._buffer.take_now(1)
-            if more is None:
-                break
-            parts.append(more)
-        taken = Taken(
-            groups=tuple(group for part in parts for group in part.groups),
-            too_old=tuple(group for part in parts for group in part.too_old),
-        )
-        if step == self._config.training.max_steps and len(taken.groups) == num_left:
+        taken = [*await self._buffer.take(num_first, step - 1, self._producer.group_deadline_s)]
+        while len(taken) < num_left and (more := self._buffer.take_now(1)):
+            taken += more
+        if step == self._config.training.max_steps and len(taken) == num_left:
             self._producer.finish()
         return taken
 

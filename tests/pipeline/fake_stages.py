@@ -26,6 +26,7 @@ from pipeline.host.spans import Timeline
 from pipeline.messages import (
     Completion,
     GenerationRequest,
+    RolloutGroup,
     StepResult,
     TrainBatch,
     WeightsLoaded,
@@ -37,7 +38,6 @@ from pipeline.record.metric_names import FAMILIES, METRICS
 from pipeline.record.progress import make_progress
 from pipeline.record.run_folder import Context, RunFolder
 from pipeline.record.tracking import Tracking
-from pipeline.rollouts.buffer import Taken
 from pipeline.rollouts.turns import TurnTerms
 from pipeline.run.attempt import Attempt
 from pipeline.run.job import Job
@@ -367,10 +367,10 @@ class FakeRun:
             self.close()
         return self
 
-    def take(self) -> Taken:
+    def take(self) -> tuple[RolloutGroup, ...]:
         """Produce until the first step's groups are there, or a fault is; then give the folder back."""
 
-        async def body() -> Taken:
+        async def body() -> tuple[RolloutGroup, ...]:
             producing = asyncio.create_task(self.producer.run())
             try:
                 return await self.buffer.take(GROUPS_PER_STEP, self.done_steps, 20)

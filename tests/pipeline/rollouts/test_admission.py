@@ -68,11 +68,11 @@ class Play:
             while self.alternates and self.issue():
                 pass
             taken = self.buffer.take_now(num_groups)
-            if taken is None:
+            if not taken:
                 self.event()
                 continue
-            self.num_made_again += len(taken.too_old)
-            return taken.groups
+            self.num_made_again += self.buffer.drain_too_old()
+            return taken
         raise AssertionError(f"nothing moves: {self.buffer.states}")
 
     def some_events(self) -> None:

@@ -41,7 +41,7 @@ async def test_on_policy_gives_no_slot_while_a_step_or_its_weights_are_on_the_wa
     put(buffer, group(2))
     put(buffer, group(1))
     taken = await buffer.take(2, 0, 1)
-    assert [g.draw_id for g in taken.groups] == [1, 2]
+    assert [g.draw_id for g in taken] == [1, 2]
     with pytest.raises(TimeoutError, match="the trainer holds 2 groups"):
         await buffer.wait_for_slot(0.01)
     waiting = asyncio.create_task(buffer.wait_for_slot(5))
@@ -88,7 +88,7 @@ async def test_a_slow_group_is_passed_over_only_while_it_can_still_be_trained_in
     for draw_id in (2, 3):
         put(buffer, group(draw_id))
     # 1 is slow, and may wait: the next step still takes version 0.
-    assert [g.draw_id for g in (await buffer.take(2, 0, 1)).groups] == [2, 3]
+    assert [g.draw_id for g in await buffer.take(2, 0, 1)] == [2, 3]
     buffer.trained(1)
     buffer.weights_loaded(1)
     await issue(buffer, 5, 6)
@@ -98,10 +98,10 @@ async def test_a_slow_group_is_passed_over_only_while_it_can_still_be_trained_in
     with pytest.raises(TimeoutError, match="generation owes draws 1"):
         await buffer.take(2, 1, 0.01)
     put(buffer, group(1))
-    assert [g.draw_id for g in (await buffer.take(2, 1, 1)).groups] == [1, 4]
+    assert [g.draw_id for g in await buffer.take(2, 1, 1)] == [1, 4]
 
 
-async def test_a_group_that_is_too_old_is_returned_as_such_and_its_slot_is_free() -> None:
+async def test_a_group_that_is_too_old_is_counted_and_its_slot_is_free() -> None:
     buffer = RolloutBuffer(groups_per_step=1, max_staleness=0, version=5)
     await issue(buffer, 1)
     put(buffer, group(1, version=3))  # a generator that came back with old weights
@@ -109,8 +109,8 @@ async def test_a_group_that_is_too_old_is_returned_as_such_and_its_slot_is_free(
     await issue(buffer, 2)
     put(buffer, group(2, version=5))
     taken = await take
-    assert [g.draw_id for g in taken.groups] == [2]
-    assert [g.draw_id for g in taken.too_old] == [1]
+    assert [g.draw_id for g in taken] == [2]
+    assert buffer.drain_too_old() == 1 and buffer.drain_too_old() == 0
 
 
 async def test_groups_too_old_are_not_lost_when_the_wait_times_out() -> None:
@@ -121,7 +121,8 @@ async def test_groups_too_old_are_not_lost_when_the_wait_times_out() -> None:
         await buffer.take(1, 5, 0.01)
     await issue(buffer, 2)
     put(buffer, group(2, version=5))
-    assert [g.draw_id for g in (await buffer.take(1, 5, 1)).too_old] == [1]
+    await buffer.take(1, 5, 1)
+    assert buffer.drain_too_old() == 1
 
 
 async def test_dropping_a_draw_frees_its_slot_while_it_is_not_trained_on() -> None:
@@ -149,7 +150,7 @@ async def test_a_step_cut_short_does_not_wait_for_ever() -> None:
         put(buffer, group(draw_id))
     await buffer.take(1, 0, 1)
     buffer.trained(1)
-    assert len((await buffer.take(2, 1, 1)).groups) == 2
+    assert len(await buffer.take(2, 1, 1)) == 2
 
 
 async def test_groups_of_before_a_resume_are_restored_while_all_can_be_trained_in_time() -> None:
@@ -160,7 +161,7 @@ async def test_groups_of_before_a_resume_are_restored_while_all_can_be_trained_i
     assert buffer.restore(group(5, version=5)) and buffer.restore(group(6, version=5))
     assert not buffer.restore(group(7, version=5)), "there are no more slots"
     assert buffer.in_use == buffer.num_slots == 4
-    assert [g.draw_id for g in (await buffer.take(2, 5, 1)).groups] == [2, 3]
+    assert [g.draw_id for g in await buffer.take(2, 5, 1)] == [2, 3]
 
 
 async def test_who_requeues_draws_hears_of_a_group_at_once() -> None:
@@ -173,7 +174,7 @@ async def test_who_requeues_draws_hears_of_a_group_at_once() -> None:
     put(buffer, group(2, version=5))
     put(buffer, group(3, version=5))
     put(buffer, group(4, version=4))  # older than its slot: it is not first in line
-    assert [g.draw_id for g in (await buffer.take(2, 5, 1)).groups] == [2, 3]
+    assert [g.draw_id for g in await buffer.take(2, 5, 1)] == [2, 3]
     assert heard == [1], "step 6 could take it"
     buffer.trained(6)
     assert heard == [1, 4]

@@ -177,14 +177,14 @@ class Walk:
 
     def train(self) -> None:
         taken = self.run.buffer.take_now(GROUPS_PER_STEP)
-        if taken is None:
+        if not taken:
             return
         self.check()
         self.version += 1
         result = StepResult(
             step=self.version, policy_version=self.version, metrics={}, seconds=1.0, num_tokens=2
         )
-        self.run.ledger.commit_step(result, [group.draw_id for group in taken.groups], {})
+        self.run.ledger.commit_step(result, [group.draw_id for group in taken], {})
         if self.version == NUM_STEPS:
             self.run.producer.finish()
         self.run.buffer.trained(self.version)

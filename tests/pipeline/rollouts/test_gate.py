@@ -278,7 +278,7 @@ async def wait_through_replacements(*, replace: Callable[[RolloutBuffer, int], N
     buffer.issue(6)
     buffer.generated(6)
     buffer.put(group(rollout(1.0), rollout(0.0), draw_id=6))
-    assert [one.draw_id for one in (await waiting).groups] == [6]
+    assert [one.draw_id for one in await waiting] == [6]
 
 
 def test_the_gate_lengthens_the_expected_gradient_by_the_share_of_groups_with_signal() -> None:

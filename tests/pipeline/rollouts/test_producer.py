@@ -24,8 +24,8 @@ def infra_at(*indices: int) -> dict[int, RewardResult]:
 def test_a_group_holds_a_score_for_each_completion_in_its_place(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, make_config())
     taken = run.take()
-    assert len(taken.groups) == GROUPS_PER_STEP
-    for group in taken.groups:
+    assert len(taken) == GROUPS_PER_STEP
+    for group in taken:
         assert [rollout.completion.index for rollout in group.rollouts] == [0, 1, 2, 3]
         assert [rollout.result.reward for rollout in group.rollouts] == [0.0, 1.0, 0.0, 1.0]
         assert [rollout.rollout_id for rollout in group.rollouts] == [
@@ -45,7 +45,7 @@ def test_a_completion_is_scored_before_its_group_is_finished_only_with_score_eac
 ) -> None:
     acceleration = {"max_staleness": 0, "async_rewards": {"enabled": score_each}}
     run = FakeRun(tmp_path, make_config(acceleration=acceleration))
-    first = run.take().groups[0]
+    first = run.take()[0]
     last_completion = run.log.index(f"completion draw-{first.draw_id} 3")
     first_score = run.log.index(f"score {first.task.task_id} 0")
     assert (first_score < last_completion) == score_each
@@ -54,7 +54,7 @@ def test_a_completion_is_scored_before_its_group_is_finished_only_with_score_eac
 def test_an_infrastructure_error_leaves_the_statistics_of_its_group(tmp_path: Path) -> None:
     errors = infra_at(1)
     run = FakeRun(tmp_path, make_config(), score_of=lambda task, i: errors.get(i) or scored(float(i % 2)))
-    group = run.take().groups[0]
+    group = run.take()[0]
     outcomes = run.sampler.state_dict()["outcomes"]
     assert isinstance(outcomes, list)
     assert [0, group.task.task_id, 1, 3, True] in outcomes, "one passed, two failed, one is not known"
@@ -72,7 +72,7 @@ def test_a_group_with_one_score_is_failed_and_its_slot_is_given_to_another(tmp_p
         return errors[index] if is_lost else scored(float(index % 2))
 
     run = FakeRun(tmp_path, make_config(), score_of=score_of)
-    assert [group.draw_id for group in run.take().groups] == [2, 3]
+    assert [group.draw_id for group in run.take()] == [2, 3]
     assert run.rows("SELECT status, reason FROM draws WHERE draw_id = 1") == [
         ("failed", "scoring failed: worker died at 1")
     ]
@@ -104,7 +104,7 @@ def test_a_scored_group_between_them_starts_the_count_again(tmp_path: Path) -> N
     async def body() -> None:
         producing = asyncio.create_task(run.producer.run())
         for version in range(2):
-            assert len((await run.buffer.take(1, version, 20)).groups) == 1
+            assert len(await run.buffer.take(1, version, 20)) == 1
             run.generator.policy_version = version + 1
             run.buffer.trained(version + 1)
             run.buffer.weights_loaded(version + 1)
@@ -165,20 +165,20 @@ def test_a_fault_in_issuing_draws_reaches_the_trainer_at_once(tmp_path: Path) ->
 def test_draws_that_were_open_are_issued_first_under_their_number(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, make_config(), open_tasks=("t4", "t2"))
     taken = run.take()
-    assert [(group.draw_id, group.task.task_id) for group in taken.groups] == [(1, "t4"), (2, "t2")]
+    assert [(group.draw_id, group.task.task_id) for group in taken] == [(1, "t4"), (2, "t2")]
     assert run.sampler.state_dict()["num_draws"] == 0, "the sampler drew them before"
 
 
 def test_new_draws_follow_the_open_ones(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, make_config(), open_tasks=("t4",))
     taken = run.take()
-    assert [group.draw_id for group in taken.groups] == [1, 2]
+    assert [group.draw_id for group in taken] == [1, 2]
     assert run.sampler.state_dict()["num_draws"] == 1
 
 
 def test_an_open_draw_whose_task_is_gone_is_dropped_with_the_reason(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, make_config(), tasks=TASKS[:3], open_tasks=("t4", "t2"))
-    assert [group.draw_id for group in run.take().groups] == [2, 3]
+    assert [group.draw_id for group in run.take()] == [2, 3]
     assert run.rows("SELECT status, reason FROM draws WHERE draw_id = 1") == [
         ("dropped", "its task is no longer in the data set")
     ]

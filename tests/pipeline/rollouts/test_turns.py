@@ -57,7 +57,7 @@ def one_passes_late(task: Task, index: int) -> RewardResult:
 
 def test_what_failed_goes_on_and_what_passed_does_not(tmp_path: Path, terms: TurnTerms) -> None:
     run = FakeRun(tmp_path, config_of(), score_of=one_passes_late, turns=terms)
-    for group in run.take().groups:
+    for group in run.take():
         num_told = told(terms, group.task)
         for rollout in group.rollouts:
             ended = rollout.completion.index == 1
@@ -73,7 +73,7 @@ def test_what_failed_goes_on_and_what_passed_does_not(tmp_path: Path, terms: Tur
 
 def test_each_answer_goes_on_before_its_group_is_written(tmp_path: Path, terms: TurnTerms) -> None:
     run = FakeRun(tmp_path, config_of(), score_of=one_passes_late, turns=terms)
-    first = run.take().groups[0].draw_id
+    first = run.take()[0].draw_id
     assert run.log.index(f"generate draw-{first}/0/turn 2") < run.log.index(f"completion draw-{first} 3")
 
 
@@ -92,7 +92,7 @@ def test_a_pass_in_a_later_turn_is_discounted_for_each_turn_before_it(
         acceleration={"max_staleness": 0, "async_rewards": {"enabled": False}},
     )
     run = FakeRun(tmp_path, config, score_of=score_of, turns=terms)
-    for group in run.take().groups:
+    for group in run.take():
         rewards = sorted((len(rollout.earlier), rollout.result.reward) for rollout in group.rollouts)
         assert rewards == [(1, 0.5), (1, 0.5), (2, 0.25), (2, 0.25)]
         assert all(rollout.result.passed for rollout in group.rollouts)
@@ -106,7 +106,7 @@ def test_feedback_that_fails_is_no_wrong_answer(tmp_path: Path, terms: TurnTerms
 
     broken = replace(terms, feedback=feedback)
     run = FakeRun(tmp_path, config_of(), score_of=one_passes_late, turns=broken)
-    for group in run.take().groups:
+    for group in run.take():
         lost = [rollout for rollout in group.rollouts if rollout.result.is_infra_error]
         assert [(one.completion.index, one.result.detail) for one in lost] == [(2, "no sandbox")]
         assert math.isnan(lost[0].result.reward)
@@ -131,7 +131,7 @@ def test_what_was_stored_comes_back_whole(tmp_path: Path, terms: TurnTerms) -> N
 
     async def body() -> RolloutGroup:
         producing = asyncio.create_task(run.producer.run())
-        group = (await run.buffer.take(1, 0, 20)).groups[0]
+        group = (await run.buffer.take(1, 0, 20))[0]
         producing.cancel()
         await asyncio.gather(producing, return_exceptions=True)
         return group
