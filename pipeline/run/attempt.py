@@ -169,7 +169,7 @@ class Attempt:
         config, tell = self._config, self._context.progress.message
         await self._account.begin()
         if self._turns.always:
-            self._alternate(True)
+            self.buffer.alternate(True)
         reason = why_not_streamed(config)
         if config.acceleration.stream_steps and reason is not None:
             tell(f"a step is trained on when all its groups are there: {reason}")
@@ -331,13 +331,9 @@ class Attempt:
         verdict = self._trial.record(metrics["step/seconds"], num_tokens)
         if not self._turns.is_asleep:
             # Within a block the engine sleeps on: the order changes at its end.
-            self._alternate(not self._trial.overlaps)
+            self.buffer.alternate(not self._trial.overlaps)
         if verdict is not None:
             self._context.note(PLACEMENT_GUARD, str(verdict))
-
-    def _alternate(self, alternates: bool) -> None:
-        self.buffer.alternate(alternates)
-        self._feed.alternate(alternates)
 
     async def _closed(self) -> None:
         """Wait until the last step that was trained is closed; raises what closing it raised."""

@@ -98,14 +98,7 @@ class StepFeed:
         self._producer = producer
         wants_to = self._config.acceleration.stream_steps
         self._can_stream = wants_to and why_not_streamed(self._config) is None
-        self._is_streamed = self._can_stream
         self._before_turn = before_turn
-        self._alternates = False
-
-    def alternate(self, alternates: bool) -> None:
-        """Begin to train when all groups of a step are there, whatever the settings allow; or not."""
-        self._is_streamed = self._can_stream and not alternates
-        self._alternates = alternates
 
     async def train(self, step: int, *, after: asyncio.Task[None] | None) -> FedStep:
         """Train ``step`` on its groups; its weights may change only ``after`` that is done.
@@ -136,7 +129,7 @@ class StepFeed:
                 break
             await self._accumulate(batch)
         num_too_old = self._buffer.drain_too_old()
-        if self._alternates and self._before_turn is not None:
+        if self._buffer.alternates and self._before_turn is not None:
             if after is not None:
                 await self._stop.guard(asyncio.shield(after))
             await self._stop.guard(self._before_turn())
@@ -168,7 +161,8 @@ class StepFeed:
 
     async def _take(self, step: int, num_left: int) -> list[RolloutGroup]:
         """Wait for a group, or where steps are not streamed for all; with it comes what else is ready."""
-        num_first = 1 if self._is_streamed else num_left
+        # In turn training begins when all groups of a step are there, whatever the settings allow.
+        num_first = 1 if self._can_stream and not self._buffer.alternates else num_left
         taken = [*await self._buffer.take(num_first, step - 1, self._producer.group_deadline_s)]
         while len(taken) < num_left and (more := self._buffer.take_now(1)):
             taken += more
