@@ -228,7 +228,7 @@ class RolloutProducer:
         whole, results, earlier = zip(*judged, strict=True)
         group = make_group(draw.draw_id, task, prompt_ids, whole, results, earlier)
         self._note_times(work, sum(rollout.num_sampled for rollout in group.rollouts))
-        self._close_group(group)
+        self._close_group(group, draw.step)
 
     async def _generate(self, work: _Work, request: GenerationRequest) -> AsyncIterator[Completion]:
         """What ``request``, the draw's first or one of a later turn, is answered with; counts it."""
@@ -285,11 +285,11 @@ class RolloutProducer:
         if verdict is not None:
             self._ledger.event(GUARD, verdict)
 
-    def _close_group(self, group: RolloutGroup) -> None:
+    def _close_group(self, group: RolloutGroup, drawn_for: int) -> None:
         """Hand the group in; one that could not be scored, or that the gate holds, is replaced."""
         step = self._buffer.next_step
         is_held = self._gate.holds(group, step)
-        fault = self._draws.close_group(group, step if is_held else None)
+        fault = self._draws.close_group(group, drawn_for, step if is_held else None)
         if fault is None:
             self._num_failed_in_row = 0
             if is_held:
