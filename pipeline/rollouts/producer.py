@@ -15,7 +15,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
 
 from curriculum.task import Task
 from pipeline.errors import StageError
@@ -34,6 +33,7 @@ from pipeline.rollouts.draws import DrawAccount, SignalGate, request_id
 from pipeline.rollouts.turns import TurnLoop, TurnTerms, as_one
 from pipeline.rollouts.waiting import group_deadline_s, standstill_s
 from rewards.feedback import FeedbackError
+from rewards.pool import RewardPool
 from rewards.result import RewardResult, infra_error
 
 # So many groups in a row without a usable score mean that scoring is broken, not the answers.
@@ -42,14 +42,6 @@ MAX_FAILED_GROUPS = 16
 
 # A whole completion, its score, and the turns before its last answer.
 Judged = tuple[Completion, RewardResult, tuple[EarlierTurn, ...]]
-
-
-class TaskScorer(Protocol):
-    """Scores the text of one answer; rewards.pool.RewardPool is the real one."""
-
-    async def score(self, task: Task, text: str, *, priority: float = 0) -> RewardResult:
-        """Score ``text``, prefill included, as an answer to ``task``; the smallest ``priority`` is first."""
-        ...
 
 
 @dataclass(slots=True)
@@ -79,7 +71,7 @@ class RolloutProducer:
         context: Context,
         *,
         generator: Generator,
-        scorer: TaskScorer,
+        scorer: RewardPool,
         buffer: RolloutBuffer,
         draws: DrawAccount,
         prompt_ids: Callable[[Task], tuple[int, ...]],
