@@ -30,7 +30,7 @@ from pipeline.evaluation.passk import (
 from pipeline.generation.generator import Generator
 from pipeline.messages import Completion, GenerationRequest
 from pipeline.models.prompts import TurnTokens
-from pipeline.rollouts.turns import TurnLoop, TurnTerms, write_one
+from pipeline.rollouts.turns import TurnTerms, later_turns, write_one
 from rewards.custom import CustomFeedback
 from rewards.extract import extract_code
 from rewards.feedback import FeedbackError, make_feedback, refuse_feedback
@@ -84,9 +84,8 @@ class SecondTries:
         async def score(task: Task, completion: Completion) -> RewardResult:
             return await scorer.score(task, self._form.answer(task, completion.text))
 
-        loop = TurnLoop(generator.generate, score, self._terms)
         try:
-            turns = await loop.go_on(task, request, first, result)
+            turns = await later_turns(self._terms, generator.generate, score, task, request, first, result)
         except (FeedbackError, UserFunctionError) as error:
             unjudged = infra_error(str(error), 0.0)
             return (EvaluatedTurn(feedback="", text="", result=unjudged, num_tokens=0),), None

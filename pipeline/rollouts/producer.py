@@ -30,7 +30,7 @@ from pipeline.record.metrics import StageTimer
 from pipeline.record.run_folder import Context
 from pipeline.rollouts.buffer import RolloutBuffer
 from pipeline.rollouts.draws import DrawAccount, SignalGate, request_id
-from pipeline.rollouts.turns import TurnLoop, TurnTerms, as_one
+from pipeline.rollouts.turns import TurnTerms, as_one, later_turns
 from pipeline.rollouts.waiting import group_deadline_s, standstill_s
 from rewards.feedback import FeedbackError
 from rewards.pool import RewardPool
@@ -238,9 +238,9 @@ class RolloutProducer:
         result = await score(work.task, first)
         if self._turns is None:
             return first, result, ()
-        loop = TurnLoop(partial(self._generate, work), score, self._turns)
+        generate = partial(self._generate, work)
         try:
-            turns = await loop.go_on(work.task, work.request, first, result)
+            turns = await later_turns(self._turns, generate, score, work.task, work.request, first, result)
         except FeedbackError as error:
             return first, infra_error(str(error), 0.0), ()
         whole, result, earlier = as_one(first, result, turns)

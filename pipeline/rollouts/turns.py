@@ -52,36 +52,33 @@ class TurnTerms:
     max_turns: int
 
 
-class TurnLoop:
-    """Conversations as ``terms`` say: ``generate`` writes the answers, ``score`` judges them."""
+async def later_turns(
+    terms: TurnTerms,
+    generate: Generate,
+    score: Score,
+    task: Task,
+    request: GenerationRequest,
+    first: Completion,
+    result: RewardResult,
+) -> tuple[Turn, ...]:
+    """The turns after ``first``, an answer to ``request`` with the verdict ``result``, as ``terms`` say.
 
-    def __init__(self, generate: Generate, score: Score, terms: TurnTerms) -> None:
-        self._generate = generate
-        self._score = score
-        self._terms = terms
-
-    async def go_on(
-        self, task: Task, request: GenerationRequest, first: Completion, result: RewardResult
-    ) -> tuple[Turn, ...]:
-        """The turns after ``first``, an answer to ``request`` with the verdict ``result``.
-
-        None after a pass, or after what could not be judged. Raises GeneratorError where an answer is
-        missing, and whatever generator, feedback and score raise.
-        """
-        turns: list[Turn] = []
-        prompt_ids, completion = request.prompt_ids, first
-        while len(turns) + 1 < self._terms.max_turns and not result.passed and not result.is_infra_error:
-            feedback = await self._terms.feedback(task, completion, result)
-            feedback_ids = self._terms.tokens.feedback_ids(task, completion.token_ids, feedback)
-            prompt_ids = (*prompt_ids, *completion.token_ids, *feedback_ids)
-            name = f"{request.request_id}/{first.index}/turn {len(turns) + 2}"
-            completion = await write_one(self._generate, request, name, prompt_ids=prompt_ids)
-            task = without_told_test(self._terms.kind, task, result)
-            result = await self._score(task, completion)
-            turns.append(
-                Turn(feedback=feedback, feedback_ids=feedback_ids, completion=completion, result=result)
-            )
-        return tuple(turns)
+    ``generate`` writes the answers, ``score`` judges them. None after a pass, or after what could not be
+    judged. Raises GeneratorError where an answer is missing, and whatever generator, feedback and score
+    raise.
+    """
+    turns: list[Turn] = []
+    prompt_ids, completion = request.prompt_ids, first
+    while len(turns) + 1 < terms.max_turns and not result.passed and not result.is_infra_error:
+        feedback = await terms.feedback(task, completion, result)
+        feedback_ids = terms.tokens.feedback_ids(task, completion.token_ids, feedback)
+        prompt_ids = (*prompt_ids, *completion.token_ids, *feedback_ids)
+        name = f"{request.request_id}/{first.index}/turn {len(turns) + 2}"
+        completion = await write_one(generate, request, name, prompt_ids=prompt_ids)
+        task = without_told_test(terms.kind, task, result)
+        result = await score(task, completion)
+        turns.append(Turn(feedback=feedback, feedback_ids=feedback_ids, completion=completion, result=result))
+    return tuple(turns)
 
 
 async def write_one(

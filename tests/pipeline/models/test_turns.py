@@ -22,7 +22,7 @@ from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_tokenizer
 from pipeline.models.packaged import BUILT_IN
 from pipeline.models.prompts import TurnTokens, encode_prompt, prompt_messages, what_to_write
-from pipeline.rollouts.turns import Turn, TurnLoop, TurnTerms
+from pipeline.rollouts.turns import Turn, TurnTerms, later_turns
 from rewards.result import RewardResult
 from sandbox.result import CallTest, Outcome, StdioTest
 from tests.pipeline.evaluation.answers import result_of
@@ -183,9 +183,10 @@ def conversation(
     terms = TurnTerms(
         tokens=turn_tokens(tokenizer_of(DEFAULT)), feedback=feedback, kind="verdict", max_turns=max_turns
     )
-    loop = TurnLoop(generator.generate, score, terms)
     result = result_of(verdicts.pop(0))
-    turns = asyncio.run(loop.go_on(TASK, request, completion_of(first, index=2), result))
+    turns = asyncio.run(
+        later_turns(terms, generator.generate, score, TASK, request, completion_of(first, index=2), result)
+    )
     return turns, generator, request
 
 
@@ -250,11 +251,11 @@ def test_a_test_that_was_told_counts_for_no_later_answer(kind: str, num_left: li
     terms = TurnTerms(
         tokens=turn_tokens(tokenizer_of(DEFAULT)), feedback=feedback, kind=kind, max_turns=len(num_left) + 1
     )
-    loop = TurnLoop(Scripted([(2,)] * len(num_left)).generate, score, terms)
+    generate = Scripted([(2,)] * len(num_left)).generate
     request = GenerationRequest(
         request_id="q", prompt_ids=(1,), num_generations=1, sampling=SamplingSettings(temperature=1.0)
     )
     first = result_of(Outcome.WRONG, "test 0: wrong value")
-    asyncio.run(loop.go_on(task, request, completion_of((1,), index=0), first))
+    asyncio.run(later_turns(terms, generate, score, task, request, completion_of((1,), index=0), first))
     # The first of those that are left is told each time, never the last one.
     assert [task.call_tests for task in judged] == [tests[-num:] for num in num_left]
