@@ -195,7 +195,7 @@ class _Run:
         )
         if step < config.training.max_steps:
             self._context.folder.remove_end()
-        self._context.note("resume", str(resumed))
+        self._context.note("resume", resumed)
         return step
 
     async def _train_and_measure(

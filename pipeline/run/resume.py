@@ -20,7 +20,7 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -55,21 +55,6 @@ _MEASURED_BY = tuple(
 CHANGED = "other than before: "
 # Where it lies: a resumed run stays there.
 _PLACE = ("output.dir", "output.name")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resumed:
-    """Where a run goes on: after ``step``, with so many scored groups used again and draws issued again."""
-
-    step: int
-    num_reused: int
-    num_again: int
-
-    def __str__(self) -> str:
-        return (
-            f"resumed from step {self.step}: {self.num_reused} scored groups are used again, "
-            f"{self.num_again} draws are issued again"
-        )
 
 
 def terms_of(config: Config) -> Terms:
@@ -138,9 +123,10 @@ def restore(
     step: int,
     tasks: Sequence[Task],
     prompt_ids: Callable[[Task], tuple[int, ...]],
-) -> Resumed:
+) -> str:
     """Bring ``ledger`` and ``sampler``, fresh from ``tasks``, to where the checkpoint of ``step`` was.
 
+    Returns what is used and issued again, in words.
     Raises ValueError when the ledger knows of no such step, or the sampler's state is of other tasks.
     """
     basis = GroupBasis(config).digest
@@ -162,7 +148,10 @@ def restore(
             sampler.record(call.task_id, call.num_passed, call.num_samples, call.has_signal, call.step)
     draws = ledger.unfinished_draws()
     num_reused = sum(draw.state is DrawState.SCORED for draw in draws)
-    return Resumed(step=step, num_reused=num_reused, num_again=len(draws) - num_reused)
+    return (
+        f"resumed from step {step}: {num_reused} scored groups are used again, "
+        f"{len(draws) - num_reused} draws are issued again"
+    )
 
 
 def refuse_resume(run: Path, config: Config) -> list[str]:
