@@ -18,10 +18,6 @@ class StageError(CommandEnd, RuntimeError):
     """A stage of a run failed for good, or did not answer in time."""
 
 
-class CannotLearnError(StageError):
-    """An alarm of pipeline.record.alarms has ended the run, which ``runtime.strict`` asks for."""
-
-
 class TrainerError(StageError):
     """The trainer failed or did not answer in time; the message says in which call, and which rank."""
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from configs.conditions import why_not_streamed
 from curriculum.sampler import Sampler
-from pipeline.errors import CannotLearnError
+from pipeline.errors import StageError
 from pipeline.evaluation.heldout import InLoopEvaluation
 from pipeline.generation.generator import Generator
 from pipeline.host.limits import memory
@@ -214,7 +214,7 @@ class StepAccount:
     ) -> dict[str, float]:
         """Commit a step that was trained as ``fed``; returns its metrics.
 
-        Raises CannotLearnError, after that, where ``runtime.strict`` wants a fault to end the run.
+        Raises StageError, after that, where ``runtime.strict`` wants a fault to end the run.
         ``weights`` are the metrics of loading what it made, ``checkpoint`` the name of what was saved of it.
         """
         step = fed.result.step
@@ -295,9 +295,6 @@ class StepAccount:
         """Close metrics.jsonl."""
         self._metrics.close()
 
-    def _is_logged(self, step: int) -> bool:
-        return step % self._output.logging_steps == 0
-
     def _enter(
         self,
         result: StepResult,
@@ -310,7 +307,7 @@ class StepAccount:
         state = {"sampler": self._sampler.state_dict()}
         context.ledger.commit_step(result, draw_ids, state, checkpoint, layout)
         logged = result.metrics
-        if not self._is_logged(result.step):
+        if result.step % self._output.logging_steps:
             logged = {name: value for name, value in logged.items() if name.startswith("eval/")}
         if logged:
             self.log(result.step, logged)
@@ -320,4 +317,4 @@ class StepAccount:
             text = f"step {result.step}: {alarm.name}: {alarm.text}"
             context.note(ALARM, f"alarm: {text}")
             if alarm.is_fatal and context.config.runtime.strict:
-                raise CannotLearnError(f"{text} (runtime.strict ends the run for it)")
+                raise StageError(f"{text} (runtime.strict ends the run for it)")

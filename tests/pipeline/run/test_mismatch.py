@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from configs.schema import Config
-from pipeline.errors import CannotLearnError
+from pipeline.errors import StageError
 from pipeline.evaluation.summary import guards_of
 from pipeline.messages import StepResult, TrainBatch, WeightsLoaded, WeightUpdate
 from pipeline.training.loss import LossSums
@@ -135,7 +135,7 @@ def test_a_run_that_cannot_learn_says_so_and_ends_where_that_is_asked_for(
     run = FakeRun(tmp_path, config, score_of=lambda task, index: scored(0.5))
     words = "step 3: no program in the answers: no program is found in 100 %"
     if is_strict:
-        with pytest.raises(CannotLearnError, match=rf"{words}.*runtime\.strict"):
+        with pytest.raises(StageError, match=rf"{words}.*runtime\.strict"):
             run.train()
     else:
         run.train()
