@@ -11,6 +11,8 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from os.path import isdir, isfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from configs.command_line import make_parser, run_command
@@ -78,7 +80,10 @@ def _train_accelerated(arguments: argparse.Namespace) -> int:
     resolved = _resolve(arguments, file)
     _refuse_useless_warmup(arguments, resolved)
     if arguments.speedup_mode is not None and file is not None:
-        _note_overridden_mode(resolved, file)
+        from configs.explanation import mode_overridden
+
+        for note in mode_overridden(resolved, Path(file)):
+            print(f"note: {note}", file=sys.stderr)
     if arguments.show_config:
         return _show(resolved)
     if arguments.explain:
@@ -114,15 +119,6 @@ def _train(resolved: Resolved, resume: str | None) -> int:
         return run_training(config, resume, early)
 
 
-def _note_overridden_mode(resolved: Resolved, file: str) -> None:
-    from pathlib import Path
-
-    from configs.explanation import mode_overridden
-
-    for note in mode_overridden(resolved, Path(file)):
-        print(f"note: {note}", file=sys.stderr)
-
-
 def _watch(arguments: argparse.Namespace) -> int:
     folder, port = arguments.watch, str(arguments.watch_port or WATCH_PORT)
     if not port.isdecimal() or int(port) > 65535:
@@ -136,8 +132,6 @@ def _watch(arguments: argparse.Namespace) -> int:
 
 def _plan(arguments: argparse.Namespace) -> int:
     """A plan for the configuration of the command line, or of the run that it is made from."""
-    from os.path import isfile
-
     file = arguments.config
     if file is None and isfile(f"{arguments.plan}/{RUN_CONFIG_NAME}"):
         file = f"{arguments.plan}/{RUN_CONFIG_NAME}"
@@ -192,8 +186,6 @@ def _resolve(
     command: str = "train_accelerated",
     mode: str | None = None,
 ) -> Resolved:
-    from pathlib import Path
-
     from configs.load import resolve
 
     fields = fields_set(given_flags(arguments, command))
@@ -216,9 +208,6 @@ def _show(resolved: Resolved) -> int:
 
 def _find_run(arguments: argparse.Namespace) -> str:
     """The run folder that --resume names; without a name the newest in the output folder."""
-    from os.path import isdir, isfile
-    from pathlib import Path
-
     from pipeline.record.run_folder import BASELINE_MARK
 
     if arguments.resume != LATEST:
