@@ -20,8 +20,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -108,26 +107,21 @@ def export(folder: Path, out: Path, model: TrainedModel, *, dtype: str = "bfloat
     if out.exists():
         raise ValueError(f"{out}: exists already; give a folder that does not")
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with _named_by(out), written_whole(out) as partial:
-        if is_adapter_folder(folder):
-            merge_adapter(folder, adapter_base(folder), partial)
-        else:
-            ignored = shutil.ignore_patterns(*(name.partition("/")[0] for name in _PRIVATE_FILES))
-            shutil.copytree(folder, partial, ignore=ignored)
-        _convert(partial, dtype)
-        write_card(partial, model)
-    return out
-
-
-@contextmanager
-def _named_by(out: Path) -> Iterator[None]:
-    """Turn what the libraries raise of a disk without room into an OSError of ``out``."""
     try:
-        yield
+        with written_whole(out) as partial:
+            if is_adapter_folder(folder):
+                merge_adapter(folder, adapter_base(folder), partial)
+            else:
+                ignored = shutil.ignore_patterns(*(name.partition("/")[0] for name in _PRIVATE_FILES))
+                shutil.copytree(folder, partial, ignore=ignored)
+            _convert(partial, dtype)
+            write_card(partial, model)
     except (shutil.Error, SafetensorError) as error:
+        # Of a disk without room the libraries say so in words only.
         if "No space left" in str(error) or "os error 28" in str(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(out)) from error
         raise ValueError(f"{out}: cannot be made: {error}") from error
+    return out
 
 
 def _convert(folder: Path, name: str) -> None:

@@ -29,7 +29,6 @@ from pipeline.planning.memory_estimate import (
     CUDA_CONTEXT,
     ProcessMemory,
     find_shape,
-    kept_on_gpu,
     kv_tokens,
     may_sleep,
     processes,
@@ -157,7 +156,8 @@ def expected_faults(
     trainer = next(process for process in every if process.name == "trainer")
     share = engine_share(config, beside_trainer=shares_gpu(config))
     left = machine.gpu_bytes - _engine_bytes(config, machine.gpu_bytes)
-    kept = kept_on_gpu(trainer.gpu)
+    # Between its steps, that is.
+    kept = sum(value for name, value in trainer.gpu.items() if name not in ("activations", "logits"))
     beside = (1.0 - share) * machine.gpu_bytes
     if trainer.gpu_bytes > left:
         faults.append(

@@ -108,11 +108,6 @@ def may_sleep(config: Config) -> bool:
     return shares_gpu(config) and generation.engine == "vllm" and generation.sleep_while_training is not False
 
 
-def kept_on_gpu(parts: Mapping[str, float]) -> float:
-    """Of a trainer's ``parts``, the bytes that it keeps there between its steps."""
-    return sum(value for name, value in parts.items() if name not in ("activations", "logits"))
-
-
 def kv_tokens(config: Config, shape: ModelShape, num_bytes: float) -> int:
     """Tokens for which ``num_bytes`` of KV cache on each of a generator's devices suffice."""
     is_small = config.generation.kv_cache_dtype.startswith("fp8")

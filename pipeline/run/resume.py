@@ -161,7 +161,9 @@ def refuse_resume(run: Path, config: Config) -> list[str]:
     ended, one of another model or data set, or with checkpoints of another seed, curriculum or optimiser;
     nothing is written.
     """
-    _check_ledger(run / "run.db")
+    if _holds_anything(run / "run.db"):
+        with reading(run / "run.db"):
+            pass  # It is checked when it is opened.
     faults = find_faults(run)
     if faults and all(faults.values()):
         said = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
@@ -271,9 +273,3 @@ def _query(path: Path, query: str) -> tuple[Any, ...]:
         return ()
     with contextlib.closing(sqlite3.connect(path)) as database:
         return database.execute(query).fetchone() or ()
-
-
-def _check_ledger(path: Path) -> None:
-    if _holds_anything(path):
-        with reading(path):
-            pass
