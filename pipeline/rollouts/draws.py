@@ -23,7 +23,8 @@ from pipeline.rollouts.batch import lacks_signal
 class DrawAccount:
     """Open draws first, oldest first; then new ones by the sampler.
 
-    ``basis`` gives what a group rests on (see pipeline.run.resume), from its task and prompt.
+    ``prompt_ids`` maps a task to its encoded prompt. ``basis`` gives what a group rests on (see
+    pipeline.run.resume), from its task and prompt.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class DrawAccount:
         self._ledger = ledger
         self._tasks = {task.task_id: task for task in tasks}
         self.max_stdio_tests = max((len(task.stdio_tests) for task in tasks), default=0)
-        self._prompt_ids = prompt_ids
+        self.prompt_ids = prompt_ids
         self._basis = basis
         self._waiting: deque[Draw] = deque(ledger.unfinished_draws())
 
@@ -60,7 +61,7 @@ class DrawAccount:
         for draw in waiting:
             task = self._tasks.get(draw.task_id)
             if draw.state is DrawState.SCORED and task is not None:
-                rollouts = self._ledger.load_rollouts(draw, self._prompt_ids(task))
+                rollouts = self._ledger.load_rollouts(draw, self.prompt_ids(task))
                 group = RolloutGroup(draw_id=draw.draw_id, task=task, rollouts=rollouts)
                 if accept(group):
                     accepted.append(group)

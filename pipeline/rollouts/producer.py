@@ -12,7 +12,8 @@ a sample may be (the buffer does).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import math
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -59,9 +60,9 @@ class RolloutProducer:
     """Keeps the buffer full until it is cancelled.
 
     Issues the groups of the steps after ``first_step``, which is done, up to ``training.max_steps``.
-    ``prompt_ids`` maps a task to its encoded prompt. With ``async_rewards`` a completion is scored as soon as
-    it is finished, otherwise when its whole group is. With ``early_abort`` completions that can no longer
-    compile are ended, as long as that pays (pipeline.generation.early_abort).
+    With ``async_rewards`` a completion is scored as soon as it is finished, otherwise when its whole group
+    is. With ``early_abort`` completions that can no longer compile are ended, as long as that pays
+    (pipeline.generation.early_abort).
     Groups that ``gate`` holds are replaced. With ``turns`` an answer that failed is followed by feedback and
     another one, as soon as its own score is there.
     """
@@ -74,35 +75,27 @@ class RolloutProducer:
         scorer: RewardPool,
         buffer: RolloutBuffer,
         draws: DrawAccount,
-        prompt_ids: Callable[[Task], tuple[int, ...]],
         gate: SignalGate,
         first_step: int,
         turns: TurnTerms | None = None,
     ) -> None:
-        config = context.config
+        self._config = config = context.config
         self._generator = generator
         self._timeline = context.timeline
         self._scorer = scorer
         self._buffer = buffer
         self._draws = draws
-        self._prompt_ids = prompt_ids
         self._seed = config.training.seed if config.generation.seed_requests else None
         self._sampling = training_sampling(config)
-        self._num_generations = config.grpo.num_generations
-        self._groups_per_step = config.prompts_per_step
-        self._first_step = first_step
         self._turns = turns
-        self._turn_discount = config.rollouts.turn_discount
         self._prefill = config.generation.assistant_prefill
         self._score_each = config.acceleration.async_rewards.enabled
         self.group_deadline_s = group_deadline_s(config, draws.max_stdio_tests)
         self._slot_deadline_s = standstill_s(config, draws.max_stdio_tests)
         self._balance = AbortBalance(self._prefill) if config.acceleration.early_abort.enabled else None
         self._ledger = context.ledger
-        self._last_step = config.training.max_steps - 1
-        self._num_issued = 0
-        self._num_lost = 0
-        self._num_wanted = (config.training.max_steps - first_step) * self._groups_per_step
+        # Groups that are still to be issued; those that are lost and replaced count once more.
+        self._num_left = (config.training.max_steps - first_step) * config.prompts_per_step
         self._more_wanted = asyncio.Event()
         self._num_failed_in_row = 0
         self._gate = gate
@@ -121,9 +114,9 @@ class RolloutProducer:
         """
         try:
             # What was scored before a resume counts as issued, as it was.
-            self._num_issued += len(self._draws.restore(self._buffer.restore))
+            self._num_left -= len(self._draws.restore(self._buffer.restore))
             while True:
-                while self._num_issued >= self._num_wanted:
+                while self._num_left <= 0:
                     self._more_wanted.clear()
                     await self._more_wanted.wait()
                 await self._buffer.wait_for_slot(self._slot_deadline_s)
@@ -146,7 +139,7 @@ class RolloutProducer:
             self._buffer.release(draw_id, DrawState.DROPPED)
             self._draws.drop(draw_id, reason)
         self._draws.drop_waiting(reason)
-        self._num_wanted = self._num_issued
+        self._num_left = 0
 
     def _requeue(self, group: RolloutGroup) -> None:
         """Issue a draw once more whose group came too old; the buffer calls this."""
@@ -155,14 +148,13 @@ class RolloutProducer:
 
     def _replace_one(self) -> None:
         """Issue one group more than planned, in place of one that was lost."""
-        self._num_wanted += 1
-        self._num_lost += 1
+        self._num_left += 1
         self._more_wanted.set()
 
     def _issue(self) -> None:
         """Draw a task for the slot that is free and send it off."""
         draw, task = self._draws.next(self._next_step(), self._buffer.policy_version)
-        self._num_issued += 1
+        self._num_left -= 1
         self._buffer.issue(draw.draw_id)
         running = asyncio.create_task(self._collect(draw, task), name=f"draw {draw.draw_id}")
         self._running[draw.draw_id] = running
@@ -170,8 +162,7 @@ class RolloutProducer:
 
     def _next_step(self) -> int:
         """The step that the next draw is meant for; it may come to be trained on by another."""
-        num_steps = (self._num_issued - self._num_lost) // self._groups_per_step
-        return min(self._first_step + num_steps, self._last_step)
+        return self._config.training.max_steps - math.ceil(self._num_left / self._config.prompts_per_step)
 
     def _finished(self, draw_id: int, running: asyncio.Task[None]) -> None:
         # A draw that was requeued may have its next work by now.
@@ -185,11 +176,12 @@ class RolloutProducer:
 
     async def _collect(self, draw: Draw, task: Task) -> None:
         """Turn one draw into a group in the buffer, or into a failed draw in the ledger."""
-        prompt_ids = self._prompt_ids(task)
+        prompt_ids = self._draws.prompt_ids(task)
+        num_wanted = self._config.grpo.num_generations
         request = GenerationRequest(
             request_id=request_id(draw),
             prompt_ids=prompt_ids,
-            num_generations=self._num_generations,
+            num_generations=num_wanted,
             sampling=self._sampling,
             seed=None if self._seed is None else request_seed(self._seed, f"draw/{draw.draw_id}"),
             abort_prefill=self._prefill if self._balance is not None and self._balance.pays else None,
@@ -202,10 +194,9 @@ class RolloutProducer:
                 completions.append(completion)
                 if self._score_each:
                     judging.append(asyncio.create_task(self._judge(work, completion)))
-            if len(completions) != self._num_generations:
+            if len(completions) != num_wanted:
                 raise GeneratorError(
-                    f"the generator gave {len(completions)} of {self._num_generations} completions "
-                    f"of {task.task_id}"
+                    f"the generator gave {len(completions)} of {num_wanted} completions of {task.task_id}"
                 )
             if self._turns is None:
                 self._buffer.generated(draw.draw_id)
@@ -245,7 +236,7 @@ class RolloutProducer:
             return first, infra_error(str(error), 0.0), ()
         whole, result, earlier = as_one(first, result, turns)
         if result.passed and earlier:
-            discount = self._turn_discount ** len(earlier)
+            discount = self._config.rollouts.turn_discount ** len(earlier)
             result = replace(result, reward=result.reward * discount)
         return whole, result, earlier
 

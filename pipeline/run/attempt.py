@@ -94,7 +94,6 @@ class Attempt:
             scorer=stages.scorer,
             buffer=self.buffer,
             draws=DrawAccount(sampler, context.ledger, stages.tasks, form.prompt_ids, basis),
-            prompt_ids=form.prompt_ids,
             gate=gate,
             first_step=step,
             turns=stages.turns,
