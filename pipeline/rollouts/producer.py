@@ -153,16 +153,14 @@ class RolloutProducer:
 
     def _issue(self) -> None:
         """Draw a task for the slot that is free and send it off."""
-        draw, task = self._draws.next(self._next_step(), self._buffer.policy_version)
+        # The step that it is meant for; it may come to be trained on by another.
+        step = self._config.training.max_steps - math.ceil(self._num_left / self._config.prompts_per_step)
+        draw, task = self._draws.next(step, self._buffer.policy_version)
         self._num_left -= 1
         self._buffer.issue(draw.draw_id)
         running = asyncio.create_task(self._collect(draw, task), name=f"draw {draw.draw_id}")
         self._running[draw.draw_id] = running
         running.add_done_callback(partial(self._finished, draw.draw_id))
-
-    def _next_step(self) -> int:
-        """The step that the next draw is meant for; it may come to be trained on by another."""
-        return self._config.training.max_steps - math.ceil(self._num_left / self._config.prompts_per_step)
 
     def _finished(self, draw_id: int, running: asyncio.Task[None]) -> None:
         # A draw that was requeued may have its next work by now.

@@ -14,7 +14,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,22 +44,16 @@ from pipeline.models.prompts import encode_prompt, training_sampling
 from pipeline.record.progress import make_progress
 from pipeline.record.run_folder import RunFolder
 from pipeline.report.waits import chrome_trace, overlap
-from pipeline.run.early_start import Launched, launched
+from pipeline.run.early_start import launched
 from pipeline.run.job import prepare
 from pipeline.run.stages import Stages, beside, running_stages
 
 
 def run_profile(config: Config) -> int:
-    """Measure a start; returns the exit status. Raises as pipeline.run.orchestrator.run_training."""
-    with _profiled(config) as folder, launched(config) as early:
-        _run_until_first_score(config, folder, early)
-    return 0
+    """Start all stages and have one group scored, noting spans; returns the exit status.
 
-
-def _run_until_first_score(config: Config, folder: RunFolder, early: Launched) -> None:
-    """Start all stages and have one group scored, noting spans."""
-    job = prepare(config)
-    progress = make_progress(config.runtime.progress, title=folder.name)
+    Raises as pipeline.run.orchestrator.run_training.
+    """
 
     def note(kind: str, text: str) -> None:
         progress.message(f"{kind}: {text}")
@@ -81,10 +75,11 @@ def _run_until_first_score(config: Config, folder: RunFolder, early: Launched) -
             progress.activity("waiting for the trainer")
             await stages.trainer
 
-    try:
-        run_async(start())
-    finally:
-        progress.close()
+    with _profiled(config) as folder, launched(config) as early:
+        job = prepare(config)
+        with closing(make_progress(config.runtime.progress, title=folder.name)) as progress:
+            run_async(start())
+    return 0
 
 
 async def _score_group(config: Config, task: Task, stages: Stages) -> None:

@@ -241,23 +241,18 @@ class StepAccount:
     async def _since_last(self, result: StepResult) -> dict[str, float]:
         """The metrics of the step that ``result`` ended, since the last call or the beginning."""
         total_gib, free_gib = memory()
+        generation = self._producer.generation_timer.drain()
         return {
             "host/memory_used_share": 1.0 - free_gib / total_gib,
-            **self._generation(),
+            "generation/seconds": generation.seconds,
+            "generation/tokens": float(generation.num_tokens),
+            "generation/tokens_per_s": generation.tokens_per_s,
+            **self._producer.aborts.drain(),
             **self._rewards(),
             "train/seconds": result.seconds,
             "train/tokens": float(result.num_tokens),
             "train/tokens_per_s": result.num_tokens / result.seconds,
             **await self._drafting(),
-        }
-
-    def _generation(self) -> dict[str, float]:
-        generation = self._producer.generation_timer.drain()
-        return {
-            "generation/seconds": generation.seconds,
-            "generation/tokens": float(generation.num_tokens),
-            "generation/tokens_per_s": generation.tokens_per_s,
-            **self._producer.aborts.drain(),
         }
 
     def _rewards(self) -> dict[str, float]:
