@@ -136,7 +136,6 @@ def _group(entry: dict[str, Any], task: Task) -> RolloutGroup:
     prompt_ids = tuple(entry["prompt_ids"])
     rollouts = tuple(
         Rollout(
-            rollout_id=f"{entry['draw_id']}/{rollout['completion']['index']}",
             prompt_ids=prompt_ids,
             completion=TypeAdapter(Completion).validate_python(rollout["completion"]),
             result=TypeAdapter(RewardResult).validate_python(rollout["result"]),

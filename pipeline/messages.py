@@ -145,7 +145,6 @@ class Rollout:
     ``result`` are the last answer's.
     """
 
-    rollout_id: str
     prompt_ids: tuple[int, ...]
     completion: Completion
     result: RewardResult

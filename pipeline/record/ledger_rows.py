@@ -37,7 +37,7 @@ from sandbox.result import CallTest, Outcome, StdioTest
 
 # The columns that ``rollout_of`` reads, of rollouts and tokens joined.
 ROLLOUT_COLUMNS = (
-    "rollout_id, token_ids, logprobs, version_runs, place, completion, finish_reason, min_policy_version,"
+    "token_ids, logprobs, version_runs, place, completion, finish_reason, min_policy_version,"
     " max_policy_version, reward, breakdown, outcome, detail, passed, cached, seconds, receipt, turns"
 )
 
@@ -66,7 +66,7 @@ def rollout_row(rollout: Rollout, draw_id: int, attempt: int, run_id: int) -> tu
         attempt,
         completion.index,
         run_id,
-        rollout.rollout_id,
+        f"{draw_id}/{completion.index}",
         completion.text,
         rollout.num_sampled,
         completion.finish_reason,
@@ -98,10 +98,9 @@ def tokens_row(rollout: Rollout, draw_id: int) -> tuple[object, ...]:
 
 def rollout_of(row: Sequence[Any], prompt_ids: tuple[int, ...]) -> Rollout:
     """The rollout that ROLLOUT_COLUMNS hold; ``prompt_ids`` is its prompt, which is not stored."""
-    rollout_id, token_ids, logprobs, version_runs, place, text, finish_reason, oldest, newest = row[:9]
-    reward, breakdown, outcome, detail, passed, cached, seconds, receipt, turns = row[9:]
+    token_ids, logprobs, version_runs, place, text, finish_reason, oldest, newest = row[:8]
+    reward, breakdown, outcome, detail, passed, cached, seconds, receipt, turns = row[8:]
     return Rollout(
-        rollout_id=rollout_id,
         prompt_ids=prompt_ids,
         completion=Completion(
             index=place,

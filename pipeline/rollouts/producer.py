@@ -310,7 +310,6 @@ def make_group(
     parts = zip(completions, results, earlier or [()] * len(results), strict=True)
     rollouts = tuple(
         Rollout(
-            rollout_id=f"{draw_id}/{completion.index}",
             prompt_ids=prompt_ids,
             completion=completion,
             result=result,

@@ -45,7 +45,7 @@ def group(
         cached=False,
         seconds=0.1,
     )
-    rollout = Rollout(rollout_id=f"{draw_id}/0", prompt_ids=(1,), completion=completion, result=result)
+    rollout = Rollout(prompt_ids=(1,), completion=completion, result=result)
     task = Task(task_id=task_id, prompt="p", entry_point="f", check_source="def check(f): pass")
     return RolloutGroup(draw_id=draw_id, task=task, rollouts=(rollout,))
 
@@ -184,7 +184,7 @@ def test_rollouts_come_back_as_they_were(path: Path, ledger: Ledger) -> None:
     runs = (VersionRun(policy_version=0, num_tokens=1), VersionRun(policy_version=1, num_tokens=1))
     mixed = replace(first.completion, index=1, max_policy_version=1, version_runs=runs)
     failed = replace(first.result, reward=math.nan, outcome=Outcome.INFRA_ERROR, passed=False)
-    second = replace(first, rollout_id="2/1", completion=mixed, result=failed)
+    second = replace(first, completion=mixed, result=failed)
     ledger.record_group(replace(plain, rollouts=(first, second)), BASIS)
     ledger.close()
     ledger = Ledger(path)

@@ -35,7 +35,6 @@ def rollout(
     """Its newest token may be of the next version; a reward of NaN is an infrastructure error."""
     is_lost = math.isnan(reward)
     return Rollout(
-        rollout_id=str(index),
         prompt_ids=(1, 2, 3),
         completion=completion(index, version, newest=version + 1, finish=finish, cached=cached),
         result=RewardResult(

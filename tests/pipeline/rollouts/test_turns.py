@@ -184,9 +184,7 @@ def test_a_conversation_is_one_sequence_of_what_was_sampled_and_told(
         for ids, part in zip(feedback, parts[1:], strict=False)
     ]
     whole, _, earlier = as_one(parts[0], scored(0.0), turns)
-    rollout = Rollout(
-        rollout_id="1/3", prompt_ids=(1, 2), completion=whole, result=scored(0.0), earlier=earlier
-    )
+    rollout = Rollout(prompt_ids=(1, 2), completion=whole, result=scored(0.0), earlier=earlier)
     pairs = list(zip(whole.token_ids, whole.logprobs, whole.token_versions, rollout.sampled, strict=True))
     assert [pair[:3] for pair in pairs if pair[3]] == [
         (token, -float(token), version)
@@ -219,8 +217,8 @@ def test_feedback_is_never_trained_on(grpo: GrpoConfig, mask: tuple[int, ...]) -
     turn = Turn(feedback="no", feedback_ids=(8, 9), completion=completion((5,), (1,)), result=scored(1.0))
     whole, result, earlier = as_one(completion((3, 4), (0, 0)), scored(0.0), [turn])
     rollouts = (
-        Rollout(rollout_id="1/0", prompt_ids=(1, 2), completion=whole, result=result, earlier=earlier),
-        Rollout(rollout_id="1/1", prompt_ids=(1, 2), completion=completion((6,), (0,)), result=scored(0.0)),
+        Rollout(prompt_ids=(1, 2), completion=whole, result=result, earlier=earlier),
+        Rollout(prompt_ids=(1, 2), completion=completion((6,), (0,)), result=scored(0.0)),
     )
     group = RolloutGroup(draw_id=1, task=TASKS[0], rollouts=rollouts)
     batch = make_batch(1, [group], grpo, 1)
