@@ -48,11 +48,10 @@ def write_weights(
     from safetensors.torch import save_file
 
     tensors = _on_cpu(named_tensors, dtype)
-    num_bytes = _size(tensors)
     receipt = receipt_of(tensors.items(), policy_version) if known is None else dict(known)
-    with _reported(path, num_bytes) as temporary:
+    with _reported(path, tensors) as temporary:
         save_file(tensors, temporary)
-    return WeightUpdate(policy_version=policy_version, path=path, num_bytes=num_bytes, receipt=receipt)
+    return WeightUpdate(policy_version=policy_version, path=path, receipt=receipt)
 
 
 def write_adapter(
@@ -72,15 +71,12 @@ def write_adapter(
     from pipeline.models.merging import adapter_scale, write_adapter_files
 
     tensors = _on_cpu(named_tensors, dtype)
-    num_bytes = _size(tensors)
     scale = adapter_scale(config)
     receipt = receipt_of(tensors.items(), policy_version, scale=scale) if known is None else dict(known)
-    with _reported(path, num_bytes) as temporary:
+    with _reported(path, tensors) as temporary:
         temporary.mkdir()
         write_adapter_files(temporary, config, tensors)
-    return WeightUpdate(
-        policy_version=policy_version, path=path, num_bytes=num_bytes, kind="adapter", receipt=receipt
-    )
+    return WeightUpdate(policy_version=policy_version, path=path, kind="adapter", receipt=receipt)
 
 
 def _on_cpu(named_tensors: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) -> dict[str, torch.Tensor]:
@@ -100,18 +96,15 @@ def untied(named_tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[
             yield name, tensor
 
 
-def _size(tensors: Mapping[str, torch.Tensor]) -> int:
-    return sum(tensor.nbytes for tensor in tensors.values())
-
-
 @contextmanager
-def _reported(path: str, num_bytes: int) -> Iterator[Path]:
-    """As ``written_whole``; what cannot be written is an OSError with the folder and ``num_bytes``."""
+def _reported(path: str, tensors: Mapping[str, torch.Tensor]) -> Iterator[Path]:
+    """As ``written_whole``; what cannot be written is an OSError with the folder and the bytes needed."""
     try:
         with written_whole(Path(path)) as temporary:
             yield temporary
     # safetensors reports a full file system as its own error.
     except (OSError, SafetensorError) as error:
+        num_bytes = sum(tensor.nbytes for tensor in tensors.values())
         raise OSError(f"cannot write {num_bytes} bytes of weights to {Path(path).parent}: {error}") from error
 
 
