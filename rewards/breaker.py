@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
+from configs.errors import CommandEnd
 from rewards.result import RewardResult
 
 _WINDOW = 64
 _MAX_ERRORS = 32
 
 
-class RewardsBrokenError(RuntimeError):
+class RewardsBrokenError(CommandEnd, RuntimeError):
     """Scoring itself does not work: most items end in infrastructure errors, or no worker starts."""
 
 

@@ -36,7 +36,7 @@ from pipeline.record.progress import Progress
 from pipeline.record.tracking import Tracking
 from pipeline.rollouts.batch import batch_metrics, make_batch, scored
 from pipeline.rollouts.producer import make_group
-from rewards.breaker import CircuitBreaker, RewardsBrokenError
+from rewards.breaker import CircuitBreaker
 from rewards.result import RewardResult
 from rewards.scorer import Scorer
 from rewards.trl import TrlCompletion, completion_text, score_completions, trl_rewards
@@ -102,8 +102,8 @@ class BaselineAccount(TrainerCallback):
     ) -> list[float | None]:
         """Score a step's completions one after the other and record their groups (TRL's signature).
 
-        Raises StageError when no group has two completions that could be scored, or most items of
-        late could not.
+        Raises StageError when no group has two completions that could be scored, RewardsBrokenError when
+        most items of late could not.
         """
         step = trainer_state.global_step + 1
         self.progress.activity(f"step {step}: scoring {len(completions)} completions")
@@ -113,7 +113,9 @@ class BaselineAccount(TrainerCallback):
         spans.mark("driver", spans.FIRST_SCORE)
         results += score_completions(self._tasks, self.scorer, task_id[1:], completions[1:], prefill)
         rewards_s = time.perf_counter() - generated_s
-        self._refuse_broken_rewards(results)
+        for result in results:
+            self._breaker.record(result)
+        self._breaker.check()
         texts = [completion_text(completion) for completion in completions]
         groups = self._record(step, task_id, texts, completion_ids, results)
         self.progress.activity(f"step {step}: training")
@@ -161,14 +163,6 @@ class BaselineAccount(TrainerCallback):
         batch, self._batch = self._batch, None
         assert batch.step == state.global_step, f"scored step {batch.step}, trained {state.global_step}"
         self._account(batch, logs)
-
-    def _refuse_broken_rewards(self, results: Sequence[RewardResult]) -> None:
-        for result in results:
-            self._breaker.record(result)
-        try:
-            self._breaker.check()
-        except RewardsBrokenError as error:
-            raise StageError(str(error)) from error
 
     def _record(
         self,

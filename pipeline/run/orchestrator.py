@@ -53,7 +53,6 @@ from pipeline.run.overlap_trial import OverlapTrial
 from pipeline.run.resume import CHANGED, find_checkpoint, refuse_other_tasks, refuse_resume, restore, terms_of
 from pipeline.run.stages import Stages, beside, running_stages
 from pipeline.weights.files import remove_all_weights, shared_folder
-from rewards.breaker import RewardsBrokenError
 
 if TYPE_CHECKING:
     from pipeline.training.handle import TrainerHandle
@@ -65,7 +64,7 @@ def run_training(config: Config, resume: str | None, early: Launched) -> int:
     Raises:
         ValueError: the configuration cannot be run (no such model, data set, run folder or custom reward,
             too weak a sandbox), before any model is loaded where that can be known.
-        StageError, TimeoutError: a stage failed; the message names it.
+        StageError, TimeoutError, RewardsBrokenError: a stage failed; the message names it.
         RunStoppedError: a signal ended the run.
     """
     job = prepare(config)
@@ -99,8 +98,6 @@ class _Run:
                     timeline=Timeline(enabled=config.output.timeline_steps > 0),
                 )
                 asyncio.run(self._run_until_stopped(is_resumed=resume is not None))
-            except RewardsBrokenError as error:
-                raise StageError(str(error)) from error
             except (OSError, sqlite3.OperationalError) as error:
                 said = explain_full_disk(error, folder.path)
                 if said is None:
