@@ -27,11 +27,12 @@ from pipeline.baseline.sampling import (
     prompt_dataset,
     stop_token_ids,
 )
+from pipeline.evaluation.forms import chat_form
 from pipeline.host.files import written_whole
 from pipeline.host.shares import engine_share
 from pipeline.host.spans import Stopwatch
 from pipeline.models.loading import load_model, load_tokenizer
-from pipeline.models.prompts import encode_prompt, stop_strings
+from pipeline.models.prompts import stop_strings
 from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import MetricsWriter
 from pipeline.record.progress import Progress, make_progress
@@ -137,12 +138,11 @@ def _account(
     stack.callback(tracking.close)
     ledger.note_tasks(job.tasks)
     ledger.event("isolation", f"sandbox level {sandbox.level if sandbox else 'none'}")
-    prefill = config.generation.assistant_prefill
     return BaselineAccount(
         config=config,
         tasks=job.tasks,
         scorer=stack.enter_context(Scorer(config.rewards, config.execution, None, sandbox)),
-        prompt_ids=lambda task: encode_prompt(tokenizer, task, prefill),
+        prompt_ids=chat_form(config.generation, tokenizer).prompt_ids,
         end_ids=end_ids,
         ledger=ledger,
         open_metrics=lambda: stack.enter_context(closing(MetricsWriter(folder.path))),

@@ -32,6 +32,7 @@ from configs.schema import Config
 from curriculum.sampler import Sampler
 from pipeline.errors import RunStoppedError, StageError, TrainerLostError
 from pipeline.evaluation.evaluate import EvaluationReport
+from pipeline.evaluation.forms import chat_form
 from pipeline.evaluation.heldout import earlier_measurement, measure
 from pipeline.evaluation.summary import guards_of, print_summary, write_summary
 from pipeline.host.device import num_gpus
@@ -40,7 +41,6 @@ from pipeline.host.restarts import RestartLimit
 from pipeline.host.spans import EVALUATION, Timeline
 from pipeline.host.stopping import StoppedError, stop_on_signals
 from pipeline.host.versions import processor_name
-from pipeline.models.prompts import encode_prompt
 from pipeline.record.checkpoints import latest_checkpoint
 from pipeline.record.ledger import Ledger
 from pipeline.record.progress import make_progress
@@ -181,14 +181,13 @@ class _Run:
         self._changes = ()
         # Not before all is known for which the resume could be refused.
         self._context.folder.write_config(render(config))
-        prefill = config.generation.assistant_prefill
         resumed = restore(
             config,
             ledger,
             sampler,
             step,
             stages.tasks,
-            prompt_ids=lambda task: encode_prompt(stages.tokenizer, task, prefill),
+            prompt_ids=chat_form(config.generation, stages.tokenizer).prompt_ids,
         )
         if step < config.training.max_steps:
             self._context.folder.remove_end()

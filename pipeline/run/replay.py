@@ -33,8 +33,8 @@ from configs.command_line import make_parser, run_async, run_command
 from configs.finished import load_finished
 from configs.schema import Config
 from curriculum.sources import load_tasks
-from curriculum.task import Task
 from pipeline.errors import StageError
+from pipeline.evaluation.forms import chat_form
 from pipeline.host.device import choose_device, for_device
 from pipeline.messages import RolloutGroup, TrainBatch
 from pipeline.models.find import resolve_model
@@ -71,12 +71,8 @@ class Tasks:
     def __init__(self, config: Config, model_path: Path) -> None:
         self.by_id = {task.task_id: task for task in load_tasks(config.dataset)}
         self.basis = GroupBasis(config).digest
-        self._tokenizer = PromptTokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
-        self._prefill = config.generation.assistant_prefill
-
-    def prompt_ids(self, task: Task) -> tuple[int, ...]:
-        """The prompt of ``task``, encoded."""
-        return self._tokenizer.encode(task, self._prefill)
+        tokenizer = PromptTokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
+        self.prompt_ids = chat_form(config.generation, tokenizer).prompt_ids
 
 
 class _Part:
