@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -187,7 +187,6 @@ class StepAccount:
         shares_device: bool,
     ) -> None:
         self._context = context
-        self._output = context.config.output
         self._producer = producer
         self._scorer = scorer
         self._generator = generator
@@ -233,8 +232,7 @@ class StepAccount:
             **self._rate.step(),
             **self._evaluation.drain(),
         }
-        draw_ids = [group.draw_id for group in fed.groups]
-        self._enter(replace(fed.result, metrics=metrics), draw_ids, checkpoint, fed.layout)
+        self._enter(fed, metrics, checkpoint)
         log_samples(self._context.folder.samples, step, fed.groups[0])
         return metrics
 
@@ -290,26 +288,22 @@ class StepAccount:
         """Close metrics.jsonl."""
         self._metrics.close()
 
-    def _enter(
-        self,
-        result: StepResult,
-        draw_ids: Sequence[int],
-        checkpoint: str | None,
-        layout: Mapping[str, object],
-    ) -> None:
+    def _enter(self, fed: FedStep, metrics: Mapping[str, float], checkpoint: str | None) -> None:
         """Commit the step; no await between taking the sampler's state and the commit."""
-        context = self._context
+        context, step, output = self._context, fed.result.step, self._context.config.output
+        result = replace(fed.result, metrics=metrics)
+        draw_ids = [group.draw_id for group in fed.groups]
         state = {"sampler": self._sampler.state_dict()}
-        context.ledger.commit_step(result, draw_ids, state, checkpoint, layout)
-        logged = result.metrics
-        if result.step % self._output.logging_steps:
-            logged = {name: value for name, value in logged.items() if name.startswith("eval/")}
+        context.ledger.commit_step(result, draw_ids, state, checkpoint, fed.layout)
+        logged = metrics
+        if step % output.logging_steps:
+            logged = {name: value for name, value in metrics.items() if name.startswith("eval/")}
         if logged:
-            self.log(result.step, logged)
-        context.ledger.note_spans(result.step, context.timeline.drain(), self._output.timeline_steps)
-        context.progress.step(result.step, result.metrics)
-        for alarm in self._alarms.step(result.metrics):
-            text = f"step {result.step}: {alarm.name}: {alarm.text}"
+            self.log(step, logged)
+        context.ledger.note_spans(step, context.timeline.drain(), output.timeline_steps)
+        context.progress.step(step, metrics)
+        for alarm in self._alarms.step(metrics):
+            text = f"step {step}: {alarm.name}: {alarm.text}"
             context.note(ALARM, f"alarm: {text}")
             if alarm.is_fatal and context.config.runtime.strict:
                 raise StageError(f"{text} (runtime.strict ends the run for it)")
