@@ -16,6 +16,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Protocol
 
 from pipeline.errors import StageError
@@ -45,6 +46,16 @@ class ProcessKilledError(ProcessGoneError):
 
 class OutOfMemoryError(ProcessGoneError):
     """Ray has ended the process for want of memory."""
+
+
+class Asked(Future[Any]):
+    """The answer to the call of that number, once it has come."""
+
+    def __init__(self, call_id: int) -> None:
+        super().__init__()
+        self.call_id = call_id
+        # Who stops waiting for it does not settle it.
+        self.set_running_or_notify_cancel()
 
 
 class Remote(Protocol):
@@ -83,7 +94,6 @@ class Connection:
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._takers: dict[int, Callable[[Answer | ProcessGoneError], None]] = {}
-        self._ids: dict[Future[Any], int] = {}
         self._gone: ProcessGoneError | None = None
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         for work in (self._send, self._listen):
@@ -91,19 +101,9 @@ class Connection:
 
     def call(self, method: str, *arguments: object, is_beside: bool = False) -> Future[Any]:
         """See Remote."""
-        answer: Future[Any] = Future()
-        # Who stops waiting for it does not settle it.
-        answer.set_running_or_notify_cancel()
-
-        def take(message: Answer | ProcessGoneError) -> None:
-            with self._lock:
-                self._ids.pop(answer, None)
-            settle(answer, message)
-
         call = Call(call_id=next(self._numbers), method=method, arguments=arguments, is_beside=is_beside)
-        with self._lock:
-            self._ids[answer] = call.call_id
-        self._begin(call, take)
+        answer = Asked(call.call_id)
+        self._begin(call, partial(settle, answer))
         return answer
 
     async def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
@@ -134,10 +134,9 @@ class Connection:
 
     def cancel(self, call: Future[Any]) -> None:
         """See Remote."""
-        with self._lock:
-            call_id = self._ids.get(call)
-        if call_id is not None:
-            self._outgoing.put(frame(Cancel(call_id=call_id)))
+        assert isinstance(call, Asked)
+        if not call.done():
+            self._outgoing.put(frame(Cancel(call_id=call.call_id)))
 
     def close(self) -> None:
         """Close this end: what is under way is cancelled over there. Safe to call twice."""

@@ -15,7 +15,7 @@ from typing import Any
 import ray
 
 from pipeline.host.limits import num_oom_kills, why_killed
-from pipeline.processes.connection import OutOfMemoryError, ProcessGoneError, settle, value_of
+from pipeline.processes.connection import Asked, OutOfMemoryError, ProcessGoneError, settle, value_of
 from pipeline.processes.serve import Servant
 from pipeline.processes.wire import Answer, Call, Item
 
@@ -85,18 +85,13 @@ class RayProcess:
         self._actor = actor_class.options(**settings).remote(target, arguments)
         self._num_sent = 0
         self._sending = threading.Lock()
-        self._ids: dict[Future[Any], int] = {}
 
     def call(self, method: str, *arguments: object, is_beside: bool = False) -> Future[Any]:
         """See Remote."""
-        answer: Future[Any] = Future()
-        # Who stops waiting for it does not settle it.
-        answer.set_running_or_notify_cancel()
         call_id, reference = self._send(self._actor.answer, method, arguments, is_beside=is_beside)
-        self._ids[answer] = call_id
+        answer = Asked(call_id)
 
         def take(done: Future[Answer]) -> None:
-            self._ids.pop(answer, None)
             error = done.exception()
             if isinstance(error, ray.exceptions.RayError):
                 settle(answer, self._obituary(error))
@@ -129,8 +124,9 @@ class RayProcess:
 
     def cancel(self, call: Future[Any]) -> None:
         """See Remote."""
-        if (call_id := self._ids.get(call)) is not None:
-            self._actor.cancel.remote(call_id)
+        assert isinstance(call, Asked)
+        if not call.done():
+            self._actor.cancel.remote(call.call_id)
 
     def kill(self) -> None:
         """See Remote."""
