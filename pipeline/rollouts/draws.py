@@ -101,11 +101,6 @@ class DrawAccount:
             self.drop(self._waiting.popleft().draw_id, reason)
 
 
-def request_id(draw: Draw) -> str:
-    """What the generator is asked under; each attempt has its own."""
-    return f"draw-{draw.draw_id}" + (f".{draw.attempt}" if draw.attempt else "")
-
-
 class SignalGate:
     """Recognises groups without signal, and has at most ``budget`` in each step replaced (dynamic sampling).
 

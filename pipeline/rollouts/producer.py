@@ -30,7 +30,7 @@ from pipeline.record.ledger_rows import Draw
 from pipeline.record.metrics import StageTimer
 from pipeline.record.run_folder import Context
 from pipeline.rollouts.buffer import RolloutBuffer
-from pipeline.rollouts.draws import DrawAccount, SignalGate, request_id
+from pipeline.rollouts.draws import DrawAccount, SignalGate
 from pipeline.rollouts.turns import TurnTerms, as_one, later_turns
 from pipeline.rollouts.waiting import group_deadline_s, standstill_s
 from rewards.feedback import FeedbackError
@@ -177,7 +177,8 @@ class RolloutProducer:
         prompt_ids = self._draws.prompt_ids(task)
         num_wanted = self._config.grpo.num_generations
         request = GenerationRequest(
-            request_id=request_id(draw),
+            # Each attempt has its own.
+            request_id=f"draw-{draw.draw_id}" + (f".{draw.attempt}" if draw.attempt else ""),
             prompt_ids=prompt_ids,
             num_generations=num_wanted,
             sampling=self._sampling,

@@ -79,6 +79,8 @@ class _Run:
         self._job = job
         self._early = early
         self._changes = changes
+        runtime = job.config.runtime
+        self._restarts = RestartLimit(runtime.max_restarts, runtime.restart_window_s, self._note)
         self._arm: Callable[[], None] = lambda: None  # sets the signal handlers once more
         self._context: Context  # its ledger is opened anew when the trainer was lost
         self._attempt: Attempt | None = None
@@ -137,9 +139,8 @@ class _Run:
     async def _run(self, *, is_resumed: bool) -> None:
         async with AsyncExitStack() as stack:
             stack.callback(lambda: self._context.ledger.close())
-            job, context, runtime = self._job, self._context, self._context.config.runtime
+            job, context = self._job, self._context
             weights_folder = stack.enter_context(shared_folder(context.folder.name))
-            restarts = RestartLimit(runtime.max_restarts, runtime.restart_window_s, self._note)
             stages = await stack.enter_async_context(
                 running_stages(
                     job,
@@ -147,7 +148,7 @@ class _Run:
                     folder=context.folder,
                     progress=context.progress,
                     note=self._note,
-                    restarts=restarts,
+                    restarts=self._restarts,
                     # Ray has handlers of its own.
                     after_ray=self._arm,
                     is_trainer_first=is_resumed or not job.heldout,
@@ -160,7 +161,7 @@ class _Run:
             context.ledger.note_tasks(stages.tasks)
             stack.callback(lambda: self._context.tracking.close())
             context.stopwatch.note("startup")
-            await self._train_and_measure(stages, weights_folder, restarts, is_resumed=is_resumed)
+            await self._train_and_measure(stages, weights_folder, is_resumed=is_resumed)
 
     def _note(self, kind: str, text: str) -> None:
         """Keep a restart, and tell the user of it."""
@@ -194,13 +195,11 @@ class _Run:
         self._context.note("resume", resumed)
         return step
 
-    async def _train_and_measure(
-        self, stages: Stages, weights_folder: Path, restarts: RestartLimit, *, is_resumed: bool
-    ) -> None:
+    async def _train_and_measure(self, stages: Stages, weights_folder: Path, *, is_resumed: bool) -> None:
         context, job, config = self._context, self._job, self._context.config
         sampler, step = self._sampler(stages), 0
         if is_resumed:
-            sampler, step = await self._resume_on(await stages.trainer, stages, restarts)
+            sampler, step = await self._resume_on(await stages.trainer, stages)
         before = earlier_measurement(context.folder.evaluation("before"))
         if before is None and step == 0:
             # Nothing of it needs the trainer, which may still be loading its model.
@@ -227,14 +226,14 @@ class _Run:
                 break
             except TrainerLostError as error:
                 lost = error
-            await context.stop.guard(self._bring_back(trainer, lost, restarts))
+            await context.stop.guard(self._bring_back(trainer, lost))
             await stages.generator.reset()
             # Nobody reads them any more: an engine that starts again begins with the base weights.
             await asyncio.to_thread(remove_all_weights, weights_folder)
             # What follows is a run of its own to the ledger, as after --resume.
             self._context.ledger.close()
             self._context = replace(self._context, ledger=Ledger(context.folder.db, terms_of(config)))
-            sampler, step = await self._resume_on(trainer, stages, restarts)
+            sampler, step = await self._resume_on(trainer, stages)
         after = await context.stop.guard(self._evaluate("after", stages))
         self._sum_up(stages.scorer.level, before, after)
 
@@ -258,10 +257,10 @@ class _Run:
             num_gated_groups=sum(gated.num_groups for gated in context.ledger.gated().values()),
         )
 
-    async def _bring_back(self, trainer: TrainerHandle, lost: TrainerLostError, limit: RestartLimit) -> None:
+    async def _bring_back(self, trainer: TrainerHandle, lost: TrainerLostError) -> None:
         """Start the trainer again; raises TooManyRestartsError."""
         while True:
-            limit.admit("the trainer", str(lost))
+            self._restarts.admit("the trainer", str(lost))
             self._context.progress.activity("starting the trainer again")
             try:
                 await trainer.start()
@@ -269,9 +268,7 @@ class _Run:
             except TrainerLostError as error:
                 lost = error
 
-    async def _resume_on(
-        self, trainer: TrainerHandle, stages: Stages, limit: RestartLimit
-    ) -> tuple[Sampler, int]:
+    async def _resume_on(self, trainer: TrainerHandle, stages: Stages) -> tuple[Sampler, int]:
         """``_resume`` with a trainer that is started again where it is lost while it loads; sampler and step.
 
         Raises TooManyRestartsError.
@@ -282,7 +279,7 @@ class _Run:
                 return sampler, await self._resume(sampler, trainer, stages)
             except TrainerLostError as error:
                 lost = error
-            await self._context.stop.guard(self._bring_back(trainer, lost, limit))
+            await self._context.stop.guard(self._bring_back(trainer, lost))
 
     def _resume_hint(self) -> str:
         """What is saved, and the command that goes on from there."""
