@@ -102,7 +102,7 @@ def read_recording(path: Path) -> Recording:
             "python -m benchmarks.recording step"
         )
     groups = tuple(_group(entry, tasks[entry["task_id"]]) for entry in entries)
-    batch = make_batch(1, groups, config.grpo, policy_version=0)
+    batch = make_batch(1, groups, config.grpo)
     return Recording(config=config, groups=groups, batch=batch, origin=origin)
 
 

@@ -97,7 +97,7 @@ def measure_run(run: Path, num_steps: int, num_sequences: int, rates: Mapping[st
         for row in counted:
             step = steps[int(row["step"] or 0)]
             groups = [record.group(draw_id, tasks) for draw_id in step.draw_ids]
-            batch = make_batch(step.step, groups, config.grpo, policy_version=step.step - 1)
+            batch = make_batch(step.step, groups, config.grpo)
             for stage, value in needed(
                 folder, batch, is_lora=config.lora.enabled, has_kl=config.grpo.beta > 0
             ).items():

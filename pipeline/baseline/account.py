@@ -211,11 +211,10 @@ class BaselineAccount(TrainerCallback):
         )
 
     def _account(self, batch: _ScoredBatch, logs: Mapping[str, float | None]) -> None:
-        policy_version = batch.step - 1
-        trained = make_batch(batch.step, batch.groups, self.config.grpo, policy_version=policy_version)
+        trained = make_batch(batch.step, batch.groups, self.config.grpo)
         train_s, step_s = self._ended_s - batch.scored_s, self._ended_s - self._begun_s
         metrics = {
-            **batch_metrics(batch.step, batch.groups, self.config, policy_version=policy_version),
+            **batch_metrics(batch.step, batch.groups, self.config),
             **rename_metrics(logs),
             "generation/seconds": batch.generation_s,
             "generation/tokens": float(batch.num_tokens),

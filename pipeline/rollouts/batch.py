@@ -23,10 +23,8 @@ EPSILON = 1e-4
 ScaleRewards = Literal["group", "batch", "none"]
 
 
-def make_batch(
-    step: int, groups: Sequence[RolloutGroup], grpo: GrpoConfig, policy_version: int
-) -> TrainBatch:
-    """Build the batch that step ``step`` trains on with weights of ``policy_version``.
+def make_batch(step: int, groups: Sequence[RolloutGroup], grpo: GrpoConfig, part: int = 0) -> TrainBatch:
+    """Build the batch, or ``part`` of it, that step ``step`` trains on, with weights of version step - 1.
 
     With ``mask_truncated_completions`` a completion that hit the length limit counts in its group's
     statistics but has an empty loss mask, as in TRL (DAPO, arXiv:2503.14476). In the first
@@ -42,26 +40,23 @@ def make_batch(
         _sample(
             rollout,
             advantage,
-            policy_version,
+            step - 1,
             _loss_mask(rollout, advantage, grpo, is_warm_start=is_warm_start),
         )
         for group, values in zip(groups, advantages, strict=True)
         for rollout, advantage in zip(group.rollouts, values, strict=True)
         if not rollout.result.is_infra_error
     ]
-    return TrainBatch(
-        step=step, samples=tuple(samples), num_tokens=sum(sum(sample.loss_mask) for sample in samples)
-    )
+    num_tokens = sum(sum(sample.loss_mask) for sample in samples)
+    return TrainBatch(step=step, samples=tuple(samples), num_tokens=num_tokens, part=part)
 
 
-def batch_metrics(
-    step: int, groups: Sequence[RolloutGroup], config: Config, policy_version: int
-) -> dict[str, float]:
-    """What is to be said of the rollouts that step ``step`` trained with weights of ``policy_version`` on."""
+def batch_metrics(step: int, groups: Sequence[RolloutGroup], config: Config) -> dict[str, float]:
+    """What is to be said of the rollouts that step ``step`` trained on."""
     is_warm_start = step <= config.grpo.warm_start_steps
     return {
         **_rollout_metrics(groups, config.generation.assistant_prefill, is_warm_start=is_warm_start),
-        **_staleness_metrics(scored(groups), policy_version),
+        **_staleness_metrics(scored(groups), step - 1),
         **breakdown_metrics(groups),
     }
 

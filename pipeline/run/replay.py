@@ -24,7 +24,7 @@ import json
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -234,8 +234,7 @@ def _batches(config: Config, step: Step, groups: Sequence[RolloutGroup]) -> Iter
         own = groups[done : done + num_groups]
         done += num_groups
         if own:
-            batch = make_batch(step.step, own, config.grpo, policy_version=step.step - 1)
-            yield replace(batch, part=part)
+            yield make_batch(step.step, own, config.grpo, part)
         else:
             yield TrainBatch(step=step.step, samples=(), num_tokens=0, part=part)
 

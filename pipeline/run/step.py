@@ -122,8 +122,7 @@ class StepFeed:
             waited_s += time.perf_counter() - started
             groups += taken
             self._progress.activity(f"step {step}: training ({len(groups)} of {num_groups} groups)")
-            batch = make_batch(step, taken, self._config.grpo, policy_version=step - 1)
-            batch = replace(batch, part=len(parts))
+            batch = make_batch(step, taken, self._config.grpo, part=len(parts))
             parts.append(len(taken))
             if len(groups) == num_groups:
                 break
@@ -219,7 +218,7 @@ class StepAccount:
         step = fed.result.step
         step_s, self._closed_s = time.perf_counter() - self._closed_s, time.perf_counter()
         metrics = {
-            **batch_metrics(step, fed.groups, self._context.config, policy_version=step - 1),
+            **batch_metrics(step, fed.groups, self._context.config),
             **await self._since_last(fed.result),
             **fed.result.metrics,
             "rollout/requeued_groups": float(fed.num_too_old),

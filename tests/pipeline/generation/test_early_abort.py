@@ -269,12 +269,12 @@ def test_an_aborted_completion_keeps_its_tokens_and_the_reward_of_a_syntax_failu
     ]
     group = make_group(1, TASKS[0], (1, 2), completions, [scored(0.1), scored(0.1), scored(1.0)])
     grpo = GrpoConfig(mask_truncated_completions=True)
-    batch = make_batch(1, [group], grpo, policy_version=0)
+    batch = make_batch(1, [group], grpo)
     masks = [sample.loss_mask for sample in batch.samples]
     assert masks == [(0, 0, 1, 1, 1), (0, 0, 0, 0, 0), (0, 0, 1, 1, 1)]
     assert batch.samples[0].advantage == batch.samples[1].advantage < 0
     assert batch.samples[0].old_logprobs == (0.0, 0.0, *completions[0].logprobs)
-    metrics = batch_metrics(1, [group], Config(grpo=grpo), policy_version=0)
+    metrics = batch_metrics(1, [group], Config(grpo=grpo))
     assert metrics["rollout/truncated_share"] == pytest.approx(1 / 3)
 
 

@@ -14,11 +14,11 @@ GRPO = GrpoConfig()
 
 
 def metrics_of(*groups: RolloutGroup, step: int = 1) -> dict[str, float]:
-    return batch_metrics(step, groups, Config(), policy_version=step - 1)
+    return batch_metrics(step, groups, Config())
 
 
 def test_a_sample_is_prompt_and_completion_with_loss_on_the_completion_only() -> None:
-    batch = make_batch(5, [group(rollout(1.0, version=3), rollout(0.0, version=4))], GRPO, 4)
+    batch = make_batch(5, [group(rollout(1.0, version=3), rollout(0.0, version=4))], GRPO)
     first, second = batch.samples
     assert batch.step == 5
     assert first.token_ids == (1, 2, 3, 7, 8)
@@ -32,15 +32,15 @@ def test_a_sample_is_prompt_and_completion_with_loss_on_the_completion_only() ->
 
 def test_advantages_stay_within_their_own_group() -> None:
     groups = [group(rollout(1.0), rollout(0.0)), group(rollout(0.5), rollout(0.5))]
-    batch = make_batch(1, groups, GrpoConfig(scale_rewards="none"), 0)
+    batch = make_batch(1, groups, GrpoConfig(scale_rewards="none"))
     assert [sample.advantage for sample in batch.samples] == [0.5, -0.5, 0.0, 0.0]
 
 
 def test_an_infrastructure_error_gets_no_sample_and_moves_no_advantage() -> None:
     whole = group(rollout(1.0), rollout(0.0), rollout(0.0))
     with_error = group(rollout(1.0), rollout(math.nan), rollout(0.0), rollout(0.0))
-    without = make_batch(1, [whole], GRPO, 0)
-    batch, metrics = make_batch(1, [with_error], GRPO, 0), metrics_of(with_error)
+    without = make_batch(1, [whole], GRPO)
+    batch, metrics = make_batch(1, [with_error], GRPO), metrics_of(with_error)
     assert batch.samples == without.samples
     assert len(batch.samples) == 3
     assert metrics["rollout/infra_error_share"] == 0.25
@@ -56,7 +56,7 @@ def test_a_truncated_completion_counts_in_its_group_but_trains_only_unmasked(
     mask: bool, num_tokens: int
 ) -> None:
     groups = [group(rollout(0.0, finish="length"), rollout(1.0))]
-    batch = make_batch(1, groups, GrpoConfig(mask_truncated_completions=mask), 0)
+    batch = make_batch(1, groups, GrpoConfig(mask_truncated_completions=mask))
     cut, finished = batch.samples
     assert cut.loss_mask == (0, 0, 0) + (0 if mask else 1,) * 2
     assert finished.loss_mask == (0, 0, 0, 1, 1)
@@ -145,7 +145,7 @@ def test_tokens_count_by_the_version_that_wrote_them() -> None:
     whole = replace(whole, completion=replace(whole.completion, max_policy_version=4))
     unknown = rollout(0.5, version=3)  # 3 or 4: the oldest that it can be
     asked = group(mixed, whole, unknown)
-    batch, metrics = make_batch(5, [asked], GRPO, 4), metrics_of(asked, step=5)
+    batch, metrics = make_batch(5, [asked], GRPO), metrics_of(asked, step=5)
     assert [sample.on_policy for sample in batch.samples] == [(0, 0, 0, 0, 1), (0, 0, 0, 1, 1), (0,) * 5]
     assert [sample.policy_version for sample in batch.samples] == [3, 4, 3]
     assert metrics["train/token_staleness_mean"] == pytest.approx(3 / 6)

@@ -210,7 +210,7 @@ def test_a_conversation_with_an_answer_of_unknown_versions_counts_as_old_as_it_c
     [
         (GrpoConfig(), (1, 1, 0, 0, 1)),
         # A warm start learns what passed, and nothing of what came before it.
-        (GrpoConfig(warm_start_steps=1), (0, 0, 0, 0, 1)),
+        (GrpoConfig(warm_start_steps=2), (0, 0, 0, 0, 1)),
     ],
 )
 def test_feedback_is_never_trained_on(grpo: GrpoConfig, mask: tuple[int, ...]) -> None:
@@ -221,13 +221,13 @@ def test_feedback_is_never_trained_on(grpo: GrpoConfig, mask: tuple[int, ...]) -
         Rollout(prompt_ids=(1, 2), completion=completion((6,), (0,)), result=scored(0.0)),
     )
     group = RolloutGroup(draw_id=1, task=TASKS[0], rollouts=rollouts)
-    batch = make_batch(1, [group], grpo, 1)
+    batch = make_batch(2, [group], grpo)
     sample = batch.samples[0]
     assert sample.token_ids == (1, 2, 3, 4, 8, 9, 5)
     assert sample.loss_mask == (0, 0, *mask)
     assert sample.old_logprobs == (0.0, 0.0, -3.0, -4.0, 0.0, 0.0, -5.0)
     assert batch.num_tokens == sum(sum(one.loss_mask) for one in batch.samples)
-    metrics = batch_metrics(1, [group], Config(grpo=grpo), 1)
+    metrics = batch_metrics(2, [group], Config(grpo=grpo))
     assert metrics["rollout/turns"] == 1.5 and metrics["rollout/repaired_share"] == 1.0
     assert metrics["rollout/first_turn_pass_rate"] == 0.0 and metrics["rollout/pass_rate"] == 0.5
     # The ages of the four tokens that were sampled: 1, 1, 0 and 1.

@@ -170,7 +170,7 @@ def train_synchronously(path: Path, model: Path) -> tuple[Tensor, list[TokenIds]
         for step in range(NUM_STEPS):
             first = step * GROUPS_PER_STEP + 1
             groups = [await collect(draw_id, step) for draw_id in range(first, first + GROUPS_PER_STEP)]
-            batch = make_batch(step + 1, groups, config.grpo, policy_version=step)
+            batch = make_batch(step + 1, groups, config.grpo)
             batches.append(batch)
             trainer.step(batch)
             await engine.update_weights(publish(trainer, path))

@@ -247,7 +247,7 @@ async def train(folder: RunFolder, config: Config, model: Path, done: int, chang
                 )
                 group = RolloutGroup(draw_id=draw_id, task=task, rollouts=rollouts)
                 ledger.record_group(group, tasks.basis(task, prompt_ids))
-                batch = make_batch(step, [group], config.grpo, policy_version=step - 1)
+                batch = make_batch(step, [group], config.grpo)
                 await trainer.fit_memory()
                 result = await trainer.step(batch)
                 update = await trainer.publish(str(folder.path))

@@ -51,7 +51,7 @@ def test_the_gradient_is_that_of_a_plain_supervised_step(tmp_path: Path) -> None
     folder = save_model(tmp_path / "model", seed=0)
     settings = {"warm_start_steps": 3}
     config = make_config(grpo=settings, generation={"temperature": 1.0})
-    batch = make_batch(1, [a_group()], config.grpo, 0)
+    batch = make_batch(1, [a_group()], config.grpo)
     _, ours = gradients(Ranks(), config, folder, batch)
     plain = make_model(seed=0)
     kept = PASSING[:2]
@@ -62,7 +62,7 @@ def test_the_gradient_is_that_of_a_plain_supervised_step(tmp_path: Path) -> None
 
 def test_only_the_first_of_each_passing_answer_is_learned_from() -> None:
     config = make_config(grpo={"warm_start_steps": 3})
-    batch = make_batch(3, [a_group()], config.grpo, 2)
+    batch = make_batch(3, [a_group()], config.grpo)
     assert [sample.advantage for sample in batch.samples] == [1.0, 1.0, 0.0, 0.0, 0.0]
     assert [sum(sample.loss_mask) for sample in batch.samples] == [3, 5, 0, 0, 0]
     assert batch.num_tokens == 8
@@ -70,7 +70,7 @@ def test_only_the_first_of_each_passing_answer_is_learned_from() -> None:
 
 def test_after_the_warm_start_the_advantages_are_relative_again() -> None:
     config = make_config(grpo={"warm_start_steps": 3})
-    batch = make_batch(4, [a_group()], config.grpo, 3)
+    batch = make_batch(4, [a_group()], config.grpo)
     assert min(sample.advantage for sample in batch.samples) < 0 < batch.samples[0].advantage
     assert all(sum(sample.loss_mask) for sample in batch.samples)
 
@@ -87,7 +87,7 @@ def test_a_step_without_a_passing_answer_changes_nothing(tmp_path: Path) -> None
     folder = save_model(tmp_path / "model", seed=0)
     config = make_config(grpo={"warm_start_steps": 1})
     nothing = group(*(answer(ids, passes=False) for ids in FAILING))
-    batch = make_batch(1, [nothing], config.grpo, 0)
+    batch = make_batch(1, [nothing], config.grpo)
     assert batch.num_tokens == 0
     _, ours = gradients(Ranks(), config, folder, batch)
     assert all(not value.any() for value in ours.values())
