@@ -4,8 +4,8 @@ Slots are given by the rule of pipeline.rollouts.waiting, so that no group grows
 bounded by admission, not by throwing work away. A group can still come too old from a generator that went on
 with old weights; it is found when it is put, or when a step ends, and leaves at once, to be requeued.
 
-    await wait_for_slot()     -> issue(draw_id)     -> generated(draw_id) -> put(group)
-    taken = await take(G, v)  -> the optimiser step -> trained(v + 1) -> weights_loaded(v + 1)
+    await wait_for_slot()  -> issue(draw_id)     -> generated(draw_id) -> put(group)
+    taken = await take(G)  -> the optimiser step -> trained(v + 1) -> weights_loaded(v + 1)
 
 It knows the draws that hold a slot, each in its state (pipeline.record.draw_states). It lives in one event
 loop, starts no task and no process, and scores nothing.
@@ -186,20 +186,14 @@ class RolloutBuffer:
     def _in_state(self, state: DrawState) -> list[int]:
         return sorted(draw_id for draw_id, held in self._held.items() if held.state is state)
 
-    async def take(
-        self, num_groups: int, trainer_version: int, deadline_s: float
-    ) -> tuple[RolloutGroup, ...]:
-        """Wait for ``num_groups`` groups to train on with weights of ``trainer_version``; oldest draws first.
+    async def take(self, num_groups: int, deadline_s: float) -> tuple[RolloutGroup, ...]:
+        """Wait for ``num_groups`` groups to train on in the next step; oldest draws first.
 
         A newer group goes before one that is still at work only while that one can be trained on in time at
         a later step, so with max_staleness 0 none does. A step may take its groups in several
         calls. Unblocked by ``put``. Raises TimeoutError that names who did not deliver, StageError after
         ``fail``.
         """
-        assert trainer_version == self._trainer_version, (
-            f"take at version {trainer_version}, but trained({self._trainer_version}) was the last"
-        )
-
         explain = partial(self._explain_not_delivered, num_groups)
         await self._waiting.until(lambda: self._is_enough(num_groups), deadline_s, explain)
         return self._taken(num_groups)

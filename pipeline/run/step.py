@@ -162,7 +162,7 @@ class StepFeed:
         """Wait for a group, or where steps are not streamed for all; with it comes what else is ready."""
         # In turn training begins when all groups of a step are there, whatever the settings allow.
         num_first = 1 if self._can_stream and not self._buffer.alternates else num_left
-        taken = [*await self._buffer.take(num_first, step - 1, self._producer.group_deadline_s)]
+        taken = [*await self._buffer.take(num_first, self._producer.group_deadline_s)]
         while len(taken) < num_left and (more := self._buffer.take_now(1)):
             taken += more
         if step == self._config.training.max_steps and len(taken) == num_left:

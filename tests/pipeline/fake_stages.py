@@ -309,7 +309,6 @@ class FakeRun:
         """
         self.log: list[str] = []
         self.output = io.StringIO()
-        self.done_steps = done_steps
         self.weights_folder = path / "weights"
         self.weights_folder.mkdir(exist_ok=True)
         is_new = not (path / "run").exists()
@@ -373,7 +372,7 @@ class FakeRun:
         async def body() -> tuple[RolloutGroup, ...]:
             producing = asyncio.create_task(self.producer.run())
             try:
-                return await self.buffer.take(GROUPS_PER_STEP, self.done_steps, 20)
+                return await self.buffer.take(GROUPS_PER_STEP, 20)
             finally:
                 producing.cancel()
                 await asyncio.gather(producing, return_exceptions=True)

@@ -40,7 +40,7 @@ async def test_on_policy_gives_no_slot_while_a_step_or_its_weights_are_on_the_wa
     await issue(buffer, 1, 2)
     put(buffer, group(2))
     put(buffer, group(1))
-    taken = await buffer.take(2, 0, 1)
+    taken = await buffer.take(2, 1)
     assert [g.draw_id for g in taken] == [1, 2]
     with pytest.raises(TimeoutError, match="the trainer holds 2 groups"):
         await buffer.wait_for_slot(0.01)
@@ -63,7 +63,7 @@ async def test_a_missing_group_times_out_and_names_who_owes_it() -> None:
     for draw_id in range(5):
         put(buffer, group(draw_id, 6))
     with pytest.raises(TimeoutError) as caught:
-        await buffer.take(8, 6, 0.01)
+        await buffer.take(8, 0.01)
     assert str(caught.value) == (
         "waited 0.01 s for 3 more rollout groups of step 7: issued 8, generated 7, scored 5; "
         "generation owes draws 7; rewards owe draws 5, 6"
@@ -72,7 +72,7 @@ async def test_a_missing_group_times_out_and_names_who_owes_it() -> None:
 
 async def test_a_failed_stage_wakes_everyone_who_waits() -> None:
     buffer = RolloutBuffer(groups_per_step=1, max_staleness=0)
-    take = asyncio.create_task(buffer.take(1, 0, 60))
+    take = asyncio.create_task(buffer.take(1, 60))
     await issue(buffer, 1)
     slot = asyncio.create_task(buffer.wait_for_slot(60))
     await asyncio.sleep(0)
@@ -88,7 +88,7 @@ async def test_a_slow_group_is_passed_over_only_while_it_can_still_be_trained_in
     for draw_id in (2, 3):
         put(buffer, group(draw_id))
     # 1 is slow, and may wait: the next step still takes version 0.
-    assert [g.draw_id for g in await buffer.take(2, 0, 1)] == [2, 3]
+    assert [g.draw_id for g in await buffer.take(2, 1)] == [2, 3]
     buffer.trained(1)
     buffer.weights_loaded(1)
     await issue(buffer, 5, 6)
@@ -96,16 +96,16 @@ async def test_a_slow_group_is_passed_over_only_while_it_can_still_be_trained_in
         put(buffer, group(draw_id, 0 if draw_id == 4 else 1))
     # Now it may not, though two newer groups are ready.
     with pytest.raises(TimeoutError, match="generation owes draws 1"):
-        await buffer.take(2, 1, 0.01)
+        await buffer.take(2, 0.01)
     put(buffer, group(1))
-    assert [g.draw_id for g in await buffer.take(2, 1, 1)] == [1, 4]
+    assert [g.draw_id for g in await buffer.take(2, 1)] == [1, 4]
 
 
 async def test_a_group_that_is_too_old_is_counted_and_its_slot_is_free() -> None:
     buffer = RolloutBuffer(groups_per_step=1, max_staleness=0, version=5)
     await issue(buffer, 1)
     put(buffer, group(1, version=3))  # a generator that came back with old weights
-    take = asyncio.create_task(buffer.take(1, 5, 5))
+    take = asyncio.create_task(buffer.take(1, 5))
     await issue(buffer, 2)
     put(buffer, group(2, version=5))
     taken = await take
@@ -118,10 +118,10 @@ async def test_groups_too_old_are_not_lost_when_the_wait_times_out() -> None:
     await issue(buffer, 1)
     put(buffer, group(1, version=3))
     with pytest.raises(TimeoutError, match="nothing is at work"):
-        await buffer.take(1, 5, 0.01)
+        await buffer.take(1, 0.01)
     await issue(buffer, 2)
     put(buffer, group(2, version=5))
-    await buffer.take(1, 5, 1)
+    await buffer.take(1, 1)
     assert buffer.drain_too_old() == 1
 
 
@@ -131,7 +131,7 @@ async def test_dropping_a_draw_frees_its_slot_while_it_is_not_trained_on() -> No
     buffer.generated(2)
     put(buffer, group(3))
     put(buffer, group(4))
-    await buffer.take(1, 0, 1)
+    await buffer.take(1, 1)
     waiting = asyncio.create_task(buffer.wait_for_slot(5))
     for draw_id in (1, 2, 4):
         buffer.release(draw_id, DrawState.DROPPED)
@@ -148,9 +148,9 @@ async def test_a_step_cut_short_does_not_wait_for_ever() -> None:
     await issue(buffer, 1, 2, 3, 4)
     for draw_id in (1, 2, 3, 4):
         put(buffer, group(draw_id))
-    await buffer.take(1, 0, 1)
+    await buffer.take(1, 1)
     buffer.trained(1)
-    assert len(await buffer.take(2, 1, 1)) == 2
+    assert len(await buffer.take(2, 1)) == 2
 
 
 async def test_groups_of_before_a_resume_are_restored_while_all_can_be_trained_in_time() -> None:
@@ -161,7 +161,7 @@ async def test_groups_of_before_a_resume_are_restored_while_all_can_be_trained_i
     assert buffer.restore(group(5, version=5)) and buffer.restore(group(6, version=5))
     assert not buffer.restore(group(7, version=5)), "there are no more slots"
     assert buffer.in_use == buffer.num_slots == 4
-    assert [g.draw_id for g in await buffer.take(2, 5, 1)] == [2, 3]
+    assert [g.draw_id for g in await buffer.take(2, 1)] == [2, 3]
 
 
 async def test_who_requeues_draws_hears_of_a_group_at_once() -> None:
@@ -174,12 +174,12 @@ async def test_who_requeues_draws_hears_of_a_group_at_once() -> None:
     put(buffer, group(2, version=5))
     put(buffer, group(3, version=5))
     put(buffer, group(4, version=4))  # older than its slot: it is not first in line
-    assert [g.draw_id for g in await buffer.take(2, 5, 1)] == [2, 3]
+    assert [g.draw_id for g in await buffer.take(2, 1)] == [2, 3]
     assert heard == [1], "step 6 could take it"
     buffer.trained(6)
     assert heard == [1, 4]
     with pytest.raises(TimeoutError, match="draws 4 came too old and were requeued"):
-        await buffer.take(1, 6, 0.01)
+        await buffer.take(1, 0.01)
 
 
 async def test_who_waits_for_a_slot_is_given_up_when_nothing_moves_and_not_before() -> None:
@@ -190,7 +190,7 @@ async def test_who_waits_for_a_slot_is_given_up_when_nothing_moves_and_not_befor
     for draw_id in (1, 2):
         await asyncio.sleep(0.3)
         put(buffer, group(draw_id))
-    await buffer.take(2, 0, 1)
+    await buffer.take(2, 1)
     await asyncio.sleep(0.3)
     buffer.trained(1)
     await asyncio.sleep(0.3)
@@ -212,7 +212,7 @@ async def test_who_waits_for_a_slot_is_given_up_when_nothing_moves_and_not_befor
 
 async def test_groups_that_come_too_old_again_and_again_renew_no_deadline() -> None:
     buffer = RolloutBuffer(groups_per_step=1, max_staleness=0, version=5)
-    waiting = asyncio.create_task(buffer.take(1, 5, 0.5))
+    waiting = asyncio.create_task(buffer.take(1, 0.5))
     clock = asyncio.get_running_loop()
     until = clock.time() + 20
     while not waiting.done():

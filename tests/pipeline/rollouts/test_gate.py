@@ -268,7 +268,7 @@ def replace_for_want_of_signal(buffer: RolloutBuffer, draw_id: int) -> None:
 async def wait_through_replacements(*, replace: Callable[[RolloutBuffer, int], None]) -> None:
     """A step of one group whose draw is replaced five times, after 0.15 s each; the deadline is 0.5 s."""
     buffer = RolloutBuffer(groups_per_step=1, max_staleness=0)
-    waiting = asyncio.create_task(buffer.take(1, 0, 0.5))
+    waiting = asyncio.create_task(buffer.take(1, 0.5))
     for draw_id in range(1, 6):
         await buffer.wait_for_slot(1)
         buffer.issue(draw_id)

@@ -101,7 +101,7 @@ def test_a_scored_group_between_them_starts_the_count_again(tmp_path: Path) -> N
     async def body() -> None:
         producing = asyncio.create_task(run.producer.run())
         for version in range(2):
-            assert len(await run.buffer.take(1, version, 20)) == 1
+            assert len(await run.buffer.take(1, 20)) == 1
             run.generator.policy_version = version + 1
             run.buffer.trained(version + 1)
             run.buffer.weights_loaded(version + 1)
@@ -152,7 +152,7 @@ def test_a_fault_in_issuing_draws_reaches_the_trainer_at_once(tmp_path: Path) ->
     async def body() -> None:
         producing = asyncio.create_task(run.producer.run())
         with pytest.raises(StageError, match="closed database"):
-            await run.buffer.take(GROUPS_PER_STEP, 0, 20)
+            await run.buffer.take(GROUPS_PER_STEP, 20)
         await asyncio.gather(producing, return_exceptions=True)
 
     run.close()

@@ -131,7 +131,7 @@ def test_what_was_stored_comes_back_whole(tmp_path: Path, terms: TurnTerms) -> N
 
     async def body() -> RolloutGroup:
         producing = asyncio.create_task(run.producer.run())
-        group = (await run.buffer.take(1, 0, 20))[0]
+        group = (await run.buffer.take(1, 20))[0]
         producing.cancel()
         await asyncio.gather(producing, return_exceptions=True)
         return group
