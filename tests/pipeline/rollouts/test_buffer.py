@@ -175,6 +175,7 @@ async def test_who_requeues_draws_hears_of_a_group_at_once() -> None:
     put(buffer, group(3, version=5))
     put(buffer, group(4, version=4))  # older than its slot: it is not first in line
     assert [g.draw_id for g in await buffer.take(2, 1)] == [2, 3]
+    assert buffer.drain_too_old() == 1
     assert heard == [1], "step 6 could take it"
     buffer.trained(6)
     assert heard == [1, 4]
