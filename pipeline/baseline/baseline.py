@@ -129,7 +129,7 @@ class _Baseline:
             prompt_dataset(tasks, tokenizer, config)
             if baseline_engine(config, self.device) == "transformers":
                 stop_token_ids(tokenizer, None, config)
-            before = self._evaluate("before", model_path, tokenizer, progress)
+            before = run_async(self._evaluate("before", model_path, tokenizer, progress))
         job = TrainingJob(
             config=config,
             folder=RunPaths(self.folder.path),
@@ -143,7 +143,7 @@ class _Baseline:
         # Adapters are measured merged into the model that they belong to.
         final = resolve_model(config.model.model_copy(update={"name": str(job.final)}))
         with self._display() as progress:
-            after = self._evaluate("after", final, tokenizer, progress)
+            after = run_async(self._evaluate("after", final, tokenizer, progress))
         self._stopwatch.note("total")
         write_summary(
             self.folder,
@@ -169,17 +169,12 @@ class _Baseline:
         """One for each part: the training shows its own."""
         return closing(make_progress(self.config.runtime.progress, title=self.folder.name))
 
-    def _evaluate(
+    async def _evaluate(
         self, when: str, model_path: Path, tokenizer: PreTrainedTokenizerBase, progress: Progress
     ) -> EvaluationReport | None:
         """Measure the model in ``model_path`` with a generator that is gone when this returns."""
         if not self.heldout:
             return None
-        return run_async(self._measure(when, model_path, tokenizer, progress))
-
-    async def _measure(
-        self, when: str, model_path: Path, tokenizer: PreTrainedTokenizerBase, progress: Progress
-    ) -> EvaluationReport:
         config = self.config
         progress.activity(f"starting the generator to measure {when} training")
         with start_sandbox(config.execution, max(1, (os.cpu_count() or 2) // 2)) as sandbox:
