@@ -215,10 +215,9 @@ class TrainBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What an optimiser step did: the version it made, means over the step, and its cost."""
+    """What an optimiser step did: means over the step, and its cost. It made the weights ``step``."""
 
     step: int
-    policy_version: int
     metrics: Mapping[str, float]
     seconds: float
     num_tokens: int

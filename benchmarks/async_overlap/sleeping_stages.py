@@ -260,7 +260,6 @@ class SleepingTrainer:
         self._version += 1
         result = StepResult(
             step=batch.step,
-            policy_version=self._version,
             metrics={},
             seconds=self._busy_s + self._costs.optimizer_s,
             num_tokens=self._num_tokens,

@@ -231,7 +231,6 @@ class BaselineAccount(TrainerCallback):
         }
         result = StepResult(
             step=batch.step,
-            policy_version=batch.step,
             metrics=metrics,
             seconds=train_s,
             num_tokens=trained.num_tokens,

@@ -203,7 +203,7 @@ class Ledger:
                 (
                     self._run_id,
                     result.step,
-                    result.policy_version,
+                    result.step,
                     checkpoint,
                     json.dumps(metrics),
                     json.dumps(extra_state, allow_nan=False),

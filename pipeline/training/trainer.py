@@ -196,7 +196,6 @@ class Trainer:
         has_reference = self._reference is not None
         return StepResult(
             step=batch.step,
-            policy_version=self.policy_version,
             metrics={
                 **loss_metrics(
                     values[:-1], num_tokens=totals.num_trained_tokens, has_reference=has_reference

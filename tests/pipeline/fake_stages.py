@@ -262,7 +262,6 @@ class FakeTrainer:
         self._log.append(f"trained {batch.step}")
         return StepResult(
             step=batch.step,
-            policy_version=self._version,
             metrics={"train/loss": 0.5, "train/parts": float(sum(bool(part.samples) for part in parts))},
             seconds=1.0,
             num_tokens=batch.num_tokens,

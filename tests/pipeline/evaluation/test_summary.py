@@ -107,7 +107,7 @@ def test_what_is_printed_is_what_was_written(tmp_path: Path, capsys: pytest.Capt
 
 
 def commit(ledger: Ledger, step: int, metrics: dict[str, float]) -> None:
-    result = StepResult(step=step, policy_version=step, num_tokens=1, seconds=1.0, metrics=metrics)
+    result = StepResult(step=step, num_tokens=1, seconds=1.0, metrics=metrics)
     ledger.commit_step(result, (), {})
 
 

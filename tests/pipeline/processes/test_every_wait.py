@@ -75,7 +75,7 @@ ANSWERS: Mapping[str, Any] = {
     "fit_memory": 1,
     "adopt_limit": "one row at a time",
     "accumulate": None,
-    "step": StepResult(step=1, policy_version=1, metrics={}, seconds=0.1, num_tokens=1),
+    "step": StepResult(step=1, metrics={}, seconds=0.1, num_tokens=1),
     "publish": UPDATE,
     "offer": UPDATE,
     "save": "folder",

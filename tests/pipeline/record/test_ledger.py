@@ -51,7 +51,7 @@ def group(
 
 
 def step(number: int, metrics: Mapping[str, float] | None = None) -> StepResult:
-    return StepResult(step=number, policy_version=number, metrics=metrics or {}, seconds=1.0, num_tokens=2)
+    return StepResult(step=number, metrics=metrics or {}, seconds=1.0, num_tokens=2)
 
 
 def score(ledger: Ledger, *versions: tuple[int, int]) -> list[int]:

@@ -181,9 +181,7 @@ class Walk:
             return
         self.check()
         self.version += 1
-        result = StepResult(
-            step=self.version, policy_version=self.version, metrics={}, seconds=1.0, num_tokens=2
-        )
+        result = StepResult(step=self.version, metrics={}, seconds=1.0, num_tokens=2)
         self.run.ledger.commit_step(result, [group.draw_id for group in taken], {})
         if self.version == NUM_STEPS:
             self.run.producer.finish()
@@ -235,7 +233,7 @@ class Walk:
             ledger.requeue_draw(draw_id, "spoilt")
         else:
             step = ledger.last_step() + 1
-            result = StepResult(step=step, policy_version=step, metrics={}, seconds=1.0, num_tokens=2)
+            result = StepResult(step=step, metrics={}, seconds=1.0, num_tokens=2)
             ledger.commit_step(result, [draw_id], {})
 
     def check_end(self) -> None:

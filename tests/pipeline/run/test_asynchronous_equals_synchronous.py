@@ -120,7 +120,7 @@ def train_asynchronously(
     async def step(batch: TrainBatch) -> StepResult:
         parts.setdefault(batch.step, []).append(batch)
         result = await asyncio.to_thread(trainer.step, batch)
-        run.trainer._version = result.policy_version
+        run.trainer._version = trainer.policy_version
         return result
 
     async def publish_files(directory: str) -> WeightUpdate:
