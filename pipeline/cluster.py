@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -283,21 +282,14 @@ def read_files(path: Path) -> Files:
 
 
 def write_files(files: Files, update: WeightUpdate, folder: Path) -> WeightUpdate:
-    """Write ``files`` into ``folder``, as the copy of ``update`` that is returned.
+    """Write ``files`` into ``folder``, an empty one, as the copy of ``update`` that is returned.
 
-    Raises OSError, and leaves nothing, where there is no room.
+    Raises OSError where there is no room.
     """
     copy = replace(update, path=str(folder / Path(update.path).name))
     path = Path(copy.path)
-    try:
-        if set(files) != {""}:
-            path.mkdir(exist_ok=True)
-        for name, content in files.items():
-            (path / name if name else path).write_bytes(content.data)
-    except OSError:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-        raise
+    if set(files) != {""}:
+        path.mkdir()
+    for name, content in files.items():
+        (path / name if name else path).write_bytes(content.data)
     return copy
