@@ -63,8 +63,10 @@ def train(job: TrainingJob) -> Trained:
         progress = stack.enter_context(closing(make_progress(config.runtime.progress, title=job.folder.name)))
         progress.activity("starting TRL's trainer")
         with stopwatch.timed("startup"):
-            tokenizer = load_tokenizer(job.model, trust_remote_code=config.model.trust_remote_code)
-            model = _model(job)
+            trust = config.model.trust_remote_code
+            tokenizer = load_tokenizer(job.model, trust_remote_code=trust)
+            base = load_model(job.model, dtype=torch.float32, trust_remote_code=trust)
+            model = get_peft_model(base, peft_settings(base, config.lora)) if config.lora.enabled else base
             own_end_ids = model.generation_config.eos_token_id
             end_ids = end_token_ids(tokenizer, own_end_ids)
             if baseline_engine(config, job.device) == "transformers":
@@ -84,12 +86,6 @@ def train(job: TrainingJob) -> Trained:
         with written_whole(job.final) as folder:
             trainer.save_model(str(folder))
         return Trained(level=sandbox.level if sandbox else "none", seconds=stopwatch.seconds)
-
-
-def _model(job: TrainingJob) -> PreTrainedModel | PeftModel:
-    config = job.config
-    base = load_model(job.model, dtype=torch.float32, trust_remote_code=config.model.trust_remote_code)
-    return get_peft_model(base, peft_settings(base, config.lora)) if config.lora.enabled else base
 
 
 def _trainer(

@@ -179,26 +179,17 @@ async def replay(record: RunRecord, first: int, last: int | None, tell: Callable
             try:
                 if start is not None:
                     await trainer.load(start)
-                fault = await _replay_part(trainer, part, record, Path(folder), tell)
-                if fault is not None:
-                    return fault
+                for step in part.steps:
+                    groups = [record.group(draw_id, part.tasks) for draw_id in step.draw_ids]
+                    batches = list(_batches(part.config, step, groups))
+                    fault = await _replay_step(trainer, step, batches, record.folder, Path(folder))
+                    if fault is not None:
+                        return f"step {step.step} differs: {fault}"
+                    tell(f"step {step.step}: the same")
                 if part is not parts[-1]:
                     start = await trainer.save(Path(folder) / "last", part.steps[-1].step)
             finally:
                 trainer.close()
-    return None
-
-
-async def _replay_part(
-    trainer: TrainerHandle, part: _Part, record: RunRecord, folder: Path, tell: Callable[[str], None]
-) -> str | None:
-    for step in part.steps:
-        groups = [record.group(draw_id, part.tasks) for draw_id in step.draw_ids]
-        batches = list(_batches(part.config, step, groups))
-        fault = await _replay_step(trainer, step, batches, record.folder, folder)
-        if fault is not None:
-            return f"step {step.step} differs: {fault}"
-        tell(f"step {step.step}: the same")
     return None
 
 
