@@ -275,7 +275,7 @@ class SleepingTrainer:
         path.write_bytes(b"weights")
         return WeightUpdate(policy_version=self._version, path=str(path), num_bytes=7)
 
-    async def save_beside(self, folder: Path, step: int) -> Path:
+    async def save(self, folder: Path, step: int) -> Path:
         """Save nothing."""
         return folder
 

@@ -28,7 +28,7 @@ _SAMPLE = 256
 
 
 class TrainerRank:
-    """One Trainer; every rank gets the same calls. ``answer`` and ``save_beside`` may run beside another."""
+    """One Trainer; every rank gets the same calls. ``answer`` and ``save`` may run beside another."""
 
     def __init__(
         self, config: Config, model_path: str, device: str, num_threads: int, rank: int, num_ranks: int
@@ -133,10 +133,6 @@ class TrainerRank:
     def save(self, folder: str, step: int) -> str:
         """See Trainer.save."""
         return str(self._loaded.save(folder, step))
-
-    def save_beside(self, folder: str, step: int) -> str:
-        """See Trainer.save_beside."""
-        return str(self._loaded.save_beside(folder, step))
 
     def load(self, folder: str) -> int:
         """See Trainer.load."""

@@ -249,29 +249,26 @@ class Trainer:
         return ((name, self._ranks.full(weight)) for name, weight in self._published)
 
     def save(self, folder: Path | str, step: int) -> Path:
-        """Write a checkpoint that ``load`` and ``from_pretrained`` take; ``step`` is the last one done."""
-        state: dict[str, object] = {
-            "optimizer": gathered_state(self._ranks, self._optimizer.state_dict()),
-            "rng": torch.get_rng_state(),
-            "cuda_rng": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
-        }
-        extra = {"step": step, "policy_version": self.policy_version}
-        weights = self._saved_weights()
-        if self._ranks.rank > 0:
-            return Path(folder)
-        return save_checkpoint(
-            folder, self.model, self.tokenizer, state, extra, weights=weights, adapter=self.published_adapter
-        )
+        """Write a checkpoint that ``load`` and ``from_pretrained`` take; ``step`` is the last one done.
 
-    def save_beside(self, folder: Path | str, step: int) -> Path:
-        """As ``save``, from another thread beside ``step`` or ``accumulate``; with one rank only.
-
-        Raises RuntimeError when the weights are those of another step.
+        With one rank also from another thread, beside ``step`` or ``accumulate``. Raises RuntimeError when
+        the weights are those of another step.
         """
         with self._changing:
             if self._is_changed or self.policy_version != step:
                 raise RuntimeError(f"the weights are past step {step}")
-            return self.save(folder, step)
+            state: dict[str, object] = {
+                "optimizer": gathered_state(self._ranks, self._optimizer.state_dict()),
+                "rng": torch.get_rng_state(),
+                "cuda_rng": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
+            }
+            extra = {"step": step, "policy_version": self.policy_version}
+            weights, adapter = self._saved_weights(), self.published_adapter
+            if self._ranks.rank > 0:
+                return Path(folder)
+            return save_checkpoint(
+                folder, self.model, self.tokenizer, state, extra, weights=weights, adapter=adapter
+            )
 
     def load(self, folder: Path | str) -> int:
         """Go on from the checkpoint in ``folder``; returns its step. Raises ValueError when it is not whole.

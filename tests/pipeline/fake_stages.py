@@ -278,7 +278,7 @@ class FakeTrainer:
     def layout(self) -> dict[str, int]:
         return {"limit": 0, "threads": 1}
 
-    async def save_beside(self, folder: Path, step: int) -> Path:
+    async def save(self, folder: Path, step: int) -> Path:
         await until(self.save_held)
         assert step == self._version
         self.saved.append(step)
