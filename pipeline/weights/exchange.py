@@ -15,7 +15,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -27,9 +27,8 @@ from torch import Tensor
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from pipeline.messages import WeightUpdate
-from pipeline.weights.files import untied
 from pipeline.weights.groups import Spec, WeightGroup
-from pipeline.weights.receipts import receipt_of
+from pipeline.weights.receipts import noted
 
 _LISTEN_S = 0.02
 _MAX_RECEIVERS = 64
@@ -119,28 +118,25 @@ class WeightServer:
         named_tensors: Iterable[tuple[str, Tensor]],
         policy_version: int,
         dtype: torch.dtype,
-        *,
-        known: Mapping[str, int] | None = None,
     ) -> WeightUpdate:
         """Copy the tensors to the host in ``dtype``, for all who ask from here on; see write_weights."""
         is_gpu = self._device.type == "cuda"
+        receipt: dict[str, int] = {}
         weights: dict[Spec, Tensor] = {}
-        for name, tensor in untied(named_tensors):
+        rounded = ((name, tensor.detach().to(dtype)) for name, tensor in named_tensors)
+        for name, tensor in noted(rounded, policy_version, receipt):
             spec = Spec(name, tuple(tensor.shape), str(dtype).removeprefix("torch."))
             weights[spec] = torch.empty(tensor.shape, dtype=dtype, pin_memory=is_gpu)
-            weights[spec].copy_(tensor.detach(), non_blocking=is_gpu)
+            weights[spec].copy_(tensor, non_blocking=is_gpu)
         if is_gpu:
             torch.cuda.synchronize(self._device)
-        receipt = known
-        if receipt is None:
-            receipt = receipt_of(((spec.name, copy) for spec, copy in weights.items()), policy_version)
         self._offered = policy_version, weights
         return WeightUpdate(
             policy_version=policy_version,
             path=self._address,
             num_bytes=sum(copy.nbytes for copy in weights.values()),
             kind="offer",
-            receipt=dict(receipt),
+            receipt=receipt,
         )
 
     def close(self) -> None:

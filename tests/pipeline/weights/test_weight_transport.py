@@ -74,13 +74,12 @@ def test_what_arrives_is_what_was_offered(server: WeightServer, monkeypatch: pyt
     assert update.num_bytes == sum(2 * weight.numel() for weight in expected.values())
 
 
-def test_tied_weights_travel_once_and_later_training_does_not_reach_an_offer(server: WeightServer) -> None:
-    tied = torch.nn.Parameter(torch.ones(4, 3))
-    update = server.offer([("embed", tied), ("head", tied)], 1, torch.float32)
+def test_later_training_does_not_reach_an_offer(server: WeightServer) -> None:
+    weight = torch.nn.Parameter(torch.ones(4, 3))
+    update = server.offer([("embed", weight)], 1, torch.float32)
     with torch.no_grad():
-        tied.mul_(5)
+        weight.mul_(5)
     arrived = dict(client().fetch(update.path, 1, TIMEOUT_S))
-    assert list(arrived) == ["embed"]
     assert torch.equal(arrived["embed"], torch.ones(4, 3))
 
 
