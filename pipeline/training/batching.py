@@ -15,9 +15,10 @@ from typing import Literal
 import torch
 
 from configs.schema import Config
+from configs.training_schema import LossType
 from pipeline.messages import TrainingSample
 from pipeline.training.attention import RowKernel
-from pipeline.training.loss import LossType, token_weights
+from pipeline.training.loss import token_weights
 from pipeline.training.memory import MicroBatchLimit, limits
 from pipeline.training.micro_batch import MicroBatch, WeightedSample, build_micro_batch
 from pipeline.training.rows import SharedPrefix, pack, share_prefix, share_prompt
@@ -265,7 +266,7 @@ class StepTotals:
     @property
     def num_shared_prompt_tokens(self) -> int:
         """Prompt tokens that needed no place of their own, because another sequence computes them."""
-        groups = [group for plan in self.micro_plans if plan.sharing != "nothing" for group in plan.groups]
+        groups = [group for plan in self.micro_plans for group in plan.groups]
         return sum((len(group) - 1) * group[0].sample.num_prompt_tokens for group in groups)
 
     @property
