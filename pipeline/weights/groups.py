@@ -51,12 +51,11 @@ class OneCard:
         self._memory = memory
         self._num_sent = 0
 
-    def broadcast(self, buffer: Tensor, timeout_s: float) -> None:
+    def broadcast(self, buffer: Tensor, deadline_s: float) -> None:
         """Copy rank 0's ``buffer`` [bytes] into that of all others.
 
-        Raises RuntimeError when the others are not there within ``timeout_s``.
+        Raises RuntimeError when the others are not there by ``deadline_s``, of the monotonic clock.
         """
-        deadline_s = time.monotonic() + timeout_s
         self._num_sent += 1
         key = f"buffer/{self._num_sent}"
         if self._rank == 0:
@@ -219,13 +218,12 @@ class WeightGroup:
             yield from ((spec.name, view) for spec, view in views.items())
 
     def _broadcast(self, buffer: Tensor, deadline_s: float) -> None:
-        left_s = max(_POLL_S, deadline_s - time.monotonic())
         if isinstance(self._group, OneCard):
-            self._group.broadcast(buffer, left_s)
+            self._group.broadcast(buffer, deadline_s)
             return
         work = self._group.broadcast(buffer, 0)
         if self._device.type != "cuda":
-            work.wait(timedelta(seconds=left_s))
+            work.wait(timedelta(seconds=max(_POLL_S, deadline_s - time.monotonic())))
             return
         work.wait()
         # On a GPU that only orders the streams.
