@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from pipeline.messages import WeightUpdate
-from pipeline.weights.groups import Spec, WeightGroup
+from pipeline.weights.groups import Spec, WeightGroup, wait_for
 from pipeline.weights.receipts import noted
 
 _LISTEN_S = 0.02
@@ -216,7 +216,8 @@ class WeightClient:
             )
             if self._index == 0:
                 store.set(call_key(store.add(NUM_CALLS, 1)), json.dumps(asdict(call)))
-            answer = _wait(store, call.answer_key, timeout_s)
+            wait_for(store, call.answer_key, time.monotonic() + timeout_s, "the trainer did not answer")
+            answer = json.loads(store.get(call.answer_key))
             if "fault" in answer:
                 raise RuntimeError(answer["fault"])
             if self._group is None:
@@ -236,14 +237,3 @@ class WeightClient:
             self._store = store_at(address, timeout_s)
             self._address, self._group = address, None
         return self._store
-
-
-def _wait(store: TCPStore, key: str, timeout_s: float) -> dict[str, Any]:
-    started_s = time.monotonic()
-    try:
-        store.wait([key], timedelta(seconds=timeout_s))
-    except RuntimeError as error:
-        waited_s = time.monotonic() - started_s
-        raise RuntimeError(f"the trainer did not answer within {waited_s:.0f} s") from error
-    answer: dict[str, Any] = json.loads(store.get(key))
-    return answer

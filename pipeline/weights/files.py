@@ -43,7 +43,7 @@ def write_weights(
     from safetensors.torch import save_file
 
     tensors, receipt = _on_host(named_tensors, dtype, policy_version)
-    num_bytes = _size(tensors)
+    num_bytes = sum(tensor.nbytes for tensor in tensors.values())
     with _reported(path, num_bytes) as temporary:
         save_file(tensors, temporary)
     return WeightUpdate(policy_version=policy_version, path=path, num_bytes=num_bytes, receipt=receipt)
@@ -64,7 +64,7 @@ def write_adapter(
     from pipeline.models.merging import adapter_scale, write_adapter_files
 
     tensors, receipt = _on_host(named_tensors, dtype, policy_version, scale=adapter_scale(config))
-    num_bytes = _size(tensors)
+    num_bytes = sum(tensor.nbytes for tensor in tensors.values())
     with _reported(path, num_bytes) as temporary:
         temporary.mkdir()
         write_adapter_files(temporary, config, tensors)
@@ -88,10 +88,6 @@ def _on_host(
     rounded = ((name, tensor.detach().to(dtype)) for name, tensor in named_tensors)
     seen = noted(rounded, policy_version, receipt, scale=scale)
     return {name: tensor.cpu().contiguous() for name, tensor in seen}, receipt
-
-
-def _size(tensors: Mapping[str, torch.Tensor]) -> int:
-    return sum(tensor.nbytes for tensor in tensors.values())
 
 
 @contextmanager

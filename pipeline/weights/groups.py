@@ -70,12 +70,12 @@ class OneCard:
         self._store.set(key, json.dumps(self._memory.handle(shared)))
         taken = [self._taken(key, rank) for rank in range(1, self._size)]
         for rank, name in enumerate(taken, 1):
-            self._wait(name, deadline_s, f"process {rank} of the generator did not take a buffer")
+            wait_for(self._store, name, deadline_s, f"process {rank} of the generator did not take a buffer")
         for name in (key, *taken):
             self._store.delete_key(name)
 
     def _receive(self, key: str, buffer: Tensor, deadline_s: float) -> None:
-        self._wait(key, deadline_s, "the trainer sent no buffer")
+        wait_for(self._store, key, deadline_s, "the trainer sent no buffer")
         shared = self._memory.opened(json.loads(self._store.get(key)))
         buffer.copy_(shared)
         self._memory.settle()
@@ -87,12 +87,14 @@ class OneCard:
     def _taken(key: str, rank: int) -> str:
         return f"{key}/taken/{rank}"
 
-    def _wait(self, key: str, deadline_s: float, otherwise: str) -> None:
-        left_s = max(0.001, deadline_s - time.monotonic())
-        try:
-            self._store.wait([key], timedelta(seconds=left_s))
-        except RuntimeError as error:
-            raise RuntimeError(f"{otherwise} within {left_s:.0f} s") from error
+
+def wait_for(store: Store, key: str, deadline_s: float, otherwise: str) -> None:
+    """Wait until ``key`` is set. Raises RuntimeError, with ``otherwise``, past ``deadline_s`` (monotonic)."""
+    started_s = time.monotonic()
+    try:
+        store.wait([key], timedelta(seconds=max(_POLL_S, deadline_s - started_s)))
+    except RuntimeError as error:
+        raise RuntimeError(f"{otherwise} within {time.monotonic() - started_s:.0f} s") from error
 
 
 class CardMemory:
