@@ -49,9 +49,7 @@ def make_batch(
         for rollout, advantage in zip(group.rollouts, values, strict=True)
         if not rollout.result.is_infra_error
     ]
-    return TrainBatch(
-        step=step, samples=tuple(samples), num_tokens=sum(sum(sample.loss_mask) for sample in samples)
-    )
+    return TrainBatch(step=step, samples=tuple(samples))
 
 
 def batch_metrics(

@@ -241,7 +241,7 @@ def _batches(config: Config, step: Step, groups: Sequence[RolloutGroup]) -> Iter
             batch = make_batch(step.step, own, config.grpo, policy_version=step.step - 1)
             yield replace(batch, part=part)
         else:
-            yield TrainBatch(step=step.step, samples=(), num_tokens=0, part=part)
+            yield TrainBatch(step=step.step, samples=(), part=part)
 
 
 def _tensors(receipt: Mapping[str, int], digests: bytes) -> list[str]:

@@ -16,7 +16,7 @@ import torch
 
 from configs.schema import Config
 from configs.training_schema import LossType
-from pipeline.messages import TrainingSample
+from pipeline.messages import TrainBatch, TrainingSample
 from pipeline.training.attention import RowKernel
 from pipeline.training.loss import token_weights
 from pipeline.training.memory import MicroBatchLimit, limits
@@ -247,11 +247,11 @@ class StepTotals:
     num_parts: int = 0
     micro_plans: list[MicroBatchPlan] = field(default_factory=list)
 
-    def add(self, samples: Sequence[TrainingSample]) -> None:
+    def add(self, batch: TrainBatch) -> None:
         """Count a part."""
-        self.num_parts += bool(samples)
-        self.num_samples += len(samples)
-        self.num_tokens += sum(sum(sample.loss_mask) for sample in samples)
+        self.num_parts += bool(batch.samples)
+        self.num_samples += len(batch.samples)
+        self.num_tokens += batch.num_tokens
 
     @property
     def num_trained_samples(self) -> int:

@@ -255,7 +255,7 @@ class FakeTrainer:
             raise StageError("the trainer died")
         parts, self._parts = self._parts, []
         samples = tuple(sample for part in parts for sample in part.samples)
-        batch = replace(batch, samples=samples, num_tokens=sum(part.num_tokens for part in parts))
+        batch = replace(batch, samples=samples)
         self.batches.append(batch)
         self.staleness += [self._version - sample.policy_version for sample in batch.samples]
         self._version += 1

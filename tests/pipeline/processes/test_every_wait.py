@@ -47,7 +47,7 @@ DEADLINE_S = 0.6
 GRACE_S = 6.0
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 
-BATCH = TrainBatch(step=1, samples=(), num_tokens=0)
+BATCH = TrainBatch(step=1, samples=())
 UPDATE = WeightUpdate(policy_version=1, path="x", num_bytes=1)
 REQUEST = GenerationRequest(
     request_id="r", prompt_ids=(1,), num_generations=2, sampling=SamplingSettings(max_completion_length=4)
