@@ -244,7 +244,6 @@ class WeightUpdate:
 
     policy_version: int
     path: str
-    num_bytes: int
     kind: Literal["full", "adapter", "base", "offer"] = "full"
     mode: Literal["keep", "keep_cache", "drain", "abort"] = "keep"
     receipt: Mapping[str, int] = field(default_factory=dict)

@@ -273,7 +273,7 @@ class SleepingTrainer:
         await self._ranks.work.remote(self._costs.publish_s)
         path = Path(directory) / f"policy-{self._version:06d}.safetensors"
         path.write_bytes(b"weights")
-        return WeightUpdate(policy_version=self._version, path=str(path), num_bytes=7)
+        return WeightUpdate(policy_version=self._version, path=str(path))
 
     async def save(self, folder: Path, step: int) -> Path:
         """Save nothing."""

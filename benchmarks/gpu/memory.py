@@ -73,7 +73,7 @@ class Memory(Stage):
         with shared_folder("gpu-battery") as folder:
             path = str(folder / "weights.safetensors")
             started = time.perf_counter()
-            update = write_weights(trainer.named_weights(), path, 1, torch.bfloat16)
+            write_weights(trainer.named_weights(), path, 1, torch.bfloat16)
             file_s = time.perf_counter() - started
         server = WeightServer("127.0.0.1", trainer.device, 60.0)
         try:
@@ -82,4 +82,5 @@ class Memory(Stage):
             offer_s = time.perf_counter() - started
         finally:
             server.close()
-        return {"bytes": update.num_bytes, "file_s": file_s, "offer_s": offer_s}
+        num_bytes = sum(2 * weight.numel() for _, weight in trainer.named_weights())
+        return {"bytes": num_bytes, "file_s": file_s, "offer_s": offer_s}

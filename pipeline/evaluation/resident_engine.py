@@ -11,7 +11,6 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from configs.schema import Config
 from pipeline.generation import resident
@@ -84,8 +83,7 @@ async def _attached(config: Config, model_path: str, device: str) -> VllmGenerat
     generator = VllmGenerator(client, config)
     if all(wanted[name] == found.identity[name] for name in ("engine.model", "model files")):
         return generator
-    num_bytes = sum(file.stat().st_size for file in Path(model_path).glob("*.safetensors"))
-    update = WeightUpdate(policy_version=1, path=model_path, num_bytes=num_bytes, kind="base")
+    update = WeightUpdate(policy_version=1, path=model_path, kind="base")
     try:
         await generator.update_weights(update)
     except BaseException:

@@ -134,7 +134,6 @@ class WeightServer:
         return WeightUpdate(
             policy_version=policy_version,
             path=self._address,
-            num_bytes=sum(copy.nbytes for copy in weights.values()),
             kind="offer",
             receipt=receipt,
         )

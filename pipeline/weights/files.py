@@ -43,10 +43,9 @@ def write_weights(
     from safetensors.torch import save_file
 
     tensors, receipt = _on_host(named_tensors, dtype, policy_version)
-    num_bytes = sum(tensor.nbytes for tensor in tensors.values())
-    with _reported(path, num_bytes) as temporary:
+    with _reported(path, tensors) as temporary:
         save_file(tensors, temporary)
-    return WeightUpdate(policy_version=policy_version, path=path, num_bytes=num_bytes, receipt=receipt)
+    return WeightUpdate(policy_version=policy_version, path=path, receipt=receipt)
 
 
 def write_adapter(
@@ -64,13 +63,10 @@ def write_adapter(
     from pipeline.models.merging import adapter_scale, write_adapter_files
 
     tensors, receipt = _on_host(named_tensors, dtype, policy_version, scale=adapter_scale(config))
-    num_bytes = sum(tensor.nbytes for tensor in tensors.values())
-    with _reported(path, num_bytes) as temporary:
+    with _reported(path, tensors) as temporary:
         temporary.mkdir()
         write_adapter_files(temporary, config, tensors)
-    return WeightUpdate(
-        policy_version=policy_version, path=path, num_bytes=num_bytes, kind="adapter", receipt=receipt
-    )
+    return WeightUpdate(policy_version=policy_version, path=path, kind="adapter", receipt=receipt)
 
 
 def _on_host(
@@ -91,13 +87,14 @@ def _on_host(
 
 
 @contextmanager
-def _reported(path: str, num_bytes: int) -> Iterator[Path]:
-    """As ``written_whole``; what cannot be written is an OSError with the folder and ``num_bytes``."""
+def _reported(path: str, tensors: Mapping[str, torch.Tensor]) -> Iterator[Path]:
+    """As ``written_whole``; what cannot be written is an OSError with the folder and the bytes needed."""
     try:
         with written_whole(Path(path)) as temporary:
             yield temporary
     # safetensors reports a full file system as its own error.
     except (OSError, SafetensorError) as error:
+        num_bytes = sum(tensor.nbytes for tensor in tensors.values())
         raise OSError(f"cannot write {num_bytes} bytes of weights to {Path(path).parent}: {error}") from error
 
 

@@ -272,7 +272,7 @@ class FakeTrainer:
         path = Path(directory) / f"{self._version}.safetensors"
         path.write_bytes(b"weights")
         receipt = {"weights": self._version}
-        return WeightUpdate(policy_version=self._version, path=str(path), num_bytes=7, receipt=receipt)
+        return WeightUpdate(policy_version=self._version, path=str(path), receipt=receipt)
 
     @property
     def layout(self) -> dict[str, int]:

@@ -201,7 +201,7 @@ def test_another_update_of_the_same_version_is_read_anew(
 ) -> None:
     monkeypatch.setattr(ray, "put", lambda files: files[""].tobytes())
     store, path = ObjectStoreWeights(), tmp_path / "1.safetensors"
-    update = WeightUpdate(policy_version=1, path=str(path), num_bytes=3, receipt={"a": 1})
+    update = WeightUpdate(policy_version=1, path=str(path), receipt={"a": 1})
     path.write_bytes(b"old")
     assert store.reference(update) == b"old"
     path.write_bytes(b"new")
@@ -217,11 +217,11 @@ def test_the_files_of_an_update_arrive_as_they_were(tmp_path: Path) -> None:
     (tmp_path / "policy-000002.safetensors").write_bytes(b"weights")
     there = tmp_path / "there"
     there.mkdir()
-    sent = WeightUpdate(policy_version=1, path=str(tmp_path / "adapter"), num_bytes=258, kind="adapter")
+    sent = WeightUpdate(policy_version=1, path=str(tmp_path / "adapter"), kind="adapter")
     copy = write_files(read_files(Path(sent.path)), sent, there)
     assert (copy.policy_version, copy.kind) == (1, "adapter")
     assert {file.name: file.read_bytes() for file in Path(copy.path).iterdir()} == contents
-    sent = WeightUpdate(policy_version=2, path=str(tmp_path / "policy-000002.safetensors"), num_bytes=7)
+    sent = WeightUpdate(policy_version=2, path=str(tmp_path / "policy-000002.safetensors"))
     copy = write_files(read_files(Path(sent.path)), sent, there)
     assert Path(copy.path) == there / "policy-000002.safetensors"
     assert Path(copy.path).read_bytes() == b"weights"

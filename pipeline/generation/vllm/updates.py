@@ -158,7 +158,7 @@ class WeightUpdates:
             try:
                 if self._adapter is not None:
                     await self._adapter.replace(self._engine, self._adapter.request.lora_path)
-                await self._load(WeightUpdate(policy_version=0, path=self._base, num_bytes=0, kind="base"))
+                await self._load(WeightUpdate(policy_version=0, path=self._base, kind="base"))
                 self._note_version({}, 0)
                 # The next run draws what it would draw from a fresh engine.
                 await self._engine.collective_rpc("restore_random_state")

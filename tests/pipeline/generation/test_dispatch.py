@@ -21,7 +21,7 @@ from tests.pipeline.generation.asking import ask, collect
 from tests.pipeline.rollouts.groups import completion
 from tests.pipeline.tiny_model import make_config, make_model, save_model
 
-UPDATE = WeightUpdate(policy_version=3, path="unused", num_bytes=0)
+UPDATE = WeightUpdate(policy_version=3, path="unused")
 
 
 class FakeEngine:

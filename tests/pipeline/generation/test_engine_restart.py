@@ -85,7 +85,7 @@ def test_a_generator_that_is_stopped_or_killed_is_replaced_and_the_request_compl
 
     async def scenario() -> None:
         generator = await fleet.supervised()
-        await generator.update_weights(WeightUpdate(policy_version=3, path="/w", num_bytes=1))
+        await generator.update_weights(WeightUpdate(policy_version=3, path="/w"))
         indices = []
         async for one in generator.generate(REQUEST):
             assert one.token_ids == (3,), "the new engine writes with the weights of the old one"
@@ -110,7 +110,7 @@ def test_an_update_that_a_stopped_generator_never_answers_ends_in_a_new_one_with
     async def scenario() -> None:
         generator = await fleet.supervised()
         stop_host(fleet)
-        await generator.update_weights(WeightUpdate(policy_version=2, path="/w", num_bytes=1))
+        await generator.update_weights(WeightUpdate(policy_version=2, path="/w"))
         written = await collect(generator, REQUEST)
         assert [one.token_ids for one in written] == [(2,)] * 60
         assert "did not load weights 2 within 3 s" in fleet.notes[0]
@@ -209,7 +209,7 @@ def test_an_update_has_the_time_of_what_is_drained_besides_its_own(
     mode: Literal["drain", "keep"], num_asked: int, is_in_time: bool
 ) -> None:
     runtime = {"generation_timeout_s": 15.0, "weight_update_timeout_s": 0.1}
-    update = WeightUpdate(policy_version=1, path="/w", num_bytes=1, mode=mode)
+    update = WeightUpdate(policy_version=1, path="/w", mode=mode)
 
     async def scenario() -> None:
         end = LateEnd()

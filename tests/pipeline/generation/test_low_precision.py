@@ -187,7 +187,7 @@ def receipt(answers: list[dict[str, Any]]) -> dict[str, int]:
 
     engine = cast(Any, SimpleNamespace(collective_rpc=collective_rpc))
     updates = WeightUpdates(engine, "", None, weight_timeout_s=1.0)
-    update = WeightUpdate(policy_version=1, path="", num_bytes=0, receipt={"proj.weight": 1})
+    update = WeightUpdate(policy_version=1, path="", receipt={"proj.weight": 1})
     held, unread = asyncio.run(updates._receipt(update))
     assert unread == ()
     return held

@@ -24,7 +24,7 @@ from tests.pipeline.generation.asking import ask, collect, save_endless_model
 from tests.pipeline.generation.fake_end import FakeEnd
 
 _ROOT = Path(__file__).parents[3]
-UPDATE = WeightUpdate(policy_version=1, path="unused", num_bytes=0)
+UPDATE = WeightUpdate(policy_version=1, path="unused")
 
 
 def generator_of(end: FakeEnd, timeout_s: float = 5.0) -> VllmGenerator:

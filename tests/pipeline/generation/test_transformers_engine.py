@@ -151,7 +151,7 @@ def test_after_an_update_the_new_weights_write_and_are_stamped(
         before = await collect(engine, request())
         path = tmp_path / "new.safetensors"
         save(path, make_model(1), head=head)
-        loaded = await engine.update_weights(WeightUpdate(policy_version=7, path=str(path), num_bytes=0))
+        loaded = await engine.update_weights(WeightUpdate(policy_version=7, path=str(path)))
         return before, await collect(engine, request()), loaded
 
     before, after, loaded = run(body())
@@ -200,7 +200,7 @@ def test_a_bad_weight_file_is_refused_and_changes_nothing(folder: Path, tmp_path
         path = tmp_path / "bad.safetensors"
 
         async def update() -> None:
-            await engine.update_weights(WeightUpdate(policy_version=1, path=str(path), num_bytes=0))
+            await engine.update_weights(WeightUpdate(policy_version=1, path=str(path)))
 
         tensors = {name: p.detach().clone() for name, p in make_model(1).named_parameters()}
         save_file({**tensors, "other": torch.zeros(1)}, str(path))

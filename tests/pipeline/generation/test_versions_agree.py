@@ -15,7 +15,7 @@ from pipeline.messages import WeightsLoaded, WeightUpdate
 from tests.pipeline.generation.fake_end import FakeEnd
 
 CONFIG = Config.model_validate({"runtime": {"weight_update_timeout_s": 0.3}})
-UPDATE = WeightUpdate(policy_version=3, path="unused", num_bytes=0)
+UPDATE = WeightUpdate(policy_version=3, path="unused")
 
 
 def generator_of(end: FakeEnd) -> VllmGenerator:

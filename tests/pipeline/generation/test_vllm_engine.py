@@ -136,7 +136,7 @@ def policies(vllm_engine: RunningEngine, tmp_path_factory: pytest.TempPathFactor
     return Policies(
         base=load_model(vllm_engine.model_path),
         other=other,
-        to_base=WeightUpdate(policy_version=1, path=str(vllm_engine.model_path), num_bytes=0, kind="base"),
+        to_base=WeightUpdate(policy_version=1, path=str(vllm_engine.model_path), kind="base"),
         # Without a receipt, which is of one version: it is loaded as several.
         to_other=replace(write_weights(other.named_parameters(), path, 1, torch.float32), receipt={}),
     )
@@ -275,6 +275,6 @@ def test_an_adapter_is_merged_into_the_running_engine_exactly(
 
 
 def test_an_update_that_is_not_newer_is_refused_by_name(vllm_engine: RunningEngine) -> None:
-    update = WeightUpdate(policy_version=0, path="unused", num_bytes=0)
+    update = WeightUpdate(policy_version=0, path="unused")
     with pytest.raises(GeneratorError, match="not newer"):
         vllm_engine.loop.run_until_complete(vllm_engine.generator.update_weights(update))

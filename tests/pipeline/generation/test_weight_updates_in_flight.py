@@ -154,7 +154,7 @@ def test_a_bad_update_leaves_running_completions_as_they_were(
     folder: Path, tmp_path: Path, mode: Mode
 ) -> None:
     path = str(tmp_path / "none.safetensors")
-    bad = WeightUpdate(policy_version=1, path=path, num_bytes=0, mode=mode)
+    bad = WeightUpdate(policy_version=1, path=path, mode=mode)
 
     async def body() -> tuple[int, list[Completion]]:
         engine = make_engine(folder)
@@ -208,7 +208,7 @@ def test_an_update_that_is_not_newer_is_refused(folder: Path) -> None:
     async def body() -> None:
         engine = make_engine(folder)
         with pytest.raises(ValueError, match="weight update 0 is not newer than 0"):
-            await engine.update_weights(WeightUpdate(policy_version=0, path="unused", num_bytes=0))
+            await engine.update_weights(WeightUpdate(policy_version=0, path="unused"))
 
     run(body())
 

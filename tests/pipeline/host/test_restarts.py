@@ -114,7 +114,7 @@ def lost_at(where: int) -> Callable[[int], None]:
 
 
 def update(version: int) -> WeightUpdate:
-    return WeightUpdate(policy_version=version, path=f"/w/{version}", num_bytes=1)
+    return WeightUpdate(policy_version=version, path=f"/w/{version}")
 
 
 class Supervised:

@@ -48,7 +48,7 @@ GRACE_S = 6.0
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 
 BATCH = TrainBatch(step=1, samples=())
-UPDATE = WeightUpdate(policy_version=1, path="x", num_bytes=1)
+UPDATE = WeightUpdate(policy_version=1, path="x")
 REQUEST = GenerationRequest(
     request_id="r", prompt_ids=(1,), num_generations=2, sampling=SamplingSettings(max_completion_length=4)
 )

@@ -98,7 +98,6 @@ def test_two_ranks_do_as_one_does_until_one_dies_which_ends_the_step_at_once(
             published = load_file(update.path)
             assert update.policy_version == 1
             assert [*shares, update.changed_share] == [None, 0.0, 1.0], "which share of the weights changed"
-            assert update.num_bytes == sum(4 * tensor.numel() for tensor in published.values())
             saved = await trainer.save(tmp_path / "step-000001", 1)
             await trainer.step(BATCH)
             assert await trainer.load(saved) == 1

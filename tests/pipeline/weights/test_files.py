@@ -34,7 +34,7 @@ def test_weights_are_read_back_in_the_asked_dtype(tmp_path: Path) -> None:
     assert loaded["a"].dtype is torch.bfloat16
     assert torch.equal(loaded["a"].float(), weight)
     assert torch.equal(loaded["b"].float(), weight.T + 1)
-    assert (update.policy_version, update.path, update.num_bytes) == (7, str(path), 24)
+    assert (update.policy_version, update.path) == (7, str(path))
     write_weights([("a", weight)], str(path), 8, torch.float32)
     assert load_file(path)["a"].dtype is torch.float32
 
@@ -108,7 +108,7 @@ FACTORS = [
 
 def test_an_adapter_is_published_whole_in_pefts_layout_and_removed_again(tmp_path: Path) -> None:
     update = write_adapter(FACTORS, ADAPTER, str(tmp_path / "adapter"), 3, torch.bfloat16)
-    assert (update.kind, update.policy_version, update.num_bytes) == ("adapter", 3, 2 * (6 + 8))
+    assert (update.kind, update.policy_version) == ("adapter", 3)
     adapter = read_adapter(update.path)
     assert (adapter.base, adapter.scale, list(adapter.factors)) == ("base", 4.0, ["up.weight"])
     assert adapter.factors["up.weight"][0].dtype is torch.bfloat16

@@ -133,7 +133,7 @@ def test_what_is_published_bears_the_receipt_of_what_is_in_the_file(tmp_path: Pa
 
 
 def test_an_answer_that_holds_something_else_is_an_error_with_the_tensors_names() -> None:
-    update = WeightUpdate(policy_version=4, path="x", num_bytes=0, receipt={"a": 1, "b": 2, "c": 3})
+    update = WeightUpdate(policy_version=4, path="x", receipt={"a": 1, "b": 2, "c": 3})
     held = WeightsLoaded(policy_version=4, pause_s=0.0, receipt={"a": 1, "b": 5})
     with pytest.raises(
         GeneratorError, match=r"engine 7 .*weights 4 .*in 2 of 3 tensors: c is missing; b diff"
