@@ -17,11 +17,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from pipeline.messages import TrainingSample
-from pipeline.models.loading import decoder_of
 from pipeline.training.attention import RowKernel, RowLayout, make_layout
 from pipeline.training.rows import SharedPrefix, position_ids, to_device
 
@@ -142,7 +141,8 @@ def completion_hidden_states(model: PreTrainedModel, batch: MicroBatch) -> Tenso
 
     ``use_row_attention`` must have been called on ``model`` before a micro-batch in rows comes.
     """
-    decoder = decoder_of(model)
+    # All but the output head; adapters stand inside its layers, so that calling it applies them.
+    decoder: nn.Module = model.base_model
     if batch.layout is None:
         output = decoder(input_ids=batch.input_ids, use_cache=False)
     else:

@@ -72,7 +72,7 @@ class Trainer:
         self.tokenizer = load_tokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
         self._ranks = Ranks() if ranks is None else ranks
         self.model = load_policy(config, model_path, self._ranks.load_device(self.device))
-        self._has_rows = use_rows(config, self.model)
+        has_rows = use_rows(config, self.model)
         refuse_logit_transforms(self.model)
         self.published_adapter: Mapping[str, object] | None = None
         if config.lora.enabled:
@@ -85,7 +85,7 @@ class Trainer:
         self._reference, reference_forward = self._load_reference(model_path, forward)
         self._planner = StepPlanner(
             config,
-            supports_rows=self._has_rows,
+            supports_rows=has_rows,
             pad_token_id=cast(int, self.tokenizer.pad_token_id),
             num_ranks=self._ranks.num_ranks,
         )
@@ -95,7 +95,7 @@ class Trainer:
             self._planner,
             self._ranks,
             is_compiled=prepare_layers(self._weights.compute_model, training, self.device),
-            kernel=row_kernel(self.model, training, self.device) if self._has_rows else "sdpa",
+            kernel=row_kernel(self.model, training, self.device) if has_rows else "sdpa",
         )
         self._optimizer = make_optimizer(self._weights.trained, training)
         if self.device.type == "cuda":

@@ -33,8 +33,8 @@ from pipeline.weights.receipts import noted
 _LISTEN_S = 0.02
 _MAX_RECEIVERS = 64
 _SCHEME = "tcp://"
-# Counted up by every call.
-NUM_CALLS = "num_calls"
+# The queue of the calls in the trainer's store.
+CALLS = "calls"
 
 
 def open_store(host: str, timeout_s: float) -> TCPStore:
@@ -81,11 +81,6 @@ class Call:
             timeout_s=timeout_s,
             is_one_card=is_one_card,
         )
-
-
-def call_key(number: int) -> str:
-    """Under which the call with ``number``, from 1, is found."""
-    return f"call/{number}"
 
 
 class WeightServer:
@@ -145,13 +140,9 @@ class WeightServer:
         self._senders.shutdown(wait=False, cancel_futures=True)
 
     def _listen(self) -> None:
-        num_calls = 0
         while not self._is_closing.wait(_LISTEN_S):
-            while self._store.check([call_key(num_calls + 1)]):
-                num_calls += 1
-                call = Call(**json.loads(self._store.get(call_key(num_calls))))
-                self._store.delete_key(call_key(num_calls))
-                self._senders.submit(self._serve, call)
+            while self._store.queue_len(CALLS):
+                self._senders.submit(self._serve, Call(**json.loads(self._store.queue_pop(CALLS))))
 
     def _serve(self, call: Call) -> None:
         """Answer ``call`` and send; the receiver learns of a failure when its own time is over."""
@@ -214,7 +205,7 @@ class WeightClient:
                 policy_version=policy_version, receiver=self._receiver, num_processes=self._num_processes
             )
             if self._index == 0:
-                store.set(call_key(store.add(NUM_CALLS, 1)), json.dumps(asdict(call)))
+                store.queue_push(CALLS, json.dumps(asdict(call)))
             wait_for(store, call.answer_key, time.monotonic() + timeout_s, "the trainer did not answer")
             answer = json.loads(store.get(call.answer_key))
             if "fault" in answer:

@@ -23,11 +23,10 @@ from pipeline.messages import WeightUpdate
 from pipeline.training.handle import _environment
 from pipeline.weights import groups
 from pipeline.weights.exchange import (
-    NUM_CALLS,
+    CALLS,
     Call,
     WeightClient,
     WeightServer,
-    call_key,
     store_at,
 )
 from pipeline.weights.files import remove_weights
@@ -136,7 +135,7 @@ def test_a_receiver_that_dies_keeps_nobody_else_from_theirs() -> None:
     update = offered(server, 1)
     store = store_at(update.path, TIMEOUT_S)
     call = Call(policy_version=1, receiver="dead", num_processes=1)
-    store.set(call_key(store.add(NUM_CALLS, 1)), json.dumps(asdict(call)))
+    store.queue_push(CALLS, json.dumps(asdict(call)))
     store.wait([call.answer_key])
     # It has its answer and never comes to the transfer.
     started_s = time.monotonic()
