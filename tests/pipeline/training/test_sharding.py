@@ -286,7 +286,8 @@ def weights_as_loaded(ranks: Ranks, config: Config, folder: Path) -> dict[str, T
 
 def test_every_micro_batch_is_run_once_and_full_rounds_are_the_shortest() -> None:
     samples = make_samples([(1, length) for length in (9, 1, 7, 8, 2)], [1.0] * 5).samples
-    plans = micro_plans(samples, training={"per_device_train_batch_size": 1})
+    training = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}
+    plans = micro_plans(samples, training=training)
     meshes = [Mock(get_rank=lambda rank=rank: rank, size=lambda: 2) for rank in range(2)]
     shares = [ShardedRanks(mesh).share(plans) for mesh in meshes]
     assert [len(share) for share in shares] == [3, 2]
