@@ -17,6 +17,9 @@ from configs.section import (
     Text,
 )
 
+LossType = Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo"]
+CorrectionMode = Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+
 
 class TrainingConfig(Section):
     """The optimiser and its schedule, in TRL's names.
@@ -111,15 +114,13 @@ class GrpoConfig(Section):
         default=None,
         description="two-sided clipping: the unclipped ratio is cut at this value (above 1 + epsilon_high)",
     )
-    loss_type: Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo"] = Field(
+    loss_type: LossType = Field(
         default="dapo", description="how tokens are averaged; cispo clips the weight, not the gradient"
     )
     importance_sampling_level: Literal["token", "sequence"] = Field(
         default="token", description="one ratio a token, or one a sequence (sequence is GSPO)"
     )
-    importance_sampling_mode: Literal[
-        "none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
-    ] = Field(
+    importance_sampling_mode: CorrectionMode = Field(
         default="none",
         description="none: the ratio to the generator's policy is clipped; otherwise the ratio to the policy "
         "at the start of the step is, and the loss is multiplied by that policy's ratio to the generator's, "

@@ -202,15 +202,19 @@ class TrainingSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainBatch:
-    """The samples of one optimiser step, or of a part of it, and the number of loss tokens in them.
+    """The samples of one optimiser step, or of a part of it.
 
     ``part`` counts the parts of the step that the trainer has had before this one.
     """
 
     step: int
     samples: tuple[TrainingSample, ...]
-    num_tokens: int
     part: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """The loss tokens in them."""
+        return sum(sum(sample.loss_mask) for sample in self.samples)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -274,7 +274,7 @@ class SleepingTrainer:
         path.write_bytes(b"weights")
         return WeightUpdate(policy_version=self._version, path=str(path))
 
-    async def save_beside(self, folder: Path, step: int) -> Path:
+    async def save(self, folder: Path, step: int) -> Path:
         """Save nothing."""
         return folder
 

@@ -101,8 +101,7 @@ def random_batch(spec: BatchSpec, vocabulary: int) -> TrainBatch:
                     policy_version=0,
                 )
             )
-    num_tokens = sum(sum(sample.loss_mask) for sample in samples)
-    return TrainBatch(step=1, samples=tuple(samples), num_tokens=num_tokens)
+    return TrainBatch(step=1, samples=tuple(samples))
 
 
 def random_base(spec: BatchSpec) -> dict[str, Any]:

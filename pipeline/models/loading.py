@@ -112,15 +112,6 @@ def fill_model(model: PreTrainedModel, path: Path | str, own: Callable[[Tensor, 
         present[name].copy_(own(whole.to(present[name].dtype), present[name]))
 
 
-def decoder_of(model: PreTrainedModel) -> nn.Module:
-    """The part of a causal language model that makes hidden states: all but the output head.
-
-    Adapters stand inside the decoder's layers (pipeline.training.adapters), so calling it applies them.
-    """
-    decoder: nn.Module = model.base_model
-    return decoder
-
-
 def head_of(model: PreTrainedModel) -> nn.Module:
     """The output head of a causal language model: hidden states (N, H) to logits (N, V)."""
     head: nn.Module = model.get_output_embeddings()  # type: ignore[no-untyped-call]

@@ -119,29 +119,24 @@ def packaged_folder(spec: PackagedModel) -> Path:
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(spec, folder, error) from error
-    with locked(folder.parent / f"{spec.name}.lock", timeout_s=LOCK_TIMEOUT_S):
-        if not (folder / "config.json").is_file():
-            # What a killed process left.
-            for left in folder.parent.glob(f".{spec.name}-*"):
-                shutil.rmtree(left)
-            with tempfile.TemporaryDirectory(prefix=f".{spec.name}-", dir=folder.parent) as work:
-                try:
+        with locked(folder.parent / f"{spec.name}.lock", timeout_s=LOCK_TIMEOUT_S):
+            if not (folder / "config.json").is_file():
+                # What a killed process left.
+                for left in folder.parent.glob(f".{spec.name}-*"):
+                    shutil.rmtree(left)
+                with tempfile.TemporaryDirectory(prefix=f".{spec.name}-", dir=folder.parent) as work:
                     made = _made(spec, Path(work))
-                except OSError as error:
-                    raise _unwritable(spec, folder, error) from error
-                if folder.exists():
-                    shutil.rmtree(folder)
-                os.replace(made, folder)
+                    if folder.exists():
+                        shutil.rmtree(folder)
+                    os.replace(made, folder)
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise ValueError(
+            f"model.name: {spec.name!r} could not be written below {folder.parent}: {error} "
+            f"({disk(folder.parent)[1]:.1f} GiB are free; XDG_CACHE_HOME names another place)"
+        ) from error
     return folder
-
-
-def _unwritable(spec: PackagedModel, folder: Path, error: OSError) -> ValueError:
-    return ValueError(
-        f"model.name: {spec.name!r} could not be written below {folder.parent}: {error} "
-        f"({disk(folder.parent)[1]:.1f} GiB are free; XDG_CACHE_HOME names another place)"
-    )
 
 
 def _made(spec: PackagedModel, work: Path) -> Path:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from configs.schema import Config, GenerationConfig
 from curriculum.task import Task
-from pipeline.host.files import cache_root, read_object, write_text_atomically
+from pipeline.host.files import cache_root, files_digest, read_object, write_text_atomically
 from pipeline.messages import SamplingSettings
 from sandbox.job import parse
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _MAX_ENTRIES = 20_000
 _LIBRARIES = ("transformers", "tokenizers", "jinja2")
-_FILES = "*token*", "*.jinja", "vocab*", "merges*", "config.json"
 _COMPLETE_FUNCTION = (
     "Complete this Python function. Answer with the whole function only, in one Python code block."
 )
@@ -125,8 +124,8 @@ def encode_prompt(
 class PromptTokenizer:
     """A tokenizer of prompts; ``save`` keeps what was encoded for the next run.
 
-    Looked-up ids are those that the real tokenizer gave: the file is named by the tokenizer's own files and
-    the versions of the libraries. A miss loads the real one.
+    Looked-up ids are those that the real tokenizer gave: the file is named by the model's own files and the
+    versions of the libraries. A miss loads the real one.
     """
 
     def __init__(self, folder: Path, *, trust_remote_code: bool = False) -> None:
@@ -170,10 +169,8 @@ class PromptTokenizer:
 
 
 def _identity(folder: Path) -> str:
-    """Changes with the tokenizer's files (name, size, time) and with the libraries that read them."""
-    files = sorted({path for pattern in _FILES for path in folder.glob(pattern) if path.is_file()})
-    lines = [f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files]
-    lines += [f"{name} {version(name)}" for name in _LIBRARIES]
+    """Changes with the folder's files (name, size, time) and with the libraries that read them."""
+    lines = [str(folder), files_digest(folder), *(f"{name} {version(name)}" for name in _LIBRARIES)]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:24]
 
 

@@ -47,8 +47,7 @@ def make_batch(step: int, groups: Sequence[RolloutGroup], grpo: GrpoConfig, part
         for rollout, advantage in zip(group.rollouts, values, strict=True)
         if not rollout.result.is_infra_error
     ]
-    num_tokens = sum(sum(sample.loss_mask) for sample in samples)
-    return TrainBatch(step=step, samples=tuple(samples), num_tokens=num_tokens, part=part)
+    return TrainBatch(step=step, samples=tuple(samples), part=part)
 
 
 def batch_metrics(step: int, groups: Sequence[RolloutGroup], config: Config) -> dict[str, float]:

@@ -194,7 +194,7 @@ class Attempt:
         await self._closed()
         if self._last_step > self._last_saved:
             folder = self._context.folder.checkpoint(self._last_step)
-            await self._trainer.save_beside(folder, self._last_step)
+            await self._trainer.save(folder, self._last_step)
             self._context.ledger.note_checkpoint(self._last_step, folder.name)
             await self._saved(self._last_step)
         return self._last_step
@@ -208,7 +208,7 @@ class Attempt:
         self._context.progress.activity(f"saving checkpoint {step}")
         folder = self._context.folder.checkpoint(step)
         with self._context.timeline.span(CHECKPOINT, folder.name):
-            await self._trainer.save_beside(folder, step)
+            await self._trainer.save(folder, step)
         return folder.name
 
     async def _saved(self, step: int) -> None:

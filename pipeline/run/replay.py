@@ -227,7 +227,7 @@ def _batches(config: Config, step: Step, groups: Sequence[RolloutGroup]) -> Iter
         if own:
             yield make_batch(step.step, own, config.grpo, part)
         else:
-            yield TrainBatch(step=step.step, samples=(), num_tokens=0, part=part)
+            yield TrainBatch(step=step.step, samples=(), part=part)
 
 
 def _tensors(receipt: Mapping[str, int], digests: bytes) -> list[str]:

@@ -137,7 +137,7 @@ class StepFeed:
             # Who waits may be cancelled; what is waited for goes on.
             with self._timeline.span(WAITING, f"step {step} waits for the weights before it"):
                 await self._stop.guard(asyncio.shield(after))
-        batch = TrainBatch(step=step, samples=(), num_tokens=0, part=len(parts))
+        batch = TrainBatch(step=step, samples=(), part=len(parts))
         with self._timeline.span(TRAINER, f"step {step}: update"):
             # Without guard; it has a deadline of its own.
             result = await self._trainer.step(batch)

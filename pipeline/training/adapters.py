@@ -12,7 +12,7 @@ Source: LoRA arXiv:2106.09685, QLoRA arXiv:2305.14314.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -66,7 +66,7 @@ def target_names(model: PreTrainedModel, lora: LoraConfig) -> list[str]:
     allowed = f"{ALL_LINEAR}, or a list of: {', '.join(known)}"
     if isinstance(wanted, str) or not wanted:
         raise ConfigError([wrong_value("lora.target_modules", wanted, allowed)])
-    wrong = [target for target in wanted if not _is_in(target, layers)]
+    wrong = [target for target in wanted if not any(f".{name}".endswith(f".{target}") for name in layers)]
     if wrong:
         raise ConfigError([wrong_value("lora.target_modules", name, allowed) for name in wrong])
     return list(wanted)
@@ -191,10 +191,6 @@ def _published_name(name: str) -> str:
     if ".lora_" not in name or not name.endswith(marker):
         return name
     return f"{PEFT_PREFIX}{name.removesuffix(marker)}.weight"
-
-
-def _is_in(target: str, layers: Sequence[str]) -> bool:
-    return any(layer == target or layer.endswith(f".{target}") for layer in layers)
 
 
 def _to_fp32(model: nn.Module) -> None:

@@ -94,7 +94,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, layout: RowLayout, scale:
         return attend_by_lengths(query, key, value, layout.lengths, scale)
     if layout.kernel == "sdpa":
         return _attend_by_sequences(query, key, value, layout.trees, scale)
-    return attend_by_parts(query, key, value, layout.trees, scale)
+    return cast(Tensor, _CpuAttention.apply(query, key, value, layout.trees, scale))  # type: ignore[no-untyped-call]
 
 
 def _attend_by_sequences(
@@ -154,11 +154,6 @@ def use_row_attention(model: PreTrainedModel) -> bool:
 
 
 AttentionInterface.register(IMPLEMENTATION, row_attention)
-
-
-def attend_by_parts(query: Tensor, key: Tensor, value: Tensor, trees: Sequence[Tree], scale: float) -> Tensor:
-    """Attention of ``query`` (1, H, T, D) to ``key`` and ``value`` (1, K, T, D): (1, T, H, D)."""
-    return cast(Tensor, _CpuAttention.apply(query, key, value, trees, scale))  # type: ignore[no-untyped-call]
 
 
 class _CpuAttention(torch.autograd.Function):

@@ -15,9 +15,10 @@ from typing import Literal
 import torch
 
 from configs.schema import Config
-from pipeline.messages import TrainingSample
+from configs.training_schema import LossType
+from pipeline.messages import TrainBatch, TrainingSample
 from pipeline.training.attention import RowKernel
-from pipeline.training.loss import LossType, token_weights
+from pipeline.training.loss import token_weights
 from pipeline.training.memory import MicroBatchLimit, limits
 from pipeline.training.micro_batch import MicroBatch, WeightedSample, build_micro_batch
 from pipeline.training.rows import SharedPrefix, pack, share_prefix, share_prompt
@@ -246,11 +247,11 @@ class StepTotals:
     num_parts: int = 0
     micro_plans: list[MicroBatchPlan] = field(default_factory=list)
 
-    def add(self, samples: Sequence[TrainingSample]) -> None:
+    def add(self, batch: TrainBatch) -> None:
         """Count a part."""
-        self.num_parts += bool(samples)
-        self.num_samples += len(samples)
-        self.num_tokens += sum(sum(sample.loss_mask) for sample in samples)
+        self.num_parts += bool(batch.samples)
+        self.num_samples += len(batch.samples)
+        self.num_tokens += batch.num_tokens
 
     @property
     def num_trained_samples(self) -> int:
@@ -265,7 +266,7 @@ class StepTotals:
     @property
     def num_shared_prompt_tokens(self) -> int:
         """Prompt tokens that needed no place of their own, because another sequence computes them."""
-        groups = [group for plan in self.micro_plans if plan.sharing != "nothing" for group in plan.groups]
+        groups = [group for plan in self.micro_plans for group in plan.groups]
         return sum((len(group) - 1) * group[0].sample.num_prompt_tokens for group in groups)
 
     @property

@@ -98,7 +98,7 @@ class StepGradient:
         )
         assert is_aligned or not batch.samples, "bnpo: a part begins amidst sequences of one denominator"
         step.num_parts += 1
-        step.totals.add(batch.samples)
+        step.totals.add(batch)
         try:
             self._run(step, self._planner.weighted(batch.samples))
         except BaseException:

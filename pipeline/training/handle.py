@@ -180,25 +180,18 @@ class TrainerHandle:
         await self._all("release_memory", what="release memory", limit=_FIT_LIMIT)
 
     async def save(self, folder: Path, step: int) -> Path:
-        """Write the checkpoint of ``step`` to ``folder``."""
-        what, (timeout_s, setting) = f"save of step {step}", _SAVE_LIMIT
-        if len(self._ranks) > 1:
-            # The next step may be at work, see ``save_beside``.
-            timeout_s, setting = timeout_s + self._step_limit[0], f"{setting}, after {self._step_limit[1]}"
-        paths = await self._all("save", _path(folder), step, what=what, limit=(timeout_s, setting))
-        return Path(paths[0])
-
-    async def save_beside(self, folder: Path, step: int) -> Path:
-        """As ``save``, at once: beside a step that is being computed, which has changed no weights yet.
+        """Write the checkpoint of ``step`` to ``folder``, while the next one has changed no weights yet.
 
         With several ranks it waits for what they are doing, since they save together. Raises TrainerError
         where the weights are those of another step by then.
         """
-        if len(self._ranks) != 1:
-            return await self.save(folder, step)
-        call = self._ranks[0].call("save_beside", _path(folder), step, is_beside=True)
-        (path,) = await self._wait([call], f"save of step {step}", *_SAVE_LIMIT)
-        return Path(path)
+        timeout_s, setting = _SAVE_LIMIT
+        is_alone = len(self._ranks) == 1
+        if not is_alone:
+            timeout_s, setting = timeout_s + self._step_limit[0], f"{setting}, after {self._step_limit[1]}"
+        calls = [rank.call("save", _path(folder), step, is_beside=is_alone) for rank in self._ranks]
+        paths = await self._wait(calls, f"save of step {step}", timeout_s, setting)
+        return Path(paths[0])
 
     async def load(self, folder: Path) -> int:
         """Go on from the checkpoint in ``folder``; returns its step."""

@@ -14,15 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from configs.training_schema import GrpoConfig
-
-LossType = Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo"]
-CorrectionMode = Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+from configs.training_schema import CorrectionMode, GrpoConfig, LossType
 
 # Quantiles of the ratio that a step reports, by name.
 _QUANTILES = {"train/ratio_p01": 0.01, "train/ratio_p50": 0.5, "train/ratio_p99": 0.99}

@@ -17,11 +17,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from pipeline.messages import TrainingSample
-from pipeline.models.loading import decoder_of
 from pipeline.training.attention import RowKernel, RowLayout, make_layout
 from pipeline.training.rows import SharedPrefix, position_ids, to_device
 
@@ -92,17 +91,22 @@ def build_micro_batch(
     def moved(values: Sequence[object] | NDArray[Any]) -> Tensor:
         return to_device(torch.as_tensor(values), device)
 
-    builder = _Builder()
+    ids: list[int] = []
+    sequences: list[_LossTokens] = []
     for group, common in zip(groups, shared, strict=True):
-        num_padding = 0 if width is None else width - len(common.token_ids)
-        builder.add_group(group, common, [pad_token_id] * num_padding)
+        start = len(ids)
+        ids += common.token_ids
+        if width is not None:
+            ids += [pad_token_id] * (start + width - len(ids))
+        for item, offset in zip(group, common.offsets(), strict=True):
+            sequences.append(_loss_tokens(item, len(sequences), start, len(common.prefix), offset))
     positions, layout = None, None
     if width is None:
         trees = [common.tree for common in shared]
         positions = moved([position_ids(trees)])
         layout = make_layout(trees, device, kernel)
     num_rows = 1 if width is None else len(groups)
-    tokens = builder.loss_tokens()
+    tokens = _LossTokens(*(np.concatenate(parts) for parts in zip(*sequences, strict=True)))
     # A pair of position and target in one number.
     base = int(tokens.targets.max()) + 1
     pairs, numbers, counts = np.unique(
@@ -112,7 +116,7 @@ def build_micro_batch(
     order = numbers.argsort(kind="stable")
     tokens = _LossTokens(*(values[order] for values in tokens))
     return MicroBatch(
-        input_ids=moved(builder.ids).view(num_rows, -1),
+        input_ids=moved(ids).view(num_rows, -1),
         position_ids=positions,
         layout=layout,
         source_rows=moved(pairs // base),
@@ -124,7 +128,7 @@ def build_micro_batch(
         weights=moved(tokens.weights),
         on_policy=moved(tokens.on_policy),
         sequence_ids=moved(tokens.sequence_ids),
-        num_sequences=builder.num_sequences,
+        num_sequences=len(sequences),
     )
 
 
@@ -137,7 +141,8 @@ def completion_hidden_states(model: PreTrainedModel, batch: MicroBatch) -> Tenso
 
     ``use_row_attention`` must have been called on ``model`` before a micro-batch in rows comes.
     """
-    decoder = decoder_of(model)
+    # All but the output head; adapters stand inside its layers, so that calling it applies them.
+    decoder: nn.Module = model.base_model
     if batch.layout is None:
         output = decoder(input_ids=batch.input_ids, use_cache=False)
     else:
@@ -163,50 +168,25 @@ class _LossTokens(NamedTuple):
     sequence_ids: NDArray[np.int64]
 
 
-class _Builder:
-    """Collects the tokens of one micro-batch, group by group."""
-
-    def __init__(self) -> None:
-        self.ids: list[int] = []
-        self.num_sequences = 0
-        self._tokens: list[_LossTokens] = []
-
-    def loss_tokens(self) -> _LossTokens:
-        """Those of all groups."""
-        return _LossTokens(*(np.concatenate(parts) for parts in zip(*self._tokens, strict=True)))
-
-    def add_group(
-        self, group: Sequence[WeightedSample], shared: SharedPrefix, padding: Sequence[int]
-    ) -> None:
-        """Append what of a group goes through the model, with ``padding``, and its loss tokens."""
-        start, num_prefix = len(self.ids), len(shared.prefix)
-        self.ids += [*shared.token_ids, *padding]
-        for item, offset in zip(group, shared.offsets(), strict=True):
-            self._add(item, start, num_prefix, offset)
-
-    def _add(self, item: WeightedSample, start: int, num_prefix: int, offset: int) -> None:
-        """Append the loss tokens of a sequence whose group begins at ``start``."""
-        sample = item.sample
-        if not len(sample.token_ids) == len(sample.loss_mask) == len(sample.old_logprobs):
-            raise ValueError(
-                f"training sample: {len(sample.token_ids)} token_ids, {len(sample.loss_mask)} loss_mask and "
-                f"{len(sample.old_logprobs)} old_logprobs; their lengths must be equal"
-            )
-        assert not any(sample.loss_mask[: max(sample.num_prompt_tokens, 1)]), "a prompt has no loss tokens"
-        places = np.flatnonzero(sample.loss_mask)
-        on_policy = sample.on_policy or (0,) * len(sample.token_ids)
-        same = partial(np.full, len(places), dtype=np.float32)
-        # The first token of the suffix is predicted by the last state of the prefix.
-        sources = start + places - 1 + offset * (places > num_prefix)
-        self._tokens.append(
-            _LossTokens(
-                sources,
-                np.asarray(sample.token_ids)[places],
-                np.asarray(sample.old_logprobs, dtype=np.float32)[places],
-                same(fill_value=sample.advantage),
-                same(fill_value=item.weight),
-                np.asarray(on_policy, dtype=np.float32)[places],
-                np.full_like(places, self.num_sequences),
-            )
+def _loss_tokens(item: WeightedSample, number: int, start: int, num_prefix: int, offset: int) -> _LossTokens:
+    """Those of sequence ``number``, whose group begins at ``start``; see SharedPrefix for the others."""
+    sample = item.sample
+    if not len(sample.token_ids) == len(sample.loss_mask) == len(sample.old_logprobs):
+        raise ValueError(
+            f"training sample: {len(sample.token_ids)} token_ids, {len(sample.loss_mask)} loss_mask and "
+            f"{len(sample.old_logprobs)} old_logprobs; their lengths must be equal"
         )
-        self.num_sequences += 1
+    assert not any(sample.loss_mask[: max(sample.num_prompt_tokens, 1)]), "a prompt has no loss tokens"
+    places = np.flatnonzero(sample.loss_mask)
+    on_policy = sample.on_policy or (0,) * len(sample.token_ids)
+    same = partial(np.full, len(places), dtype=np.float32)
+    return _LossTokens(
+        # The first token of the suffix is predicted by the last state of the prefix.
+        start + places - 1 + offset * (places > num_prefix),
+        np.asarray(sample.token_ids)[places],
+        np.asarray(sample.old_logprobs, dtype=np.float32)[places],
+        same(fill_value=sample.advantage),
+        same(fill_value=item.weight),
+        np.asarray(on_policy, dtype=np.float32)[places],
+        np.full_like(places, number),
+    )

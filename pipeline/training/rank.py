@@ -7,7 +7,7 @@ the run goes back to a checkpoint with new ranks.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ _SAMPLE = 256
 
 
 class TrainerRank:
-    """One Trainer; every rank gets the same calls. ``answer`` and ``save_beside`` may run beside another."""
+    """One Trainer; every rank gets the same calls. ``answer`` and ``save`` may run beside another."""
 
     def __init__(
         self, config: Config, model_path: str, device: str, num_threads: int, rank: int, num_ranks: int
@@ -104,39 +104,33 @@ class TrainerRank:
         """Write the current weights into ``directory``; the first rank does, the others take part."""
         from pipeline.weights.files import write_adapter, write_weights
 
-        version, receipt = self._loaded.policy_version, dict[str, int]()
-        weights = self._weights_on_host(receipt)
+        weights, version = self._weights_to_publish(), self._loaded.policy_version
         if weights is None:
             return None
         name = str(Path(directory) / f"policy-{version:06d}")
         adapter = self._loaded.published_adapter
         if adapter is not None:
-            update = write_adapter(weights, adapter, name, version, self._dtype, known=receipt)
+            update = write_adapter(weights, adapter, name, version, self._dtype)
         else:
-            update = write_weights(weights, f"{name}.safetensors", version, self._dtype, known=receipt)
+            update = write_weights(weights, f"{name}.safetensors", version, self._dtype)
         return replace(update, changed_share=self._changed_share())
 
     def offer(self, is_one_card: bool) -> WeightUpdate | None:
         """As ``publish``, for generators to fetch; ``is_one_card``: they are on this rank's own card."""
         from pipeline.weights.exchange import WeightServer
 
-        receipt = dict[str, int]()
-        weights = self._weights_on_host(receipt)
+        weights = self._weights_to_publish()
         if weights is None:
             return None
         if self._server is None:
             timeout_s = self._config.runtime.weight_update_timeout_s
             self._server = WeightServer(self._host(), self._device, timeout_s, is_one_card=is_one_card)
-        update = self._server.offer(weights, self._loaded.policy_version, self._dtype, known=receipt)
+        update = self._server.offer(weights, self._loaded.policy_version, self._dtype)
         return replace(update, changed_share=self._changed_share())
 
     def save(self, folder: str, step: int) -> str:
         """See Trainer.save."""
         return str(self._loaded.save(folder, step))
-
-    def save_beside(self, folder: str, step: int) -> str:
-        """See Trainer.save_beside."""
-        return str(self._loaded.save_beside(folder, step))
 
     def load(self, folder: str) -> int:
         """See Trainer.load."""
@@ -147,32 +141,21 @@ class TrainerRank:
         assert self._trainer is not None, "start comes first"
         return self._trainer
 
-    def _weights_on_host(self, receipt: dict[str, int]) -> Iterator[tuple[str, Tensor]] | None:
-        """The weights to publish one by one; on ranks behind the first none, after their part in it.
-
-        On the host before the next one is gathered, so the GPU never holds them all; rounded there, so that
-        half of the bytes travel. ``receipt`` gets their digests when all have been taken, which the GPU
-        makes too.
-        """
-        from pipeline.models.merging import adapter_scale
-        from pipeline.weights.receipts import noted
-
-        weights, adapter = self._loaded.named_weights(), self._loaded.published_adapter
+    def _weights_to_publish(self) -> Iterator[tuple[str, Tensor]] | None:
+        """The weights to publish one by one; on ranks behind the first none, after their part in it."""
+        weights = self._loaded.named_weights()
         if self._rank == 0:
-            rounded = ((name, weight.detach().to(self._dtype)) for name, weight in weights)
-            scale = 1.0 if adapter is None else adapter_scale(adapter)
-            seen = noted(rounded, self._loaded.policy_version, receipt, scale=scale)
-            return self._compared((name, weight.cpu()) for name, weight in seen)
+            return self._compared(weights)
         for _ in weights:
             pass
         return None
 
-    def _compared(self, weights: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-        """``weights`` as they are; counts how many of a sample are others than last time."""
+    def _compared(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        """``weights`` as they are; counts how many of a sample, rounded, are others than last time."""
         self._num_changed = self._num_compared = 0
         for name, weight in weights:
-            flat = weight.flatten()
-            sample = flat[:: max(1, len(flat) // _SAMPLE)].clone()
+            flat = weight.detach().flatten()
+            sample = flat[:: max(1, len(flat) // _SAMPLE)].to(device="cpu", dtype=self._dtype, copy=True)
             if (last := self._samples.get(name)) is not None:
                 self._num_changed += int((sample != last).sum())
                 self._num_compared += len(sample)

@@ -57,15 +57,22 @@ class Ranks:
         return completion_hidden_states
 
     def share(self, micro_plans: Sequence[MicroBatchPlan]) -> list[MicroBatchPlan]:
-        """This rank's part of the step's micro-batches, in their order where it is alone."""
-        return list(micro_plans)
+        """This rank's part of ``micro_plans``, the longest of which comes first (StepPlanner.plan).
+
+        The ranks meet at every layer, so a round of one micro-batch a rank takes as long as its longest, and
+        the sum over the rounds is the time. Full rounds, the longest first, make it smallest (a batch
+        machine's FBLPT rule); to balance the sum of each rank would not.
+        """
+        return list(micro_plans[self.rank :: self.num_ranks])
 
     def num_idle(self, num_micro_batches: int) -> int:
         """How many empty micro-batches this rank runs at the end of a step of ``num_micro_batches`` in all.
 
-        The others wait for it at every layer, so every rank runs as many as the busiest one.
+        The others wait for it at every layer, so every rank runs as many as the busiest one: one where the
+        last round has nothing for this rank.
         """
-        return 0
+        num_last = num_micro_batches % self.num_ranks
+        return int(0 < num_last <= self.rank)
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """The ``tensor`` of every rank, by rank; all of one shape."""
@@ -145,16 +152,6 @@ class ShardedRanks(Ranks):
             buffer.copy_(value)
         fill_model(model, path, self.own)
 
-    def share(self, micro_plans: Sequence[MicroBatchPlan]) -> list[MicroBatchPlan]:
-        """This rank's part, the longest first."""
-        shares = assign_micro_batches([plan.num_tokens for plan in micro_plans], self.num_ranks)
-        return [micro_plans[index] for index in shares[self.rank]]
-
-    def num_idle(self, num_micro_batches: int) -> int:
-        """One where the last round had nothing for this rank."""
-        num_last = num_micro_batches % self.num_ranks
-        return int(0 < num_last <= self.rank)
-
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """The tensor of every rank, by rank."""
         gathered = [torch.empty_like(tensor) for _ in range(self.num_ranks)]
@@ -209,17 +206,6 @@ def join(store: Store, rank: int, num_ranks: int, device: torch.device, timeout_
         timeout=timedelta(seconds=timeout_s),
     )
     return ShardedRanks(init_device_mesh(device.type, (num_ranks,)))
-
-
-def assign_micro_batches(costs: Sequence[float], num_ranks: int) -> list[list[int]]:
-    """The indices of the micro-batches that each rank runs, in order: one list a rank.
-
-    The ranks meet at every layer, so a round of one micro-batch a rank takes as long as its longest, and
-    the sum over the rounds is the time. Full rounds, the longest first, make it smallest (a batch machine's
-    FBLPT rule); to balance the sum of each rank would not.
-    """
-    order = sorted(range(len(costs)), key=lambda index: (-costs[index], index))
-    return [order[rank::num_ranks] for rank in range(num_ranks)]
 
 
 def empty_micro_batch(device: torch.device | str) -> MicroBatch:

@@ -72,7 +72,7 @@ class Trainer:
         self.tokenizer = load_tokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
         self._ranks = Ranks() if ranks is None else ranks
         self.model = load_policy(config, model_path, self._ranks.load_device(self.device))
-        self._has_rows = use_rows(config, self.model)
+        has_rows = use_rows(config, self.model)
         refuse_logit_transforms(self.model)
         self.published_adapter: Mapping[str, object] | None = None
         if config.lora.enabled:
@@ -85,7 +85,7 @@ class Trainer:
         self._reference, reference_forward = self._load_reference(model_path, forward)
         self._planner = StepPlanner(
             config,
-            supports_rows=self._has_rows,
+            supports_rows=has_rows,
             pad_token_id=cast(int, self.tokenizer.pad_token_id),
             num_ranks=self._ranks.num_ranks,
         )
@@ -95,7 +95,7 @@ class Trainer:
             self._planner,
             self._ranks,
             is_compiled=prepare_layers(self._weights.compute_model, training, self.device),
-            kernel=row_kernel(self.model, training, self.device) if self._has_rows else "sdpa",
+            kernel=row_kernel(self.model, training, self.device) if has_rows else "sdpa",
         )
         self._optimizer = make_optimizer(self._weights.trained, training)
         if self.device.type == "cuda":
@@ -248,29 +248,26 @@ class Trainer:
         return ((name, self._ranks.full(weight)) for name, weight in self._published)
 
     def save(self, folder: Path | str, step: int) -> Path:
-        """Write a checkpoint that ``load`` and ``from_pretrained`` take; ``step`` is the last one done."""
-        state: dict[str, object] = {
-            "optimizer": gathered_state(self._ranks, self._optimizer.state_dict()),
-            "rng": torch.get_rng_state(),
-            "cuda_rng": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
-        }
-        extra = {"step": step, "policy_version": self.policy_version}
-        weights = self._saved_weights()
-        if self._ranks.rank > 0:
-            return Path(folder)
-        return save_checkpoint(
-            folder, self.model, self.tokenizer, state, extra, weights=weights, adapter=self.published_adapter
-        )
+        """Write a checkpoint that ``load`` and ``from_pretrained`` take; ``step`` is the last one done.
 
-    def save_beside(self, folder: Path | str, step: int) -> Path:
-        """As ``save``, from another thread beside ``step`` or ``accumulate``; with one rank only.
-
-        Raises RuntimeError when the weights are those of another step.
+        With one rank also from another thread, beside ``step`` or ``accumulate``. Raises RuntimeError when
+        the weights are those of another step.
         """
         with self._changing:
             if self._is_changed or self.policy_version != step:
                 raise RuntimeError(f"the weights are past step {step}")
-            return self.save(folder, step)
+            state: dict[str, object] = {
+                "optimizer": gathered_state(self._ranks, self._optimizer.state_dict()),
+                "rng": torch.get_rng_state(),
+                "cuda_rng": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
+            }
+            extra = {"step": step, "policy_version": self.policy_version}
+            weights, adapter = self._saved_weights(), self.published_adapter
+            if self._ranks.rank > 0:
+                return Path(folder)
+            return save_checkpoint(
+                folder, self.model, self.tokenizer, state, extra, weights=weights, adapter=adapter
+            )
 
     def load(self, folder: Path | str) -> int:
         """Go on from the checkpoint in ``folder``; returns its step. Raises ValueError when it is not whole.

@@ -15,7 +15,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -27,15 +27,14 @@ from torch import Tensor
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from pipeline.messages import WeightUpdate
-from pipeline.weights.files import untied
-from pipeline.weights.groups import Spec, WeightGroup
-from pipeline.weights.receipts import receipt_of
+from pipeline.weights.groups import Spec, WeightGroup, wait_for
+from pipeline.weights.receipts import noted
 
 _LISTEN_S = 0.02
 _MAX_RECEIVERS = 64
 _SCHEME = "tcp://"
-# Counted up by every call.
-NUM_CALLS = "num_calls"
+# The queue of the calls in the trainer's store.
+CALLS = "calls"
 
 
 def open_store(host: str, timeout_s: float) -> TCPStore:
@@ -84,11 +83,6 @@ class Call:
         )
 
 
-def call_key(number: int) -> str:
-    """Under which the call with ``number``, from 1, is found."""
-    return f"call/{number}"
-
-
 class WeightServer:
     """Hands out the weights that were offered last, until ``close``."""
 
@@ -119,27 +113,24 @@ class WeightServer:
         named_tensors: Iterable[tuple[str, Tensor]],
         policy_version: int,
         dtype: torch.dtype,
-        *,
-        known: Mapping[str, int] | None = None,
     ) -> WeightUpdate:
         """Copy the tensors to the host in ``dtype``, for all who ask from here on; see write_weights."""
         is_gpu = self._device.type == "cuda"
+        receipt: dict[str, int] = {}
         weights: dict[Spec, Tensor] = {}
-        for name, tensor in untied(named_tensors):
+        rounded = ((name, tensor.detach().to(dtype)) for name, tensor in named_tensors)
+        for name, tensor in noted(rounded, policy_version, receipt):
             spec = Spec(name, tuple(tensor.shape), str(dtype).removeprefix("torch."))
             weights[spec] = torch.empty(tensor.shape, dtype=dtype, pin_memory=is_gpu)
-            weights[spec].copy_(tensor.detach(), non_blocking=is_gpu)
+            weights[spec].copy_(tensor, non_blocking=is_gpu)
         if is_gpu:
             torch.cuda.synchronize(self._device)
-        receipt = known
-        if receipt is None:
-            receipt = receipt_of(((spec.name, copy) for spec, copy in weights.items()), policy_version)
         self._offered = policy_version, weights
         return WeightUpdate(
             policy_version=policy_version,
             path=self._address,
             kind="offer",
-            receipt=dict(receipt),
+            receipt=receipt,
         )
 
     def close(self) -> None:
@@ -149,13 +140,9 @@ class WeightServer:
         self._senders.shutdown(wait=False, cancel_futures=True)
 
     def _listen(self) -> None:
-        num_calls = 0
         while not self._is_closing.wait(_LISTEN_S):
-            while self._store.check([call_key(num_calls + 1)]):
-                num_calls += 1
-                call = Call(**json.loads(self._store.get(call_key(num_calls))))
-                self._store.delete_key(call_key(num_calls))
-                self._senders.submit(self._serve, call)
+            while self._store.queue_len(CALLS):
+                self._senders.submit(self._serve, Call(**json.loads(self._store.queue_pop(CALLS))))
 
     def _serve(self, call: Call) -> None:
         """Answer ``call`` and send; the receiver learns of a failure when its own time is over."""
@@ -218,8 +205,9 @@ class WeightClient:
                 policy_version=policy_version, receiver=self._receiver, num_processes=self._num_processes
             )
             if self._index == 0:
-                store.set(call_key(store.add(NUM_CALLS, 1)), json.dumps(asdict(call)))
-            answer = _wait(store, call.answer_key, timeout_s)
+                store.queue_push(CALLS, json.dumps(asdict(call)))
+            wait_for(store, call.answer_key, time.monotonic() + timeout_s, "the trainer did not answer")
+            answer = json.loads(store.get(call.answer_key))
             if "fault" in answer:
                 raise RuntimeError(answer["fault"])
             if self._group is None:
@@ -239,14 +227,3 @@ class WeightClient:
             self._store = store_at(address, timeout_s)
             self._address, self._group = address, None
         return self._store
-
-
-def _wait(store: TCPStore, key: str, timeout_s: float) -> dict[str, Any]:
-    started_s = time.monotonic()
-    try:
-        store.wait([key], timedelta(seconds=timeout_s))
-    except RuntimeError as error:
-        waited_s = time.monotonic() - started_s
-        raise RuntimeError(f"the trainer did not answer within {waited_s:.0f} s") from error
-    answer: dict[str, Any] = json.loads(store.get(key))
-    return answer

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 
 from pipeline.host.files import own_folder, written_whole
 from pipeline.messages import WeightUpdate
-from pipeline.weights.receipts import receipt_of
+from pipeline.weights.receipts import noted
 
 if TYPE_CHECKING:
     import torch
@@ -32,13 +32,8 @@ def write_weights(
     path: str,
     policy_version: int,
     dtype: torch.dtype,
-    *,
-    known: Mapping[str, int] | None = None,
 ) -> WeightUpdate:
-    """Write the tensors in ``dtype`` to ``path``, atomically.
-
-    Tensors that share storage with an earlier one (a tied output head) are left out: the receiver ties
-    them itself. ``known`` has their digests when all have been taken, where somebody else makes these.
+    """Write the tensors in ``dtype`` to ``path``, atomically; a tied output head is not among them.
 
     Raises:
         OSError: the file cannot be written (the file system is full); the message names the folder and
@@ -47,8 +42,7 @@ def write_weights(
     # Imported here, as below: see above.
     from safetensors.torch import save_file
 
-    tensors = _on_cpu(named_tensors, dtype)
-    receipt = receipt_of(tensors.items(), policy_version) if known is None else dict(known)
+    tensors, receipt = _on_host(named_tensors, dtype, policy_version)
     with _reported(path, tensors) as temporary:
         save_file(tensors, temporary)
     return WeightUpdate(policy_version=policy_version, path=path, receipt=receipt)
@@ -60,40 +54,36 @@ def write_adapter(
     path: str,
     policy_version: int,
     dtype: torch.dtype,
-    *,
-    known: Mapping[str, int] | None = None,
 ) -> WeightUpdate:
     """Write adapters in ``dtype`` to the folder ``path`` in PEFT's layout, atomically.
 
     ``named_tensors`` have PEFT's names, ``config`` is what adapter_config.json shall hold (see
-    pipeline.training.adapters). ``known`` and OSError as of ``write_weights``.
+    pipeline.training.adapters). Raises OSError as ``write_weights``.
     """
     from pipeline.models.merging import adapter_scale, write_adapter_files
 
-    tensors = _on_cpu(named_tensors, dtype)
-    scale = adapter_scale(config)
-    receipt = receipt_of(tensors.items(), policy_version, scale=scale) if known is None else dict(known)
+    tensors, receipt = _on_host(named_tensors, dtype, policy_version, scale=adapter_scale(config))
     with _reported(path, tensors) as temporary:
         temporary.mkdir()
         write_adapter_files(temporary, config, tensors)
     return WeightUpdate(policy_version=policy_version, path=path, kind="adapter", receipt=receipt)
 
 
-def _on_cpu(named_tensors: Iterable[tuple[str, torch.Tensor]], dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    return {
-        name: tensor.detach().to(device="cpu", dtype=dtype).contiguous()
-        for name, tensor in untied(named_tensors)
-    }
+def _on_host(
+    named_tensors: Iterable[tuple[str, torch.Tensor]],
+    dtype: torch.dtype,
+    policy_version: int,
+    *,
+    scale: float = 1.0,
+) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
+    """The tensors in ``dtype`` on the host, and their receipt.
 
-
-def untied(named_tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Those that share storage with no earlier one; all of them are kept until the end."""
-    # Holding the sources keeps the address of one that was made for us from being given to another.
-    seen: dict[int, torch.Tensor] = {}
-    for name, tensor in named_tensors:
-        if tensor.data_ptr() not in seen:
-            seen[tensor.data_ptr()] = tensor
-            yield name, tensor
+    One by one, so a GPU never holds them all; rounded and looked at there, so that half of the bytes travel.
+    """
+    receipt: dict[str, int] = {}
+    rounded = ((name, tensor.detach().to(dtype)) for name, tensor in named_tensors)
+    seen = noted(rounded, policy_version, receipt, scale=scale)
+    return {name: tensor.cpu().contiguous() for name, tensor in seen}, receipt
 
 
 @contextmanager

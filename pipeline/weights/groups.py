@@ -51,12 +51,11 @@ class OneCard:
         self._memory = memory
         self._num_sent = 0
 
-    def broadcast(self, buffer: Tensor, timeout_s: float) -> None:
+    def broadcast(self, buffer: Tensor, deadline_s: float) -> None:
         """Copy rank 0's ``buffer`` [bytes] into that of all others.
 
-        Raises RuntimeError when the others are not there within ``timeout_s``.
+        Raises RuntimeError when the others are not there by ``deadline_s``, of the monotonic clock.
         """
-        deadline_s = time.monotonic() + timeout_s
         self._num_sent += 1
         key = f"buffer/{self._num_sent}"
         if self._rank == 0:
@@ -71,12 +70,12 @@ class OneCard:
         self._store.set(key, json.dumps(self._memory.handle(shared)))
         taken = [self._taken(key, rank) for rank in range(1, self._size)]
         for rank, name in enumerate(taken, 1):
-            self._wait(name, deadline_s, f"process {rank} of the generator did not take a buffer")
+            wait_for(self._store, name, deadline_s, f"process {rank} of the generator did not take a buffer")
         for name in (key, *taken):
             self._store.delete_key(name)
 
     def _receive(self, key: str, buffer: Tensor, deadline_s: float) -> None:
-        self._wait(key, deadline_s, "the trainer sent no buffer")
+        wait_for(self._store, key, deadline_s, "the trainer sent no buffer")
         shared = self._memory.opened(json.loads(self._store.get(key)))
         buffer.copy_(shared)
         self._memory.settle()
@@ -88,12 +87,14 @@ class OneCard:
     def _taken(key: str, rank: int) -> str:
         return f"{key}/taken/{rank}"
 
-    def _wait(self, key: str, deadline_s: float, otherwise: str) -> None:
-        left_s = max(0.001, deadline_s - time.monotonic())
-        try:
-            self._store.wait([key], timedelta(seconds=left_s))
-        except RuntimeError as error:
-            raise RuntimeError(f"{otherwise} within {left_s:.0f} s") from error
+
+def wait_for(store: Store, key: str, deadline_s: float, otherwise: str) -> None:
+    """Wait until ``key`` is set. Raises RuntimeError, with ``otherwise``, past ``deadline_s`` (monotonic)."""
+    started_s = time.monotonic()
+    try:
+        store.wait([key], timedelta(seconds=max(_POLL_S, deadline_s - started_s)))
+    except RuntimeError as error:
+        raise RuntimeError(f"{otherwise} within {time.monotonic() - started_s:.0f} s") from error
 
 
 class CardMemory:
@@ -219,13 +220,12 @@ class WeightGroup:
             yield from ((spec.name, view) for spec, view in views.items())
 
     def _broadcast(self, buffer: Tensor, deadline_s: float) -> None:
-        left_s = max(_POLL_S, deadline_s - time.monotonic())
         if isinstance(self._group, OneCard):
-            self._group.broadcast(buffer, left_s)
+            self._group.broadcast(buffer, deadline_s)
             return
         work = self._group.broadcast(buffer, 0)
         if self._device.type != "cuda":
-            work.wait(timedelta(seconds=left_s))
+            work.wait(timedelta(seconds=max(_POLL_S, deadline_s - time.monotonic())))
             return
         work.wait()
         # On a GPU that only orders the streams.

@@ -255,7 +255,7 @@ class FakeTrainer:
             raise StageError("the trainer died")
         parts, self._parts = self._parts, []
         samples = tuple(sample for part in parts for sample in part.samples)
-        batch = replace(batch, samples=samples, num_tokens=sum(part.num_tokens for part in parts))
+        batch = replace(batch, samples=samples)
         self.batches.append(batch)
         self.staleness += [self._version - sample.policy_version for sample in batch.samples]
         self._version += 1
@@ -277,7 +277,7 @@ class FakeTrainer:
     def layout(self) -> dict[str, int]:
         return {"limit": 0, "threads": 1}
 
-    async def save_beside(self, folder: Path, step: int) -> Path:
+    async def save(self, folder: Path, step: int) -> Path:
         await until(self.save_held)
         assert step == self._version
         self.saved.append(step)

@@ -121,8 +121,7 @@ def make_samples(lengths: list[tuple[int, int]], advantages: list[float], seed: 
                 policy_version=0,
             )
         )
-    num_tokens = sum(num_completion for _, num_completion in lengths)
-    return TrainBatch(step=1, samples=tuple(samples), num_tokens=num_tokens)
+    return TrainBatch(step=1, samples=tuple(samples))
 
 
 def make_groups(prompt_lengths: tuple[int, ...], completion_lengths: list[list[int]]) -> TrainBatch:
@@ -135,7 +134,7 @@ def make_groups(prompt_lengths: tuple[int, ...], completion_lengths: list[list[i
         samples += [
             replace(sample, token_ids=prompt + sample.token_ids[num_prompt:]) for sample in batch.samples
         ]
-    return TrainBatch(step=1, samples=tuple(samples), num_tokens=sum(sum(s.loss_mask) for s in samples))
+    return TrainBatch(step=1, samples=tuple(samples))
 
 
 def parts_of(batch: TrainBatch, sizes: Sequence[int]) -> list[TrainBatch]:
@@ -144,9 +143,7 @@ def parts_of(batch: TrainBatch, sizes: Sequence[int]) -> list[TrainBatch]:
     parts = []
     for number, size in enumerate(sizes):
         start = sum(sizes[:number])
-        samples = batch.samples[start : start + size]
-        num_tokens = sum(sum(sample.loss_mask) for sample in samples)
-        parts.append(TrainBatch(step=batch.step, samples=samples, num_tokens=num_tokens, part=number))
+        parts.append(TrainBatch(step=batch.step, samples=batch.samples[start : start + size], part=number))
     return parts
 
 

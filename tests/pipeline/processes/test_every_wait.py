@@ -47,7 +47,7 @@ DEADLINE_S = 0.6
 GRACE_S = 6.0
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 
-BATCH = TrainBatch(step=1, samples=(), num_tokens=0)
+BATCH = TrainBatch(step=1, samples=())
 UPDATE = WeightUpdate(policy_version=1, path="x")
 REQUEST = GenerationRequest(
     request_id="r", prompt_ids=(1,), num_generations=2, sampling=SamplingSettings(max_completion_length=4)
@@ -79,7 +79,6 @@ ANSWERS: Mapping[str, Any] = {
     "publish": UPDATE,
     "offer": UPDATE,
     "save": "folder",
-    "save_beside": "folder",
     "load": 3,
     "describe": WorkerInfo(level="L3", configuration=(), pid=PID),
     "score": Scored(result=RESULT, num_sandbox_failures=0),
@@ -213,7 +212,6 @@ WAITS = (
     Wait(who="trainer", method="step", do=of_the_trainer(lambda one: one.step(BATCH))),
     Wait(who="trainer", method="publish", do=of_the_trainer(lambda one: one.publish("folder"))),
     Wait(who="trainer", method="save", do=of_the_trainer(lambda one: one.save(FOLDER, 1))),
-    Wait(who="trainer", method="save_beside", do=of_the_trainer(lambda one: one.save_beside(FOLDER, 1))),
     Wait(who="trainer", method="load", do=of_the_trainer(load)),
     Wait(who="reward worker", method="describe", do=of_scores, names="reward worker"),
     Wait(

@@ -63,9 +63,9 @@ class Trainer(FakeTrainer):
         self._version = step_of(folder)
         return self._version
 
-    async def save_beside(self, folder: Path, step: int) -> Path:
+    async def save(self, folder: Path, step: int) -> Path:
         write_checkpoint(folder, step)
-        return await super().save_beside(folder, step)
+        return await super().save(folder, step)
 
     async def publish(self, directory: str) -> WeightUpdate:
         self._folder = Path(directory)

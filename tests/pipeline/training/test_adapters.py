@@ -68,7 +68,7 @@ def test_gradients_are_those_of_the_merged_weights_by_the_chain_rule(
     batch = make_samples(LENGTHS, ADVANTAGES)
     trainer = make_trainer(folder, **sections)
     _, ours = trainer.gradients(batch)
-    saved = trainer.save(tmp_path / "step-000001", 1)
+    saved = trainer.save(tmp_path / "step-000000", 0)
     merged = merge_adapter(saved, folder, tmp_path / "merged")
     _, full = with_reference(make_config(**sections), merged, folder).gradients(batch)
     adapter, expected = read_adapter(saved), {}
@@ -149,7 +149,7 @@ def test_a_checkpoint_beside_the_references_forward_has_all_adapters(folder: Pat
     expected = weights(trainer)
     # As in another thread: there the forward is under way.
     with disabled_adapters(trainer.model):
-        saved = trainer.save_beside(tmp_path / "step-000000", 0)
+        saved = trainer.save(tmp_path / "step-000000", 0)
         published = dict(trainer.named_weights())
     found = load_file(saved / ADAPTER_WEIGHTS)
     assert found.keys() == published.keys() == expected.keys()
@@ -160,7 +160,7 @@ def test_a_checkpoint_holds_the_adapter_alone_and_both_libraries_load_it(
     folder: Path, tmp_path: Path
 ) -> None:
     trainer = make_trainer(folder)
-    saved = trainer.save(tmp_path / "step-000001", 1)
+    saved = trainer.save(tmp_path / "step-000000", 0)
     names = {path.name for path in saved.iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors", "trainer.pt", "state.json"} <= names
     assert not {"config.json", "model.safetensors"} & names
@@ -183,14 +183,14 @@ def test_a_checkpoint_holds_the_adapter_alone_and_both_libraries_load_it(
 def test_a_checkpoint_of_another_adapter_is_refused(
     folder: Path, tmp_path: Path, change: Mapping[str, object], complaint: str
 ) -> None:
-    saved = make_trainer(folder).save(tmp_path / "step-000001", 1)
+    saved = make_trainer(folder).save(tmp_path / "step-000000", 0)
     other = make_trainer(folder, lora=change)
     with pytest.raises(ValueError, match=complaint):
         other.load(saved)
 
 
 def test_a_checkpoint_on_another_base_is_refused(folder: Path, tmp_path: Path) -> None:
-    saved = make_trainer(folder).save(tmp_path / "step-000001", 1)
+    saved = make_trainer(folder).save(tmp_path / "step-000000", 0)
     other = make_trainer(save_model(tmp_path / "other-base", seed=3))
     with pytest.raises(ValueError, match="this run's model is other-base"):
         other.load(saved)

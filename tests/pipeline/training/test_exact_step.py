@@ -56,8 +56,7 @@ def recorded() -> TrainBatch:
     chosen = [*samples[:4], *samples[8:12]]
     chosen += [replace(sample, advantage=0.0) for sample in samples[16:20]]
     assert len({sample.token_ids[: sample.num_prompt_tokens] for sample in chosen}) == 3
-    num_tokens = sum(sum(sample.loss_mask) for sample in chosen)
-    return TrainBatch(step=1, samples=tuple(chosen), num_tokens=num_tokens)
+    return TrainBatch(step=1, samples=tuple(chosen))
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +114,7 @@ def test_logits_in_small_chunks_keep_the_gradient(plain: Plain, monkeypatch: pyt
 
 def test_the_comparison_can_fail(plain: Plain) -> None:
     """A sample less is another gradient."""
-    fewer = TrainBatch(step=1, samples=plain.batch.samples[1:], num_tokens=plain.batch.num_tokens)
+    fewer = TrainBatch(step=1, samples=plain.batch.samples[1:])
     loss, gradient = gradients(Ranks(), make_config(ALL), plain.folder, fewer)
     with pytest.raises(AssertionError):
         assert_exact(plain, loss, gradient)

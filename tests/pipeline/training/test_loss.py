@@ -11,10 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from configs.training_schema import GrpoConfig
+from configs.training_schema import GrpoConfig, LossType
 from pipeline.training.loss import (
     LossTokens,
-    LossType,
     importance_weights,
     needs_whole_sequences,
     policy_loss,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
@@ -20,7 +20,8 @@ from transformers import AutoModelForCausalLM
 from configs.schema import Config
 from pipeline.messages import TrainBatch
 from pipeline.models.loading import load_model
-from pipeline.training.ranks import Ranks, assign_micro_batches
+from pipeline.training.batching import MicroBatchPlan
+from pipeline.training.ranks import Ranks, ShardedRanks
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_model, make_samples, parts_of, save_model
 from tests.pipeline.training.builders import (
@@ -29,6 +30,7 @@ from tests.pipeline.training.builders import (
     LENGTHS,
     PADDED,
     gradients,
+    micro_plans,
     relative_error,
     weights,
 )
@@ -283,16 +285,20 @@ def weights_as_loaded(ranks: Ranks, config: Config, folder: Path) -> dict[str, T
 
 
 def test_every_micro_batch_is_run_once_and_full_rounds_are_the_shortest() -> None:
-    costs = [9.0, 1.0, 7.0, 8.0, 2.0]
-    shares = assign_micro_batches(costs, 2)
-    assert sorted(itertools.chain(*shares)) == [0, 1, 2, 3, 4]
+    samples = make_samples([(1, length) for length in (9, 1, 7, 8, 2)], [1.0] * 5).samples
+    training = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}
+    plans = micro_plans(samples, training=training)
+    meshes = [Mock(get_rank=lambda rank=rank: rank, size=lambda: 2) for rank in range(2)]
+    shares = [ShardedRanks(mesh).share(plans) for mesh in meshes]
     assert [len(share) for share in shares] == [3, 2]
+    assert [ShardedRanks(mesh).num_idle(len(plans)) for mesh in meshes] == [0, 1]
 
-    def time(order: Sequence[int]) -> float:
-        return sum(max(costs[index] for index in order[start : start + 2]) for start in range(0, 5, 2))
+    def time(order: Sequence[MicroBatchPlan]) -> int:
+        return sum(max(plan.num_tokens for plan in order[start : start + 2]) for start in range(0, 5, 2))
 
-    rounds = [index for pair in itertools.zip_longest(*shares) for index in pair if index is not None]
-    assert time(rounds) == min(time(order) for order in itertools.permutations(range(5)))
+    rounds = [plan for pair in itertools.zip_longest(*shares) for plan in pair if plan is not None]
+    assert sorted(map(id, rounds)) == sorted(map(id, plans))
+    assert time(rounds) == min(time(order) for order in itertools.permutations(plans))
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_a_loaded_checkpoint_forgets_the_step_that_was_open(folder: Path, tmp_pa
     trainer = Trainer(make_config(), folder)
     _, expected = trainer.gradients(WHOLE)
     first, second = parts_of(WHOLE, (8, 8))
-    saved = trainer.save(tmp_path / "step-000001", 1)
+    saved = trainer.save(tmp_path / "step-000000", 0)
     trainer.accumulate(first)
     trainer.load(saved)
     with pytest.raises(ValueError, match="no step is open"):

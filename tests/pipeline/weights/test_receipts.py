@@ -124,8 +124,7 @@ def test_a_code_is_of_what_is_held_of_what_was_published() -> None:
 
 def test_what_is_published_bears_the_receipt_of_what_is_in_the_file(tmp_path: Path) -> None:
     model = make_model(seed=1)
-    named = model.named_parameters(remove_duplicate=False)
-    update = write_weights(named, str(tmp_path / "a.safetensors"), 3, torch.bfloat16)
+    update = write_weights(model.named_parameters(), str(tmp_path / "a.safetensors"), 3, torch.bfloat16)
     cast = {name: weight.to(torch.bfloat16) for name, weight in model.named_parameters()}
     assert update.receipt == receipt_of(cast.items(), 3)
     _, adapter = publish_random_adapter(save_model(tmp_path / "base"), tmp_path / "adapter", 3)

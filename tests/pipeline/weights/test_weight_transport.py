@@ -23,11 +23,10 @@ from pipeline.messages import WeightUpdate
 from pipeline.training.handle import _environment
 from pipeline.weights import groups
 from pipeline.weights.exchange import (
-    NUM_CALLS,
+    CALLS,
     Call,
     WeightClient,
     WeightServer,
-    call_key,
     store_at,
 )
 from pipeline.weights.files import remove_weights
@@ -73,13 +72,12 @@ def test_what_arrives_is_what_was_offered(server: WeightServer, monkeypatch: pyt
             assert arrived[name].dtype is torch.bfloat16 and torch.equal(arrived[name], weight)
 
 
-def test_tied_weights_travel_once_and_later_training_does_not_reach_an_offer(server: WeightServer) -> None:
-    tied = torch.nn.Parameter(torch.ones(4, 3))
-    update = server.offer([("embed", tied), ("head", tied)], 1, torch.float32)
+def test_later_training_does_not_reach_an_offer(server: WeightServer) -> None:
+    weight = torch.nn.Parameter(torch.ones(4, 3))
+    update = server.offer([("embed", weight)], 1, torch.float32)
     with torch.no_grad():
-        tied.mul_(5)
+        weight.mul_(5)
     arrived = dict(client().fetch(update.path, 1, TIMEOUT_S))
-    assert list(arrived) == ["embed"]
     assert torch.equal(arrived["embed"], torch.ones(4, 3))
 
 
@@ -137,7 +135,7 @@ def test_a_receiver_that_dies_keeps_nobody_else_from_theirs() -> None:
     update = offered(server, 1)
     store = store_at(update.path, TIMEOUT_S)
     call = Call(policy_version=1, receiver="dead", num_processes=1)
-    store.set(call_key(store.add(NUM_CALLS, 1)), json.dumps(asdict(call)))
+    store.queue_push(CALLS, json.dumps(asdict(call)))
     store.wait([call.answer_key])
     # It has its answer and never comes to the transfer.
     started_s = time.monotonic()
