@@ -111,10 +111,7 @@ class VllmEngine:
         return "; ".join(notes)
 
     async def stats(self) -> dict[str, float]:
-        """Counts since the start: ``steps`` that verified drafts, tokens ``drafted`` and ``accepted``.
-
-        Without speculation none.
-        """
+        """See DeterministicDraftSampler.counts; without speculation none."""
         await self.prepare()
         if self._speculation is None:
             return {}
