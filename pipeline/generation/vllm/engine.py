@@ -27,7 +27,7 @@ from pipeline.generation.early_abort import AnswerWatch
 from pipeline.generation.generator import VersionMarks, num_up_to_stop
 from pipeline.generation.settings import EngineSettings
 from pipeline.generation.vllm.transfer import BACKEND
-from pipeline.generation.vllm.updates import ServedAdapter, WeightUpdates, max_lora_rank
+from pipeline.generation.vllm.updates import WeightUpdates, base_adapter, max_lora_rank
 from pipeline.host.files import own_temporary_folder
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.models.files import weight_files
@@ -72,13 +72,11 @@ class VllmEngine:
         self._sleeps, self._is_asleep = settings.sleeps, False
         self._preparation: asyncio.Task[str] | None = None
         self._cores = settings.cores
-        self._adapter = (
-            None if settings.lora_rank is None else ServedAdapter(settings.model, settings.lora_rank)
-        )
+        rank = settings.lora_rank
         self._updates = WeightUpdates(
             self._engine,
             settings.model,
-            self._adapter,
+            None if rank is None else base_adapter(settings.model, rank),
             weight_timeout_s=settings.weight_timeout_s,
         )
 
@@ -173,9 +171,7 @@ class VllmEngine:
         pieces: list[CompletionOutput] = []
         num_cached = 0
         prompt = tokens_input(list(request.prompt_ids), cache_salt=self._updates.cache_salt)
-        answers = self._engine.generate(
-            prompt, parameters, name, lora_request=None if self._adapter is None else self._adapter.request
-        )
+        answers = self._engine.generate(prompt, parameters, name, lora_request=self._updates.adapter)
         # To leave the loop early ends the request in the engine.
         async with aclosing(answers):
             async for answer in answers:
@@ -223,8 +219,6 @@ class VllmEngine:
     async def close(self) -> None:
         """End the engine's child process."""
         self._engine.shutdown()
-        if self._adapter is not None:
-            self._adapter.close()
         shutil.rmtree(Path(self._temporary.lock.lock_file).parent, ignore_errors=True)
 
 
