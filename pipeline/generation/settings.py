@@ -169,7 +169,7 @@ class EngineSettings:
 
 def engine_settings(config: Config, model_path: str, device: str, index: int = 0) -> EngineSettings:
     """What engine number ``index`` of this configuration needs."""
-    generation = config.generation
+    generation, lora = config.generation, config.lora
     return EngineSettings(
         weight_timeout_s=config.runtime.weight_update_timeout_s,
         model=model_path,
@@ -192,7 +192,7 @@ def engine_settings(config: Config, model_path: str, device: str, index: int = 0
         shares_gpu=_shares_gpu(config, device),
         sleeps=_shares_gpu(config, device) and sleeps(config, device, num_gpus(device)),
         # vLLM's LoRA kernels for a CPU copy the factors once a token; its ranks end at 512.
-        lora_rank=config.lora.r if _serves_adapters(config, device) else None,
+        lora_rank=lora.r if lora.enabled and device == "cuda" and lora.r <= LARGEST_LORA_RANK else None,
         # The host's environment has the OpenMP variables that a CPU's processes need.
         on_cpu=device == "cpu",
         cores=engine_cores(config, index) if device == "cpu" else (),
@@ -214,12 +214,6 @@ def _batched_tokens(config: Config, device: str) -> int | None:
     # With adapters and drafts a forward has to hold a draft of every sequence.
     least = generation.max_num_seqs * (speculative.num_tokens + 1 if speculative.enabled else 1)
     return max(generation.max_num_batched_tokens or _GPU_BATCHED_TOKENS, least)
-
-
-def _serves_adapters(config: Config, device: str) -> bool:
-    """Whether vLLM runs adapters beside the weights it was started with, or gets them merged."""
-    lora = config.lora
-    return lora.enabled and device == "cuda" and lora.r <= LARGEST_LORA_RANK
 
 
 def speculation_settings(config: Config) -> SpeculativeConfig | None:
