@@ -24,7 +24,7 @@ from pipeline.cluster import Files, ObjectStoreWeights, write_files
 from pipeline.errors import StageError
 from pipeline.generation.generator import GeneratorError, GeneratorLostError
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
-from pipeline.messages import WeightsLoaded, WeightUpdate
+from pipeline.messages import WeightUpdate
 from pipeline.models.find import resolve_model
 from pipeline.processes.connection import CallFailedError, ProcessGoneError
 from pipeline.processes.ray_remote import RayProcess
@@ -71,17 +71,14 @@ class NodeActor:
         """All else is the generator's: see pipeline.generation.generator.Generator."""
         return getattr(self._generator, name)
 
-    async def update_weights(self, update: WeightUpdate, reference: Any) -> WeightsLoaded:
+    async def update_weights(self, update: WeightUpdate, reference: Any) -> Any:
         """Load ``update``: from its path, or on another node from the Files of ``reference``."""
-        loaded: WeightsLoaded
         if reference is None:
-            loaded = await self._generator.update_weights(update)
-            return loaded
+            return await self._generator.update_weights(update)
         files: Files = await reference
         with shared_folder(f"generator-{self._index}") as folder:
             copy = await asyncio.to_thread(write_files, files, update, folder)
-            loaded = await self._generator.update_weights(copy)
-        return loaded
+            return await self._generator.update_weights(copy)
 
 
 class NodeEnd:
