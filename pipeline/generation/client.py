@@ -40,7 +40,7 @@ class Start:
 
     settings: EngineSettings
     identity: Mapping[str, str]
-    socket_path: str | None
+    socket_path: Path | None
     idle_s: float
 
 

@@ -78,7 +78,7 @@ class EngineHost:
     def __init__(self, engine: Engine, start: Start) -> None:
         self._engine = engine
         self._identity = start.identity
-        self._path = None if start.socket_path is None else Path(start.socket_path)
+        self._path = start.socket_path
         self._idle_s = start.idle_s
         self._client_pid: int | None = os.getppid()
         self._resetting: asyncio.Task[None] | None = None  # back to how it started, after a client
