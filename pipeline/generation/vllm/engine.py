@@ -225,18 +225,8 @@ class VllmEngine:
 def _engine_arguments(settings: EngineSettings) -> AsyncEngineArgs:
     arguments = AsyncEngineArgs(
         model=settings.model,
-        trust_remote_code=settings.trust_remote_code,
-        dtype=settings.dtype,
-        max_model_len=settings.max_model_len,
-        max_num_seqs=settings.max_num_seqs,
-        tensor_parallel_size=settings.tensor_parallel_size,
-        enforce_eager=settings.enforce_eager,
+        **settings.arguments,
         enable_sleep_mode=settings.sleeps,
-        gpu_memory_utilization=settings.gpu_memory_utilization,
-        enable_prefix_caching=settings.enable_prefix_caching,
-        kv_cache_memory_bytes=settings.kv_cache_memory_bytes,
-        max_num_batched_tokens=settings.max_num_batched_tokens,
-        seed=settings.seed,
         # The log-probability of the sampled token under the distribution it was drawn from.
         logprobs_mode="processed_logprobs",
         generation_config="vllm",
@@ -246,11 +236,6 @@ def _engine_arguments(settings: EngineSettings) -> AsyncEngineArgs:
         max_lora_rank=max_lora_rank(settings.lora_rank or 1),
         speculative_config=_speculative_config(settings),
         worker_extension_cls=_WORKER_METHODS,
-        quantization=settings.quantization,
-        kv_cache_dtype=settings.kv_cache_dtype,
-        attention_backend=settings.attention_backend,
-        # None of those above: pipeline.generation.vllm_arguments refuses them.
-        **settings.engine_kwargs,
     )
     if settings.on_cpu:
         # Imported here: it registers kernels, and int8, which other devices have already.
@@ -330,10 +315,11 @@ def _speculative_config(settings: EngineSettings) -> dict[str, object] | None:
     speculative = settings.speculation
     if speculative is None:
         return None
+    of_any_batch = (1, settings.arguments["max_num_seqs"], speculative.num_tokens)
     config: dict[str, object] = {
         "num_speculative_tokens": speculative.num_tokens,
         # With a schedule vLLM does not pad the first step of a request with drafts of nothing.
-        "num_speculative_tokens_per_batch_size": [(1, settings.max_num_seqs, speculative.num_tokens)],
+        "num_speculative_tokens_per_batch_size": [of_any_batch],
     }
     if speculative.method == "draft_model":
         return config | {"method": "draft_model", "model": speculative.draft_model}
