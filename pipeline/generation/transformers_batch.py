@@ -83,14 +83,9 @@ class Batch(StoppingCriteria):
         self._rows = [self._new_row(index, version) for index in range(first, first + num)]
         self._writing = list(self._rows)
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether every completion has ended."""
-        return not self._writing
-
     @torch.inference_mode()
-    def write(self) -> None:
-        """Write until all rows have ended, or until ``between_tokens`` stops them.
+    def write(self) -> bool:
+        """Write until all rows have ended, or until ``between_tokens`` stops them; returns whether all have.
 
         Raises RuntimeError when interrupted, TimeoutError after the deadline.
         """
@@ -120,6 +115,7 @@ class Batch(StoppingCriteria):
             if not row.finish_reason and self._num_tokens == limit:
                 row.finish_reason = "length"
         self._writing = [row for row in rows if not row.finish_reason]
+        return not self._writing
 
     def __call__(self, input_ids: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
         """Asked by ``generate`` after each token: ``input_ids`` [n, P + t] -> [n], True for rows that end."""

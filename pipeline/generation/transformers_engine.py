@@ -203,14 +203,12 @@ class TransformersEngine:
                 deadline_s=deadline_s,
                 between_tokens=self._stops_here,
             )
-            batch.write()
-            while not batch.is_finished:
+            while not batch.write():
                 # It has stopped for new weights.
                 if self._apply() == "abort":
                     batch.restart(self.policy_version)
                 else:
                     batch.resume(self.policy_version)
-                batch.write()
             completions += batch.completions()
         return completions
 
