@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from rewards.syntax import MAX_SOURCE_BYTES
 from sandbox.job import known_names, parse_quietly
 
-_FENCE = re.compile(r" {0,3}```[ \t]*([A-Za-z0-9_+-]*)")
-_PYTHON_LANGUAGES = frozenset({"", "py", "python", "python3"})
+FENCE = re.compile(r" {0,3}```[ \t]*([A-Za-z0-9_+-]*)")
+PYTHON_LANGUAGES = frozenset({"", "py", "python", "python3"})
 _OPENER = re.compile(r"(?:async def|def|class|import|from)[ \t]|@\w")
 _FUNCTION = re.compile(r"^(?:async )?def[ \t]", re.MULTILINE)
 _TRIPLE_QUOTES = ('"""', "'''")
@@ -55,7 +55,7 @@ def extract_code(text: str, entry_point: str, prompt: str = "") -> str:
 def _split_at_first_fence(text: str, entry_point: str, prompt: str) -> tuple[str, str]:
     """``text`` as (code without fences, text with fences), one of which is empty."""
     lines = text.split("\n")
-    fences = ((index, match) for index, line in enumerate(lines) if (match := _FENCE.match(line)))
+    fences = ((index, match) for index, line in enumerate(lines) if (match := FENCE.match(line)))
     first, fence = next(fences, (len(lines), None))
     if fence is None:
         return text, ""
@@ -78,20 +78,20 @@ def _python_blocks(text: str) -> Iterator[str]:
     language: str | None = None
     body: list[str] = []
     for line in text.split("\n"):
-        fence = _FENCE.match(line)
+        fence = FENCE.match(line)
         if language is None:
             if fence is not None:
                 language, body = fence.group(1).lower(), []
         elif fence is None:
             body.append(line)
         elif any(part.strip() for part in body):
-            if language in _PYTHON_LANGUAGES:
+            if language in PYTHON_LANGUAGES:
                 yield "\n".join(body) + "\n"
             language = None
         else:
             language = fence.group(1).lower() or None
             body = []
-    if language in _PYTHON_LANGUAGES and any(part.strip() for part in body):
+    if language in PYTHON_LANGUAGES and any(part.strip() for part in body):
         yield "\n".join(body)
 
 

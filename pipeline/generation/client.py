@@ -40,7 +40,7 @@ class Start:
 
     settings: EngineSettings
     identity: Mapping[str, str]
-    socket_path: str | None
+    socket_path: Path | None
     idle_s: float
 
 
@@ -77,11 +77,9 @@ def launch(environment: Mapping[str, str], command: Sequence[str] = ("-m", HOST_
 class EngineClient:
     """A connection to a host, with the lease of its engine; see EngineEnd."""
 
-    def __init__(
-        self, connection: socket.socket, pid: int, host: ChildProcess | None, *, is_kept: bool
-    ) -> None:
-        self.pid = pid
-        self.is_kept = is_kept
+    def __init__(self, connection: socket.socket, welcome: Welcome, host: ChildProcess | None) -> None:
+        self.pid = welcome.pid
+        self.is_kept = welcome.is_kept
         self._host = host
         self._connection = Connection(connection, self._obituary)
 
@@ -96,7 +94,7 @@ class EngineClient:
         # OSError: it died before it was told.
         except (EOFError, OSError) as error:
             raise await asyncio.to_thread(host.obituary) from error
-        return cls(host.connection, welcome.pid, host, is_kept=welcome.is_kept)
+        return cls(host.connection, welcome, host)
 
     @classmethod
     async def connect(cls, path: Path) -> EngineClient:
@@ -110,7 +108,7 @@ class EngineClient:
             welcome = await _welcomed(connection, Hello(wants="lease", client_pid=os.getpid()))
         except (EOFError, OSError) as error:
             raise ProcessGoneError("the resident engine's process ended") from error
-        return cls(connection, welcome.pid, None, is_kept=welcome.is_kept)
+        return cls(connection, welcome, None)
 
     def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
         """See EngineEnd."""

@@ -32,19 +32,16 @@ rest of the run (``AbortBalance``).
 from __future__ import annotations
 
 import codeop
-import re
 import statistics
 import time
 from collections import deque
 from collections.abc import Callable
 
 from pipeline.messages import Completion
+from rewards.extract import FENCE, PYTHON_LANGUAGES
 from rewards.syntax import MAX_SOURCE_BYTES, check_syntax, find_misplaced
 from sandbox.job import parse
 
-# As in rewards.extract.
-_FENCE = re.compile(r" {0,3}```[ \t]*([A-Za-z0-9_+-]*)")
-_NAMED_PYTHON = frozenset({"py", "python", "python3"})
 _INCOMPLETE = "incomplete input"
 # The type stubs lack it.
 _ALLOW_INCOMPLETE = codeop.PyCF_ALLOW_INCOMPLETE_INPUT  # type: ignore[attr-defined]
@@ -81,7 +78,7 @@ class AnswerWatch:
         return self.is_hopeless
 
     def _take(self, line: str) -> None:
-        fence = _FENCE.match(line)
+        fence = FENCE.match(line)
         if self._body is not None and any(part.strip() for part in self._body):
             if fence is None:
                 self._body.append(line)
@@ -90,9 +87,10 @@ class AnswerWatch:
                 self._is_over = True
                 self.is_hopeless = check_syntax(_program(self._body)).score == 0.0
         elif fence is not None:
-            # The first fence, or one in a block that is still empty: either opens the block.
+            # The first fence, or one in a block that is still empty: either opens the block. One without a
+            # name may be no program's.
             self._body = []
-            self._is_over = fence.group(1).lower() not in _NAMED_PYTHON
+            self._is_over = fence.group(1).lower() not in PYTHON_LANGUAGES - {""}
         elif self._body is not None:
             self._body.append(line)
             # It may be the continuation of a function head that the prompt gave.

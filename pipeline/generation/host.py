@@ -78,12 +78,12 @@ class EngineHost:
     def __init__(self, engine: Engine, start: Start) -> None:
         self._engine = engine
         self._identity = start.identity
-        self._path = None if start.socket_path is None else Path(start.socket_path)
+        self._path = start.socket_path
         self._idle_s = start.idle_s
         self._client_pid: int | None = os.getppid()
         self._resetting: asyncio.Task[None] | None = None  # back to how it started, after a client
-        self._idle_since_s = time.monotonic()
         self._end = asyncio.Event()
+        self._idle: asyncio.TimerHandle | None = None  # ends this process, while it has no client
 
     async def run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve the first client, then others if Start says so."""
@@ -119,21 +119,11 @@ class EngineHost:
         server = await asyncio.start_unix_server(self._greet, path=path)
         try:
             await self._serve(reader, writer)
-            await self._wait_for_the_end()
+            await self._end.wait()
         finally:
             # Gone before the engine ends: nobody shall find a host that is about to end.
             path.unlink(missing_ok=True)
             server.close()
-
-    async def _wait_for_the_end(self) -> None:
-        while not self._end.is_set():
-            left_s = self._idle_s
-            if self._client_pid is None:
-                left_s -= time.monotonic() - self._idle_since_s
-            if left_s <= 0:
-                return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._end.wait(), left_s)
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A connection made by path: tell who this is, then what was wished."""
@@ -159,6 +149,8 @@ class EngineHost:
             self._end.set()
             return None
         self._client_pid = hello.client_pid
+        if self._idle is not None:
+            self._idle.cancel()
         try:
             if self._resetting is not None:
                 await self._resetting
@@ -179,8 +171,8 @@ class EngineHost:
             await servant.clear()
             writer.close()
             self._client_pid = None
-            self._idle_since_s = time.monotonic()
             if self._path is not None:
+                self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._end.set)
                 self._resetting = asyncio.create_task(self._engine.reset())
 
     def _welcome(self, writer: asyncio.StreamWriter, refusal: str | None = None) -> None:

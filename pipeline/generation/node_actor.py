@@ -24,7 +24,7 @@ from pipeline.cluster import Files, ObjectStoreWeights, write_files
 from pipeline.errors import StageError
 from pipeline.generation.generator import GeneratorError, GeneratorLostError
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
-from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
+from pipeline.messages import WeightUpdate
 from pipeline.models.find import resolve_model
 from pipeline.processes.connection import CallFailedError, ProcessGoneError
 from pipeline.processes.ray_remote import RayProcess
@@ -67,42 +67,18 @@ class NodeActor:
         node_id = ray.get_runtime_context().get_node_id()
         return Arrival(os.getpid(), node_id, ray.util.get_node_ip_address())
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
-        """Stream the completions of one request."""
-        async for completion in self._generator.generate(request):
-            yield completion
+    def __getattr__(self, name: str) -> Any:
+        """All else is the generator's: see pipeline.generation.generator.Generator."""
+        return getattr(self._generator, name)
 
-    async def update_weights(self, update: WeightUpdate, reference: Any) -> WeightsLoaded:
+    async def update_weights(self, update: WeightUpdate, reference: Any) -> Any:
         """Load ``update``: from its path, or on another node from the Files of ``reference``."""
-        loaded: WeightsLoaded
         if reference is None:
-            loaded = await self._generator.update_weights(update)
-            return loaded
+            return await self._generator.update_weights(update)
         files: Files = await reference
         with shared_folder(f"generator-{self._index}") as folder:
             copy = await asyncio.to_thread(write_files, files, update, folder)
-            loaded = await self._generator.update_weights(copy)
-        return loaded
-
-    async def reset(self) -> None:
-        """See pipeline.generation.generator.Generator."""
-        await self._generator.reset()
-
-    async def sleep(self) -> None:
-        """See pipeline.generation.generator.Generator."""
-        await self._generator.sleep()
-
-    async def wake(self) -> None:
-        """See pipeline.generation.generator.Generator."""
-        await self._generator.wake()
-
-    async def stats(self) -> dict[str, float]:
-        """See pipeline.generation.generator.Generator."""
-        return dict(await self._generator.stats())
-
-    async def close(self) -> None:
-        """End the generator."""
-        await self._generator.close()
+            return await self._generator.update_weights(copy)
 
 
 class NodeEnd:

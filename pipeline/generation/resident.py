@@ -58,7 +58,9 @@ def socket_path(index: int) -> Path:
 
 def engine_identity(settings: EngineSettings, environment: Mapping[str, str]) -> dict[str, str]:
     """All that an engine's answers and speed depend on, by name, as text."""
-    identity = {f"engine.{name}": repr(value) for name, value in dataclasses.asdict(settings).items()}
+    values = dataclasses.asdict(settings)
+    values |= values.pop("arguments")
+    identity = {f"engine.{name}": repr(value) for name, value in values.items()}
     identity |= {f"environment.{name}": value for name, value in environment.items()}
     identity |= {f"version.{name}": package_version(name) or "none" for name in _PACKAGES}
     identity["version.python"] = platform.python_version()

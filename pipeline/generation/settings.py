@@ -6,7 +6,7 @@ import ctypes
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -130,34 +130,19 @@ def compile_cache() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """What an engine needs to start. ``max_model_len`` counts prompt and completion tokens.
+    """What an engine of the model in the folder ``model`` needs to start.
 
-    ``kv_cache_memory_bytes`` is for CPU. ``shares_gpu`` says that a trainer is on the same card, ``sleeps``
-    that memory can be given back to it, and ``max_num_batched_tokens`` of None is vLLM's own.
-    ``quantization`` is vLLM's word for it or None; ``engine_kwargs`` are arguments of its AsyncEngineArgs
-    that nothing else here says. With ``lora_rank`` adapters of that rank run beside the weights; without,
-    they are merged into them. ``on_cpu`` forks the engine's process from the caller's instead of starting an
-    interpreter (its OpenMP variables must be set already) and has the model in it too; its threads are bound
-    to ``cores``, one each, unless there are none, and only ``seed`` rules what is drawn. A trainer that sends
-    weights has to answer within ``weight_timeout_s``. ``speculation`` has its draft model as a folder.
+    ``arguments`` are those of vLLM's AsyncEngineArgs that the configuration decides. ``shares_gpu`` says that
+    a trainer is on the same card, ``sleeps`` that memory can be given back to it. With ``lora_rank`` adapters
+    of that rank run beside the weights; without, they are merged into them. ``on_cpu`` forks the engine's
+    process from the caller's instead of starting an interpreter (its OpenMP variables must be set already)
+    and has the model in it too; its threads are bound to ``cores``, one each, unless there are none, and only
+    the argument ``seed`` rules what is drawn. A trainer that sends weights has to answer within
+    ``weight_timeout_s``. ``speculation`` has its draft model as a folder.
     """
 
     model: str
-    dtype: str
-    max_model_len: int
-    max_num_seqs: int
-    enforce_eager: bool
-    gpu_memory_utilization: float
-    enable_prefix_caching: bool
-    kv_cache_memory_bytes: int | None
-    seed: int
-    trust_remote_code: bool = False
-    tensor_parallel_size: int = 1
-    max_num_batched_tokens: int | None = None
-    quantization: str | None = None
-    kv_cache_dtype: str = "auto"
-    attention_backend: str | None = None
-    engine_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any]
     shares_gpu: bool = False
     sleeps: bool = False
     lora_rank: int | None = None
@@ -169,30 +154,36 @@ class EngineSettings:
 
 def engine_settings(config: Config, model_path: str, device: str, index: int = 0) -> EngineSettings:
     """What engine number ``index`` of this configuration needs."""
-    generation = config.generation
-    return EngineSettings(
-        weight_timeout_s=config.runtime.weight_update_timeout_s,
-        model=model_path,
-        trust_remote_code=config.model.trust_remote_code,
-        dtype=generation.dtype,
-        max_model_len=max_engine_length(config),
-        max_num_seqs=generation.max_num_seqs,
-        enforce_eager=runs_eagerly(config, device),
-        gpu_memory_utilization=engine_share(config, beside_trainer=_shares_gpu(config, device)),
-        enable_prefix_caching=generation.enable_prefix_caching,
-        kv_cache_memory_bytes=round(generation.kv_cache_gb * 2**30) if device == "cpu" else None,
+    generation, lora = config.generation, config.lora
+    shares_gpu = _shares_gpu(config, device)
+    arguments = {
+        # None of those below, nor of the engine's own: pipeline.generation.vllm_arguments refuses them.
+        **generation.engine_kwargs,
+        "trust_remote_code": config.model.trust_remote_code,
+        "dtype": generation.dtype,
+        # Of prompt and completion.
+        "max_model_len": max_engine_length(config),
+        "max_num_seqs": generation.max_num_seqs,
+        "enforce_eager": runs_eagerly(config, device),
+        "gpu_memory_utilization": engine_share(config, beside_trainer=shares_gpu),
+        "enable_prefix_caching": generation.enable_prefix_caching,
+        "kv_cache_memory_bytes": round(generation.kv_cache_gb * 2**30) if device == "cpu" else None,
         # Engines with one seed would draw the same random numbers for different groups.
-        seed=config.training.seed + index,
-        tensor_parallel_size=generation.tensor_parallel_size,
-        max_num_batched_tokens=_batched_tokens(config, device),
-        quantization=_QUANTIZATION.get(generation.quantization, generation.quantization),
-        kv_cache_dtype=generation.kv_cache_dtype,
-        attention_backend=generation.attention_backend,
-        engine_kwargs=generation.engine_kwargs,
-        shares_gpu=_shares_gpu(config, device),
-        sleeps=_shares_gpu(config, device) and sleeps(config, device, num_gpus(device)),
+        "seed": config.training.seed + index,
+        "tensor_parallel_size": generation.tensor_parallel_size,
+        "max_num_batched_tokens": _batched_tokens(config, device),
+        "quantization": _QUANTIZATION.get(generation.quantization, generation.quantization),
+        "kv_cache_dtype": generation.kv_cache_dtype,
+        "attention_backend": generation.attention_backend,
+    }
+    return EngineSettings(
+        model=model_path,
+        arguments=arguments,
+        weight_timeout_s=config.runtime.weight_update_timeout_s,
+        shares_gpu=shares_gpu,
+        sleeps=shares_gpu and sleeps(config, device, num_gpus(device)),
         # vLLM's LoRA kernels for a CPU copy the factors once a token; its ranks end at 512.
-        lora_rank=config.lora.r if _serves_adapters(config, device) else None,
+        lora_rank=lora.r if lora.enabled and device == "cuda" and lora.r <= LARGEST_LORA_RANK else None,
         # The host's environment has the OpenMP variables that a CPU's processes need.
         on_cpu=device == "cpu",
         cores=engine_cores(config, index) if device == "cpu" else (),
@@ -214,12 +205,6 @@ def _batched_tokens(config: Config, device: str) -> int | None:
     # With adapters and drafts a forward has to hold a draft of every sequence.
     least = generation.max_num_seqs * (speculative.num_tokens + 1 if speculative.enabled else 1)
     return max(generation.max_num_batched_tokens or _GPU_BATCHED_TOKENS, least)
-
-
-def _serves_adapters(config: Config, device: str) -> bool:
-    """Whether vLLM runs adapters beside the weights it was started with, or gets them merged."""
-    lora = config.lora
-    return lora.enabled and device == "cuda" and lora.r <= LARGEST_LORA_RANK
 
 
 def speculation_settings(config: Config) -> SpeculativeConfig | None:

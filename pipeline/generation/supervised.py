@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol, TypeVar
+
+from cachetools import LRUCache
 
 from pipeline.errors import StageError
 from pipeline.generation.generator import Generator, GeneratorError, GeneratorLostError
@@ -205,7 +206,7 @@ class Dispatcher:
         self._loads = [0] * len(generators)  # completions asked for and not yet received
         # The generator that had a prompt last, or a request whose completions have later turns, and the
         # number of completions.
-        self._last_of: OrderedDict[tuple[int, ...] | str, tuple[int, int]] = OrderedDict()
+        self._last_of: LRUCache[tuple[int, ...] | str, tuple[int, int]] = LRUCache(_MAX_REMEMBERED)
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         """See pipeline.generation.generator.Generator; the request's completions all come from one generator.
@@ -230,7 +231,7 @@ class Dispatcher:
 
     def _choose(self, request: GenerationRequest) -> int:
         least = min(self._loads)
-        found = self._last_of.pop(request.prompt_ids, None)
+        found = self._last_of.get(request.prompt_ids)
         is_asked_again = True
         if found is None:
             # A later turn is REQUEST/INDEX/turn N, of one completion; its prompt is nobody else's.
@@ -241,8 +242,6 @@ class Dispatcher:
             index = self._loads.index(least)
         for key in (request.prompt_ids, request.request_id) if is_asked_again else ():
             self._last_of[key] = index, request.num_generations
-        while len(self._last_of) > _MAX_REMEMBERED:
-            self._last_of.popitem(last=False)
         return index
 
     async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:

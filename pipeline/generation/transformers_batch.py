@@ -52,7 +52,6 @@ class _Row:
     logprobs: list[float] = field(default_factory=list)
     num_watched: int = 0  # characters that the watch has been fed
     finish_reason: str = ""
-    length: int = 0  # tokens, where it ended before the limit
 
 
 class Batch(StoppingCriteria):
@@ -84,14 +83,9 @@ class Batch(StoppingCriteria):
         self._rows = [self._new_row(index, version) for index in range(first, first + num)]
         self._writing = list(self._rows)
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether every completion has ended."""
-        return not self._writing
-
     @torch.inference_mode()
-    def write(self) -> None:
-        """Write until all rows have ended, or until ``between_tokens`` stops them.
+    def write(self) -> bool:
+        """Write until all rows have ended, or until ``between_tokens`` stops them; returns whether all have.
 
         Raises RuntimeError when interrupted, TimeoutError after the deadline.
         """
@@ -102,7 +96,7 @@ class Batch(StoppingCriteria):
         limit = self._request.sampling.max_completion_length
         sampler = _Sampler(self._request.sampling, self._random)
         num_before = self._num_tokens
-        output = self._writer.model.generate(  # type: ignore[operator]
+        self._writer.model.generate(  # type: ignore[operator]
             input_ids,
             attention_mask=torch.ones_like(input_ids),
             generation_config=GenerationConfig(  # type: ignore[no-untyped-call]
@@ -113,27 +107,26 @@ class Batch(StoppingCriteria):
             logits_processor=LogitsProcessorList([sampler]),
             stopping_criteria=StoppingCriteriaList([self]),
         )
-        assert isinstance(output, torch.Tensor)  # [n, P + t]
         if self._fault is not None:
             raise self._fault
-        sampler.score_last(output)
-        token_ids = output[:, len(prompt) + num_before :].tolist()
         logprobs = torch.stack(sampler.logprobs, dim=1).tolist()
-        for row, ids, scores in zip(rows, token_ids, logprobs, strict=True):
-            num_added = (row.length or self._num_tokens) - num_before
-            row.token_ids += ids[:num_added]
-            row.logprobs += scores[:num_added]
+        for row, scores in zip(rows, logprobs, strict=True):
+            row.logprobs += scores[: len(row.token_ids) - num_before]
             if not row.finish_reason and self._num_tokens == limit:
                 row.finish_reason = "length"
         self._writing = [row for row in rows if not row.finish_reason]
+        return not self._writing
 
     def __call__(self, input_ids: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
         """Asked by ``generate`` after each token: ``input_ids`` [n, P + t] -> [n], True for rows that end."""
         token_ids = input_ids[:, len(self._request.prompt_ids) :].tolist()
         for row, ids in zip(self._writing, token_ids, strict=True):
-            if not row.finish_reason and self._has_ended(row, ids):
+            if row.finish_reason:
+                # It is written on beside the others, for nothing.
+                continue
+            row.token_ids = ids
+            if self._has_ended(row):
                 row.finish_reason = "abort" if row.watch is not None and row.watch.is_hopeless else "stop"
-                row.length = len(ids)
         self._fault = self._what_ends_all()
         self._num_tokens = len(token_ids[0])
         ended = [bool(row.finish_reason) for row in self._writing]
@@ -177,26 +170,26 @@ class Batch(StoppingCriteria):
         watch = None if prefill is None else AnswerWatch(prefill)
         return _Row(index=index, marks=VersionMarks(version), watch=watch)
 
-    def _has_ended(self, row: _Row, token_ids: list[int]) -> bool:
-        """Whether the row ends with the last of ``token_ids``: at an end token, a stop string, or where its
-        watch (pipeline.generation.early_abort) gives it up.
+    def _has_ended(self, row: _Row) -> bool:
+        """Whether the row ends with its last token: at an end token, a stop string, or where its watch
+        (pipeline.generation.early_abort) gives it up.
         """
-        if token_ids[-1] in self._writer.end_ids:
+        if row.token_ids[-1] in self._writer.end_ids:
             return True
         stop = self._request.sampling.stop
         if stop:
             # A stop string is searched in a tail; a token may carry less than one character.
-            tail = _decode(self._writer.tokenizer, token_ids[-8 - 4 * max(map(len, stop)) :])
+            tail = _decode(self._writer.tokenizer, row.token_ids[-8 - 4 * max(map(len, stop)) :])
             if any(text in tail for text in stop):
                 return True
-        return row.watch is not None and self._is_hopeless(row, row.watch, token_ids)
+        return row.watch is not None and self._is_hopeless(row, row.watch)
 
-    def _is_hopeless(self, row: _Row, watch: AnswerWatch, token_ids: list[int]) -> bool:
+    def _is_hopeless(self, row: _Row, watch: AnswerWatch) -> bool:
         """Feed the row's watch at the end of a line."""
-        if "\n" not in _decode(self._writer.tokenizer, token_ids[-1:]):
+        if "\n" not in _decode(self._writer.tokenizer, row.token_ids[-1:]):
             return False
         # Behind the last line end half a character may stand.
-        text, _, _ = _decode(self._writer.tokenizer, token_ids).rpartition("\n")
+        text, _, _ = _decode(self._writer.tokenizer, row.token_ids).rpartition("\n")
         piece = (text + "\n")[row.num_watched :]
         row.num_watched += len(piece)
         return watch.feed(piece)
@@ -228,27 +221,20 @@ class _Sampler(LogitsProcessor):
         if sampling.top_p < 1:
             self._filters.append(TopPLogitsWarper(sampling.top_p))
         self._random = random
-        self._last: torch.Tensor | None = None  # [n, V]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """``input_ids`` [n, t], ``scores`` [n, V] (raw logits) -> [n, V] whose argmax is the sample."""
-        if self._last is not None:
-            self.score_last(input_ids)
         if self._temperature == 0:
-            self._last = torch.log_softmax(scores.float(), dim=-1)
-            return self._last
-        kept = scores.float() / self._temperature
-        for keep in self._filters:
-            kept = keep(input_ids, kept)
-        self._last = torch.log_softmax(kept, dim=-1)
-        noise = torch.empty_like(self._last).exponential_(generator=self._random)
-        return self._last - noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()
-
-    def score_last(self, input_ids: torch.Tensor) -> None:
-        """Note the log-probability of the last token of each row of ``input_ids`` [n, t]."""
-        assert self._last is not None
-        self.logprobs.append(self._last.gather(1, input_ids[:, -1:]).squeeze(1))
-        self._last = None
+            noisy = logprobs = torch.log_softmax(scores.float(), dim=-1)
+        else:
+            kept = scores.float() / self._temperature
+            for keep in self._filters:
+                kept = keep(input_ids, kept)
+            logprobs = torch.log_softmax(kept, dim=-1)
+            noise = torch.empty_like(logprobs).exponential_(generator=self._random)
+            noisy = logprobs - noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()
+        self.logprobs.append(logprobs.gather(1, noisy.argmax(dim=-1, keepdim=True)).squeeze(1))
+        return noisy
 
 
 def _decode(tokenizer: PreTrainedTokenizerBase, token_ids: list[int]) -> str:

@@ -203,19 +203,14 @@ class TransformersEngine:
                 deadline_s=deadline_s,
                 between_tokens=self._stops_here,
             )
-            self._write(batch)
+            while not batch.write():
+                # It has stopped for new weights.
+                if self._apply() == "abort":
+                    batch.restart(self.policy_version)
+                else:
+                    batch.resume(self.policy_version)
             completions += batch.completions()
         return completions
-
-    def _write(self, batch: Batch) -> None:
-        """Write the batch to its end, with the weights changed where it stops."""
-        batch.write()
-        while not batch.is_finished:
-            if self._apply() == "abort":
-                batch.restart(self.policy_version)
-            else:
-                batch.resume(self.policy_version)
-            batch.write()
 
     def _stops_here(self, batch: Batch) -> bool:
         """Whether a batch stops after this token for new weights; over an old KV cache it need not."""

@@ -62,7 +62,7 @@ def check_vllm_arguments(config: Config, device: str) -> None:
     Where vLLM is not installed its names are not known, and none is refused for that.
     """
     generation = config.generation
-    if problems := [*_unknown(config), *(_needs_gpu if device == "cpu" else _needs_cpu)(config)]:
+    if problems := [*_unknown(config), *_misplaced(config, device)]:
         raise ConfigError(problems)
     backend = generation.attention_backend
     if backend is not None and (known := _names(*_BACKENDS)) and backend not in known:
@@ -72,8 +72,13 @@ def check_vllm_arguments(config: Config, device: str) -> None:
         raise ConfigError([wrong_value("generation.attention_backend", backend, allowed)])
 
 
-def _needs_gpu(config: Config) -> Iterator[Problem]:
+def _misplaced(config: Config, device: str) -> Iterator[Problem]:
     generation = config.generation
+    if device != "cpu":
+        if generation.quantization == "int8":
+            allowed = "none, auto or fp8 on a GPU; this one is for a CPU (the run's device is cuda)"
+            yield wrong_value("generation.quantization", "int8", allowed, "runtime.device")
+        return
     for field, value, idle in (
         ("quantization", generation.quantization, ("none", "auto", "int8")),
         ("kv_cache_dtype", generation.kv_cache_dtype, ("auto",)),
@@ -83,12 +88,6 @@ def _needs_gpu(config: Config) -> Iterator[Problem]:
             instead = "null" if None in idle else idle[0]
             allowed = f"{instead} on a CPU; this one needs a CUDA GPU (the run's device is cpu)"
             yield wrong_value(f"generation.{field}", value, allowed, "runtime.device")
-
-
-def _needs_cpu(config: Config) -> Iterator[Problem]:
-    if config.generation.quantization == "int8":
-        allowed = "none, auto or fp8 on a GPU; this one is for a CPU (the run's device is cuda)"
-        yield wrong_value("generation.quantization", "int8", allowed, "runtime.device")
 
 
 def _unknown(config: Config) -> Iterator[Problem]:

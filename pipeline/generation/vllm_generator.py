@@ -262,7 +262,7 @@ async def _started(
     start = Start(
         settings=settings,
         identity=resident.engine_identity(settings, environment),
-        socket_path=str(resident.socket_path(index)) if is_kept else None,
+        socket_path=resident.socket_path(index) if is_kept else None,
         idle_s=IDLE_DEADLINE_S,
     )
     try:

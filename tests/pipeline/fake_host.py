@@ -21,19 +21,18 @@ from tests.pipeline.rollouts.groups import completion
 COMMAND = ("-m", "tests.pipeline.fake_host")
 
 
-def settings(model: str = "m") -> EngineSettings:
-    """Settings of a fake engine; a model called "broken" does not load."""
-    return EngineSettings(
-        model=model,
-        dtype="float32",
-        max_model_len=1,
-        max_num_seqs=1,
-        enforce_eager=True,
-        gpu_memory_utilization=0.1,
-        enable_prefix_caching=False,
-        kv_cache_memory_bytes=None,
-        seed=0,
-    )
+def settings(model: str = "m", **arguments: object) -> EngineSettings:
+    """Settings of a fake engine; a model called "broken" does not load. ``arguments`` are vLLM's."""
+    common = {
+        "dtype": "float32",
+        "max_model_len": 1,
+        "max_num_seqs": 1,
+        "enforce_eager": True,
+        "gpu_memory_utilization": 0.1,
+        "enable_prefix_caching": False,
+        "seed": 0,
+    }
+    return EngineSettings(model=model, arguments={**common, **arguments})
 
 
 class FakeEngine:

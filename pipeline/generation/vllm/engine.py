@@ -27,7 +27,7 @@ from pipeline.generation.early_abort import AnswerWatch
 from pipeline.generation.generator import VersionMarks, num_up_to_stop
 from pipeline.generation.settings import EngineSettings
 from pipeline.generation.vllm.transfer import BACKEND
-from pipeline.generation.vllm.updates import ServedAdapter, WeightUpdates, max_lora_rank
+from pipeline.generation.vllm.updates import WeightUpdates, base_adapter, max_lora_rank
 from pipeline.host.files import own_temporary_folder
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.models.files import weight_files
@@ -72,13 +72,11 @@ class VllmEngine:
         self._sleeps, self._is_asleep = settings.sleeps, False
         self._preparation: asyncio.Task[str] | None = None
         self._cores = settings.cores
-        self._adapter = (
-            None if settings.lora_rank is None else ServedAdapter(settings.model, settings.lora_rank)
-        )
+        rank = settings.lora_rank
         self._updates = WeightUpdates(
             self._engine,
             settings.model,
-            self._adapter,
+            None if rank is None else base_adapter(settings.model, rank),
             weight_timeout_s=settings.weight_timeout_s,
         )
 
@@ -111,10 +109,7 @@ class VllmEngine:
         return "; ".join(notes)
 
     async def stats(self) -> dict[str, float]:
-        """Counts since the start: ``steps`` that verified drafts, tokens ``drafted`` and ``accepted``.
-
-        Without speculation none.
-        """
+        """See DeterministicDraftSampler.counts; without speculation none."""
         await self.prepare()
         if self._speculation is None:
             return {}
@@ -176,9 +171,7 @@ class VllmEngine:
         pieces: list[CompletionOutput] = []
         num_cached = 0
         prompt = tokens_input(list(request.prompt_ids), cache_salt=self._updates.cache_salt)
-        answers = self._engine.generate(
-            prompt, parameters, name, lora_request=None if self._adapter is None else self._adapter.request
-        )
+        answers = self._engine.generate(prompt, parameters, name, lora_request=self._updates.adapter)
         # To leave the loop early ends the request in the engine.
         async with aclosing(answers):
             async for answer in answers:
@@ -226,26 +219,14 @@ class VllmEngine:
     async def close(self) -> None:
         """End the engine's child process."""
         self._engine.shutdown()
-        if self._adapter is not None:
-            self._adapter.close()
         shutil.rmtree(Path(self._temporary.lock.lock_file).parent, ignore_errors=True)
 
 
 def _engine_arguments(settings: EngineSettings) -> AsyncEngineArgs:
     arguments = AsyncEngineArgs(
         model=settings.model,
-        trust_remote_code=settings.trust_remote_code,
-        dtype=settings.dtype,
-        max_model_len=settings.max_model_len,
-        max_num_seqs=settings.max_num_seqs,
-        tensor_parallel_size=settings.tensor_parallel_size,
-        enforce_eager=settings.enforce_eager,
+        **settings.arguments,
         enable_sleep_mode=settings.sleeps,
-        gpu_memory_utilization=settings.gpu_memory_utilization,
-        enable_prefix_caching=settings.enable_prefix_caching,
-        kv_cache_memory_bytes=settings.kv_cache_memory_bytes,
-        max_num_batched_tokens=settings.max_num_batched_tokens,
-        seed=settings.seed,
         # The log-probability of the sampled token under the distribution it was drawn from.
         logprobs_mode="processed_logprobs",
         generation_config="vllm",
@@ -255,11 +236,6 @@ def _engine_arguments(settings: EngineSettings) -> AsyncEngineArgs:
         max_lora_rank=max_lora_rank(settings.lora_rank or 1),
         speculative_config=_speculative_config(settings),
         worker_extension_cls=_WORKER_METHODS,
-        quantization=settings.quantization,
-        kv_cache_dtype=settings.kv_cache_dtype,
-        attention_backend=settings.attention_backend,
-        # None of those above: pipeline.generation.vllm_arguments refuses them.
-        **settings.engine_kwargs,
     )
     if settings.on_cpu:
         # Imported here: it registers kernels, and int8, which other devices have already.
@@ -339,10 +315,11 @@ def _speculative_config(settings: EngineSettings) -> dict[str, object] | None:
     speculative = settings.speculation
     if speculative is None:
         return None
+    of_any_batch = (1, settings.arguments["max_num_seqs"], speculative.num_tokens)
     config: dict[str, object] = {
         "num_speculative_tokens": speculative.num_tokens,
         # With a schedule vLLM does not pad the first step of a request with drafts of nothing.
-        "num_speculative_tokens_per_batch_size": [(1, settings.max_num_seqs, speculative.num_tokens)],
+        "num_speculative_tokens_per_batch_size": [of_any_batch],
     }
     if speculative.method == "draft_model":
         return config | {"method": "draft_model", "model": speculative.draft_model}

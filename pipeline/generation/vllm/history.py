@@ -10,11 +10,13 @@ arXiv:2508.18588; DAS, arXiv:2511.13841).
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
 
 NOTHING = -1
@@ -104,38 +106,28 @@ class HistoryIndex:
 
     def __init__(self, max_bytes: int, max_match: int = 12, max_sequences: int = 64) -> None:
         assert max_bytes > 0 and max_match > 0 and max_sequences > 0
-        self._max_bytes = max_bytes
         self._max_match = max_match
         self._max_sequences = max_sequences
-        self._tasks: OrderedDict[bytes, _Task] = OrderedDict()
-        self.num_bytes = 0
+        self._tasks: LRUCache[bytes, _Task] = LRUCache(max_bytes, lambda task: task.rows.nbytes)
 
     def open(self, task_key: bytes, context: Sequence[int]) -> HistorySequence:
         """Start a sequence that follows ``context``, the last tokens of the prompt."""
-        task = self._tasks.get(task_key)
-        if task is None:
-            task = self._tasks[task_key] = _Task(self._max_sequences)
-            self.num_bytes += task.rows.nbytes
-        self._tasks.move_to_end(task_key)
-        before = task.rows.nbytes
+        task = self._tasks.get(task_key) or _Task(self._max_sequences)
         sequence = HistorySequence(task_key, task, task.open_row())
-        self._account(sequence, before)
+        self._keep(task_key, task)
         self.extend(sequence, context)
         return sequence
 
     def extend(self, sequence: HistorySequence, token_ids: Sequence[int]) -> None:
         """Append to an open sequence; ids are not negative."""
-        if not token_ids:
-            return
         before = sequence.task.rows.nbytes
         sequence.task.extend(sequence.number, token_ids)
-        self._account(sequence, before)
+        if sequence.task.rows.nbytes > before and self._tasks.get(sequence.task_key) is sequence.task:
+            self._keep(sequence.task_key, sequence.task)
 
     def drop(self, task_key: bytes) -> None:
         """Forget a task."""
-        task = self._tasks.pop(task_key, None)
-        if task is not None:
-            self.num_bytes -= task.rows.nbytes
+        self._tasks.pop(task_key, None)
 
     def propose(
         self, task_key: bytes, recent: Sequence[int], max_tokens: int, min_chance: float = 0.05
@@ -149,7 +141,6 @@ class HistoryIndex:
         task = self._tasks.get(task_key)
         if task is None or not recent or max_tokens <= 0:
             return Draft()
-        self._tasks.move_to_end(task_key)
         # Rows end with NOTHING, which no recent token equals: no match runs across two rows.
         flat = task.rows.reshape(-1)
         places = np.flatnonzero(flat == recent[-1])
@@ -166,13 +157,12 @@ class HistoryIndex:
         token_ids, shares = _follow(flat, places[-_MAX_PLACES:], max_tokens, min_chance)
         return Draft(token_ids=token_ids, shares=shares, match_length=match_length)
 
-    def _account(self, sequence: HistorySequence, before: int) -> None:
-        if self._tasks.get(sequence.task_key) is not sequence.task:
-            return
-        self.num_bytes += sequence.task.rows.nbytes - before
-        while self.num_bytes > self._max_bytes:
-            _, oldest = self._tasks.popitem(last=False)
-            self.num_bytes -= oldest.rows.nbytes
+    def _keep(self, task_key: bytes, task: _Task) -> None:
+        """Count its bytes anew, as the one used last."""
+        self._tasks.pop(task_key, None)
+        # One that is larger than the bound is not kept at all.
+        with suppress(ValueError):
+            self._tasks[task_key] = task
 
 
 def _follow(

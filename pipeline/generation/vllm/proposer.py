@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import time
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -173,9 +172,10 @@ class HistoryProposer:
         for row, name in enumerate(names):
             if not sampled_token_ids[row]:
                 continue
-            length = int(lengths[row])
+            length, state = int(lengths[row]), self._runner.requests[name]
+            left = int(state.sampling_params.max_tokens) - len(state.output_token_ids)
             # One token comes of itself, behind whatever is accepted.
-            room = min(self._room(name), self._max_model_len - length) - 1
+            room = min(left, self._max_model_len - length) - 1
             drafts[row] = self._index.propose(
                 self._requests[name].sequence.task_key,
                 token_ids[row, max(0, length - _CONTEXT) : length].tolist(),
@@ -192,11 +192,6 @@ class HistoryProposer:
             if draft.token_ids:
                 self._requests[name].draft = draft
         return drafts
-
-    def _room(self, name: str) -> int:
-        """Tokens that the request may still write."""
-        state = self._runner.requests[name]
-        return int(state.sampling_params.max_tokens) - len(state.output_token_ids)
 
 
 def draft_limit(capacity: int, num_sequences: int, most: int) -> int:
@@ -223,23 +218,17 @@ class StepCosts:
 
     def __init__(self, forward_s: Mapping[int, float]) -> None:
         assert forward_s
-        self._knots = sorted(forward_s)
+        knots = sorted(forward_s)
         # A longer forward is never the cheaper one: what looks so is noise.
-        self._seconds = list(accumulate((max(forward_s[tokens], 1e-9) for tokens in self._knots), max))
+        seconds = list(accumulate((max(forward_s[tokens], 1e-9) for tokens in knots), max))
+        self._seconds: list[float] = np.interp(range(knots[-1] + 1), knots, seconds).tolist()  # by tokens
         self._ratio = 1.5
         self._ratios: dict[tuple[int, int], tuple[float, int]] = {}
 
     def forward(self, num_tokens: int) -> float:
-        """Seconds of a forward of ``num_tokens``, interpolated; beyond the last knot in proportion."""
-        knots, seconds = self._knots, self._seconds
-        place = bisect_left(knots, num_tokens)
-        if place == len(knots):
-            return seconds[-1] * num_tokens / knots[-1]
-        if place == 0:
-            return seconds[0]
-        low, high = knots[place - 1], knots[place]
-        part = (num_tokens - low) / (high - low)
-        return seconds[place - 1] * (1 - part) + seconds[place] * part
+        """Seconds of a forward of ``num_tokens``, interpolated; beyond the longest measured in proportion."""
+        longest = len(self._seconds) - 1
+        return self._seconds[min(num_tokens, longest)] * max(1.0, num_tokens / longest)
 
     def predict(self, num_sequences: int, num_drafted: int) -> float:
         """Seconds of a step."""

@@ -30,6 +30,8 @@ from vllm.v1.sample.rejection_sampler import PLACEHOLDER_TOKEN_ID, RejectionSamp
 from vllm.v1.sample.sampler import Sampler
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
+# What the engine is started with.
+_MODE: LogprobsMode = "processed_logprobs"
 # Tokens whose probabilities are cumulated one by one.
 _BLOCK = 128
 # Keeps a search inside the mass when the last additions round differently.
@@ -66,15 +68,13 @@ class DeterministicDraftSampler(RejectionSampler):  # type: ignore[misc]
 
     def __init__(self, sampler: Sampler, spec_config: SpeculativeConfig | None, device: torch.device) -> None:
         super().__init__(sampler, spec_config, device)
-        self._num_steps = 0
         self._num_drafts = 0
         self._num_drafted = 0
         self._num_accepted = torch.zeros((), dtype=torch.int64, device=device)
 
     def counts(self) -> dict[str, float]:
-        """Steps with drafts, drafts in them (one a sequence and step), tokens drafted, tokens accepted."""
+        """Drafts (one a sequence and step), tokens drafted, tokens accepted."""
         return {
-            "steps": float(self._num_steps),
             "drafts": float(self._num_drafts),
             "drafted": float(self._num_drafted),
             "accepted": float(self._num_accepted),
@@ -93,8 +93,8 @@ class DeterministicDraftSampler(RejectionSampler):  # type: ignore[misc]
         distribution that they follow.
         """
         assert draft_probs is None, "drafts are deterministic here"
-        assert sampling_metadata.max_num_logprobs in (None, 0), "only the sampled token's log-probability"
-        assert self.is_processed_logprobs_mode or sampling_metadata.max_num_logprobs is None
+        assert sampling_metadata.max_num_logprobs == 0, "only the sampled token's log-probability"
+        assert self.is_processed_logprobs_mode
         drafted_logits, last_logits = self._processed(metadata, logits, sampling_metadata)
         draft_ids = metadata.draft_token_ids.long()
         # A place that the scheduler only reserved holds -1: never accepted, and nothing to mask.
@@ -116,9 +116,6 @@ class DeterministicDraftSampler(RejectionSampler):  # type: ignore[misc]
         is_kept = verdict.place < verdict.num_accepted[verdict.sequence]
         kept_ids = torch.where(is_kept, draft_ids, PLACEHOLDER_TOKEN_ID)
         tokens = verdict.spread(kept_ids.int(), final_ids.int(), PLACEHOLDER_TOKEN_ID)
-        if sampling_metadata.max_num_logprobs is None:
-            return SamplerOutput(sampled_token_ids=tokens, logprobs_tensors=None)
-
         final_values = final_logits.gather(1, final_ids[:, None])
         logprobs = verdict.spread(draft_logprobs, final_values[:, 0] - final_norm, 0.0)
         # The masked token counts among the others again.
@@ -134,7 +131,6 @@ class DeterministicDraftSampler(RejectionSampler):  # type: ignore[misc]
         )
 
     def _count(self, metadata: SpecDecodeMetadata, verdict: _Verdict) -> None:
-        self._num_steps += 1
         self._num_drafts += sum(length > 0 for length in metadata.num_draft_tokens)
         self._num_drafted += sum(metadata.num_draft_tokens)
         self._num_accepted += verdict.num_accepted.sum()
@@ -249,8 +245,8 @@ class _Scratch:
 class CpuTokenSampler(TopKTopPSampler):  # type: ignore[misc]
     """Takes the place of ``topk_topp_sampler`` in vLLM's sampler."""
 
-    def __init__(self, logprobs_mode: LogprobsMode) -> None:
-        super().__init__(logprobs_mode)
+    def __init__(self) -> None:
+        super().__init__(_MODE)
         self._logprobs, self._probabilities = _Scratch(), _Scratch()
 
     def forward_cpu(
@@ -259,8 +255,8 @@ class CpuTokenSampler(TopKTopPSampler):  # type: ignore[misc]
         generators: dict[int, torch.Generator],
         k: torch.Tensor | None,
         p: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """One token for each row of ``logits`` (B, V), fp32, (B,) int64, and what the logprobs mode asks for.
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """One token for each row of ``logits`` (B, V), fp32, (B,) int64, and the log-probabilities (B, V).
 
         ``generators`` holds those of the rows that have a seed of their own. Log-probabilities are good until
         the next call.
@@ -271,10 +267,7 @@ class CpuTokenSampler(TopKTopPSampler):  # type: ignore[misc]
         uniform = torch.rand(len(logits), dtype=torch.float64)
         for row, generator in generators.items():
             uniform[row] = torch.rand((), dtype=torch.float64, generator=generator)
-        tokens = inverse_transform(probabilities, uniform)
-        if self.logprobs_mode == "processed_logits":
-            return tokens, logits
-        return tokens, logprobs if self.logprobs_mode == "processed_logprobs" else None
+        return inverse_transform(probabilities, uniform), logprobs
 
 
 class CpuSampler(Sampler):  # type: ignore[misc]
@@ -284,9 +277,9 @@ class CpuSampler(Sampler):  # type: ignore[misc]
     counting what lies above it takes as long as drawing it.
     """
 
-    def __init__(self, logprobs_mode: LogprobsMode) -> None:
-        super().__init__(logprobs_mode)
-        self.topk_topp_sampler = CpuTokenSampler(logprobs_mode)
+    def __init__(self) -> None:
+        super().__init__(_MODE)
+        self.topk_topp_sampler = CpuTokenSampler()
         self._logits = _Scratch()
 
     def forward(

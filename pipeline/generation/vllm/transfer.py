@@ -41,11 +41,6 @@ BACKEND = "safetensors_file"
 
 
 @dataclass
-class FileInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
-    """A file needs no rendezvous; who sends is met at the first update."""
-
-
-@dataclass
 class FileUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
     """Where the new weights lie, and of which kind they are; see pipeline.messages.WeightUpdate.
 
@@ -60,13 +55,13 @@ class FileUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
     timeout_s: float = 0.0
 
 
-class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  # type: ignore[misc]
+class FileWeightTransferEngine(WeightTransferEngine[WeightTransferInitInfo, FileUpdateInfo]):  # type: ignore[misc]
     """Loads a whole checkpoint from what the trainer left in shared memory, or from its process.
 
     Of an adapter on what is still its base, the numbered layers that it adapts.
     """
 
-    init_info_cls = FileInitInfo
+    init_info_cls = WeightTransferInitInfo
     update_info_cls = FileUpdateInfo
 
     _client: WeightClient | None = None
@@ -81,8 +76,8 @@ class FileWeightTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo
         # Whether the model held is the base, but for an adapter; and whether an update loads all of it.
         self._is_adapted_base = self._is_whole = True
 
-    def init_transfer_engine(self, init_info: FileInitInfo) -> None:
-        """Nothing to prepare, so nobody asks for it."""
+    def init_transfer_engine(self, init_info: WeightTransferInitInfo) -> None:
+        """Nobody asks for it: a file needs no rendezvous, and who sends is met at the first update."""
 
     def start_weight_update(self) -> None:
         """Put the layers back into the form in which checkpoints are loaded."""

@@ -12,7 +12,7 @@ What becomes of completions in flight is the update's ``mode``:
   swap; but an answer that was short enough to end before it stays, and a long one is drawn again, so that
   short answers get more than their share.
 
-On a GPU an adapter goes to vLLM's own LoRA (``ServedAdapter``), whose kernels cost little there, and an
+On a GPU an adapter goes to vLLM's own LoRA (``base_adapter``), whose kernels cost little there, and an
 update moves nothing else. On a CPU vLLM copies the factors once a token, so adapters are merged
 (pipeline.generation.vllm.transfer).
 """
@@ -20,15 +20,16 @@ update moves nothing else. On a CPU vLLM copies the factors once a token, so ada
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import get_args
 
 import torch
+from vllm.config.lora import MaxLoRARanks
 from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
 from vllm.lora.request import LoRARequest
 from vllm.v1.engine import PauseMode
@@ -43,8 +44,6 @@ from pipeline.weights.receipts import code_of, differing
 
 # Turns of the event loop from vLLM's queue of outputs to the requests, and some more.
 _SETTLING_TURNS = 20
-# The ranks that vLLM 0.31 can be started with.
-_MAX_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _ADAPTER_NAME, _ADAPTER_ID = "policy", 1
 # vLLM's words for ours.
 _PAUSES: Mapping[str, PauseMode] = {
@@ -58,6 +57,7 @@ _PAUSES: Mapping[str, PauseMode] = {
 class WeightUpdates:
     """The weights of ``engine``, of which ``base`` is the folder; ``policy_version`` is theirs, 0 the base's.
 
+    With an ``adapter``, a ``base_adapter``, every request asks for that one, and adapters take its place.
     A trainer that sends weights has to answer within ``weight_timeout_s``. ``num_begun`` counts updates and
     resets, ``num_resets`` the latter.
     """
@@ -66,16 +66,16 @@ class WeightUpdates:
         self,
         engine: AsyncLLM,
         base: str,
-        adapter: ServedAdapter | None,
+        adapter: LoRARequest | None,
         *,
         weight_timeout_s: float,
     ) -> None:
         self.policy_version = 0
+        self.adapter = adapter
         self.num_begun = 0
         self.num_resets = 0
         self._engine = engine
         self._base = base
-        self._adapter = adapter
         # Names the engine to a trainer that sends weights.
         self._receiver = uuid.uuid4().hex
         self._weight_timeout_s = weight_timeout_s
@@ -128,8 +128,8 @@ class WeightUpdates:
                 if update.mode == "drain":
                     # What waits half written, for lack of memory, would have two versions.
                     await self._engine.abort([name for name, tokens in num_written.items() if tokens > 0])
-                if update.kind == "adapter" and self._adapter is not None:
-                    await self._adapter.replace(self._engine, update.path)
+                if update.kind == "adapter" and self.adapter is not None:
+                    await self._serve_adapter(update.path)
                     await self._engine.update_weight_version(str(update.policy_version))
                 else:
                     await self._load(update)
@@ -156,8 +156,8 @@ class WeightUpdates:
             self.num_resets += 1
             await self._engine.pause_generation(mode="abort", clear_cache=True)
             try:
-                if self._adapter is not None:
-                    await self._adapter.replace(self._engine, self._adapter.request.lora_path)
+                if self.adapter is not None:
+                    await self._serve_adapter(self.adapter.lora_path)
                 await self._load(WeightUpdate(policy_version=0, path=self._base, kind="base"))
                 self._note_version({}, 0)
                 # The next run draws what it would draw from a fresh engine.
@@ -174,7 +174,7 @@ class WeightUpdates:
         """
         if not update.receipt:
             return {}, ()
-        is_served = update.kind == "adapter" and self._adapter is not None
+        is_served = update.kind == "adapter" and self.adapter is not None
         arguments = (update.policy_version, adapter_rank(update.path) if is_served else 0)
         answers = await self._engine.collective_rpc("weight_receipt", args=arguments)
         given = answers[0]["given"]
@@ -218,43 +218,38 @@ class WeightUpdates:
 
     async def _load(self, update: WeightUpdate) -> None:
         await self._engine.start_weight_update()
-        info: dict[str, object] = {
+        info = {
             "path": update.path,
             "kind": update.kind,
             "policy_version": update.policy_version,
             "is_quantised": update.is_quantised,
+            "receiver": self._receiver,
+            "timeout_s": self._weight_timeout_s,
         }
-        if update.kind == "offer":
-            info["receiver"], info["timeout_s"] = self._receiver, self._weight_timeout_s
         await self._engine.update_weights(WeightTransferUpdateRequest(update_info=info))
         await self._engine.finish_weight_update(str(update.policy_version))
 
+    async def _serve_adapter(self, folder: str) -> None:
+        """Load the adapter in ``folder`` in place of the last; generation is paused, and no KV is kept."""
+        await self._engine.add_lora(LoRARequest(_ADAPTER_NAME, _ADAPTER_ID, folder, load_inplace=True))
 
-class ServedAdapter:
-    """The adapter that every request asks for, on the model in the folder ``model``.
 
-    It begins with zeros for one layer, which is the base model. Requests name it by a number that stays the
-    same, so those that are running when it is replaced go on under the new one.
+def base_adapter(model: str, rank: int) -> LoRARequest:
+    """An adapter of zeros for one layer: the base model in the folder ``model``.
+
+    Requests name it by a number that stays the same, so those that are running when it is replaced go on
+    under the new one. Its files go with the engine's temporary folder.
     """
-
-    def __init__(self, model: str, rank: int) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="code-grpo-adapter-"))
-        config = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": [], "bias": "none"}
-        write_adapter_files(self._folder, config, _zeros(model, rank))
-        self.request = LoRARequest(_ADAPTER_NAME, _ADAPTER_ID, str(self._folder))
-
-    async def replace(self, engine: AsyncLLM, path: str) -> None:
-        """Load the adapter in the folder ``path`` instead; generation is paused, and no KV is kept."""
-        await engine.add_lora(LoRARequest(_ADAPTER_NAME, _ADAPTER_ID, path, load_inplace=True))
-
-    def close(self) -> None:
-        """Remove the files of the first adapter."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix="code-grpo-adapter-"))
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": [], "bias": "none"}
+    write_adapter_files(folder, config, _zeros(model, rank))
+    return LoRARequest(_ADAPTER_NAME, _ADAPTER_ID, str(folder))
 
 
 def max_lora_rank(rank: int) -> int:
     """The smallest rank that vLLM can be started with and that ``rank`` fits into."""
-    return next(size for size in _MAX_RANKS if size >= rank)
+    ranks: tuple[int, ...] = get_args(MaxLoRARanks)
+    return next(size for size in ranks if size >= rank)
 
 
 def _zeros(model: str, rank: int) -> dict[str, torch.Tensor]:

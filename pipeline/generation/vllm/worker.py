@@ -31,15 +31,6 @@ from pipeline.host.limits import return_freed_memory
 _MAX_MEASURED_TOKENS = 256
 _REPEATS = 3
 _LONG_S = 0.15  # a forward of a large model: its first call costs little more than the next
-# Any callable with the signature of vLLM's rejection sampler.
-DraftSampler = Callable[
-    [SpecDecodeMetadata, torch.Tensor | None, torch.Tensor, SamplingMetadata], SamplerOutput
-]
-# Any callable with the signature of vLLM's TopKTopPSampler.
-TokenSampler = Callable[
-    [torch.Tensor, dict[int, torch.Generator], torch.Tensor | None, torch.Tensor | None],
-    tuple[torch.Tensor, torch.Tensor | None],
-]
 _LOGITS = (2.0, 1.0, 0.5, 0.0, -0.5, -1.0, 1.5, 0.2)
 _NUM_SEQUENCES = 8192
 _NUM_DRAWN = 4 * 1024
@@ -61,7 +52,7 @@ class WorkerMethods:
         runner: Any = self.model_runner  # type: ignore[attr-defined]
         if runner.device.type != "cpu":
             return ""
-        sampler = CpuSampler(runner.sampler.logprobs_mode)
+        sampler = CpuSampler()
         fault = token_sampler_fault(sampler.topk_topp_sampler)
         if not fault:
             runner.sampler = sampler
@@ -214,8 +205,8 @@ def sampling_metadata(
     )
 
 
-def draft_sampler_fault(sampler: DraftSampler, device: torch.device) -> str:
-    """An empty string, or in what the sampler is wrong.
+def draft_sampler_fault(sampler: Callable[..., SamplerOutput], device: torch.device) -> str:
+    """An empty string, or in what ``sampler``, called as vLLM's rejection sampler is, is wrong.
 
     Drafts are of different length and quality in the same batch, the temperature is not 1. The tokens of
     each place are compared with the distribution by a chi-square test, their log-probabilities exactly.
@@ -249,8 +240,8 @@ def draft_sampler_fault(sampler: DraftSampler, device: torch.device) -> str:
     return ""
 
 
-def token_sampler_fault(sampler: TokenSampler) -> str:
-    """An empty string, or in what a sampler without drafts is wrong; see draft_sampler_fault.
+def token_sampler_fault(sampler: Callable[..., tuple[torch.Tensor, torch.Tensor | None]]) -> str:
+    """An empty string, or in what ``sampler``, called as vLLM's TopKTopPSampler is, is wrong.
 
     The vocabulary is larger than a block of the sampler's, its last token is likely and one impossible.
     """

@@ -104,7 +104,8 @@ def test_the_tokens_of_a_forward_are_as_set_and_enough_for_all_sequences(
 ) -> None:
     monkeypatch.setattr(settings, "num_gpus", lambda device: 1)
     config = load_config(overrides=["generation.dtype=bfloat16", *overrides])
-    assert settings.engine_settings(config, "model", device).max_num_batched_tokens == expected
+    made = settings.engine_settings(config, "model", device)
+    assert made.arguments["max_num_batched_tokens"] == expected
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,8 @@ def test_a_generator_takes_nearly_all_of_a_card_of_its_own_unless_it_is_told(
 ) -> None:
     monkeypatch.setattr(settings, "num_gpus", lambda device: num_gpus)
     config = load_config(overrides=["generation.dtype=bfloat16", *overrides])
-    assert settings.engine_settings(config, "model", "cuda").gpu_memory_utilization == expected
+    made = settings.engine_settings(config, "model", "cuda")
+    assert made.arguments["gpu_memory_utilization"] == expected
 
 
 # As vLLM starts its processes on a GPU: fresh interpreters, which load the plugin first.

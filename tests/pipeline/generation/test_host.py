@@ -25,7 +25,7 @@ def start_message(path: Path | None = None, model: str = "m", idle_s: float = 30
     return Start(
         settings=settings(model),
         identity={"model": model},
-        socket_path=None if path is None else str(path),
+        socket_path=path,
         idle_s=idle_s,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import os
 import signal
@@ -189,7 +188,7 @@ def test_the_identity_tells_settings_environment_and_model_files_apart(tmp_path:
     mine = settings(str(model))
     before = resident.engine_identity(mine, {"OMP_NUM_THREADS": "2"})
     assert resident.differences(before, resident.engine_identity(mine, {"OMP_NUM_THREADS": "2"})) == []
-    longer = dataclasses.replace(mine, max_model_len=2)
+    longer = settings(str(model), max_model_len=2)
     assert resident.differences(resident.engine_identity(longer, {"OMP_NUM_THREADS": "2"}), before) == [
         "engine.max_model_len: 1 there, 2 here"
     ]
@@ -211,8 +210,8 @@ def test_an_evaluation_takes_any_engine_with_its_layers_and_enough_room(tmp_path
         (folder / "config.json").write_text(json.dumps(config))
 
     def identity(name: str, **changes: Any) -> dict[str, str]:
-        mine = dataclasses.replace(settings(str(tmp_path / name)), max_model_len=64)
-        return resident.engine_identity(dataclasses.replace(mine, **changes), {"OMP_NUM_THREADS": "2"})
+        mine = settings(str(tmp_path / name), **{"max_model_len": 64, **changes})
+        return resident.engine_identity(mine, {"OMP_NUM_THREADS": "2"})
 
     found = identity("one", max_num_seqs=9, seed=7)
     assert obstacles(identity("one"), found) == obstacles(identity("two"), found) == []

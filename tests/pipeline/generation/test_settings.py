@@ -37,7 +37,7 @@ def test_every_setting_reaches_the_engine() -> None:
 def test_code_that_comes_with_a_model_is_trusted_by_the_engine_as_by_the_trainer(trust: bool) -> None:
     config = Config.model_validate({"model": {"trust_remote_code": trust}})
     settings = engine_settings(config, "model", "cpu")
-    assert settings.trust_remote_code is trust
+    assert settings.arguments["trust_remote_code"] is trust
     assert engine_identity(settings, {})["engine.trust_remote_code"] == repr(trust)
 
 
@@ -87,5 +87,5 @@ def test_an_engine_is_compiled_on_a_gpu_and_not_on_a_cpu_unless_the_user_says_ot
     device: str, enforce_eager: bool | None, is_eager: bool
 ) -> None:
     config = Config.model_validate({"generation": {"enforce_eager": enforce_eager, "dtype": "bfloat16"}})
-    assert engine_settings(config, "model", device).enforce_eager is is_eager
+    assert engine_settings(config, "model", device).arguments["enforce_eager"] is is_eager
     assert ("VLLM_CACHE_ROOT" in engine_environment(config, device)) is not is_eager

@@ -159,10 +159,9 @@ async def write(engine, name, length):
     return (await collect(engine, asked))[0]
 
 async def main():
-    engine = VllmEngine(dataclasses.replace(
-        settings(sys.argv[1]), max_model_len=2304, max_num_seqs=4, enable_prefix_caching=True,
-        kv_cache_memory_bytes=2**26, on_cpu=True,
-    ))
+    arguments = {"max_model_len": 2304, "max_num_seqs": 4, "enable_prefix_caching": True}
+    made = settings(sys.argv[1], **arguments, kv_cache_memory_bytes=2**26)
+    engine = VllmEngine(dataclasses.replace(made, on_cpu=True))
     await engine.prepare()
     await engine.sleep()
     free = await write(engine, "not started for it", 4)

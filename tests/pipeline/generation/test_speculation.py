@@ -122,18 +122,18 @@ def test_memory_stays_in_its_bound_and_the_task_unused_for_longest_goes() -> Non
             handles.append(index.open(bytes([task]), ()))
             index.extend(handles[-1], range(100))
         assert index.propose(b"\x00", (5,), 1).token_ids == (6,), "used all the time"
-        assert index.num_bytes <= 40_000
+        assert index._tasks.currsize <= 40_000
     assert 1 < len(index._tasks) < 60
     assert index.propose(bytes([59]), (5,), 1).token_ids == (6,)
     assert index.propose(bytes([1]), (5,), 1) == Draft()
     # A sequence whose task is gone can still be written to, for nothing.
     index.extend(handles[4], range(5000))
-    assert index.num_bytes <= 40_000
+    assert index._tasks.currsize <= 40_000
 
 
 def test_one_sequence_larger_than_the_bound_is_forgotten_not_kept() -> None:
     index = index_of(range(1000), max_bytes=2_000)
-    assert index.num_bytes == 0
+    assert index._tasks.currsize == 0
     assert index.propose(b"a", (5,), 1) == Draft()
 
 
@@ -153,7 +153,7 @@ def test_a_dropped_task_is_gone() -> None:
     index = index_of((1, 2))
     index.drop(b"a")
     index.drop(b"never there")
-    assert index.num_bytes == 0
+    assert index._tasks.currsize == 0
     assert index.propose(b"a", (1,), 1) == Draft()
 
 

@@ -65,15 +65,16 @@ def test_what_the_schema_allows_vllm_knows() -> None:
 
 
 def test_arguments_reach_vllm() -> None:
-    settings = dataclasses.replace(
-        fake_host.settings(),
-        trust_remote_code=True,
-        quantization="fp8_per_channel",
-        kv_cache_dtype="fp8",
-        attention_backend="FLASHINFER",
-        engine_kwargs={"scheduling_policy": "priority", "stream_interval": 2},
+    given = {
+        "quantization": "fp8",
+        "kv_cache_dtype": "fp8",
+        "attention_backend": "FLASHINFER",
+        "engine_kwargs": {"scheduling_policy": "priority", "stream_interval": 2},
+    }
+    config = Config.model_validate(
+        {"generation": {"dtype": "bfloat16", **given}, "model": {"trust_remote_code": True}}
     )
-    made = _engine_arguments(settings)
+    made = _engine_arguments(settings.engine_settings(config, "model", "cuda"))
     assert (made.quantization, made.kv_cache_dtype, made.attention_backend) == (
         *("fp8_per_channel", "fp8"),
         "FLASHINFER",
