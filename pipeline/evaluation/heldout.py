@@ -259,7 +259,7 @@ class InLoopEvaluation:
                 journal=journal,
             )
             self._folder.write_evaluation(_name(version), report)
-            journal.remove()
+            journal_path.unlink(missing_ok=True)
         return report
 
     def _path(self, version: int) -> Path:
