@@ -42,7 +42,7 @@ from pipeline.evaluation.evaluate import (
     make_report,
     task_deadline_s,
 )
-from pipeline.evaluation.forms import AnswerForm, CompletionForm, chat_form
+from pipeline.evaluation.forms import AnswerForm, ChatForm, CompletionForm
 from pipeline.evaluation.passk import compare
 from pipeline.evaluation.resident_engine import evaluation_generator
 from pipeline.evaluation.samples import (
@@ -231,7 +231,8 @@ def _sample_model(
         if options.prompt_form == "completion":
             form, scorer = CompletionForm(tokenizer=tokenizer), CompletionScorer(sandbox, execution)
         else:
-            form, scorer = chat_form(config.generation, tokenizer), SandboxScorer(sandbox, execution)
+            form = ChatForm(tokenizer=tokenizer, generation=config.generation)
+            scorer = SandboxScorer(sandbox, execution)
             if options.turns > 1:
                 later = SecondTries(
                     form,

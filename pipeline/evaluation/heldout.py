@@ -41,7 +41,7 @@ from pipeline.evaluation.evaluate import (
     evaluate_tasks,
     task_deadline_s,
 )
-from pipeline.evaluation.forms import AnswerForm, chat_form
+from pipeline.evaluation.forms import AnswerForm, ChatForm
 from pipeline.generation.generator import Generator
 from pipeline.host.spans import EVALUATION, Stopwatch
 from pipeline.models.prompts import evaluation_sampling
@@ -93,7 +93,7 @@ async def measure(
         report = await evaluate_tasks(
             generator,
             tasks,
-            chat_form(config.generation, tokenizer),
+            ChatForm(tokenizer=tokenizer, generation=config.generation),
             evaluation_sampling(config),
             config.evaluation.num_samples,
             scorer,
