@@ -28,6 +28,7 @@ class Rule:
 
     name: str
     find: Callable[[Sequence[Row], Config], str | None]
+    # As it is then, the run cannot learn.
     is_fatal: bool = False
     # Where stages share a device, they wait for each other by design.
     is_of_own_devices: bool = False

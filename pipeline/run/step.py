@@ -329,8 +329,8 @@ class StepAccount:
             self.log(result.step, logged)
         context.ledger.note_spans(result.step, context.timeline.drain(), self._output.timeline_steps)
         context.progress.step(result.step, result.metrics)
-        for alarm in self._alarms.step(result.metrics):
-            text = f"step {result.step}: {alarm.name}: {alarm.text}"
+        for rule, said in self._alarms.step(result.metrics):
+            text = f"step {result.step}: {rule.name}: {said}"
             context.note(ALARM, f"alarm: {text}")
-            if alarm.is_fatal and context.config.runtime.strict:
+            if rule.is_fatal and context.config.runtime.strict:
                 raise CannotLearnError(f"{text} (runtime.strict ends the run for it)")
