@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple
 from functools import lru_cache
@@ -17,7 +18,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
@@ -109,13 +109,10 @@ def series(steps: Sequence[StepRow], origin_s: float) -> dict[str, list[float | 
 
 def _short(values: Sequence[float | None]) -> list[float | None]:
     """``values`` with as many digits as a chart can show: a long run's page stays small."""
-    exact = np.array(values, dtype=float)  # None becomes NaN
-    exact[~np.isfinite(exact)] = np.nan
-    size = np.floor(np.log10(np.abs(exact), out=np.zeros_like(exact), where=np.abs(exact) > 0))
-    # Scaled up and down by whole powers of ten, which keeps the result's decimal form short.
-    up, down = 10.0 ** np.maximum(_DIGITS - 1 - size, 0), 10.0 ** np.maximum(size - _DIGITS + 1, 0)
-    short: list[float] = (np.rint(exact * up / down) * down / up).tolist()
-    return [None if value != value else value for value in short]
+    return [
+        None if value is None or not math.isfinite(value) else float(f"{value:.{_DIGITS}g}")
+        for value in values
+    ]
 
 
 def _packed_times(times: StepTimes, origin_s: float) -> list[float]:
