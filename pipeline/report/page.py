@@ -25,7 +25,6 @@ from configs.command_line import make_parser, run_command
 from configs.schema import Config
 from pipeline.host.files import write_text_atomically
 from pipeline.host.spans import STAGES
-from pipeline.record.metric_names import FAMILIES, METRICS
 from pipeline.report.reader import RunReader, SpanRow, StepRow
 from pipeline.report.samples import examples, spread_of_samples
 from pipeline.report.waits import StepTimes, busy_shares, chrome_trace, step_times
@@ -52,12 +51,10 @@ def run_data(reader: RunReader, *, num_samples: int) -> dict[str, Any]:
 
 
 def about(reader: RunReader) -> dict[str, Any]:
-    """What does not change while the run trains: settings, hardware, evaluations, units."""
+    """What does not change while the run trains: settings, hardware, evaluations."""
     summary = reader.json_file("summary.json") or {}
     return {
         "name": reader.name,
-        "folder": str(reader.path),
-        "started_s": reader.started_s(),
         "settings": flat_settings(reader.settings()),
         "hardware": summary.get("hardware", {}),
         "versions": summary.get("versions", {}),
@@ -65,7 +62,6 @@ def about(reader: RunReader) -> dict[str, Any]:
         "isolation_level": summary.get("isolation_level"),
         "seconds": summary.get("seconds", {}),
         "evaluation": _evaluation(reader, summary),
-        "metrics": {metric.name: [metric.unit, metric.meaning] for metric in (*METRICS, *FAMILIES)},
         "stages": list(STAGES),
     }
 
