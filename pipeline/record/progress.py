@@ -65,36 +65,36 @@ def make_progress(
 
 
 class _Clock:
-    """Time since the start, and time left from the recent steps."""
+    """How many steps are done, of how many; time since the start, and time left from the recent steps."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+        self.now = clock
         self._start_s = self._last_s = clock()
         self._recent: deque[float] = deque(maxlen=StepRate.RECENT_STEPS)
-        self._steps_left = 0
+        self.total_steps = self.done_steps = 0  # both 0 until the start
 
-    def start(self, steps_left: int) -> None:
-        self._start_s = self._last_s = self._clock()
-        self._steps_left = steps_left
+    def start(self, total_steps: int, done_steps: int) -> None:
+        self._start_s = self._last_s = self.now()
+        self.total_steps, self.done_steps = total_steps, done_steps
         self._recent.clear()
 
-    def step(self, steps_left: int) -> None:
-        now_s = self._clock()
+    def step(self, step: int) -> None:
+        now_s = self.now()
         self._recent.append(now_s - self._last_s)
         self._last_s = now_s
-        self._steps_left = steps_left
+        self.done_steps = step
 
     def elapsed_s(self) -> float:
-        return self._clock() - self._start_s
+        return self.now() - self._start_s
 
     def left_s(self) -> float | None:
         """Seconds left, or None before the first step; one slow step among the recent ones does not scare."""
         if not self._recent:
             return None
-        since_last_s = self._clock() - self._last_s
+        since_last_s = self.now() - self._last_s
         recent = sorted(self._recent)
         inner = recent[1:-1] or recent
-        return max(0.0, statistics.fmean(inner) * self._steps_left - since_last_s)
+        return max(0.0, statistics.fmean(inner) * (self.total_steps - self.done_steps) - since_last_s)
 
 
 class PlainProgress:
@@ -102,31 +102,28 @@ class PlainProgress:
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
-        self._now = clock
         self._clock = _Clock(clock)
-        self._total_steps = 0
         self._printed_s = clock()
         self._last_activity = ""
 
     def start(self, total_steps: int, done_steps: int = 0) -> None:
         """See Progress."""
-        self._total_steps = total_steps
-        self._clock.start(total_steps - done_steps)
+        self._clock.start(total_steps, done_steps)
 
     def activity(self, text: str) -> None:
         """See Progress; printed before the first step, where its kind changes, or after half a minute."""
         kind = text.split(" ")[0]
-        is_new = self._total_steps == 0 and kind != self._last_activity
+        is_new = self._clock.total_steps == 0 and kind != self._last_activity
         self._last_activity = kind
-        if is_new or self._now() - self._printed_s >= _QUIET_S:
+        if is_new or self._clock.now() - self._printed_s >= _QUIET_S:
             self._print(f"  ... {text}")
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """See Progress."""
-        self._clock.step(self._total_steps - step)
-        width = len(str(self._total_steps))
+        self._clock.step(step)
+        total = self._clock.total_steps
         self._print(
-            f"step {step:>{width}}/{self._total_steps}"
+            f"step {step:>{len(str(total))}}/{total}"
             f"  reward {_shown(metrics.get('rollout/reward_mean'), '.3f'):>6}"
             f"  pass {_shown(metrics.get('rollout/pass_rate'), '.1%'):>6}"
             f"  generation {_rate(metrics.get('generation/tokens_per_s')):>9}"
@@ -147,7 +144,7 @@ class PlainProgress:
         self._stream.flush()
 
     def _print(self, text: str) -> None:
-        self._printed_s = self._now()
+        self._printed_s = self._clock.now()
         print(text, file=self._stream, flush=True)
 
 
@@ -157,8 +154,6 @@ class RichProgress:
     def __init__(self, console: Console, *, title: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._title = title
         self._clock = _Clock(clock)
-        self._step = 0
-        self._total_steps = 0
         self._activity = "starting"
         self._metrics: Mapping[str, float] = {}
         self._rewards: deque[float] = deque(maxlen=_SPARK_WIDTH)
@@ -169,8 +164,7 @@ class RichProgress:
 
     def start(self, total_steps: int, done_steps: int = 0) -> None:
         """See Progress."""
-        self._total_steps, self._step = total_steps, done_steps
-        self._clock.start(total_steps - done_steps)
+        self._clock.start(total_steps, done_steps)
         self._show()
 
     def _show(self) -> None:
@@ -186,8 +180,7 @@ class RichProgress:
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """See Progress."""
-        self._clock.step(self._total_steps - step)
-        self._step = step
+        self._clock.step(step)
         self._metrics = dict(metrics)
         self._rewards.append(metrics.get("rollout/reward_mean", math.nan))
         self._pass_rates.append(metrics.get("rollout/pass_rate", math.nan))
@@ -211,9 +204,9 @@ class RichProgress:
             ("● ", "green"), self._activity, no_wrap=True, overflow="ellipsis"
         )
         subtitle: Text | None = None
-        if self._total_steps > 0:
+        if self._clock.total_steps > 0:
             body = Group(self._bar(), Text(), self._numbers(width), Text(), body)
-            subtitle = Text(f" step {self._step}/{self._total_steps} ")
+            subtitle = Text(f" step {self._clock.done_steps}/{self._clock.total_steps} ")
         title = Text(f" {self._title} ", style="bold")
         return Panel(
             body, title=title, subtitle=subtitle, title_align="left", subtitle_align="right",
@@ -221,13 +214,13 @@ class RichProgress:
         )  # fmt: skip
 
     def _bar(self) -> RenderableType:
-        total = max(1, self._total_steps)
+        done, total = self._clock.done_steps, self._clock.total_steps
         row = Table.grid(padding=(0, 2), expand=True)
         row.add_column(ratio=1)
         for _ in range(3):
             row.add_column(justify="right", no_wrap=True)
-        bar = ProgressBar(total=total, completed=self._step, complete_style="cyan", finished_style="green")
-        share = Text(f"{self._step / total:.0%}", style="bold")
+        bar = ProgressBar(total=total, completed=done, complete_style="cyan", finished_style="green")
+        share = Text(f"{done / total:.0%}", style="bold")
         elapsed = Text(f"{_duration(self._clock.elapsed_s())} elapsed", style="dim")
         row.add_row(bar, share, elapsed, Text(f"{_duration(self._clock.left_s())} left"))
         return row
