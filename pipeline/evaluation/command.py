@@ -115,7 +115,8 @@ def _stems(options: EvaluationOptions) -> dict[str, str]:
     """What the files of each model, or file of samples, begin with, by its name; one or two of them."""
     first = options.samples if options.samples is not None else options.model
     assert first is not None
-    stem = options.output or options.samples or f"{_set_name(options.tasks)}_samples.jsonl"
+    tasks = Path(options.tasks).name.removesuffix(".gz").removesuffix(".jsonl")
+    stem = options.output or options.samples or f"{tasks}_samples.jsonl"
     stems = {first: stem}
     if options.against is not None:
         own = options.against if options.samples is not None and options.output is None else None
@@ -126,10 +127,6 @@ def _stems(options: EvaluationOptions) -> dict[str, str]:
 
 def _journal(stem: str) -> Path:
     return Path(f"{stem}_journal.jsonl")
-
-
-def _set_name(tasks: str) -> str:
-    return Path(tasks).name.removesuffix(".gz").removesuffix(".jsonl")
 
 
 def _write_files(

@@ -186,7 +186,8 @@ def _write(arguments: argparse.Namespace) -> int:
     report = arguments.output or reader.path / "report.html"
     trace = arguments.trace or reader.path / "trace.json"
     for file in (report, trace):
-        _refuse_folder(file)
+        if file.is_dir() or not file.parent.is_dir():
+            raise ValueError(f"{str(file)!r} cannot be written: give a file in a folder that exists")
     write_text_atomically(report, render_page(run_data(reader, num_samples=arguments.samples)))
     spans = reader.spans()
     if spans:
@@ -194,11 +195,6 @@ def _write(arguments: argparse.Namespace) -> int:
     print(f"report: {report}")
     print(f"trace:  {trace} (open it in ui.perfetto.dev)" if spans else "no trace: the run kept no timeline")
     return 0
-
-
-def _refuse_folder(file: Path) -> None:
-    if file.is_dir() or not file.parent.is_dir():
-        raise ValueError(f"{str(file)!r} cannot be written: give a file in a folder that exists")
 
 
 def render_page(data: dict[str, Any] | None, *, live: dict[str, Any] | None = None) -> str:
@@ -209,8 +205,8 @@ def render_page(data: dict[str, Any] | None, *, live: dict[str, Any] | None = No
     return _template().render(
         title=data["name"] if data else "runs",
         kind="run" if data else "runs",
-        style=Markup(_joined(_STYLES)),
-        script=Markup(_joined(_SCRIPTS)),
+        style=Markup(_assets(*_STYLES)),
+        script=Markup(_assets(*_SCRIPTS)),
         data=data,
         live=live,
     )
@@ -221,13 +217,10 @@ def _template() -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     # Its filter tojson makes what may stand in a script element, whatever a model wrote into it.
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    return environment.from_string(_asset("page.html"))
+    return environment.from_string(_assets("page.html"))
 
 
 @lru_cache
-def _joined(names: tuple[str, ...]) -> str:
-    return "\n".join(_asset(name) for name in names)
-
-
-def _asset(name: str) -> str:
-    return files("pipeline.report").joinpath("assets", name).read_text(encoding="utf-8")
+def _assets(*names: str) -> str:
+    folder = files("pipeline.report").joinpath("assets")
+    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
