@@ -98,11 +98,9 @@ def run_evaluation(options: EvaluationOptions) -> int:
         for name, stem in stems.items():
             if options.samples is not None:
                 report = run_async(_score_samples(samples[name], CompletionScorer(sandbox, execution)))
-                _write_files(console, options, stem, report, tasks)
             else:
-                report = _sample_model(
-                    console, options, name, folders[name], stem, tasks, sandbox, execution, custom
-                )
+                report = _sample_model(options, name, folders[name], stem, tasks, sandbox, execution, custom)
+            _write_files(console, options, stem, report, tasks)
             reports[name] = report
     _conclude(console, options, Path(f"{next(iter(stems.values()))}_report.json"), reports, tasks)
     # Kept until now: the second model may fail, or the disk be full.
@@ -196,7 +194,6 @@ async def _score_samples(samples: Sequence[tuple[Task, str]], scorer: Completion
 
 
 def _sample_model(
-    console: Console,
     options: EvaluationOptions,
     model: str,
     folder: Path,
@@ -206,7 +203,7 @@ def _sample_model(
     execution: ExecutionConfig,
     custom: CustomFeedback | None,
 ) -> EvaluationReport:
-    """The report on one model, whose files are written; goes on where an earlier process ended."""
+    """The report on one model; goes on where an earlier process ended."""
     # Imported here: scoring a file need not wait for torch.
     from pipeline.models.loading import load_tokenizer
 
@@ -241,9 +238,7 @@ def _sample_model(
                     kind=options.feedback,
                     custom=custom,
                 ).go_on
-        report = run_async(_sample_and_score(options, config, folder, form, tasks, later, scorer, journal))
-        _write_files(console, options, stem, report, tasks)
-    return report
+        return run_async(_sample_and_score(options, config, folder, form, tasks, later, scorer, journal))
 
 
 async def _sample_and_score(
