@@ -95,18 +95,17 @@ class RunFolder(RunPaths):
         except OSError as error:
             raise ValueError(f"output.dir: {str(runs)!r} cannot be made: {error.strerror}") from error
         path = _make_dated(runs) if output.name is None else _make_named(runs, output.name)
+        folder = None
         try:
             folder = cls(path)
             folder._is_new = True
-            try:
-                folder.checkpoints.mkdir()
-                if is_baseline:
-                    (path / BASELINE_MARK).write_text(_BASELINE_TEXT, encoding="utf-8")
-                write_text_atomically(folder.config, config_yaml)
-            except BaseException:
-                folder.close()
-                raise
+            folder.checkpoints.mkdir()
+            if is_baseline:
+                (path / BASELINE_MARK).write_text(_BASELINE_TEXT, encoding="utf-8")
+            write_text_atomically(folder.config, config_yaml)
         except BaseException as error:
+            if folder is not None:
+                folder.close()
             # A half-made folder would block the name for the next try.
             shutil.rmtree(path, ignore_errors=True)
             if isinstance(error, OSError):

@@ -41,19 +41,14 @@ def run_data(reader: RunReader, *, num_samples: int) -> dict[str, Any]:
     shown_samples = spread_of_samples(reader, num_samples)
     pairs = examples(reader)
     task_ids = {sample["task_id"] for sample in shown_samples} | {pair["task_id"] for pair in pairs}
+    growing = growing_data(reader)
+    summary = reader.json_file("summary.json") or {}
     return {
-        **growing_data(reader),
-        **about(reader),
+        **growing,
         "examples": pairs,
         "samples": shown_samples,
         "tasks": reader.tasks(sorted(task_ids)[:500]),
-    }
-
-
-def about(reader: RunReader) -> dict[str, Any]:
-    """What does not change while the run trains: settings, hardware, evaluations."""
-    summary = reader.json_file("summary.json") or {}
-    return {
+        # What does not change while the run trains.
         "name": reader.name,
         "settings": flat_settings(reader.settings()),
         "hardware": summary.get("hardware", {}),
