@@ -27,7 +27,7 @@ from pipeline.baseline.sampling import (
     prompt_dataset,
     stop_token_ids,
 )
-from pipeline.evaluation.forms import chat_form
+from pipeline.evaluation.forms import ChatForm
 from pipeline.host.files import written_whole
 from pipeline.host.shares import engine_share
 from pipeline.host.spans import Stopwatch
@@ -138,7 +138,7 @@ def _account(
         config=config,
         tasks=job.tasks,
         scorer=stack.enter_context(Scorer(config.rewards, config.execution, None, sandbox)),
-        prompt_ids=chat_form(config.generation, tokenizer).prompt_ids,
+        prompt_ids=ChatForm(tokenizer=tokenizer, generation=config.generation).prompt_ids,
         end_ids=end_ids,
         ledger=ledger,
         open_metrics=lambda: stack.enter_context(closing(MetricsWriter(folder.path))),

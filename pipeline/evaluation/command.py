@@ -42,7 +42,7 @@ from pipeline.evaluation.evaluate import (
     make_report,
     task_deadline_s,
 )
-from pipeline.evaluation.forms import AnswerForm, CompletionForm, chat_form
+from pipeline.evaluation.forms import AnswerForm, ChatForm, CompletionForm
 from pipeline.evaluation.passk import compare
 from pipeline.evaluation.resident_engine import evaluation_generator
 from pipeline.evaluation.samples import (
@@ -98,11 +98,9 @@ def run_evaluation(options: EvaluationOptions) -> int:
         for name, stem in stems.items():
             if options.samples is not None:
                 report = run_async(_score_samples(samples[name], CompletionScorer(sandbox, execution)))
-                _write_files(console, options, stem, report, tasks)
             else:
-                report = _sample_model(
-                    console, options, name, folders[name], stem, tasks, sandbox, execution, custom
-                )
+                report = _sample_model(options, name, folders[name], stem, tasks, sandbox, execution, custom)
+            _write_files(console, options, stem, report, tasks)
             reports[name] = report
     _conclude(console, options, Path(f"{next(iter(stems.values()))}_report.json"), reports, tasks)
     # Kept until now: the second model may fail, or the disk be full.
@@ -115,7 +113,8 @@ def _stems(options: EvaluationOptions) -> dict[str, str]:
     """What the files of each model, or file of samples, begin with, by its name; one or two of them."""
     first = options.samples if options.samples is not None else options.model
     assert first is not None
-    stem = options.output or options.samples or f"{_set_name(options.tasks)}_samples.jsonl"
+    tasks = Path(options.tasks).name.removesuffix(".gz").removesuffix(".jsonl")
+    stem = options.output or options.samples or f"{tasks}_samples.jsonl"
     stems = {first: stem}
     if options.against is not None:
         own = options.against if options.samples is not None and options.output is None else None
@@ -126,10 +125,6 @@ def _stems(options: EvaluationOptions) -> dict[str, str]:
 
 def _journal(stem: str) -> Path:
     return Path(f"{stem}_journal.jsonl")
-
-
-def _set_name(tasks: str) -> str:
-    return Path(tasks).name.removesuffix(".gz").removesuffix(".jsonl")
 
 
 def _write_files(
@@ -199,7 +194,6 @@ async def _score_samples(samples: Sequence[tuple[Task, str]], scorer: Completion
 
 
 def _sample_model(
-    console: Console,
     options: EvaluationOptions,
     model: str,
     folder: Path,
@@ -209,7 +203,7 @@ def _sample_model(
     execution: ExecutionConfig,
     custom: CustomFeedback | None,
 ) -> EvaluationReport:
-    """The report on one model, whose files are written; goes on where an earlier process ended."""
+    """The report on one model; goes on where an earlier process ended."""
     # Imported here: scoring a file need not wait for torch.
     from pipeline.models.loading import load_tokenizer
 
@@ -231,7 +225,8 @@ def _sample_model(
         if options.prompt_form == "completion":
             form, scorer = CompletionForm(tokenizer=tokenizer), CompletionScorer(sandbox, execution)
         else:
-            form, scorer = chat_form(config.generation, tokenizer), SandboxScorer(sandbox, execution)
+            form = ChatForm(tokenizer=tokenizer, generation=config.generation)
+            scorer = SandboxScorer(sandbox, execution)
             if options.turns > 1:
                 later = SecondTries(
                     form,
@@ -243,9 +238,7 @@ def _sample_model(
                     kind=options.feedback,
                     custom=custom,
                 ).go_on
-        report = run_async(_sample_and_score(options, config, folder, form, tasks, later, scorer, journal))
-        _write_files(console, options, stem, report, tasks)
-    return report
+        return run_async(_sample_and_score(options, config, folder, form, tasks, later, scorer, journal))
 
 
 async def _sample_and_score(

@@ -145,17 +145,6 @@ class EvaluationTerms:
     later_turns: LaterTurns | None = None
 
 
-class SampleJournal(Protocol):
-    """Samples that outlive this process (pipeline.evaluation.evaluate)."""
-
-    @property
-    def kept(self) -> Mapping[str, Sequence[EvaluatedSample]]:
-        """What is there already, by task."""
-
-    def add(self, sample: EvaluatedSample) -> None:
-        """Keep one that was made."""
-
-
 async def evaluate_tasks(
     generator: Generator,
     tasks: Sequence[Task],
@@ -166,7 +155,7 @@ async def evaluate_tasks(
     seed: int,
     *,
     terms: EvaluationTerms,
-    journal: SampleJournal | None = None,
+    journal: EvaluationJournal | None = None,
     on_task_done: Callable[[int, int], None] = lambda num_done, num_tasks: None,
 ) -> EvaluationReport:
     """Sample ``num_samples`` answers to each task, some tasks at a time, and score each as it finishes.
@@ -224,7 +213,7 @@ async def _sample_task(
     request: GenerationRequest,
     scorer: TextScorer,
     form: AnswerForm,
-    journal: SampleJournal | None,
+    journal: EvaluationJournal | None,
     later_turns: LaterTurns | None,
 ) -> list[EvaluatedSample]:
     async def judge(completion: Completion) -> EvaluatedSample:
@@ -265,8 +254,8 @@ _SAMPLE = TypeAdapter(EvaluatedSample)
 class EvaluationJournal:
     """The samples of one evaluation in ``path``, which ``identity`` describes (names and values as text).
 
-    ``kept`` are those of an earlier process, by task. Raises ValueError, and changes nothing, for a file that
-    is damaged, in use, or of another evaluation.
+    ``kept`` are those of an earlier process, by task; ``num_kept`` counts all in the file. Raises ValueError,
+    and changes nothing, for a file that is damaged, in use, or of another evaluation.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, str], *, hint: str) -> None:
@@ -283,32 +272,22 @@ class EvaluationJournal:
             raise ValueError(f"{path}: another evaluation writes it just now; {hint}") from None
         try:
             self.kept = self._take_up(dict(identity), hint)
-            self._num_lines = self.num_kept
+            self.num_kept = sum(map(len, self.kept.values()))
         except BaseException:
             self._file.close()
             raise
-
-    @property
-    def num_kept(self) -> int:
-        """How many samples an earlier process left."""
-        return sum(map(len, self.kept.values()))
 
     def add(self, sample: EvaluatedSample) -> None:
         """Write one sample; it is out of this process on return."""
         if sample.is_judged:
             # As a dict: pydantic's own JSON has no lone surrogates, which a model may write.
             self._write(_SAMPLE.dump_python(sample, mode="json"))
-            self._num_lines += 1
+            self.num_kept += 1
 
     def close(self) -> None:
-        """Close the file, which stays if there is a sample in it. Safe to call twice."""
-        if not self._file.closed and not self._num_lines:
+        """Close the file, which stays if there is a sample in it."""
+        if not self.num_kept:
             self.path.unlink(missing_ok=True)
-        self._file.close()
-
-    def remove(self) -> None:
-        """Remove the file: what it held is elsewhere."""
-        self.path.unlink(missing_ok=True)
         self._file.close()
 
     def _take_up(self, identity: Mapping[str, str], hint: str) -> dict[str, list[EvaluatedSample]]:

@@ -44,28 +44,22 @@ class AnswerForm(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatForm:
-    """The chat template, and ``prefill`` as the beginning of the answer: as training asks."""
+    """The chat template, and ``assistant_prefill`` as the beginning of the answer: as training asks."""
 
     tokenizer: PreTrainedTokenizerBase | PromptTokenizer
-    prefill: str
-    stops: tuple[str, ...]
+    generation: GenerationConfig
 
     def prompt_ids(self, task: Task) -> tuple[int, ...]:
         """See AnswerForm."""
-        return encode_prompt(self.tokenizer, task, self.prefill)
+        return encode_prompt(self.tokenizer, task, self.generation.assistant_prefill)
 
     def stop(self, task: Task) -> tuple[str, ...]:
         """See AnswerForm."""
-        return self.stops
+        return stop_strings(self.generation)
 
     def answer(self, task: Task, completion: str) -> str:
         """Prefill and completion together."""
-        return self.prefill + completion
-
-
-def chat_form(generation: GenerationConfig, tokenizer: PreTrainedTokenizerBase | PromptTokenizer) -> ChatForm:
-    """The form in which training asks."""
-    return ChatForm(tokenizer=tokenizer, prefill=generation.assistant_prefill, stops=stop_strings(generation))
+        return self.generation.assistant_prefill + completion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ from pipeline.evaluation.evaluate import (
     evaluate_tasks,
     task_deadline_s,
 )
-from pipeline.evaluation.forms import AnswerForm, chat_form
+from pipeline.evaluation.forms import AnswerForm, ChatForm
 from pipeline.generation.generator import Generator
 from pipeline.host.spans import EVALUATION, Stopwatch
 from pipeline.models.prompts import evaluation_sampling
@@ -93,7 +93,7 @@ async def measure(
         report = await evaluate_tasks(
             generator,
             tasks,
-            chat_form(config.generation, tokenizer),
+            ChatForm(tokenizer=tokenizer, generation=config.generation),
             evaluation_sampling(config),
             config.evaluation.num_samples,
             scorer,
@@ -259,7 +259,7 @@ class InLoopEvaluation:
                 journal=journal,
             )
             self._folder.write_evaluation(_name(version), report)
-            journal.remove()
+            journal_path.unlink(missing_ok=True)
         return report
 
     def _path(self, version: int) -> Path:

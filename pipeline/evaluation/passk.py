@@ -153,11 +153,6 @@ def share_difference(before: Sequence[TaskCount], after: Sequence[TaskCount]) ->
     return _bootstrap(mean, len(names), differences, least=-1)
 
 
-def _spread(num_tasks: int) -> float:
-    """How frequent what was never seen in ``num_tasks`` tasks may be (Clopper and Pearson 1934)."""
-    return 1 - math.pow(_TAIL, 1 / num_tasks)
-
-
 def _rate(correct: Sequence[float], total: Sequence[float]) -> Estimate:
     """The sum of ``correct`` over that of ``total``, each with one number a task."""
     if not total:
@@ -188,7 +183,8 @@ def _bootstrap(
     )
     low, high = np.quantile(means, [_TAIL, 1 - _TAIL])
     if np.ptp(means) < _EQUAL:
-        spread = _spread(num_tasks)
+        # How frequent what was never seen in so many tasks may be (Clopper and Pearson 1934).
+        spread = 1 - math.pow(_TAIL, 1 / num_tasks)
         low, high = mean - spread * (mean - least), mean + spread * (1 - mean)
     return Estimate(mean=mean, low=float(low), high=float(high), num_tasks=num_tasks)
 

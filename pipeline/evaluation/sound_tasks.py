@@ -136,19 +136,14 @@ def _without(
 
 def _failing_references(tasks: Sequence[Task], execution: ExecutionConfig) -> dict[str, str]:
     """Why references fail, by task id."""
-    found = _measured(
-        "references.json", tasks, execution, lambda sandbox: partial(_fault_of_reference, sandbox, execution)
-    )
+    found = _measured("references.json", tasks, execution, _fault_of_reference)
     return {name: str(fault) for name, fault in found.items() if fault}
 
 
 def _weak_tests(tasks: Sequence[Task], config: Config) -> dict[str, str]:
     """What the tests kill of their mutants, by task id, where it is too little."""
-    least, execution = config.dataset.min_mutants_killed or 0.0, config.execution
-
-    found = _measured(
-        "mutants.json", tasks, execution, lambda sandbox: partial(_killed_share, sandbox, execution)
-    )
+    least = config.dataset.min_mutants_killed or 0.0
+    found = _measured("mutants.json", tasks, config.execution, _killed_share)
     return {name: f"{share:.0%}" for name, share in found.items() if share is not None and share < least}
 
 
@@ -163,7 +158,7 @@ def _measured(
     file: str,
     tasks: Sequence[Task],
     execution: ExecutionConfig,
-    measure: Callable[[Executor], Callable[[Task], Any]],
+    measure: Callable[[Executor, ExecutionConfig, Task], Any],
 ) -> dict[str, Any]:
     """What ``measure`` finds of each task on a sandbox, by task id; kept in ``file`` of the user's cache.
 
@@ -179,7 +174,7 @@ def _measured(
     if new:
         num_workers = len(os.sched_getaffinity(0))
         with start_sandbox(execution, num_workers) as sandbox, ThreadPoolExecutor(num_workers) as threads:
-            values = list(threads.map(measure(sandbox), new))
+            values = list(threads.map(partial(measure, sandbox, execution), new))
         found = zip(new, values, strict=True)
         known |= {keys[task.task_id]: value for task, value in found if value is not None}
         with suppress(OSError):  # Measured anew by the next run, where the cache cannot be written.

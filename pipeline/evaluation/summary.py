@@ -14,7 +14,6 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -132,18 +131,15 @@ def print_summary(path: Path) -> None:
         if "difference" in evaluation:
             table.add_row("difference", *table_cells(evaluation["difference"], "+"))
         console.print(table)
+    number = summary["num_gated_completions"]
+    gated = f" (and {number} of groups without signal, which were replaced)" if number else ""
     console.print(
-        f"{summary['num_steps']} steps, {summary['num_completions']} completions{_gated(summary)}, "
+        f"{summary['num_steps']} steps, {summary['num_completions']} completions{gated}, "
         f"{summary['seconds']['total'] / 60:.1f} min in all"
     )
-    for guard in summary.get("guards", ()):
+    for guard in summary["guards"]:
         console.print(guard if guard.startswith("alarm: ") else f"guard: {guard}", soft_wrap=True)
     console.print(f"run folder: {path}")
-
-
-def _gated(summary: Mapping[str, Any]) -> str:
-    number = summary.get("num_gated_completions", 0)
-    return f" (and {number} of groups without signal, which were replaced)" if number else ""
 
 
 def guards_of(database: Path, config: Config) -> tuple[str, ...]:

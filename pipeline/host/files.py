@@ -154,8 +154,13 @@ def write_text_atomically(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
         temporary.chmod(0o644)
-    folder = os.open(path.parent, os.O_RDONLY)
+    flush(path.parent)
+
+
+def flush(path: Path) -> None:
+    """Have the kernel write a file or folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)

@@ -28,6 +28,7 @@ class Rule:
 
     name: str
     find: Callable[[Sequence[Row], Config], str | None]
+    # As it is then, the run cannot learn.
     is_fatal: bool = False
     # Where stages share a device, they wait for each other by design.
     is_of_own_devices: bool = False
@@ -240,9 +241,8 @@ def _stale(rows: Sequence[Row], config: Config) -> str | None:
 def _no_cache(rows: Sequence[Row], config: Config) -> str | None:
     # A group's completions share their prompt, so that most of it is found unless no block of it is whole.
     shares = _last(rows, "rollout/prompt_cached_share")
-    if not shares or not config.generation.enable_prefix_caching or config.grpo.num_generations < 2:
-        return None
-    if config.generation.engine == "transformers" or max(shares) > 0.0:
+    has_cache = config.generation.enable_prefix_caching and config.generation.engine != "transformers"
+    if not shares or not has_cache or max(shares) > 0.0:
         return None
     return (
         "nothing of any prompt is found in the generator's cache, although a group shares its prompt: raise "

@@ -7,23 +7,13 @@ minutes of a wrong run are cheap. What is a fault is the affair of pipeline.reco
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
 
 from configs.schema import Config
-from pipeline.record.alarm_rules import RULES, WINDOW, Row
+from pipeline.record.alarm_rules import RULES, WINDOW, Row, Rule
 
 # As far back as a gradient or a length is compared with what it was.
 _REMEMBERED: Final = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alarm:
-    """Something is wrong since three steps. ``is_fatal``: as it is, the run cannot learn."""
-
-    name: str
-    is_fatal: bool
-    text: str
 
 
 class Alarms:
@@ -35,10 +25,10 @@ class Alarms:
         self._rows: deque[Row] = deque(maxlen=_REMEMBERED)
         # Measured in few steps: two of them may lie further apart.
         self._measured: list[Row] = []
-        self._ringing: set[str] = set()
+        self._ringing: set[Rule] = set()
 
-    def step(self, metrics: Row) -> list[Alarm]:
-        """What this step makes known: each alarm when it begins, and again if it begins again."""
+    def step(self, metrics: Row) -> list[tuple[Rule, str]]:
+        """What this step makes known, with a text each: when it begins, and again if it begins again."""
         self._rows.append(metrics)
         if metrics.get("eval/pass_at_1") is not None:
             self._measured.append(metrics)
@@ -47,6 +37,6 @@ class Alarms:
             return []
         given = [(rule, self._measured if rule.is_of_measured else rows) for rule in self._rules]
         found = {rule: text for rule, own in given if (text := rule.find(own, self._config)) is not None}
-        fresh = [rule for rule in found if rule.name not in self._ringing]
-        self._ringing = {rule.name for rule in found}
-        return [Alarm(name=rule.name, is_fatal=rule.is_fatal, text=found[rule]) for rule in fresh]
+        fresh = [(rule, text) for rule, text in found.items() if rule not in self._ringing]
+        self._ringing = set(found)
+        return fresh

@@ -10,8 +10,7 @@ read. Changes nothing.
 from __future__ import annotations
 
 import argparse
-import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -224,13 +223,12 @@ def audit(path: Path) -> Audit:
     """
     with reading(path / "run.db" if path.is_dir() else path) as database:
         database.executescript(_VIEWS + "PRAGMA query_only = ON;")
-        return Audit(checks=tuple(_check(rule, database.execute) for rule in _RULES))
-
-
-def _check(rule: _Rule, execute: Callable[[str], sqlite3.Cursor]) -> Check:
-    (number,) = execute(rule.count).fetchone()
-    broken = [str(text) for (text,) in execute(rule.broken)]
-    return Check(rule=rule.rule, seen=f"{number} {rule.noun}", violations=tuple(broken))
+        checks = []
+        for rule in _RULES:
+            (number,) = database.execute(rule.count).fetchone()
+            broken = tuple(str(text) for (text,) in database.execute(rule.broken))
+            checks.append(Check(rule=rule.rule, seen=f"{number} {rule.noun}", violations=broken))
+    return Audit(checks=tuple(checks))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

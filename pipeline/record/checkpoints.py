@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.host.files import read_object
+from pipeline.host.files import flush, read_object
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,7 +77,7 @@ def save_checkpoint(
         sizes = {str(path.relative_to(partial)): path.stat().st_size for path in _files(partial)}
         (partial / STATE_FILE).write_text(json.dumps({**extra, "files": sizes}, indent=1))
         for path in [*_files(partial), partial]:
-            _flush(path)
+            flush(path)
         _replace(partial, folder)
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
@@ -231,19 +231,10 @@ def _replace(partial: Path, folder: Path) -> None:
         retired = folder.parent / f"{_TEMPORARY}retired-{uuid.uuid4().hex[:8]}"
         os.replace(folder, retired)
     os.replace(partial, folder)
-    _flush(folder.parent)
+    flush(folder.parent)
     if retired is not None:
         shutil.rmtree(retired, ignore_errors=True)
 
 
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _flush(path: Path) -> None:
-    """Have the kernel write a file or folder to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

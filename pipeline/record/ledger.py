@@ -304,8 +304,11 @@ class Ledger:
 
     def add_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add what was found of a committed step after it was committed."""
+        query = "UPDATE steps SET metrics = json_patch(metrics, ?) WHERE step = ? AND status = 'committed'"
+        # Null adds nothing; NaN is no JSON.
+        values = {name: finite_or_none(value) for name, value in metrics.items()}
         with self._transaction():
-            ledger_rows.add_metrics(self._db, step, metrics)
+            self._db.execute(query, (json.dumps(values), step))
 
     def note_tasks(self, tasks: Iterable[Task]) -> None:
         """Keep what a report shows of the run's tasks."""

@@ -271,14 +271,6 @@ def _cut(text: str, length: int = _MAX_TEXT) -> str:
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
-def add_metrics(database: sqlite3.Connection, step: int, metrics: Mapping[str, float]) -> None:
-    """Add to what a committed step says of itself."""
-    query = "UPDATE steps SET metrics = json_patch(metrics, ?) WHERE step = ? AND status = 'committed'"
-    # Null adds nothing; NaN is no JSON.
-    values = {name: finite_or_none(value) for name, value in metrics.items()}
-    database.execute(query, (json.dumps(values), step))
-
-
 def note_spans(database: sqlite3.Connection, step: int, spans: Sequence[Span], num_steps: int) -> None:
     """Enter ``spans`` under ``step``; those of steps further back than ``num_steps`` are deleted."""
     database.executemany(

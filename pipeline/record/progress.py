@@ -10,9 +10,10 @@ import math
 import statistics
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Literal, Protocol, TextIO
+from typing import Literal, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -31,23 +32,48 @@ _MAX_WIDTH = 100
 _THREE_DIGITS = ".3g"
 
 
-class Progress(Protocol):
-    """A display of one run. Every method returns at once."""
+class Progress(ABC):
+    """A display of one run, with its clock. Every method returns at once."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._now = clock
+        self._start_s = self._last_s = clock()
+        self._recent: deque[float] = deque(maxlen=StepRate.RECENT_STEPS)
+        self._total_steps = self._done_steps = 0  # both 0 until the start
 
     def start(self, total_steps: int, done_steps: int = 0) -> None:
         """Begin; ``done_steps`` are those of the run before a resume."""
+        self._start_s = self._last_s = self._now()
+        self._total_steps, self._done_steps = total_steps, done_steps
+        self._recent.clear()
 
+    @abstractmethod
     def activity(self, text: str) -> None:
         """Show what is going on: "generating 23/64"."""
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """Show the end of optimiser step ``step``, counted from 1."""
+        now_s = self._now()
+        self._recent.append(now_s - self._last_s)
+        self._last_s = now_s
+        self._done_steps = step
 
+    @abstractmethod
     def message(self, text: str) -> None:
         """Show a line that stays."""
 
+    @abstractmethod
     def close(self) -> None:
         """End the display; what it showed last stays."""
+
+    def _left_s(self) -> float | None:
+        """Seconds left, or None before the first step; one slow step among the recent ones does not scare."""
+        if not self._recent:
+            return None
+        since_last_s = self._now() - self._last_s
+        recent = sorted(self._recent)
+        inner = recent[1:-1] or recent
+        return max(0.0, statistics.fmean(inner) * (self._total_steps - self._done_steps) - since_last_s)
 
 
 def make_progress(
@@ -64,54 +90,14 @@ def make_progress(
     return RichProgress(Console(file=stream, force_terminal=True), title=title)
 
 
-class _Clock:
-    """Time since the start, and time left from the recent steps."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._start_s = self._last_s = clock()
-        self._recent: deque[float] = deque(maxlen=StepRate.RECENT_STEPS)
-        self._steps_left = 0
-
-    def start(self, steps_left: int) -> None:
-        self._start_s = self._last_s = self._clock()
-        self._steps_left = steps_left
-        self._recent.clear()
-
-    def step(self, steps_left: int) -> None:
-        now_s = self._clock()
-        self._recent.append(now_s - self._last_s)
-        self._last_s = now_s
-        self._steps_left = steps_left
-
-    def elapsed_s(self) -> float:
-        return self._clock() - self._start_s
-
-    def left_s(self) -> float | None:
-        """Seconds left, or None before the first step; one slow step among the recent ones does not scare."""
-        if not self._recent:
-            return None
-        since_last_s = self._clock() - self._last_s
-        recent = sorted(self._recent)
-        inner = recent[1:-1] or recent
-        return max(0.0, statistics.fmean(inner) * self._steps_left - since_last_s)
-
-
-class PlainProgress:
+class PlainProgress(Progress):
     """One line a step, flushed, and an activity now and then where nothing else was printed."""
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
         self._stream = stream
-        self._now = clock
-        self._clock = _Clock(clock)
-        self._total_steps = 0
         self._printed_s = clock()
         self._last_activity = ""
-
-    def start(self, total_steps: int, done_steps: int = 0) -> None:
-        """See Progress."""
-        self._total_steps = total_steps
-        self._clock.start(total_steps - done_steps)
 
     def activity(self, text: str) -> None:
         """See Progress; printed before the first step, where its kind changes, or after half a minute."""
@@ -123,7 +109,7 @@ class PlainProgress:
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """See Progress."""
-        self._clock.step(self._total_steps - step)
+        super().step(step, metrics)
         width = len(str(self._total_steps))
         self._print(
             f"step {step:>{width}}/{self._total_steps}"
@@ -135,7 +121,7 @@ class PlainProgress:
             f"  {_shown(metrics.get('step/seconds'), '.1f', ' s'):>7}"
             f"  {_shown(metrics.get('step/per_s_recent'), _THREE_DIGITS)} steps/s"
             f" (overall {_shown(metrics.get('step/per_s'), _THREE_DIGITS)})"
-            f"  left {_duration(self._clock.left_s())}"
+            f"  left {_duration(self._left_s())}"
         )
 
     def message(self, text: str) -> None:
@@ -151,14 +137,12 @@ class PlainProgress:
         print(text, file=self._stream, flush=True)
 
 
-class RichProgress:
+class RichProgress(Progress):
     """The panel. Other output of the process scrolls by above it."""
 
     def __init__(self, console: Console, *, title: str, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
         self._title = title
-        self._clock = _Clock(clock)
-        self._step = 0
-        self._total_steps = 0
         self._activity = "starting"
         self._metrics: Mapping[str, float] = {}
         self._rewards: deque[float] = deque(maxlen=_SPARK_WIDTH)
@@ -169,8 +153,7 @@ class RichProgress:
 
     def start(self, total_steps: int, done_steps: int = 0) -> None:
         """See Progress."""
-        self._total_steps, self._step = total_steps, done_steps
-        self._clock.start(total_steps - done_steps)
+        super().start(total_steps, done_steps)
         self._show()
 
     def _show(self) -> None:
@@ -186,8 +169,7 @@ class RichProgress:
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """See Progress."""
-        self._clock.step(self._total_steps - step)
-        self._step = step
+        super().step(step, metrics)
         self._metrics = dict(metrics)
         self._rewards.append(metrics.get("rollout/reward_mean", math.nan))
         self._pass_rates.append(metrics.get("rollout/pass_rate", math.nan))
@@ -213,7 +195,7 @@ class RichProgress:
         subtitle: Text | None = None
         if self._total_steps > 0:
             body = Group(self._bar(), Text(), self._numbers(width), Text(), body)
-            subtitle = Text(f" step {self._step}/{self._total_steps} ")
+            subtitle = Text(f" step {self._done_steps}/{self._total_steps} ")
         title = Text(f" {self._title} ", style="bold")
         return Panel(
             body, title=title, subtitle=subtitle, title_align="left", subtitle_align="right",
@@ -221,15 +203,15 @@ class RichProgress:
         )  # fmt: skip
 
     def _bar(self) -> RenderableType:
-        total = max(1, self._total_steps)
+        done, total = self._done_steps, self._total_steps
         row = Table.grid(padding=(0, 2), expand=True)
         row.add_column(ratio=1)
         for _ in range(3):
             row.add_column(justify="right", no_wrap=True)
-        bar = ProgressBar(total=total, completed=self._step, complete_style="cyan", finished_style="green")
-        share = Text(f"{self._step / total:.0%}", style="bold")
-        elapsed = Text(f"{_duration(self._clock.elapsed_s())} elapsed", style="dim")
-        row.add_row(bar, share, elapsed, Text(f"{_duration(self._clock.left_s())} left"))
+        bar = ProgressBar(total=total, completed=done, complete_style="cyan", finished_style="green")
+        share = Text(f"{done / total:.0%}", style="bold")
+        elapsed = Text(f"{_duration(self._now() - self._start_s)} elapsed", style="dim")
+        row.add_row(bar, share, elapsed, Text(f"{_duration(self._left_s())} left"))
         return row
 
     def _numbers(self, width: int) -> RenderableType:

@@ -20,9 +20,10 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from filelock import BaseFileLock
+from pydantic import TypeAdapter
 
 from configs.schema import Config, OutputConfig
 from pipeline.errors import StageError
@@ -30,7 +31,6 @@ from pipeline.host.files import locked, write_text_atomically
 from pipeline.host.spans import Stopwatch, Timeline
 from pipeline.host.stopping import StopRequest
 from pipeline.record.ledger import Ledger
-from pipeline.record.metrics import finite_or_none
 from pipeline.record.progress import Progress
 from pipeline.record.tracking import Tracking
 
@@ -95,18 +95,17 @@ class RunFolder(RunPaths):
         except OSError as error:
             raise ValueError(f"output.dir: {str(runs)!r} cannot be made: {error.strerror}") from error
         path = _make_dated(runs) if output.name is None else _make_named(runs, output.name)
+        folder = None
         try:
             folder = cls(path)
             folder._is_new = True
-            try:
-                folder.checkpoints.mkdir()
-                if is_baseline:
-                    (path / BASELINE_MARK).write_text(_BASELINE_TEXT, encoding="utf-8")
-                write_text_atomically(folder.config, config_yaml)
-            except BaseException:
-                folder.close()
-                raise
+            folder.checkpoints.mkdir()
+            if is_baseline:
+                (path / BASELINE_MARK).write_text(_BASELINE_TEXT, encoding="utf-8")
+            write_text_atomically(folder.config, config_yaml)
         except BaseException as error:
+            if folder is not None:
+                folder.close()
             # A half-made folder would block the name for the next try.
             shutil.rmtree(path, ignore_errors=True)
             if isinstance(error, OSError):
@@ -196,19 +195,14 @@ class Context:
         self.progress.message(text)
 
 
+# Makes null of NaN. In JSON's types, not as text: pydantic's JSON has no lone surrogates, which a model may
+# write.
+_ANY: Final = TypeAdapter(Any)
+
+
 def _write(path: Path, value: object) -> None:
-    write_text_atomically(path, json.dumps(_plain(value), indent=2, allow_nan=False) + "\n")
-
-
-def _plain(value: object) -> object:
-    """``value`` in JSON's types. dataclasses.asdict breaks Counters (Python 3.11) and keeps NaN."""
-    if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return finite_or_none(value) if isinstance(value, float) else value
+    plain = _ANY.dump_python(value, mode="json")
+    write_text_atomically(path, json.dumps(plain, indent=2, allow_nan=False) + "\n")
 
 
 def refuse_unusable_output(output: OutputConfig) -> None:

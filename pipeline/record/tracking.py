@@ -7,32 +7,28 @@ could not be drawn. metrics.jsonl and run.db are written in any case, and not fr
 
 from __future__ import annotations
 
-import contextlib
 import math
 import queue
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, TextIO, cast
+from typing import Any, TextIO, cast
 
 from configs.errors import ConfigError, Problem
 from configs.schema import Config
 
 _CLOSE_TIMEOUT_S = 15.0
 
-
-class Tracker(Protocol):
-    """One destination; all calls come from one thread and may block or raise."""
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write the finite ``metrics`` of a step."""
-
-    def close(self) -> None:
-        """Write what is left."""
+# Writes the finite metrics of a step.
+Log = Callable[[int, Mapping[str, float]], object]
+# One destination: gives a Log, and at its end writes what is left. All is done in one thread, and may block
+# or raise.
+Tracker = AbstractContextManager[Log]
 
 
 class Tracking:
@@ -91,44 +87,28 @@ class _Writer:
 
     def _run(self) -> None:
         try:
-            tracker = self._start()
-            while (line := self._lines.get()) is not None:
-                tracker.log(*line)
-            tracker.close()
+            with self._start() as log:
+                while (line := self._lines.get()) is not None:
+                    log(*line)
         # A tracker is a guest: whatever it raises, the run goes on.
         except Exception as error:
             self._note(f"{self._name} gets no more metrics: {type(error).__name__}: {error}")
 
 
-class _LoggingRun:
-    """A run of trackio or of wandb, which are written to alike."""
+@contextmanager
+def _trackio(config: Config, name: str) -> Iterator[Log]:
+    """Metrics in its local store, which ``trackio show`` draws while the run trains."""
+    import trackio
 
-    def __init__(self, run: Any) -> None:
-        self._run = run
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See Tracker."""
-        self._run.log(dict(metrics), step=step)
-
-    def close(self) -> None:
-        """See Tracker."""
-        self._run.finish()
-
-
-class _Trackio(_LoggingRun):
-    """One that greets the user in colours, where a run prints what it has to say itself."""
-
-    def __init__(self, **settings: Any) -> None:
-        # Metrics in its local store, which ``trackio show`` draws while the run trains.
-        import trackio
-
-        with contextlib.redirect_stdout(cast(TextIO, _OfOtherThreads(sys.stdout))):
-            super().__init__(trackio.init(**settings, resume="allow", embed=False))
-
-    def close(self) -> None:
-        """See Tracker."""
-        with contextlib.redirect_stdout(cast(TextIO, _OfOtherThreads(sys.stdout))):
-            super().close()
+    settings = config.model_dump(mode="json")
+    # It greets the user in colours, where a run prints what it has to say itself.
+    with redirect_stdout(cast(TextIO, _OfOtherThreads(sys.stdout))):
+        run = trackio.init(
+            project=config.output.project, name=name, config=settings, resume="allow", embed=False
+        )
+    yield lambda step, metrics: run.log(dict(metrics), step=step)
+    with redirect_stdout(cast(TextIO, _OfOtherThreads(sys.stdout))):
+        run.finish()
 
 
 class _OfOtherThreads:
@@ -145,40 +125,33 @@ class _OfOtherThreads:
         return getattr(self._stream, name)
 
 
-class _TensorBoard:
-    """Event files in the run folder: ``tensorboard --logdir RUN/tensorboard``."""
-
-    def __init__(self, folder: Path, first_step: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        # Steps that a resume does again are taken off the curves.
-        purge_step = first_step + 1 if first_step else None
-        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=purge_step)
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See Tracker."""
-        for name, value in metrics.items():
-            self._writer.add_scalar(name, value, step)
-        self._writer.flush()
-
-    def close(self) -> None:
-        """See Tracker."""
-        self._writer.close()
-
-
-def _start(tracker: str, config: Config, name: str, folder: Path, first_step: int) -> Tracker:
-    """Start ``tracker`` for the run ``name``; ``first_step`` is the last step done before, 0 for none."""
-    if tracker == "tensorboard":
-        return _TensorBoard(folder, first_step)
-    project, settings = config.output.project, config.model_dump(mode="json")
-    if tracker == "trackio":
-        return _Trackio(project=project, name=name, config=settings)
-    # wandb's own variables (WANDB_MODE, ...) say where they go.
+@contextmanager
+def _wandb(config: Config, name: str, folder: Path) -> Iterator[Log]:
+    """wandb's own variables (WANDB_MODE, ...) say where they go."""
     import wandb
 
-    return _LoggingRun(
-        wandb.init(project=project, name=name, id=name, dir=folder, config=settings, resume="allow")
-    )
+    project, settings = config.output.project, config.model_dump(mode="json")
+    run = wandb.init(project=project, name=name, id=name, dir=folder, config=settings, resume="allow")
+    yield lambda step, metrics: run.log(dict(metrics), step=step)
+    run.finish()
+
+
+@contextmanager
+def _tensorboard(folder: Path, first_step: int) -> Iterator[Log]:
+    """Event files in the run folder: ``tensorboard --logdir RUN/tensorboard``."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    # Steps that a resume does again are taken off the curves.
+    purge_step = first_step + 1 if first_step else None
+    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=purge_step)
+
+    def log(step: int, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            writer.add_scalar(name, value, step)
+        writer.flush()
+
+    yield log
+    writer.close()
 
 
 def tracker_names(config: Config) -> tuple[str, ...]:
@@ -210,8 +183,16 @@ def tracker_names(config: Config) -> tuple[str, ...]:
 def start_tracking(
     config: Config, name: str, folder: Path, first_step: int, tell: Callable[[str], None]
 ) -> Tracking:
-    """The trackers of a run, starting in threads of their own. Raises as ``tracker_names`` does."""
+    """The trackers of a run, starting in threads of their own. Raises as ``tracker_names`` does.
+
+    ``first_step`` is the last step done before, 0 for none.
+    """
     names = tracker_names(config)
     if config.output.report_to == ["auto"] and not names:
         tell("note: trackio is not installed (pip install trackio): metrics are in the run folder only")
-    return Tracking([(one, partial(_start, one, config, name, folder, first_step)) for one in names], tell)
+    known = {
+        "trackio": partial(_trackio, config, name),
+        "wandb": partial(_wandb, config, name, folder),
+        "tensorboard": partial(_tensorboard, folder, first_step),
+    }
+    return Tracking([(one, known[one]) for one in names], tell)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple
 from functools import lru_cache
@@ -17,7 +18,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
@@ -25,7 +25,6 @@ from configs.command_line import make_parser, run_command
 from configs.schema import Config
 from pipeline.host.files import write_text_atomically
 from pipeline.host.spans import STAGES
-from pipeline.record.metric_names import FAMILIES, METRICS
 from pipeline.report.reader import RunReader, SpanRow, StepRow
 from pipeline.report.samples import examples, spread_of_samples
 from pipeline.report.waits import StepTimes, busy_shares, chrome_trace, step_times
@@ -42,22 +41,15 @@ def run_data(reader: RunReader, *, num_samples: int) -> dict[str, Any]:
     shown_samples = spread_of_samples(reader, num_samples)
     pairs = examples(reader)
     task_ids = {sample["task_id"] for sample in shown_samples} | {pair["task_id"] for pair in pairs}
+    growing = growing_data(reader)
+    summary = reader.json_file("summary.json") or {}
     return {
-        **growing_data(reader),
-        **about(reader),
+        **growing,
         "examples": pairs,
         "samples": shown_samples,
         "tasks": reader.tasks(sorted(task_ids)[:500]),
-    }
-
-
-def about(reader: RunReader) -> dict[str, Any]:
-    """What does not change while the run trains: settings, hardware, evaluations, units."""
-    summary = reader.json_file("summary.json") or {}
-    return {
+        # What does not change while the run trains.
         "name": reader.name,
-        "folder": str(reader.path),
-        "started_s": reader.started_s(),
         "settings": flat_settings(reader.settings()),
         "hardware": summary.get("hardware", {}),
         "versions": summary.get("versions", {}),
@@ -65,7 +57,6 @@ def about(reader: RunReader) -> dict[str, Any]:
         "isolation_level": summary.get("isolation_level"),
         "seconds": summary.get("seconds", {}),
         "evaluation": _evaluation(reader, summary),
-        "metrics": {metric.name: [metric.unit, metric.meaning] for metric in (*METRICS, *FAMILIES)},
         "stages": list(STAGES),
     }
 
@@ -109,13 +100,10 @@ def series(steps: Sequence[StepRow], origin_s: float) -> dict[str, list[float | 
 
 def _short(values: Sequence[float | None]) -> list[float | None]:
     """``values`` with as many digits as a chart can show: a long run's page stays small."""
-    exact = np.array(values, dtype=float)  # None becomes NaN
-    exact[~np.isfinite(exact)] = np.nan
-    size = np.floor(np.log10(np.abs(exact), out=np.zeros_like(exact), where=np.abs(exact) > 0))
-    # Scaled up and down by whole powers of ten, which keeps the result's decimal form short.
-    up, down = 10.0 ** np.maximum(_DIGITS - 1 - size, 0), 10.0 ** np.maximum(size - _DIGITS + 1, 0)
-    short: list[float] = (np.rint(exact * up / down) * down / up).tolist()
-    return [None if value != value else value for value in short]
+    return [
+        None if value is None or not math.isfinite(value) else float(f"{value:.{_DIGITS}g}")
+        for value in values
+    ]
 
 
 def _packed_times(times: StepTimes, origin_s: float) -> list[float]:
@@ -193,7 +181,8 @@ def _write(arguments: argparse.Namespace) -> int:
     report = arguments.output or reader.path / "report.html"
     trace = arguments.trace or reader.path / "trace.json"
     for file in (report, trace):
-        _refuse_folder(file)
+        if file.is_dir() or not file.parent.is_dir():
+            raise ValueError(f"{str(file)!r} cannot be written: give a file in a folder that exists")
     write_text_atomically(report, render_page(run_data(reader, num_samples=arguments.samples)))
     spans = reader.spans()
     if spans:
@@ -201,11 +190,6 @@ def _write(arguments: argparse.Namespace) -> int:
     print(f"report: {report}")
     print(f"trace:  {trace} (open it in ui.perfetto.dev)" if spans else "no trace: the run kept no timeline")
     return 0
-
-
-def _refuse_folder(file: Path) -> None:
-    if file.is_dir() or not file.parent.is_dir():
-        raise ValueError(f"{str(file)!r} cannot be written: give a file in a folder that exists")
 
 
 def render_page(data: dict[str, Any] | None, *, live: dict[str, Any] | None = None) -> str:
@@ -216,8 +200,8 @@ def render_page(data: dict[str, Any] | None, *, live: dict[str, Any] | None = No
     return _template().render(
         title=data["name"] if data else "runs",
         kind="run" if data else "runs",
-        style=Markup(_joined(_STYLES)),
-        script=Markup(_joined(_SCRIPTS)),
+        style=Markup(_assets(*_STYLES)),
+        script=Markup(_assets(*_SCRIPTS)),
         data=data,
         live=live,
     )
@@ -228,13 +212,10 @@ def _template() -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     # Its filter tojson makes what may stand in a script element, whatever a model wrote into it.
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    return environment.from_string(_asset("page.html"))
+    return environment.from_string(_assets("page.html"))
 
 
 @lru_cache
-def _joined(names: tuple[str, ...]) -> str:
-    return "\n".join(_asset(name) for name in names)
-
-
-def _asset(name: str) -> str:
-    return files("pipeline.report").joinpath("assets", name).read_text(encoding="utf-8")
+def _assets(*names: str) -> str:
+    folder = files("pipeline.report").joinpath("assets")
+    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)

@@ -41,7 +41,7 @@ class SpanRow(Span):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """Where a run stands: "running" (``pid`` is its process), "finished", "stopped" or "not started".
+    """Where a run stands: "running", "finished", "stopped" or "not started".
 
     One that was interrupted after its last step, while it was measured, is "stopped": it can be resumed.
     """
@@ -49,7 +49,6 @@ class RunState:
     status: str
     step: int
     max_steps: int
-    pid: int | None
 
 
 class RunReader:
@@ -144,11 +143,11 @@ class RunReader:
 
     def state(self) -> RunState:
         """Where the run stands now."""
-        pid = lock_owner(self.path)
+        is_running = lock_owner(self.path) is not None
         (row,) = self.query("SELECT COALESCE(MAX(step), 0) AS step FROM steps WHERE status = 'committed'")
         step, training = int(row["step"]), self.settings().get("training") or {}
         max_steps = int(training.get("max_steps") or 0)
-        if pid is not None:
+        if is_running:
             status = "running"
         elif step >= max_steps > 0 and (self.path / "summary.json").exists():
             status = "finished"
@@ -156,7 +155,7 @@ class RunReader:
             # Where nothing was drawn it did not come as far as training.
             has_drawn = bool(self.query("SELECT 1 FROM draws LIMIT 1"))
             status = "stopped" if step or has_drawn else "not started"
-        return RunState(status=status, step=step, max_steps=max_steps, pid=pid)
+        return RunState(status=status, step=step, max_steps=max_steps)
 
 
 def lock_owner(path: Path) -> int | None:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from configs.conditions import why_not_streamed
 from curriculum.sampler import Sampler
 from pipeline.errors import StageError
-from pipeline.evaluation.forms import chat_form
+from pipeline.evaluation.forms import ChatForm
 from pipeline.evaluation.heldout import InLoopEvaluation
 from pipeline.host.device import num_gpus
 from pipeline.host.shares import is_shared
@@ -86,7 +86,7 @@ class Attempt:
             max_staleness=config.acceleration.max_staleness,
             version=step,
         )
-        form = chat_form(config.generation, stages.tokenizer)
+        form = ChatForm(tokenizer=stages.tokenizer, generation=config.generation)
         basis = GroupBasis(config).digest
         self.producer = RolloutProducer(
             context,

@@ -32,7 +32,7 @@ from configs.schema import Config
 from curriculum.sampler import Sampler
 from pipeline.errors import RunStoppedError, StageError, TrainerLostError
 from pipeline.evaluation.evaluate import EvaluationReport
-from pipeline.evaluation.forms import chat_form
+from pipeline.evaluation.forms import ChatForm
 from pipeline.evaluation.heldout import earlier_measurement, measure
 from pipeline.evaluation.summary import guards_of, print_summary, write_summary
 from pipeline.host.device import num_gpus
@@ -188,7 +188,7 @@ class _Run:
             sampler,
             step,
             stages.tasks,
-            prompt_ids=chat_form(config.generation, stages.tokenizer).prompt_ids,
+            prompt_ids=ChatForm(tokenizer=stages.tokenizer, generation=config.generation).prompt_ids,
         )
         if step < config.training.max_steps:
             self._context.folder.remove_end()

@@ -34,7 +34,7 @@ from configs.finished import load_finished
 from configs.schema import Config
 from curriculum.sources import load_tasks
 from pipeline.errors import StageError
-from pipeline.evaluation.forms import chat_form
+from pipeline.evaluation.forms import ChatForm
 from pipeline.host.device import choose_device, for_device
 from pipeline.messages import RolloutGroup, TrainBatch
 from pipeline.models.find import resolve_model
@@ -72,7 +72,7 @@ class Tasks:
         self.by_id = {task.task_id: task for task in load_tasks(config.dataset)}
         self.basis = GroupBasis(config).digest
         tokenizer = PromptTokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
-        self.prompt_ids = chat_form(config.generation, tokenizer).prompt_ids
+        self.prompt_ids = ChatForm(tokenizer=tokenizer, generation=config.generation).prompt_ids
 
 
 class _Part:

@@ -301,8 +301,8 @@ class StepAccount:
             self.log(step, logged)
         context.ledger.note_spans(step, context.timeline.drain(), output.timeline_steps)
         context.progress.step(step, metrics)
-        for alarm in self._alarms.step(metrics):
-            text = f"step {step}: {alarm.name}: {alarm.text}"
+        for rule, said in self._alarms.step(metrics):
+            text = f"step {step}: {rule.name}: {said}"
             context.note(ALARM, f"alarm: {text}")
-            if alarm.is_fatal and context.config.runtime.strict:
+            if rule.is_fatal and context.config.runtime.strict:
                 raise StageError(f"{text} (runtime.strict ends the run for it)")

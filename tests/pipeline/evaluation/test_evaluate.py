@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from configs.evaluation_options import EvaluationOptions
-from configs.schema import ExecutionConfig
+from configs.schema import ExecutionConfig, GenerationConfig
 from curriculum.humaneval import load_humaneval
 from curriculum.ladder.index import ladder_tasks
 from curriculum.task import Task
@@ -48,7 +48,7 @@ def evaluate(
     prefill: str = "",
     task_timeout_s: float = 60.0,
 ) -> EvaluationReport:
-    form = ChatForm(tokenizer=make_tokenizer(), prefill=prefill, stops=())
+    form = ChatForm(tokenizer=make_tokenizer(), generation=GenerationConfig(assistant_prefill=prefill))
     settings = SamplingSettings(max_completion_length=1000)
     terms = EvaluationTerms(task_timeout_s=task_timeout_s)
     return asyncio.run(

@@ -132,7 +132,7 @@ def test_only_one_evaluation_writes_at_a_time(tmp_path: Path) -> None:
     journal = _open(tmp_path / "j.jsonl")
     with pytest.raises(ValueError, match="another evaluation writes it just now"):
         _open(tmp_path / "j.jsonl")
-    journal.remove()
+    journal.close()
     assert not (tmp_path / "j.jsonl").exists()
     with pytest.raises(ValueError, match="cannot be written"):
         _open(tmp_path / "none" / "j.jsonl")

@@ -11,7 +11,7 @@ import pytest
 
 from configs.errors import ConfigError
 from configs.evaluation_options import EvaluationOptions
-from configs.schema import ExecutionConfig
+from configs.schema import ExecutionConfig, GenerationConfig
 from curriculum.judging import Executor
 from curriculum.ladder.index import ladder_tasks
 from curriculum.task import Task
@@ -65,7 +65,7 @@ def evaluated(
     custom: CustomFeedback | None = None,
 ) -> tuple[EvaluationReport, ScriptedGenerator]:
     tokenizer = make_byte_tokenizer()
-    form = ChatForm(tokenizer=tokenizer, prefill=PREFILL, stops=())
+    form = ChatForm(tokenizer=tokenizer, generation=GenerationConfig(assistant_prefill=PREFILL))
     tries = SecondTries(
         form,
         tokenizer,
@@ -168,7 +168,7 @@ def test_a_function_that_tells_nothing_usable_leaves_the_answer_unjudged(sandbox
 
 def test_public_feedback_on_tasks_that_show_nothing_is_refused(sandbox: SandboxPool) -> None:
     tokenizer = make_byte_tokenizer()
-    form = ChatForm(tokenizer=tokenizer, prefill=PREFILL, stops=())
+    form = ChatForm(tokenizer=tokenizer, generation=GenerationConfig(assistant_prefill=PREFILL))
     with pytest.raises(ValueError, match=r'--feedback: value "public": no prompt of these tasks shows'):
         SecondTries(
             form,

@@ -135,10 +135,10 @@ def test_a_fault_is_told_in_its_third_step_once_with_the_setting_to_change(name:
     # What is measured now and then is known at once.
     first = 0 if name.startswith("held-out") else WINDOW - 1
     assert [len(found) for found in told] == [int(step == first) for step in range(WINDOW + 2)]
-    (alarm,) = told[first]
-    assert alarm.name == name
+    ((rule, text),) = told[first]
+    assert rule.name == name
     for word in words:
-        assert word in alarm.text, alarm.text
+        assert word in text, text
     # It ends, and is told again when it comes back.
     for _ in range(WINDOW):
         assert alarms.step(GOOD | MEASURED) == []
@@ -149,7 +149,7 @@ def test_a_fault_is_told_in_its_third_step_once_with_the_setting_to_change(name:
 )
 def test_a_mismatch_of_weights_that_are_rounded_otherwise_is_told_as_that(sections: dict[str, Any]) -> None:
     alarms = Alarms(Config.model_validate(sections), shares_device=False)
-    told = [alarm.text for _ in range(WINDOW) for alarm in alarms.step(GOOD | {"train/mismatch_kl": 0.2})]
+    told = [text for _ in range(WINDOW) for _, text in alarms.step(GOOD | {"train/mismatch_kl": 0.2})]
     (text,) = told
     assert "generation.quantization to none" in text and "importance_sampling_mode" in text
 
@@ -157,7 +157,7 @@ def test_a_mismatch_of_weights_that_are_rounded_otherwise_is_told_as_that(sectio
 @pytest.mark.parametrize("cut", [{"top_p": 0.9}, {"top_k": 40}])
 def test_a_mismatch_of_a_generator_that_cuts_off_tokens_names_that_first(cut: dict[str, Any]) -> None:
     alarms = Alarms(Config.model_validate({"generation": cut}), shares_device=False)
-    told = [alarm.text for _ in range(WINDOW) for alarm in alarms.step(GOOD | {"train/mismatch_kl": 0.2})]
+    told = [text for _ in range(WINDOW) for _, text in alarms.step(GOOD | {"train/mismatch_kl": 0.2})]
     (text,) = told
     assert 0 < text.index("generation.top_p to 1") < text.index("generation.top_k to 0")
     assert text.index("generation.top_k") < text.index("generation.dtype")
@@ -171,8 +171,8 @@ def test_what_a_run_leaves_int8_for_is_no_alarm_and_what_is_measured_after_it_is
     assert [alarm for row in rows for alarm in alarms.step(row)] == []
     told = [alarms.step(GOOD | high) for _ in range(WINDOW)]
     assert told[: WINDOW - 1] == [[]] * (WINDOW - 1)
-    (alarm,) = told[-1]
-    assert "grpo.mismatch_kl_warning" in alarm.text and "generation.dtype" in alarm.text
+    ((_, text),) = told[-1]
+    assert "grpo.mismatch_kl_warning" in text and "generation.dtype" in text
 
 
 def test_a_mismatch_of_one_step_is_no_alarm_where_it_is_not_measured_in_every_step() -> None:
@@ -180,8 +180,8 @@ def test_a_mismatch_of_one_step_is_no_alarm_where_it_is_not_measured_in_every_st
     # In turn with a staleness of one: every second step, and one token of a sharp policy in one of them.
     values = [0.001, None, 0.0111, None, 0.001, None, 0.02, None, 0.02, None]
     assert [alarm for value in values for alarm in alarms.step(GOOD | {"train/mismatch_kl": value})] == []
-    (alarm,) = alarms.step(GOOD | {"train/mismatch_kl": 0.02})
-    assert alarm.name == "generator and trainer disagree"
+    ((rule, _),) = alarms.step(GOOD | {"train/mismatch_kl": 0.02})
+    assert rule.name == "generator and trainer disagree"
 
 
 def test_a_fault_from_the_first_step_on_is_told_in_the_third() -> None:
@@ -190,7 +190,7 @@ def test_a_fault_from_the_first_step_on_is_told_in_the_third() -> None:
         GOOD | {"rollout/truncated_share": 0.97, "weights/changed_share": None if step == 1 else 0.0}
         for step in (1, 2, 3)
     ]
-    told = [[alarm.name for alarm in alarms.step(row)] for row in rows]
+    told = [[rule.name for rule, _ in alarms.step(row)] for row in rows]
     assert told == [[], [], ["answers are cut off", "updates have no effect"]]
 
 
@@ -207,7 +207,7 @@ def test_measurements_far_apart_are_compared_too() -> None:
     told = []
     for step in range(1, 76):
         measured = {25: MEASURED, 50: MEASURED, 75: worse}.get(step, {})
-        told += [(step, alarm.name) for alarm in alarms.step(GOOD | measured)]
+        told += [(step, rule.name) for rule, _ in alarms.step(GOOD | measured)]
     assert told == [(75, "held-out falls while the reward rises")]
 
 
@@ -224,14 +224,14 @@ def test_small_changes_are_a_fault_at_the_peak_of_a_schedule_and_none_at_its_end
     rate = None if share_of_rate is None else share_of_rate * config.training.learning_rate
     alarms = Alarms(config, shares_device=False)
     row = GOOD | {"weights/changed_share": 0.0005, "train/learning_rate": rate}
-    told = [alarm.name for _ in range(WINDOW) for alarm in alarms.step(row)]
+    told = [rule.name for _ in range(WINDOW) for rule, _ in alarms.step(row)]
     assert told == ["updates have no effect"] * is_told
 
 
 def test_steps_without_a_gradient_change_nothing_and_are_told_as_what_they_are() -> None:
     alarms = Alarms(Config(), shares_device=False)
     row = GOOD | {"weights/changed_share": 0.0, "rollout/zero_signal_share": 1.0}
-    told = [alarm.name for _ in range(WINDOW) for alarm in alarms.step(row)]
+    told = [rule.name for _ in range(WINDOW) for rule, _ in alarms.step(row)]
     assert told == ["no differences in any group"]
 
 
@@ -249,7 +249,7 @@ def test_a_score_that_pays_for_all_tests_only_says_nothing_of_single_ones(
 ) -> None:
     alarms = Alarms(Config.model_validate({"rewards": rewards}), shares_device=False)
     row = GOOD | FAULTS["no test is ever passed"][0]
-    told = {number: [alarm.name for alarm in alarms.step(row)] for number in range(1, 5 * WINDOW + 1)}
+    told = {number: [rule.name for rule, _ in alarms.step(row)] for number in range(1, 5 * WINDOW + 1)}
     assert [number for number, names in told.items() if names] == [step]
     assert told[step] == ["no test is ever passed"]
 
@@ -265,7 +265,7 @@ def test_no_alarm_in_a_good_run(path: Path) -> None:
     run: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
     alarms = Alarms(Config.model_validate(run["config"]), shares_device=run["shares_device"])
     assert len(run["rows"]) >= 6
-    assert [alarm.text for row in run["rows"] for alarm in alarms.step(row)] == []
+    assert [text for row in run["rows"] for _, text in alarms.step(row)] == []
     names = {name for row in run["rows"] for name in row}
     assert {
         name for metrics, _ in FAULTS.values() for name in metrics if name.partition("/")[0] != "eval"

@@ -37,8 +37,7 @@ def rendered(width: int = 100, total_steps: int = 20, steps: int = 7) -> str:
     clock = Clock()
     live = Console(width=width, file=io.StringIO(), force_terminal=True)
     progress = RichProgress(live, title="train · balanced · smollm2-135m-instruct", clock=clock)
-    progress._total_steps = total_steps
-    progress._clock.start(total_steps)
+    progress.start(total_steps)
     for number in range(1, steps + 1):
         clock.now_s += 38.0
         progress.step(number, {**METRICS, "rollout/reward_mean": 0.3 + 0.03 * number})

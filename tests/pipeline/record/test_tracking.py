@@ -13,7 +13,7 @@ import pytest
 from configs.schema import Config
 from pipeline.record import tracking
 from pipeline.record.metric_names import METRICS, as_markdown
-from pipeline.record.tracking import Tracking, start_tracking, tracker_names
+from pipeline.record.tracking import Log, Tracking, start_tracking, tracker_names
 from tests.pipeline.fake_stages import FakeRun, is_documented, make_config
 
 ROOT = Path(__file__).parents[3]
@@ -32,7 +32,10 @@ class Recorder:
             raise ConnectionError("no such host")
         self.lines.append((step, metrics))
 
-    def close(self) -> None:
+    def __enter__(self) -> Log:
+        return self.log
+
+    def __exit__(self, *_: object) -> None:
         self.is_closed = True
 
 
