@@ -32,8 +32,6 @@ from rewards.type_rules import (
     neutralise_type_comments,
 )
 
-# Raise it when a rule of type_rules changes: what is cached under the old one is then forgotten.
-_RULES_VERSION = 1
 _ROOT = Path(__file__).parents[1]
 _START_TIMEOUT_S = 60.0
 _MAX_FAILURES = 3
@@ -48,11 +46,6 @@ class TypeCheckError(RuntimeError):
 def type_score(num_errors: int) -> float:
     """1 - errors / 10, at least 0."""
     return max(0.0, 1.0 - num_errors / ERRORS_FOR_ZERO)
-
-
-def type_configuration(checker: TypeChecker) -> tuple[str, ...]:
-    """All that a type score depends on besides the program."""
-    return ("types", str(_RULES_VERSION), checker.version, *FLAGS)
 
 
 class TypeChecker:
