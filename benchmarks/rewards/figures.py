@@ -25,7 +25,7 @@ from pipeline.evaluation.scorers import local_reward_worker
 from rewards.cache import KeyMaker, RewardCache
 from rewards.extract import extract_code
 from rewards.fast import score_fast
-from rewards.lint import Linter, count_issues_many
+from rewards.lint import Linter, count_by_process
 from rewards.pool import RewardPool
 from rewards.result import RewardResult
 from rewards.scorer import Scorer
@@ -49,7 +49,7 @@ class _RuffProcesses(Linter):
     """A fresh ruff process for each program."""
 
     def count_issues(self, code: str) -> int:
-        return count_issues_many([code])[0]
+        return count_by_process(code)
 
 
 @contextlib.contextmanager
