@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from rewards.complexity import judge_complexity
+from rewards.complexity import complexity_score
 from rewards.lint import Linter
 from rewards.lint_rules import lint_score
 from rewards.syntax import check_syntax
@@ -47,11 +47,11 @@ def score_fast(code: str, entry_point: str, linter: Linter | None) -> FastVerdic
         return FastVerdict(
             syntax=verdict.score, lint=lint, complexity=0.0, is_answer=False, message=verdict.message
         )
-    complexity = judge_complexity(code, verdict.tree)
+    complexity = complexity_score(code, verdict.tree)
     # What stands in a string for exec is linted by nobody.
-    if linter is not None and not complexity.hides_code:
+    if linter is not None and complexity is not None:
         lint = lint_score(linter.count_issues(code))
-    return FastVerdict(syntax=1.0, lint=lint, complexity=complexity.score, is_answer=True, message="")
+    return FastVerdict(syntax=1.0, lint=lint, complexity=complexity or 0.0, is_answer=True, message="")
 
 
 def _is_answer(tree: ast.Module, entry_point: str) -> bool:
