@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from curriculum.audit.cheats import nodes_of
 from curriculum.task import Task
-from sandbox.job import read_literal
+from sandbox.job import PARSING, read_literal
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -89,7 +89,9 @@ def new_inputs(
     def collect(arguments: Arguments) -> None:
         drawn_texts.append(repr(arguments))
 
-    collect()
+    # hypothesis parses modules on its way.
+    with PARSING:
+        collect()
     known = {repr(arguments) for arguments in present}
     texts = [text for text in dict.fromkeys(drawn_texts) if text not in known]
     # Read again: not all that is drawn has a text that gives it back.
