@@ -34,7 +34,7 @@ _BYTES_PER_ENTRY = 400
 _BYTES_PER_SCORE = 24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class CacheCounts:
     """What a cache did since it was made; ``saved_s`` is what the verdicts it gave had cost once."""
 
@@ -125,12 +125,12 @@ class RewardCache:
 
     def get(self, key: bytes) -> RewardResult | None:
         """The verdict under ``key`` with the seconds it once cost, or None; counts a hit or a miss."""
-        result, counts = self._results.get(key), self.counts
+        result = self._results.get(key)
         if result is None:
-            self.counts = replace(counts, num_misses=counts.num_misses + 1)
+            self.counts.num_misses += 1
         else:
-            saved_s = counts.saved_s + result.seconds
-            self.counts = replace(counts, num_hits=counts.num_hits + 1, saved_s=saved_s)
+            self.counts.num_hits += 1
+            self.counts.saved_s += result.seconds
         return result
 
     def put(self, key: bytes, result: RewardResult) -> None:
@@ -155,6 +155,5 @@ class RewardCache:
         self._results[key] = kept
         while len(self._results) > self._max_size:
             self._results.popitem()
-        num_evictions = self.counts.num_evictions + num_before + 1 - len(self._results)
-        self.counts = replace(self.counts, num_evictions=num_evictions)
+        self.counts.num_evictions += num_before + 1 - len(self._results)
         return True

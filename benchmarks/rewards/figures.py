@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -187,7 +188,7 @@ def replay(completions: Sequence[RealCompletion], warmed_by: Sequence[RealComple
         with Scorer(_REWARDS, _EXECUTION, cache, sandbox) as scorer:
             for one in warmed_by:
                 scorer.score(one.task, one.text)
-            before = cache.counts
+            before = replace(cache.counts)
             cached, with_s = _timed(lambda: [scorer.score(one.task, one.text) for one in completions])
         with Scorer(_REWARDS, _EXECUTION, None, sandbox) as scorer:
             # Before and after: what comes first finds everything cold.
