@@ -13,10 +13,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from configs.acceleration_schema import AccelerationConfig as AccelerationConfig
-from configs.acceleration_schema import CurriculumConfig as CurriculumConfig
 from configs.acceleration_schema import RewardCacheConfig as RewardCacheConfig
 from configs.acceleration_schema import SpeculativeConfig as SpeculativeConfig
 from configs.cluster_schema import ClusterConfig as ClusterConfig
+from configs.curriculum_schema import CurriculumConfig as CurriculumConfig
 from configs.errors import Problem, wrong_value
 from configs.evaluation_schema import EvaluationConfig as EvaluationConfig
 from configs.generation_schema import GenerationConfig as GenerationConfig
