@@ -72,12 +72,10 @@ class Scorer:
         self._customs = load_custom(rewards.custom, rewards.custom_timeout_s)
         for custom in self._customs:
             self._stack.callback(custom.close)
-        self._linter = Linter()
-        self._stack.callback(self._linter.close)
+        self._linter = self._stack.enter_context(Linter())
         self._types: TypeChecker | None = None
         if self._rubric.is_used("type_safety"):
-            self._types = TypeChecker()
-            self._stack.callback(self._types.close)
+            self._types = self._stack.enter_context(TypeChecker())
         # Ends before the type checker does: what it runs asks that.
         self._beside = self._stack.enter_context(ThreadPoolExecutor(1, "type check"))
         self._times: ReferenceTimes | None = None
