@@ -7,8 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from configs.curriculum_schema import CurriculumConfig as CurriculumConfig
-from configs.curriculum_schema import RefillConfig
+from configs.curriculum_schema import CurriculumConfig, RefillConfig
 from configs.errors import Problem, wrong_value
 from configs.section import (
     Fraction,

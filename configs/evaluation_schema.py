@@ -6,7 +6,7 @@ from pydantic import Field
 
 from configs.errors import Problem, wrong_value
 from configs.section import PositiveFloat, PositiveFraction, PositiveInt, Section, TaskSetName
-from configs.task_sets import EVALUATION_TASKS, task_set_problems
+from configs.task_sets import BUILT_IN_DATASETS, task_set_problems
 
 
 class EvaluationConfig(Section):
@@ -15,7 +15,7 @@ class EvaluationConfig(Section):
     enabled: bool = Field(default=True, description="measure before and after training")
     tasks: TaskSetName = Field(
         default="ladder-heldout",
-        description=f"{', '.join(EVALUATION_TASKS)}, a .jsonl file, or a hub data set as OWNER/NAME",
+        description=f"{', '.join(BUILT_IN_DATASETS)}, a .jsonl file, or a hub data set as OWNER/NAME",
     )
     max_tasks: PositiveInt | None = Field(default=None, description="use at most this many of the tasks")
     num_samples: PositiveInt = Field(default=4, description="completions per task")

@@ -80,21 +80,13 @@ def explain(error: ValidationError) -> list[Problem]:
         elif finding["type"] == "extra_forbidden":
             problems.append(_unknown_key(path, finding["input"]))
         else:
-            problems.append(wrong_value(dotted(path), finding["input"], allowed_at(path)))
+            problems.append(wrong_value(dotted(path), finding["input"], _words(_schema_at(path))))
     return problems
 
 
 def dotted(path: Path) -> str:
     """``path`` as users write it."""
     return ".".join(str(key) for key in path)
-
-
-def allowed_at(path: Path) -> str:
-    """What the schema allows at ``path``, in words."""
-    schema = _whole_schema()
-    for key in path:
-        schema = _child(_resolve(schema), key)
-    return _words(_resolve(schema))
 
 
 def fields_called(name: str) -> str | None:
@@ -114,10 +106,7 @@ def _below(path: Path, problem: Problem) -> Problem:
 
 def _unknown_key(path: Path, value: object) -> Problem:
     *parents, key = path
-    schema = _whole_schema()
-    for parent in parents:
-        schema = _child(_resolve(schema), parent)
-    siblings = sorted(_resolve(schema).get("properties", {}))
+    siblings = sorted(_schema_at(tuple(parents)).get("properties", {}))
     if key in _NOT_OFFERED:
         hint = "; TRL's, and not offered here: docs/from_trl.md"
     else:
@@ -151,6 +140,14 @@ def _all_paths() -> tuple[str, ...]:
         return paths
 
     return tuple(walk(_whole_schema(), ""))
+
+
+def _schema_at(path: Path) -> dict[str, Any]:
+    """What the schema says of ``path``."""
+    schema = _whole_schema()
+    for key in path:
+        schema = _resolve(_child(schema, key))
+    return schema
 
 
 def _resolve(schema: dict[str, Any]) -> dict[str, Any]:

@@ -87,12 +87,6 @@ def mode_overridden(resolved: Resolved, file: Path) -> list[str]:
     return [said] if kept else []
 
 
-def run_explanation(resolved: Resolved) -> int:
-    """Print what ``explain_run`` says; returns the exit status."""
-    print(explain_run(resolved), end="")
-    return 0
-
-
 def explain_run(resolved: Resolved) -> str:
     """The settings, one a line with who set it; then the techniques, what is on first."""
     mode = resolved.config.acceleration.mode

@@ -13,10 +13,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from configs.acceleration_schema import AccelerationConfig as AccelerationConfig
-from configs.acceleration_schema import CurriculumConfig as CurriculumConfig
 from configs.acceleration_schema import RewardCacheConfig as RewardCacheConfig
 from configs.acceleration_schema import SpeculativeConfig as SpeculativeConfig
 from configs.cluster_schema import ClusterConfig as ClusterConfig
+from configs.curriculum_schema import CurriculumConfig as CurriculumConfig
 from configs.errors import Problem, wrong_value
 from configs.evaluation_schema import EvaluationConfig as EvaluationConfig
 from configs.generation_schema import GenerationConfig as GenerationConfig
@@ -246,104 +246,90 @@ class Config(Section):
         """Tokens of one sequence at most, prompt included."""
         return self.generation.max_prompt_length + self.max_trajectory_length
 
-    def _problems(self) -> list[Problem]:
-        return [
-            *self._name_problems(),
-            *self._batch_problems(),
-            *self._rank_problems(),
-            *self._cluster_problems(),
-            *self._transport_problems(),
-            *self._reward_problems(),
-            *self._evaluation_problems(),
-            *self._turn_problems(),
-        ]
+    def _problems(self) -> Iterator[Problem]:
+        yield from self._name_problems()
+        yield from self._batch_problems()
+        yield from self._rank_problems()
+        yield from self._cluster_problems()
+        yield from self._transport_problems()
+        yield from self._reward_problems()
+        yield from self._evaluation_problems()
+        yield from self._turn_problems()
 
-    def _name_problems(self) -> list[Problem]:
+    def _name_problems(self) -> Iterator[Problem]:
         name = self.output.name
-        if name is None:
-            return []
-        is_plain = (
+        is_plain = name is None or (
             0 < len(name) <= _MAX_NAME_LENGTH and not name.startswith(".") and not set(name) & {"/", "\0"}
         )
-        allowed = f"the name of one folder: up to {_MAX_NAME_LENGTH} characters, no '/', no leading '.'"
-        return [] if is_plain else [wrong_value("output.name", name, allowed)]
+        if not is_plain:
+            allowed = f"the name of one folder: up to {_MAX_NAME_LENGTH} characters, no '/', no leading '.'"
+            yield wrong_value("output.name", name, allowed)
 
-    def _rank_problems(self) -> list[Problem]:
-        num_ranks = self.runtime.trainer_ranks
+    def _rank_problems(self) -> Iterator[Problem]:
+        field, num_ranks = "runtime.trainer_ranks", self.runtime.trainer_ranks
         if num_ranks == 1:
-            return []
-        problems = []
+            return
         if num_ranks > self.completions_per_step:
             allowed = f"at most the {self.completions_per_step} completions of an optimiser step"
-            problems.append(wrong_value("runtime.trainer_ranks", num_ranks, allowed))
+            yield wrong_value(field, num_ranks, allowed)
         if self.lora.load_in_4bit:
             allowed = "1 where the frozen weights are in 4 bits"
-            problems.append(wrong_value("runtime.trainer_ranks", num_ranks, allowed, "lora.load_in_4bit"))
+            yield wrong_value(field, num_ranks, allowed, "lora.load_in_4bit")
         if self.model.loader != "transformers":
-            allowed = "1 with this model.loader"
-            problems.append(wrong_value("runtime.trainer_ranks", num_ranks, allowed, "model.loader"))
-        return problems
+            yield wrong_value(field, num_ranks, "1 with this model.loader", "model.loader")
 
-    def _cluster_problems(self) -> list[Problem]:
+    def _cluster_problems(self) -> Iterator[Problem]:
         runtime = self.runtime
         if not self.cluster.is_joined:
-            return []
-        problems = []
+            return
         if runtime.device == "auto":
             allowed = '"cuda" or "cpu" (the node of the driver cannot tell what the others have)'
-            problems.append(wrong_value("runtime.device", runtime.device, allowed, "cluster.address"))
+            yield wrong_value("runtime.device", runtime.device, allowed, "cluster.address")
         for field, value in (("keep_alive", runtime.keep_alive), ("attach", runtime.attach)):
             if value:
                 allowed = "false on a cluster: it is about engines of the driver's own node"
-                problems.append(wrong_value(f"runtime.{field}", value, allowed, "cluster.address"))
-        return problems
+                yield wrong_value(f"runtime.{field}", value, allowed, "cluster.address")
 
-    def _transport_problems(self) -> list[Problem]:
-        if self.runtime.weight_transport != "collective":
-            return []
-        field, value, problems = "runtime.weight_transport", "collective", []
+    def _transport_problems(self) -> Iterator[Problem]:
+        field, value = "runtime.weight_transport", self.runtime.weight_transport
+        if value != "collective":
+            return
         if self.lora.enabled:
             allowed = "auto or file: adapters are small, and travel as files"
-            problems.append(wrong_value(field, value, allowed, "lora.enabled"))
+            yield wrong_value(field, value, allowed, "lora.enabled")
         if self.generation.engine != "vllm":
-            allowed = "auto or file with this generation.engine"
-            problems.append(wrong_value(field, value, allowed, "generation.engine"))
-        return problems
+            yield wrong_value(field, value, "auto or file with this generation.engine", "generation.engine")
 
-    def _evaluation_problems(self) -> list[Problem]:
+    def _evaluation_problems(self) -> Iterator[Problem]:
         mode = self.generation.weight_update_mode
-        if self.evaluation.every_steps is None or mode != "drain":
-            return []
-        allowed = "another with evaluation.every_steps (drain lets each step wait for its completions)"
-        return [wrong_value("generation.weight_update_mode", mode, allowed, "evaluation.every_steps")]
+        if self.evaluation.every_steps is not None and mode == "drain":
+            allowed = "another with evaluation.every_steps (drain lets each step wait for its completions)"
+            yield wrong_value("generation.weight_update_mode", mode, allowed, "evaluation.every_steps")
 
-    def _turn_problems(self) -> list[Problem]:
+    def _turn_problems(self) -> Iterator[Problem]:
         max_turns, custom = self.rollouts.max_turns, self.rollouts.custom_feedback
         if max_turns == 1 and custom is not None:
             allowed = "null with one turn, after which nothing is told"
-            return [wrong_value("rollouts.custom_feedback", custom, allowed, "rollouts.max_turns")]
-        if max_turns == 1 or self.execution.enabled:
-            return []
-        allowed = "1 without execution, where no answer is known to fail"
-        return [wrong_value("rollouts.max_turns", max_turns, allowed, "execution.enabled")]
+            yield wrong_value("rollouts.custom_feedback", custom, allowed, "rollouts.max_turns")
+        if max_turns > 1 and not self.execution.enabled:
+            allowed = "1 without execution, where no answer is known to fail"
+            yield wrong_value("rollouts.max_turns", max_turns, allowed, "execution.enabled")
 
-    def _batch_problems(self) -> list[Problem]:
-        if self.completions_per_step % self.grpo.num_generations == 0:
-            return []
-        sizes = ("training.per_device_train_batch_size", "training.gradient_accumulation_steps")
-        allowed = (
-            f"a divisor of {' * '.join(sizes)} = {self.completions_per_step} "
-            f"(an optimiser step trains on whole groups)"
-        )
-        return [wrong_value("grpo.num_generations", self.grpo.num_generations, allowed, *sizes)]
+    def _batch_problems(self) -> Iterator[Problem]:
+        if self.completions_per_step % self.grpo.num_generations:
+            sizes = ("training.per_device_train_batch_size", "training.gradient_accumulation_steps")
+            allowed = (
+                f"a divisor of {' * '.join(sizes)} = {self.completions_per_step} "
+                f"(an optimiser step trains on whole groups)"
+            )
+            yield wrong_value("grpo.num_generations", self.grpo.num_generations, allowed, *sizes)
 
-    def _reward_problems(self) -> list[Problem]:
+    def _reward_problems(self) -> Iterator[Problem]:
         weights = self.rewards.weights
         static = (weights.syntax, weights.lint, weights.complexity, weights.type_safety)
-        if self.execution.enabled or any(static) or any(self.rewards.custom_weights):
-            return []
-        allowed = (
-            "true, or a weight > 0 in rewards.weights for syntax, lint, complexity or type_safety, or a "
-            "custom reward (without execution only these can tell completions apart)"
-        )
-        return [wrong_value("execution.enabled", False, allowed, "rewards.weights")]
+        if not self.execution.enabled and not any(static) and not any(self.rewards.custom_weights):
+            allowed = (
+                "true, or a weight > 0 in rewards.weights for syntax, lint, complexity or type_safety, or a "
+                "custom reward (without execution only these can tell completions apart)"
+            )
+            yield wrong_value("execution.enabled", False, allowed, "rewards.weights")

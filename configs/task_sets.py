@@ -11,15 +11,6 @@ from collections.abc import Sequence
 from configs.errors import Problem, unknown, wrong_value
 
 EVALUATION_SETS = ("humaneval", "mbpp", "ladder-heldout", "word-problems-heldout", "livecodebench")
-EVALUATION_TASKS = (
-    "ladder-heldout",
-    "ladder",
-    "humaneval",
-    "mbpp",
-    "codeio",
-    "word-problems-heldout",
-    "word-problems",
-)
 BUILT_IN_DATASETS = (
     "ladder",
     "ladder-heldout",
@@ -46,12 +37,12 @@ HUB_FILE_PREFIX = "hf://datasets/"
 _FILE_ENDINGS = (".jsonl", ".jsonl.gz")
 _A_FILE = "an existing .jsonl file"
 
-_MBPP_ON_HUB = "google-research-datasets/mbpp"
+MBPP_ON_HUB = "google-research-datasets/mbpp"
 # Hub ids under which an evaluation set is known; training on them is training on that set.
 _HUB_EVALUATION_SETS = {
     "openai/openai_humaneval": "humaneval",
     "evalplus/humanevalplus": "humaneval",
-    _MBPP_ON_HUB: "mbpp",
+    MBPP_ON_HUB: "mbpp",
     "evalplus/mbppplus": "mbpp",
     "livecodebench/code_generation": "livecodebench",
     "livecodebench/code_generation_lite": "livecodebench",
@@ -90,38 +81,28 @@ def evaluation_set_of(name: str, split: str) -> str | None:
     """The evaluation set that a set of tasks is, by its name and split, if any. MBPP has a training part."""
     if name in _SPLIT_SETS:
         return f"{name}-heldout" if split in ("heldout", "all") else None
-    if (name == "mbpp" or name.lower() == _MBPP_ON_HUB) and split != "test":
+    if (name == "mbpp" or name.lower() == MBPP_ON_HUB) and split != "test":
         return None
     found = _HUB_EVALUATION_SETS.get(name.lower(), name)
     return found if found in EVALUATION_SETS else None
 
 
-def task_set_problems(field: str, name: str) -> list[Problem]:
-    """What is wrong with ``name`` as a set of tasks to evaluate on; empty if nothing is."""
+def task_set_problems(field: str, name: str, split: str = " (split test)") -> list[Problem]:
+    """What is wrong with ``name`` as a set of tasks; empty if nothing is.
+
+    ``split`` says which one of a hub data set is read: for an evaluation test.
+    """
     if is_task_file(name):
         return _file_problems(field, name)
-    if name not in EVALUATION_TASKS and not _is_hub_name(name):
-        return [
-            unknown(
-                field,
-                name,
-                EVALUATION_TASKS,
-                _A_FILE,
-                "a hub data set as OWNER/NAME (split test) or a folder of one",
-            )
-        ]
+    if is_on_hub(name) and not _is_hub_name(name):
+        on_hub = f"a hub data set as OWNER/NAME{split} or a folder of one"
+        return [unknown(field, name, BUILT_IN_DATASETS, _A_FILE, on_hub)]
     return []
 
 
 def _name_problems(name: str, split: str, allowed_sets: Sequence[str]) -> list[Problem]:
-    if is_task_file(name):
-        return _file_problems("name", name)
-    if is_on_hub(name) and not _is_hub_name(name):
-        return [
-            unknown(
-                "name", name, BUILT_IN_DATASETS, _A_FILE, "a hub data set as OWNER/NAME or a folder of one"
-            )
-        ]
+    if problems := task_set_problems("name", name, split=""):
+        return problems
     evaluation_set = evaluation_set_of(name, split)
     if evaluation_set is None or evaluation_set in allowed_sets:
         return []

@@ -38,10 +38,6 @@ PROMISES: Final[Mapping[str, tuple[Exactness, ...]]] = {
 Scalar = bool | int | float | str
 
 
-def _always_acts(config: Config) -> str | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Technique:
     """One technique.
@@ -60,7 +56,7 @@ class Technique:
     gain: str
     proof: str
     guard: str
-    idle: Callable[[Config], str | None] = field(default=_always_acts)
+    idle: Callable[[Config], str | None] = field(default=lambda config: None)
 
     def is_on(self, config: Config) -> bool:
         """Whether ``config`` asks for it."""

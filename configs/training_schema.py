@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -88,11 +89,10 @@ class TrainingConfig(Section):
         default=0, description="seed of sampling, order and evaluation"
     )
 
-    def _problems(self) -> list[Problem]:
-        if self.gradient_checkpointing or not self.activation_offloading:
-            return []
-        allowed = "false, or true with gradient_checkpointing: true"
-        return [wrong_value("activation_offloading", True, allowed, "gradient_checkpointing")]
+    def _problems(self) -> Iterator[Problem]:
+        if self.activation_offloading and not self.gradient_checkpointing:
+            allowed = "false, or true with gradient_checkpointing: true"
+            yield wrong_value("activation_offloading", True, allowed, "gradient_checkpointing")
 
 
 class GrpoConfig(Section):
@@ -146,50 +146,39 @@ class GrpoConfig(Section):
         "supervised training on them would (rejection sampling)",
     )
 
-    def _problems(self) -> list[Problem]:
-        return [*self._clip_problems(), *self._delta_problems(), *self._correction_problems()]
+    def _problems(self) -> Iterator[Problem]:
+        yield from self._clip_problems()
+        yield from self._delta_problems()
+        if self.importance_sampling_mode != "none" and self.importance_sampling_cap < 1:
+            field, value = "importance_sampling_cap", self.importance_sampling_cap
+            allowed = "a number >= 1 (below it tokens of an unchanged policy would be cut)"
+            yield wrong_value(field, value, allowed, "importance_sampling_mode")
 
-    def _clip_problems(self) -> list[Problem]:
-        problems = []
+    def _clip_problems(self) -> Iterator[Problem]:
         if self.loss_type != "cispo":
             if self.epsilon_high is not None and self.epsilon_high < self.epsilon:
                 allowed = f"a number >= epsilon = {self.epsilon:g}, or null"
-                problems.append(wrong_value("epsilon_high", self.epsilon_high, allowed, "epsilon"))
-            return problems
-        if self.importance_sampling_level != "token":
+                yield wrong_value("epsilon_high", self.epsilon_high, allowed, "epsilon")
+            return
+        if (level := self.importance_sampling_level) != "token":
             allowed = "token (cispo weighs the gradient of each token)"
-            problems.append(
-                wrong_value("importance_sampling_level", self.importance_sampling_level, allowed, "loss_type")
-            )
+            yield wrong_value("importance_sampling_level", level, allowed, "loss_type")
         if self.epsilon_high is None or self.epsilon_high < 1:
             allowed = "a number >= 1 (with cispo it is the largest weight itself; 5.0, say)"
-            problems.append(wrong_value("epsilon_high", self.epsilon_high, allowed, "loss_type"))
-        return problems
+            yield wrong_value("epsilon_high", self.epsilon_high, allowed, "loss_type")
 
-    def _delta_problems(self) -> list[Problem]:
+    def _delta_problems(self) -> Iterator[Problem]:
         if self.delta is None:
-            return []
-        if self.loss_type == "cispo":
-            allowed = "null (cispo has no second bound)"
-            return [wrong_value("delta", self.delta, allowed, "loss_type")]
-        if self.importance_sampling_mode != "none":
-            allowed = "null (the ratio to the policy at the start of the step is 1; there is nothing to cut)"
-            return [wrong_value("delta", self.delta, allowed, "importance_sampling_mode")]
+            return
         field = "epsilon" if self.epsilon_high is None else "epsilon_high"
         bound = 1 + (self.epsilon if self.epsilon_high is None else self.epsilon_high)
-        if self.delta <= bound:
-            return [wrong_value("delta", self.delta, f"a number > 1 + {field} = {bound:g}, or null", field)]
-        return []
-
-    def _correction_problems(self) -> list[Problem]:
-        if self.importance_sampling_mode == "none" or self.importance_sampling_cap >= 1:
-            return []
-        allowed = "a number >= 1 (below it tokens of an unchanged policy would be cut)"
-        return [
-            wrong_value(
-                "importance_sampling_cap", self.importance_sampling_cap, allowed, "importance_sampling_mode"
-            )
-        ]
+        if self.loss_type == "cispo":
+            yield wrong_value("delta", self.delta, "null (cispo has no second bound)", "loss_type")
+        elif self.importance_sampling_mode != "none":
+            allowed = "null (the ratio to the policy at the start of the step is 1; there is nothing to cut)"
+            yield wrong_value("delta", self.delta, allowed, "importance_sampling_mode")
+        elif self.delta <= bound:
+            yield wrong_value("delta", self.delta, f"a number > 1 + {field} = {bound:g}, or null", field)
 
 
 class LoraConfig(Section):

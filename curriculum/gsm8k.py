@@ -53,9 +53,5 @@ def question_of(text: str) -> str:
 
 def check_of(number: str) -> str:
     """The test program for the answer ``number``, digits with an optional sign and decimal point."""
-    return _CHECK.substitute(answer=_literal(number))
-
-
-def _literal(number: str) -> str:
     # A whole number as such, without the zeros in front that Python's literals may not have.
-    return repr(float(number)) if "." in number else repr(int(number))
+    return _CHECK.substitute(answer=repr(float(number) if "." in number else int(number)))

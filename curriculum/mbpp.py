@@ -14,7 +14,6 @@ from curriculum.record import Record
 from curriculum.task import Task
 from sandbox.job import parse
 
-HUB_NAME = "google-research-datasets/mbpp"
 # Of its tasks these are for tests, the later ones for validation and training, the ten before them examples.
 TEST_NUMBERS = range(11, 511)
 FIELDS = ("task_id", "text", "prompt", "code", "test_list", "test_setup_code", "test_imports")

@@ -64,8 +64,8 @@ class Sampler:
         self._rates = PassRates(self._order)
         self._skips = SkipAhead(curriculum.skip_ahead)
         self._outcomes: list[_Outcome] = []  # that no draw knew of yet
-        self._num_offered: Counter[int] = Counter()  # by level
-        self._num_visited: Counter[int] = Counter()
+        self._num_offered: Counter[str] = Counter()  # by level, as JSON has its keys
+        self._num_visited: Counter[str] = Counter()
         self._num_draws = 0
         self._step = 0
         self._drawn_in_step: set[str] = set()
@@ -83,7 +83,7 @@ class Sampler:
             task = self._draw_by_pass_rate(pool, rng)
         else:
             task = self._draw_in_epochs(pool, rng)
-        self._count_draw(task)
+        self._count_draw(task.task_id)
         return task
 
     def repeat(self, task_id: str, step: int, skipped: Sequence[str] = ()) -> None:
@@ -97,10 +97,7 @@ class Sampler:
             for each in (*skipped, task_id):
                 self._left_in_epoch(pool)
                 self._drawn_in_epoch.add(each)
-        self._drawn_in_step.add(task_id)
-        self._num_draws += 1
-        if task_id in self._by_id:
-            self._num_offered[self._by_id[task_id].difficulty] += 1
+        self._count_draw(task_id)
 
     def release(self, task_id: str) -> None:
         """Note that a draw came to nothing: where tasks come in epochs, this one is still to come."""
@@ -124,7 +121,7 @@ class Sampler:
             raise ValueError(f"task_id: value {task_id!r}: is none of this sampler's tasks")
         if num_samples == 0:
             return
-        self._num_visited[self._by_id[task_id].difficulty] += 1
+        self._num_visited[str(self._by_id[task_id].difficulty)] += 1
         self._outcomes.append(
             _Outcome(
                 step=self._step if step is None else step,
@@ -137,7 +134,7 @@ class Sampler:
 
     def counts_by_level(self) -> dict[str, float]:
         """Draws and scored groups of each level so far, as metrics."""
-        levels = sorted({task.difficulty for task in self._order})
+        levels = sorted({str(task.difficulty) for task in self._order})
         return {
             f"curriculum/{name}_level_{level}": float(counts[level])
             for name, counts in (("offered", self._num_offered), ("visited", self._num_visited))
@@ -155,8 +152,8 @@ class Sampler:
             "counts": self._rates.state_dict(),
             "flat_in_row": self._skips.state_dict(),
             "outcomes": [list(outcome) for outcome in self._outcomes],
-            "offered": _by_text(self._num_offered),
-            "visited": _by_text(self._num_visited),
+            "offered": dict(sorted(self._num_offered.items())),
+            "visited": dict(sorted(self._num_visited.items())),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -173,7 +170,7 @@ class Sampler:
         self._rates.load_state_dict(state["counts"])
         self._skips.load_state_dict(state["flat_in_row"])
         self._outcomes = [_Outcome(*outcome) for outcome in state["outcomes"]]
-        self._num_offered, self._num_visited = _by_level(state["offered"]), _by_level(state["visited"])
+        self._num_offered, self._num_visited = Counter(state["offered"]), Counter(state["visited"])
 
     @property
     def _draws_by_pass_rate(self) -> bool:
@@ -193,10 +190,11 @@ class Sampler:
             self._skips.record(outcome.task_id, outcome.has_signal)
         self._outcomes = [outcome for outcome in self._outcomes if outcome.step >= step]
 
-    def _count_draw(self, task: Task) -> None:
+    def _count_draw(self, task_id: str) -> None:
         self._num_draws += 1
-        self._drawn_in_step.add(task.task_id)
-        self._num_offered[task.difficulty] += 1
+        self._drawn_in_step.add(task_id)
+        if task_id in self._by_id:
+            self._num_offered[str(self._by_id[task_id].difficulty)] += 1
 
     def _not_in_step(self, pool: Sequence[Task]) -> Sequence[Task]:
         return [task for task in pool if task.task_id not in self._drawn_in_step] or pool
@@ -234,11 +232,3 @@ class Sampler:
         curriculum = self._curriculum.model_dump_json()
         text = "\n".join([str(self._seed), curriculum, *(task.task_id for task in self._order)])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _by_text(counts: Mapping[int, int]) -> dict[str, int]:
-    return {str(level): counts[level] for level in sorted(counts)}
-
-
-def _by_level(counts: Mapping[str, int]) -> Counter[int]:
-    return Counter({int(level): number for level, number in counts.items()})

@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping
 from functools import cache
 
 from configs.schema import DatasetConfig
-from configs.task_sets import EVALUATION_SETS, EVALUATION_TASKS, is_task_file
+from configs.task_sets import BUILT_IN_DATASETS, EVALUATION_SETS, MBPP_ON_HUB, is_task_file
 from curriculum.codeio import load_codeio
 from curriculum.hub import load_hub
 from curriculum.humaneval import load_humaneval
 from curriculum.jsonl import load_jsonl
 from curriculum.ladder.index import ladder_tasks
-from curriculum.mbpp import HUB_NAME as MBPP_HUB_NAME
 from curriculum.mbpp import is_for_training, is_test_id
 from curriculum.shown import hide_tests
 from curriculum.task import Task
@@ -76,15 +75,15 @@ def _heldout_ids(name: str) -> frozenset[str]:
 
 
 def load_named_tasks(name: str, split: str | None = None) -> tuple[Task, ...]:
-    """The tasks of an evaluation: one of EVALUATION_TASKS, a file, or a data set's test split on the hub.
+    """The tasks of an evaluation: one of BUILT_IN_DATASETS, a file, or a data set's test split on the hub.
 
     Another ``split`` may be named. ladder and word-problems are their training splits (to see how far a model
     fits what it was trained on). Raises ValueError for another name and for a malformed file.
     """
     is_data_set = is_task_file(name) or "/" in name or os.path.isdir(name)
-    if name not in EVALUATION_TASKS and not is_data_set:
+    if name not in BUILT_IN_DATASETS and not is_data_set:
         raise ValueError(
-            f"evaluation tasks: value {name!r}: use {', '.join(EVALUATION_TASKS)}, a .jsonl file, "
+            f"evaluation tasks: value {name!r}: use {', '.join(BUILT_IN_DATASETS)}, a .jsonl file, "
             "OWNER/NAME or a folder with a data set"
         )
     return _load(name, split or ("train" if name in _BUILT_IN else "test"), columns={})
@@ -102,7 +101,5 @@ def _load(name: str, split: str, columns: Mapping[str, str]) -> tuple[Task, ...]
             return load_codeio()
         case name if is_task_file(name):
             return load_jsonl(name)
-        case "mbpp":
-            return load_hub(MBPP_HUB_NAME, split=split, columns={})
-        case name:
-            return load_hub(name, split=split, columns=columns)
+        case _:
+            return load_hub(MBPP_ON_HUB if name == "mbpp" else name, split=split, columns=columns)

@@ -87,9 +87,10 @@ def _train_accelerated(arguments: argparse.Namespace) -> int:
     if arguments.show_config:
         return _show(resolved)
     if arguments.explain:
-        from configs.explanation import run_explanation
+        from configs.explanation import explain_run
 
-        return run_explanation(resolved)
+        print(explain_run(resolved), end="")
+        return 0
     if arguments.dry_run:
         from pipeline.planning.dry_run import run_dry
         from pipeline.run.job import faults_of

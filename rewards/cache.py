@@ -22,7 +22,6 @@ from sandbox.result import Outcome
 SCHEMA_VERSION = "2"
 KEY_BYTES = 16
 MB = 1_000_000
-_MAX_TASKS = 20_000
 # These depend on the machine and its load, not on the program alone. A program that ran out of CPU time
 # is kept: CPU time does not count the load of others, and a verdict near the limit is as likely to be
 # right kept as made anew. Most such programs loop for ever, and are the dearest to judge again.
@@ -35,7 +34,7 @@ _BYTES_PER_ENTRY = 400
 _BYTES_PER_SCORE = 24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class CacheCounts:
     """What a cache did since it was made; ``saved_s`` is what the verdicts it gave had cost once."""
 
@@ -49,7 +48,8 @@ class KeyMaker:
     """Makes the key of a program as an answer to a task, in microseconds.
 
     ``configuration`` names all that a verdict depends on besides task and program (see
-    ``Scorer.configuration``). What a task contributes is digested once and kept with the task object.
+    ``Scorer.configuration``). What a task contributes is digested once and kept with the task object; bounded
+    by the number of tasks.
     """
 
     def __init__(self, configuration: Iterable[str]) -> None:
@@ -63,19 +63,11 @@ class KeyMaker:
         """The key of ``code`` as an answer to ``task``."""
         known = self._tasks.get(task.task_id)
         if known is None or known[0] is not task:
-            known = self._digest(task)
+            known = self._tasks[task.task_id] = (task, self._configured.copy())
+            known[1].update(task_digest(task))
         digest = known[1].copy()
         digest.update(code.encode("utf-8", "surrogatepass"))
         return digest.digest()
-
-    def _digest(self, task: Task) -> tuple[Task, blake2b]:
-        digest = self._configured.copy()
-        digest.update(task_digest(task))
-        if len(self._tasks) >= _MAX_TASKS:
-            self._tasks.pop(next(iter(self._tasks)))
-        known = (task, digest)
-        self._tasks[task.task_id] = known
-        return known
 
 
 def is_reproducible(result: RewardResult) -> bool:
@@ -133,12 +125,12 @@ class RewardCache:
 
     def get(self, key: bytes) -> RewardResult | None:
         """The verdict under ``key`` with the seconds it once cost, or None; counts a hit or a miss."""
-        result, counts = self._results.get(key), self.counts
+        result = self._results.get(key)
         if result is None:
-            self.counts = replace(counts, num_misses=counts.num_misses + 1)
+            self.counts.num_misses += 1
         else:
-            saved_s = counts.saved_s + result.seconds
-            self.counts = replace(counts, num_hits=counts.num_hits + 1, saved_s=saved_s)
+            self.counts.num_hits += 1
+            self.counts.saved_s += result.seconds
         return result
 
     def put(self, key: bytes, result: RewardResult) -> None:
@@ -163,6 +155,5 @@ class RewardCache:
         self._results[key] = kept
         while len(self._results) > self._max_size:
             self._results.popitem()
-        num_evictions = self.counts.num_evictions + num_before + 1 - len(self._results)
-        self.counts = replace(self.counts, num_evictions=num_evictions)
+        self.counts.num_evictions += num_before + 1 - len(self._results)
         return True

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from rewards.cache import KEY_BYTES, SCHEMA_VERSION
@@ -153,15 +154,9 @@ def _newest(lines: list[bytes], max_bytes: int) -> list[bytes]:
 
 
 def _line(key: bytes, result: RewardResult) -> str:
-    fields = {
-        "key": key.hex(),
-        "reward": result.reward,
-        "breakdown": dict(result.breakdown),
-        "outcome": result.outcome.value,
-        "passed": result.passed,
-        "detail": result.detail,
-        "seconds": result.seconds,
-    }
+    fields = {"key": key.hex(), **asdict(result)}
+    # Never so of what is kept.
+    del fields["cached"]
     return json.dumps(fields) + "\n"
 
 

@@ -8,7 +8,6 @@ way of writing the same branches.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 
 MAX_NESTING = 4
 MAX_BRANCHES = 10
@@ -85,28 +84,20 @@ _LOOK_UPS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComplexityVerdict:
-    """``hides_code``: the program makes code of text, which no reward that reads programs can see."""
-
-    score: float
-    hides_code: bool
-
-
-def judge_complexity(code: str, tree: ast.Module) -> ComplexityVerdict:
-    """A score in [0, 1] for ``code``, whose syntax tree is ``tree``, and whether part of it cannot be seen.
+def complexity_score(code: str, tree: ast.Module) -> float | None:
+    """A score in [0, 1] for ``code``, whose syntax tree is ``tree``; None where part of it cannot be seen.
 
     Each level of nesting above 4 costs 0.2, each branch above 10 costs 0.05, each line above 50 costs
     0.02. The outermost function is level 0; an ``elif`` is no deeper than its ``if``. However it is
     written, what does the work of a branch counts as one: ``and``/``or``, comprehensions and their
     filters, ``map`` and its kin, choosing from a list, tuple or dict that is written out in place, and
     multiplying by a comparison. Statements joined by semicolons, ``:=``, every further 110 columns of a
-    line and every operation of a statement after its twelfth count as lines. Code made of text (``exec``
-    and its kin) cannot be seen, and scores 0.
+    line and every operation of a statement after its twelfth count as lines. What cannot be seen, by no
+    reward that reads programs, is code made of text (``exec`` and its kin).
     """
     nesting, num_branches, num_statements, hides_code = _measure(tree)
     if hides_code:
-        return ComplexityVerdict(score=0.0, hides_code=True)
+        return None
     num_lines = max(
         num_statements, sum(1 + (len(line) - 1) // MAX_COLUMNS for line in code.split("\n") if line.strip())
     )
@@ -115,7 +106,7 @@ def judge_complexity(code: str, tree: ast.Module) -> ComplexityVerdict:
         + _PENALTY_PER_BRANCH * max(0, num_branches - MAX_BRANCHES)
         + _PENALTY_PER_LINE * max(0, num_lines - MAX_LINES)
     )
-    return ComplexityVerdict(score=max(0.0, 1.0 - penalty), hides_code=False)
+    return max(0.0, 1.0 - penalty)
 
 
 def _measure(tree: ast.Module) -> tuple[int, int, int, bool]:

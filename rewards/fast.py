@@ -6,13 +6,12 @@ Runs in the reward worker itself. Nothing else runs after a syntax failure.
 from __future__ import annotations
 
 import ast
-import platform
 from dataclasses import dataclass
 
-from rewards.complexity import judge_complexity
+from rewards.complexity import complexity_score
 from rewards.lint import Linter
-from rewards.lint_rules import LINE_LENGTH, RULES, TARGET_VERSION, lint_score
-from rewards.syntax import MAX_SOURCE_BYTES, check_syntax
+from rewards.lint_rules import lint_score
+from rewards.syntax import check_syntax
 
 # Whose own names are not the module's.
 _SCOPES = (
@@ -48,23 +47,11 @@ def score_fast(code: str, entry_point: str, linter: Linter | None) -> FastVerdic
         return FastVerdict(
             syntax=verdict.score, lint=lint, complexity=0.0, is_answer=False, message=verdict.message
         )
-    complexity = judge_complexity(code, verdict.tree)
+    complexity = complexity_score(code, verdict.tree)
     # What stands in a string for exec is linted by nobody.
-    if linter is not None and not complexity.hides_code:
+    if linter is not None and complexity is not None:
         lint = lint_score(linter.count_issues(code))
-    return FastVerdict(syntax=1.0, lint=lint, complexity=complexity.score, is_answer=True, message="")
-
-
-def fast_configuration(linter: Linter) -> tuple[str, ...]:
-    """All that a fast verdict depends on besides the program: tool versions and fixed settings."""
-    return (
-        platform.python_version(),
-        linter.version,
-        ",".join(RULES),
-        str(LINE_LENGTH),
-        TARGET_VERSION,
-        str(MAX_SOURCE_BYTES),
-    )
+    return FastVerdict(syntax=1.0, lint=lint, complexity=complexity or 0.0, is_answer=True, message="")
 
 
 def _is_answer(tree: ast.Module, entry_point: str) -> bool:

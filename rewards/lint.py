@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import resource
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from ruff import find_ruff_bin  # type: ignore[import-untyped]
@@ -41,6 +39,7 @@ _CPU_SHARE = 0.2
 # So it ends where it was the program: its stack is full, it gave up, its CPU time is over.
 _DEATHS = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGILL, -signal.SIGXCPU)
 
+_FILE = "solution.py"
 _COMMAND_LINE_ARGUMENTS = (
     "check",
     "--isolated",
@@ -55,6 +54,7 @@ _COMMAND_LINE_ARGUMENTS = (
     TARGET_VERSION,
     "--output-format",
     "json",
+    _FILE,
 )
 
 
@@ -88,7 +88,7 @@ class Linter:
         """
         try:
             num_found = self._ask_server(neutralise_suppressions(code))
-            return _ask_process([code], self._timeout_s)[0] if num_found is None else num_found
+            return count_by_process(code, self._timeout_s) if num_found is None else num_found
         except UnreadableError:
             return ISSUES_FOR_ZERO
 
@@ -123,41 +123,26 @@ class Linter:
         return None
 
 
-def count_issues_many(codes: Sequence[str], timeout_s: float = 10.0) -> list[int]:
-    """The number of findings in each of ``codes`` by one ``ruff`` process: no server, no state.
+def count_by_process(code: str, timeout_s: float = 10.0) -> int:
+    """The number of findings in ``code`` by a ``ruff`` process of its own: no server, no state.
 
-    For those who have many programs at once. Raises LintError.
+    Raises LintError, UnreadableError where it is the program's fault.
     """
     try:
-        return _ask_process(codes, timeout_s)
-    except UnreadableError as error:
-        raise LintError(f"ruff gave no verdict: {error}") from error
-
-
-def _ask_process(codes: Sequence[str], timeout_s: float) -> list[int]:
-    """As ``count_issues_many``, but raises UnreadableError where it is the programs' fault."""
-    try:
         with tempfile.TemporaryDirectory(prefix="lint-") as folder:
-            names = [f"solution_{index}.py" for index in range(len(codes))]
-            for name, code in zip(names, codes, strict=True):
-                text = neutralise_suppressions(code).encode("utf-8", "replace")
-                Path(folder, name).write_bytes(text)
-            output = _run_ruff(folder, names, timeout_s)
-        found: dict[str, list[object]] = {name: [] for name in names}
-        for finding in json.loads(output):
-            found[os.path.basename(finding["filename"])].append(finding)
+            text = neutralise_suppressions(code).encode("utf-8", "replace")
+            Path(folder, _FILE).write_bytes(text)
+            return count_findings(json.loads(_run_ruff(folder, timeout_s)))
     except (OSError, ValueError, KeyError, TypeError, TimeoutError) as error:
         raise LintError(f"ruff gave no verdict: {type(error).__name__}: {error}") from error
-    return [count_findings(found[name]) for name in names]
 
 
-def _run_ruff(folder: str, names: Sequence[str], timeout_s: float) -> bytes:
-    """What ruff prints about these files. Raises UnreadableError, OSError, TimeoutError."""
+def _run_ruff(folder: str, timeout_s: float) -> bytes:
+    """What ruff prints about the program in ``folder``. Raises UnreadableError, OSError, TimeoutError."""
     deadline = time.monotonic() + timeout_s
-    num_programs = max(1, len(names))
     output = bytearray()
     with subprocess.Popen(
-        [find_ruff_bin(), *_COMMAND_LINE_ARGUMENTS, *names],
+        [find_ruff_bin(), *_COMMAND_LINE_ARGUMENTS],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -165,12 +150,12 @@ def _run_ruff(folder: str, names: Sequence[str], timeout_s: float) -> bytes:
     ) as process:
         assert process.stdout is not None
         try:
-            cpu_s = max(1, round(timeout_s * _CPU_SHARE)) * num_programs
+            cpu_s = max(1, round(timeout_s * _CPU_SHARE))
             resource.prlimit(process.pid, resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
             while chunk := read_some(process.stdout, deadline, "ruff"):
                 output += chunk
-                if len(output) > MAX_ANSWER_BYTES * num_programs:
-                    raise UnreadableError(f"more than {len(output)} bytes to say of {num_programs} programs")
+                if len(output) > MAX_ANSWER_BYTES:
+                    raise UnreadableError(f"more than {len(output)} bytes to say")
             # Its output is closed: it is about to end.
             code = process.wait(max(1.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired as error:

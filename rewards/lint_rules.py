@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 RULES = ("E", "F", "W", "B", "C4", "PLE", "S102", "S307")
 LINE_LENGTH = 110
@@ -26,11 +27,8 @@ def neutralise_suppressions(code: str) -> str:
     A ``#`` inside a string counts as a comment too: there the text of a string changes, which no rule
     here reads.
     """
-    return _COMMENT.sub(lambda comment: _SUPPRESSION.sub(_same_width, comment.group()), code)
-
-
-def _same_width(word: re.Match[str]) -> str:
-    return "x" * len(word.group())
+    blank = partial(_SUPPRESSION.sub, lambda word: "x" * len(word.group()))
+    return _COMMENT.sub(lambda comment: blank(comment.group()), code)
 
 
 def count_findings(findings: Sequence[object]) -> int:

@@ -80,8 +80,7 @@ class RewardPool:
         )
         self.level = ",".join(sorted({info.level for info in self._workers.infos}))
         configurations = {info.configuration for info in self._workers.infos}
-        self._configuration = configurations.pop()
-        self._keys = KeyMaker(self._configuration)
+        self._keys = KeyMaker(configurations.pop())
         self._file: CacheFile | None = None
         self._cache: RewardCache | None = None
         if reward_cache.enabled and not configurations:

@@ -8,6 +8,7 @@ rewards, borrows cache and sandbox. Not for several threads at once.
 
 from __future__ import annotations
 
+import platform
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -21,12 +22,12 @@ from rewards.custom import load_custom
 from rewards.digest import judge_digest, module_versions
 from rewards.execution import is_no_program, score_execution, score_tests
 from rewards.extract import extract_code
-from rewards.fast import FastVerdict, fast_configuration, score_fast
+from rewards.fast import FastVerdict, score_fast
 from rewards.lint import Linter, LintError
 from rewards.performance import ReferenceTimes, performance_score
 from rewards.result import RewardResult, infra_error
 from rewards.rubric import Rubric, Rules
-from rewards.type_check import TypeChecker, TypeCheckError, type_configuration, type_score
+from rewards.type_check import TypeChecker, TypeCheckError, type_score
 from rewards.user_function import UserFunctionError
 from sandbox.result import ExecutionResult, Outcome
 
@@ -71,12 +72,10 @@ class Scorer:
         self._customs = load_custom(rewards.custom, rewards.custom_timeout_s)
         for custom in self._customs:
             self._stack.callback(custom.close)
-        self._linter = Linter()
-        self._stack.callback(self._linter.close)
+        self._linter = self._stack.enter_context(Linter())
         self._types: TypeChecker | None = None
         if self._rubric.is_used("type_safety"):
-            self._types = TypeChecker()
-            self._stack.callback(self._types.close)
+            self._types = self._stack.enter_context(TypeChecker())
         # Ends before the type checker does: what it runs asks that.
         self._beside = self._stack.enter_context(ThreadPoolExecutor(1, "type check"))
         self._times: ReferenceTimes | None = None
@@ -190,11 +189,15 @@ class Scorer:
         )
 
     def _describe(self) -> tuple[str, ...]:
-        """All that a verdict depends on besides the task and the program."""
+        """All that a verdict depends on besides the task and the program.
+
+        Rules, flags and limits that stand in the source are in its digest.
+        """
         return (
             judge_digest(),
-            *fast_configuration(self._linter),
-            *(() if self._types is None else type_configuration(self._types)),
+            platform.python_version(),
+            self._linter.version,
+            "no types" if self._types is None else self._types.version,
             "no sandbox" if self._sandbox is None else self._sandbox.level,
             *module_versions(self._execution.modules),
             *(custom.fingerprint for custom in self._customs),

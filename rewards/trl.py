@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from curriculum.task import Task
 from rewards.result import RewardResult
@@ -24,26 +24,6 @@ from rewards.scorer import Scorer
 
 TrlCompletion = str | Sequence[Mapping[str, str]]
 Rewards = list[float | None]
-Given = TypeVar("Given", covariant=True)
-
-
-class TrlRewardFunction(Protocol[Given]):
-    """TRL's signature; ``columns`` are the data set's other columns and TRL's own extras.
-
-    Gives the rewards, or as an async function their coroutine.
-    """
-
-    __name__: str
-
-    def __call__(
-        self,
-        prompts: Sequence[object],
-        completions: Sequence[TrlCompletion],
-        *,
-        task_id: Sequence[str],
-        log_metric: Callable[[str, float], None] | None = None,
-        **columns: object,
-    ) -> Given: ...
 
 
 class AsyncScorer(Protocol):
@@ -56,13 +36,14 @@ class AsyncScorer(Protocol):
 
 def make_reward_function(
     tasks_by_id: Mapping[str, Task], scorer: Scorer, *, prefill: str = ""
-) -> TrlRewardFunction[Rewards]:
-    """A reward function that scores each completion as ``scorer`` does.
+) -> Callable[..., Rewards]:
+    """A reward function in TRL's signature that scores each completion as ``scorer`` does.
 
-    ``prefill`` is text of the answer that stands at the end of the prompt already. The data set needs
-    a column ``task_id`` with keys of ``tasks_by_id``; ValueError for another. An infrastructure error
-    gives None, which TRL leaves out of the group. Where TRL passes ``log_metric``, the means of the
-    breakdown, the pass rate and the shares of failures are logged under the names of pipeline.record.metrics.
+    It leaves alone what else it is given, the data set's other columns and TRL's own extras. ``prefill`` is
+    text of the answer that stands at the end of the prompt already. The data set needs a column ``task_id``
+    with keys of ``tasks_by_id``; ValueError for another. An infrastructure error gives None, which TRL leaves
+    out of the group. Where TRL passes ``log_metric``, the means of the breakdown, the pass rate and the
+    shares of failures are logged under the names of pipeline.record.metrics.
     """
 
     def code_reward(
@@ -82,7 +63,7 @@ def make_reward_function(
 
 def make_async_reward_function(
     tasks_by_id: Mapping[str, Task], pool: AsyncScorer, *, prefill: str = ""
-) -> TrlRewardFunction[Coroutine[Any, Any, Rewards]]:
+) -> Callable[..., Coroutine[Any, Any, Rewards]]:
     """As ``make_reward_function``, but a batch's completions are scored side by side by ``pool``.
 
     The pool belongs to one event loop: TRL's, from its first call on.

@@ -17,7 +17,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -32,8 +31,6 @@ from rewards.type_rules import (
     neutralise_type_comments,
 )
 
-# Raise it when a rule of type_rules changes: what is cached under the old one is then forgotten.
-_RULES_VERSION = 1
 _ROOT = Path(__file__).parents[1]
 _START_TIMEOUT_S = 60.0
 _MAX_FAILURES = 3
@@ -50,24 +47,18 @@ def type_score(num_errors: int) -> float:
     return max(0.0, 1.0 - num_errors / ERRORS_FOR_ZERO)
 
 
-def type_configuration(checker: TypeChecker) -> tuple[str, ...]:
-    """All that a type score depends on besides the program."""
-    return ("types", str(_RULES_VERSION), checker.version, *FLAGS)
-
-
 class TypeChecker:
     """Counts the type errors of programs with one resident mypy, started at the first program.
 
     ``timeout_s``: wall seconds for one program; a fifth of it is its limit of CPU time, beyond which the
-    program has all the errors there are. One check at a time: a lock keeps other threads waiting.
-    ``close`` ends the process. Raises TypeCheckError where mypy is not installed.
+    program has all the errors there are. Not for several threads at once. ``close`` ends the process.
+    Raises TypeCheckError where mypy is not installed.
     """
 
     def __init__(self, timeout_s: float = 10.0) -> None:
         self._timeout_s = timeout_s
         self._server: _Server | None = None
         self._num_failures = 0
-        self._lock = threading.Lock()
         try:
             self.version = f"mypy {version('mypy')}"
         except PackageNotFoundError as error:
@@ -87,8 +78,7 @@ class TypeChecker:
         neutral, num_ignores = neutralise_type_comments(code)
         num_errors = num_ignores + count_hidden(code)
         if num_errors < ERRORS_FOR_ZERO:
-            with self._lock:
-                messages = self._ask(neutral)
+            messages = self._ask(neutral)
             # None: the program broke mypy. Blocked: mypy looked at nothing. Neither proves anything.
             if messages is None or is_blocking(messages):
                 return ERRORS_FOR_ZERO

@@ -23,7 +23,6 @@ import ast
 import re
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from sandbox.job import parse_quietly
 
@@ -88,12 +87,6 @@ _OPERATIONS = (
 )
 
 
-class _Error(NamedTuple):
-    line: int
-    column: int
-    text: str
-
-
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -135,15 +128,15 @@ def count_reported(messages: Sequence[str], code: str) -> int:
     says so but once a line. An Any at the very place of another error comes from it, and is not counted.
     """
     tree = parse_quietly(code)
-    errors = [_Error(int(m[1]), int(m[2]), m[3]) for m in map(_ERROR.match, messages) if m is not None]
-    wrong_places = {(error.line, error.column) for error in errors if not error.text.startswith(_IS_ANY)}
+    errors = [(int(m[1]), int(m[2]), m[3]) for m in map(_ERROR.match, messages) if m is not None]
+    wrong_places = {(line, column) for line, column, text in errors if not text.startswith(_IS_ANY)}
     num_errors = 0
-    for error in errors:
-        is_any = error.text.startswith(_IS_ANY)
-        if is_any and (error.line, error.column) in wrong_places:
+    for line, column, text in errors:
+        is_any = text.startswith(_IS_ANY)
+        if is_any and (line, column) in wrong_places:
             continue
-        if tree is not None and (is_any or error.text.endswith(_UNREACHABLE)):
-            num_errors += _count_unseen(tree, error.line, error.text.startswith("Statement"))
+        if tree is not None and (is_any or text.endswith(_UNREACHABLE)):
+            num_errors += _count_unseen(tree, line, text.startswith("Statement"))
         else:
             num_errors += 1
     return num_errors

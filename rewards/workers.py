@@ -102,7 +102,7 @@ class WorkerGroup:
         self._startup_timeout_s = startup_timeout_s
         self._is_closed = False
         self._broken: RewardsBrokenError | None = None
-        self._waiting: list[_Turn] = []  # a heap
+        self._waiting: list[_Turn] = []  # a heap; who was cancelled is passed over
         self._numbers = itertools.count()
         # Held here, since the event loop holds its tasks weakly.
         self._jobs: set[asyncio.Task[Any]] = set()
@@ -123,7 +123,7 @@ class WorkerGroup:
     @property
     def num_waiting(self) -> int:
         """Items that wait for a place in a worker."""
-        return len(self._waiting)
+        return sum(not turn.worker.done() for turn in self._waiting)
 
     def deadline_s(self, num_stdio_tests: int) -> float:
         """An item's deadline, from when its worker has no other before it."""
@@ -248,9 +248,6 @@ class WorkerGroup:
                 # The place and the cancellation came in the same turn of the loop.
                 turn.worker.result().num_in_flight -= 1
                 self._serve()
-            elif turn in self._waiting:
-                self._waiting.remove(turn)
-                heapq.heapify(self._waiting)
             raise
 
     def _least_loaded(self) -> _Worker | None:

@@ -19,7 +19,7 @@ from sandbox.proxy import EXIT_CANDIDATE_FORGED, EXIT_CANDIDATE_GONE
 from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
 from sandbox.run import DYING_S, Failure, Run, printable
 from sandbox.stdio import run_stdio
-from sandbox.wire import FrameError, frame, receive_frame, send_all, send_frame
+from sandbox.wire import FrameError, FrameReader, frame, send_all, send_frame
 from sandbox.worker import SandboxError, Worker
 
 MAX_SOLUTION_CHARS: Final = 1_000_000
@@ -145,6 +145,7 @@ class CheckRun(Run):
     def __init__(self, worker: Worker, request: ExecutionRequest) -> None:
         super().__init__(worker, request)
         self._judge, self._judge_remote = socket.socketpair()
+        self._verdicts = FrameReader(self._judge)
         self._num_passed = 0
         self._broken: str | None = None
 
@@ -185,9 +186,8 @@ class CheckRun(Run):
     def _verdict(self) -> Failure:
         """Wait for the judge's verdict; keep its counts on the way, for a judge that dies later."""
         while True:
-            kind, *values = cast(
-                "tuple[object, ...]", decode(receive_frame(self._judge, deadline=self.deadline))
-            )
+            received = decode(self._verdicts.receive(deadline=self.deadline))
+            kind, *values = cast("tuple[object, ...]", received)
             self._num_passed, self.num_tests = cast("list[int]", values[-2:])
             if kind == "verdict":
                 break

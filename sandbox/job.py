@@ -26,8 +26,9 @@ from typing import Any, Final, cast
 from sandbox.result import CallTest, ExecutionRequest, Limits, StdioTest
 
 _CALL_TEST_FIELDS: Final = frozenset({"args", "expected", "expected_args"})
-_PARSING: Final = threading.Lock()
 _STDIO_TEST_FIELDS: Final = frozenset({"stdin", "expected_stdout"})
+# Held by the thread that parses, see ``parse``.
+PARSING: Final = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,7 @@ def parse(source: str, flags: int = 0) -> ast.Module:
     By one thread at a time: of several at once CPython before 3.11.8 ends some with a SystemError
     (gh-106905), since they share a counter, and the collection of garbage lets another thread in.
     """
-    with _PARSING, warnings.catch_warnings():
+    with PARSING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tree = compile(source, "<unknown>", "exec", ast.PyCF_ONLY_AST | flags, dont_inherit=True)
     assert isinstance(tree, ast.Module)
@@ -112,7 +113,7 @@ def parse(source: str, flags: int = 0) -> ast.Module:
 
 def read_literal(text: str) -> Any:
     """As ``ast.literal_eval`` of a text, by one thread at a time as well."""
-    with _PARSING:
+    with PARSING:
         return ast.literal_eval(text)
 
 

@@ -25,7 +25,7 @@ from sandbox.codec import encode
 from sandbox.proxy import EXIT_CANDIDATE_FORGED, CandidateProxy
 from sandbox.tally import Tally
 from sandbox.unittests import TallyResult, load_suite
-from sandbox.wire import receive_frame, send_frame
+from sandbox.wire import FrameReader, send_frame
 
 if TYPE_CHECKING:
     import unittest
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def serve(control: socket.socket, candidate: socket.socket) -> None:
     """Run one test program and send its verdict frame."""
-    frame = cast("tuple[str, str, str, bool]", unpack(receive_frame(control)))
+    frame = cast("tuple[str, str, str, bool]", unpack(FrameReader(control).receive()))
     prelude, check_source, entry_point, copy_back = frame
     randomness.seed(check_source)
     proxy = CandidateProxy(candidate, copy_back=copy_back)

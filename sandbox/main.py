@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from sandbox import canary, child, control, jail, mounts, preload, randomness, seccomp, zygote
+from sandbox import canary, child, control, jail, mounts, randomness, seccomp, zygote
 from sandbox.launcher import Launcher, watch_over
 
 _ZONES: Final = ("/usr/share/zoneinfo", "/etc/localtime")
@@ -22,6 +22,17 @@ _DEVICES: Final = ("/dev/null", "/dev/urandom")
 _PACKAGES: Final = ("site-packages", "dist-packages")
 _STANDARD_LIBRARY: Final = os.path.dirname(os.__file__)
 _MAX_PROCESSES: Final = 64
+# The modules that solutions import most, loaded once so that a child finds them warm; any other of the
+# standard library can be imported, at its cost, wherever files can be opened. Each makes every fork dearer.
+_WARM: Final = (
+    *("bisect", "collections", "copy", "datetime", "functools", "heapq", "itertools", "json", "math"),
+    *("operator", "random", "re", "string", "typing"),
+)
+# What else solutions and test programs are likely to import, for children that can open no file.
+_REST: Final = (
+    *("array", "base64", "calendar", "cmath", "dataclasses", "decimal", "fractions", "hashlib", "numbers"),
+    *("statistics", "textwrap", "traceback", "unittest", "unittest.mock"),
+)
 
 
 def main(
@@ -83,11 +94,10 @@ def _refuse(owner_line: socket.socket, error: Exception) -> None:
 
 def _import(modules: tuple[str, ...], paths: tuple[str, ...]) -> list[str]:
     """Import ``modules`` with what they need; the folders and files that these packages consist of."""
-    assert all(module.__name__ in sys.modules for module in preload.PRELOADED)
+    _load(_WARM)
     before = set(sys.modules)
     sys.path += paths
-    for name in modules:
-        importlib.import_module(name)
+    _load(modules)
     randomness.load()
     # Other packages, and this project's own source, are not to be found any more.
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -100,6 +110,11 @@ def _import(modules: tuple[str, ...], paths: tuple[str, ...]) -> list[str]:
             if name.partition(".")[0] in loaded and not name.endswith((".dist-info", ".pth", ".egg-info")):
                 found.append(os.path.join(path, name))
     return found
+
+
+def _load(names: tuple[str, ...]) -> None:
+    for name in names:
+        importlib.import_module(name)
 
 
 def _separate(proc: int) -> bool:
@@ -132,7 +147,7 @@ def _build(
     landlocked = "landlock" not in without and _works(lambda: _enter_landlock(extra))
     if not (landlocked or hidden):
         # Where children may open no file at all, what they may need must be there.
-        preload.load_rest()
+        _load(_REST)
     child_filter = None
     if "seccomp" not in without and _works(lambda: seccomp.install(seccomp.zygote_filter())):
         child_filter = seccomp.prepare(seccomp.child_filter(allow_opens=landlocked or hidden))

@@ -10,7 +10,6 @@ import queue
 import threading
 from typing import Final, Protocol
 
-from sandbox.canary import Walls
 from sandbox.execution import execute
 from sandbox.result import ExecutionRequest, ExecutionResult, Outcome
 from sandbox.worker import SandboxError, Worker
@@ -40,6 +39,8 @@ class SandboxPool:
     Programs find the standard library and the installed packages ``modules`` (numpy, say), which are
     imported beforehand. ``without`` leaves out walls ("namespaces", "landlock", "seccomp", "user"), to
     test as on weaker hosts; below level L2 a pool refuses to start unless ``allow_unsafe`` is set.
+    ``walls`` are those that held when they were tried at start; ``num_failures`` counts the zygotes that
+    failed or died so far, each of which was replaced.
     """
 
     def __init__(
@@ -53,19 +54,14 @@ class SandboxPool:
         without: frozenset[str] = frozenset(),
     ) -> None:
         """Start all zygotes and wait for them. Raises ValueError, SandboxError."""
-        for name, value, least in (
-            ("num_workers", num_workers, 1),
-            ("recycle_after", recycle_after, 1),
-            ("max_infra_retries", max_infra_retries, 0),
-        ):
-            if value < least:
-                raise ValueError(f"SandboxPool: {name}={value} must be at least {least}")
+        if num_workers < 1:
+            raise ValueError(f"SandboxPool: num_workers={num_workers} must be at least 1")
         self._recycle_after = recycle_after
         self._max_infra_retries = max_infra_retries
         self._without = without
         self._modules = modules
         self._closed = threading.Event()
-        self._num_failures = 0
+        self.num_failures = 0
         # None is a free place whose worker could not be started or was ended: start one on use.
         self._free: queue.LifoQueue[Worker | None] = queue.LifoQueue(num_workers)
         self._lock = threading.Lock()
@@ -77,7 +73,7 @@ class SandboxPool:
         except (SandboxError, OSError):
             self.close()
             raise
-        self._walls = workers[0].walls
+        self.walls = workers[0].walls
         if self.level not in SAFE_LEVELS and not allow_unsafe:
             self.close()
             raise SandboxError(
@@ -90,17 +86,7 @@ class SandboxPool:
     @property
     def level(self) -> str:
         """The isolation in force, L3 to L0; see ``canary.Walls.level``."""
-        return self._walls.level()
-
-    @property
-    def walls(self) -> Walls:
-        """The walls that held when they were tried at start."""
-        return self._walls
-
-    @property
-    def num_failures(self) -> int:
-        """Zygotes that failed or died, so far; each was replaced."""
-        return self._num_failures
+        return self.walls.level()
 
     @property
     def worker_pids(self) -> list[int]:
@@ -197,7 +183,7 @@ class SandboxPool:
 
     def _count_failure(self) -> None:
         with self._lock:
-            self._num_failures += 1
+            self.num_failures += 1
 
     def _end(self, worker: Worker) -> None:
         with self._lock:

@@ -27,7 +27,7 @@ from typing import Final, NoReturn, cast
 from sandbox.answer import FILE_NAME, line_of
 from sandbox.cargo import unpack
 from sandbox.codec import encode
-from sandbox.wire import receive_frame, send_frame
+from sandbox.wire import FrameReader, send_frame
 
 # In the order in which they are flushed: text goes into a buffer.
 _FILES: Final = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
@@ -37,7 +37,7 @@ _MANY: Final = 50_000
 
 def serve(channel: socket.socket) -> NoReturn:
     """Run the program and exit with its code."""
-    source = cast("str", unpack(receive_frame(channel)))
+    source = cast("str", unpack(FrameReader(channel).receive()))
     sys.argv = ["solution.py"]
     # Nothing else holds it, so that the program's objects end when it is let go (``_end_objects``).
     sys.modules["__main__"] = types.ModuleType("__main__")

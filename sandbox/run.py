@@ -30,7 +30,8 @@ Failure = tuple[Outcome, str]
 class Run:
     """One run and its sockets; a context manager that closes them.
 
-    ``candidate`` is the owner's end of the candidate's channel, ``candidate_remote`` the child's.
+    ``candidate`` is the owner's end of the candidate's channel, which ``reader`` reads, ``candidate_remote``
+    the child's.
     ``place`` says where the run is ("load: ", "test 3: "), for the detail. ``deadline`` is on
     ``time.monotonic``.
     """
@@ -44,7 +45,7 @@ class Run:
         self.started = time.monotonic()
         self.deadline = self.started + self.limits.wall_cap_s + _GRACE_S
         self.candidate, self.candidate_remote = socket.socketpair()
-        self._reader = FrameReader(self.candidate)
+        self.reader = FrameReader(self.candidate)
 
     def __enter__(self) -> Self:
         return self
@@ -62,7 +63,7 @@ class Run:
 
     def receive(self) -> object:
         """Return the candidate's next value. Raises CodecError, FrameError, EOFError, TimeoutError."""
-        return decode(self._reader.receive(deadline=self.deadline))
+        return decode(self.reader.receive(deadline=self.deadline))
 
     def load(self, calls: bytes = b"") -> Failure | None:
         """Send the program, with the frames of the first calls; None when it is ready for calls.
@@ -94,7 +95,7 @@ class Run:
         """Whether the candidate, dead by now, had sent more than was asked for."""
         self.candidate.setblocking(False)
         try:
-            more = self._reader.has_more or bool(self.candidate.recv(1))
+            more = self.reader.has_more or bool(self.candidate.recv(1))
         except OSError:
             more = False
         return (Outcome.VIOLATION, "more results than calls") if more else None

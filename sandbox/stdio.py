@@ -19,7 +19,7 @@ from sandbox.codec import CodecError, decode
 from sandbox.control import ChildReport
 from sandbox.result import NOT_COMPILED, ExecutionRequest, ExecutionResult, Outcome, StdioTest
 from sandbox.run import Failure, Run, printable
-from sandbox.wire import FrameError, receive_frame, send_frame
+from sandbox.wire import FrameError, send_frame
 from sandbox.worker import Worker
 
 # A program that ran into one of these does so on most inputs: the others would only cost time.
@@ -94,7 +94,7 @@ class StdioRun(Run):
     def _exception(self) -> tuple[str, int]:
         """Type and line that the program's end left on the channel; its word, good for the detail only."""
         try:
-            left = decode(receive_frame(self.candidate, deadline=time.monotonic()))
+            left = decode(self.reader.receive(deadline=time.monotonic()))
         except (EOFError, TimeoutError, FrameError, CodecError):
             return "", 0
         if isinstance(left, tuple) and len(left) == 2 and is_line(left[1]):

@@ -45,18 +45,6 @@ def send_all(channel: socket.socket, data: bytes, *, deadline: float | None = No
         raise EOFError("the other side is gone") from error
 
 
-def receive_frame(channel: socket.socket, *, deadline: float | None = None) -> bytes:
-    """Return the next frame's payload and read nothing beyond it.
-
-    Raises EOFError, TimeoutError, FrameError; ``deadline`` as for ``send_all``.
-    """
-    received = bytearray()
-    _fill(channel, received, _LENGTH.size, deadline, greedy=False)
-    length = _length(received)
-    _fill(channel, received, _LENGTH.size + length, deadline, greedy=False)
-    return bytes(received[_LENGTH.size :])
-
-
 class FrameReader:
     """The frames that come in on a channel, read with as few calls as possible."""
 
@@ -70,36 +58,32 @@ class FrameReader:
         return bool(self._received)
 
     def receive(self, *, deadline: float | None = None) -> bytes:
-        """Return the next frame's payload. Raises as ``receive_frame``."""
+        """Return the next frame's payload.
+
+        Raises EOFError, TimeoutError, FrameError; ``deadline`` as for ``send_all``.
+        """
         received = self._received
-        _fill(self._channel, received, _LENGTH.size, deadline, greedy=True)
-        end = _LENGTH.size + _length(received)
-        _fill(self._channel, received, end, deadline, greedy=True)
+        self._fill(_LENGTH.size, deadline)
+        length: int = _LENGTH.unpack_from(received)[0]
+        if length > MAX_BYTES:
+            raise FrameError(f"a frame of {length} bytes is longer than {MAX_BYTES}")
+        end = _LENGTH.size + length
+        self._fill(end, deadline)
         payload = bytes(received[_LENGTH.size : end])
         del received[:end]
         return payload
 
-
-def _length(received: bytearray) -> int:
-    length: int = _LENGTH.unpack_from(received)[0]
-    if length > MAX_BYTES:
-        raise FrameError(f"a frame of {length} bytes is longer than {MAX_BYTES}")
-    return length
-
-
-def _fill(
-    channel: socket.socket, received: bytearray, num_bytes: int, deadline: float | None, *, greedy: bool
-) -> None:
-    """Receive until there are ``num_bytes``, or, if greedy, more."""
-    while len(received) < num_bytes:
-        if deadline is not None:
-            channel.settimeout(max(deadline - time.monotonic(), 0.001))
-        try:
-            piece = channel.recv(_PIECE_BYTES if greedy else min(num_bytes - len(received), _PIECE_BYTES))
-        except TimeoutError:
-            raise
-        except OSError as error:
-            raise EOFError("the other side is gone") from error
-        if not piece:
-            raise EOFError("the other side is gone")
-        received += piece
+    def _fill(self, num_bytes: int, deadline: float | None) -> None:
+        """Receive until there are ``num_bytes`` or more."""
+        while len(self._received) < num_bytes:
+            if deadline is not None:
+                self._channel.settimeout(max(deadline - time.monotonic(), 0.001))
+            try:
+                piece = self._channel.recv(_PIECE_BYTES)
+            except TimeoutError:
+                raise
+            except OSError as error:
+                raise EOFError("the other side is gone") from error
+            if not piece:
+                raise EOFError("the other side is gone")
+            self._received += piece

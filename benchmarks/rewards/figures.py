@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +26,7 @@ from pipeline.evaluation.scorers import local_reward_worker
 from rewards.cache import KeyMaker, RewardCache
 from rewards.extract import extract_code
 from rewards.fast import score_fast
-from rewards.lint import Linter, count_issues_many
+from rewards.lint import Linter, count_by_process
 from rewards.pool import RewardPool
 from rewards.result import RewardResult
 from rewards.scorer import Scorer
@@ -49,7 +50,7 @@ class _RuffProcesses(Linter):
     """A fresh ruff process for each program."""
 
     def count_issues(self, code: str) -> int:
-        return count_issues_many([code])[0]
+        return count_by_process(code)
 
 
 @contextlib.contextmanager
@@ -187,7 +188,7 @@ def replay(completions: Sequence[RealCompletion], warmed_by: Sequence[RealComple
         with Scorer(_REWARDS, _EXECUTION, cache, sandbox) as scorer:
             for one in warmed_by:
                 scorer.score(one.task, one.text)
-            before = cache.counts
+            before = replace(cache.counts)
             cached, with_s = _timed(lambda: [scorer.score(one.task, one.text) for one in completions])
         with Scorer(_REWARDS, _EXECUTION, None, sandbox) as scorer:
             # Before and after: what comes first finds everything cold.

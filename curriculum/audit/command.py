@@ -26,7 +26,6 @@ from configs.schema import ExecutionConfig
 from configs.task_sets import is_task_file
 from curriculum.audit.examine import MAX_MUTANTS, NO_REFERENCE, NO_TASK, NOT_JUDGED, Examiner, TaskAudit
 from curriculum.audit.model import SAMPLES_A_TASK, model_pass_rates
-from curriculum.audit.new_tests import as_record, with_new_tests
 from curriculum.audit.overlap import Overlap, benchmark_tasks
 from curriculum.audit.summary import print_rows, print_summary, rate_rows, write_page
 from curriculum.jsonl import local_file, read_records, record_task
@@ -116,11 +115,16 @@ def _audit(arguments: argparse.Namespace) -> int:
         )
 
         def examine(task: Task) -> _Examined:
-            found, richer = examiner.examine(task), task
-            if arguments.add_tests and not found.fault:
-                richer, num_added, num_killed = with_new_tests(examiner, task, arguments.add_tests)
+            found = examiner.examine(task)
+            if not arguments.add_tests:
+                return _Examined(found, {})
+            # Imported here: an audit without new tests does without hypothesis.
+            from curriculum.audit.new_tests import as_record, with_new_tests
+
+            if not found.fault:
+                task, num_added, num_killed = with_new_tests(examiner, task, arguments.add_tests)
                 found = replace(found, num_tests_added=num_added, num_killed_by_added=num_killed)
-            return _Examined(found, as_record(richer) if arguments.add_tests else {})
+            return _Examined(found, as_record(task))
 
         _examine_all(examine, tasks, keys, done, folder / "audit.jsonl", arguments.workers)
     if arguments.add_tests:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from threading import Lock
+from dataclasses import dataclass, replace
 from typing import Final
 
 from configs.schema import ExecutionConfig
@@ -19,7 +18,7 @@ from curriculum.audit.mutants import Mutant, mutants_of
 from curriculum.audit.overlap import Overlap
 from curriculum.judging import Executor, execution_request, has_passed
 from curriculum.task import Task
-from sandbox.result import ExecutionRequest, ExecutionResult, Outcome
+from sandbox.result import ExecutionResult, Outcome
 
 MAX_MUTANTS: Final = 30  # a task
 NO_REFERENCE: Final = "no reference"
@@ -73,24 +72,15 @@ class TaskAudit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examiner:
-    """Examines tasks on ``sandbox``, each with at most ``max_mutants`` mutants.
-
-    For many threads at once, of which one at a time has ``thinking``, but while its program runs: CPython
-    3.11 cannot parse in two threads where one is deep in calls (python/cpython#106905).
-    """
+    """Examines tasks on ``sandbox``, each with at most ``max_mutants`` mutants; for many threads at once."""
 
     sandbox: Executor
     execution: ExecutionConfig
     max_mutants: int
     overlap: Overlap | None = None
-    thinking: Lock = field(default_factory=Lock)
 
     def examine(self, task: Task) -> TaskAudit:
         """All but ``pass_rate`` and what is said of added tests."""
-        with self.thinking:
-            return self._examine(task)
-
-    def _examine(self, task: Task) -> TaskAudit:
         found = _of_words(task)
         if self.overlap is not None:
             nearest, similarity = self.overlap.nearest(task)
@@ -136,15 +126,7 @@ class Examiner:
         request = execution_request(task, program, self.execution)
         if cpu_s is not None:
             request = replace(request, limits=replace(request.limits, cpu_s=cpu_s))
-        return self.run_request(request)
-
-    def run_request(self, request: ExecutionRequest) -> ExecutionResult:
-        """As the sandbox does; whoever calls has ``thinking``."""
-        self.thinking.release()
-        try:
-            return self.sandbox.run(request)
-        finally:
-            self.thinking.acquire()
+        return self.sandbox.run(request)
 
     def _reference_runs(self, task: Task) -> list[ExecutionResult]:
         if not task.reference:

@@ -16,14 +16,15 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from curriculum.audit.cheats import nodes_of
 from curriculum.task import Task
-from sandbox.job import read_literal
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
+from sandbox.job import PARSING, read_literal
 
 Arguments = tuple[object, ...]
 _CLASSES: Final = (string.ascii_lowercase, string.ascii_uppercase, string.digits)
@@ -59,10 +60,6 @@ def new_inputs(
     """
     if not present or not present[0]:
         return []
-    # Imported here, as below: an audit without new tests does without it.
-    from hypothesis import HealthCheck, Phase, given, settings
-    from hypothesis import strategies as st
-
     typed = st.tuples(*(_like(column) for column in zip(*present, strict=True)))
     one, place = st.sampled_from(list(present)), st.integers(0, len(present[0]) - 1)
     changed = st.tuples(one, typed, place).map(
@@ -89,7 +86,9 @@ def new_inputs(
     def collect(arguments: Arguments) -> None:
         drawn_texts.append(repr(arguments))
 
-    collect()
+    # hypothesis parses modules on its way.
+    with PARSING:
+        collect()
     known = {repr(arguments) for arguments in present}
     texts = [text for text in dict.fromkeys(drawn_texts) if text not in known]
     # Read again: not all that is drawn has a text that gives it back.
@@ -167,8 +166,6 @@ def _read(text: str) -> Arguments | None:
 
 def _like(values: Sequence[object]) -> SearchStrategy[Any]:
     """Values like ``values``: a strategy for each type among them."""
-    from hypothesis import strategies as st
-
     by_type: dict[type, list[Any]] = {}
     for value in values:
         by_type.setdefault(type(value), []).append(value)
@@ -176,8 +173,6 @@ def _like(values: Sequence[object]) -> SearchStrategy[Any]:
 
 
 def _of_type(kind: type, values: list[Any]) -> SearchStrategy[Any]:
-    from hypothesis import strategies as st
-
     if kind is int:
         return st.integers(*_range(values))
     if kind is float:
@@ -198,8 +193,6 @@ def _of_type(kind: type, values: list[Any]) -> SearchStrategy[Any]:
 
 
 def _collection(kind: type, values: list[Any]) -> SearchStrategy[Any]:
-    from hypothesis import strategies as st
-
     if not any(len(value) for value in values):
         return st.just(kind())
     sizes = {len(value) for value in values}

@@ -38,11 +38,6 @@ def with_new_tests(examiner: Examiner, task: Task, most: int) -> tuple[Task, int
     A task that can have none comes back as it is: a whole program, one whose tests have no literal
     arguments or look at the arguments after the call, one without a sound reference.
     """
-    with examiner.thinking:
-        return _with_new_tests(examiner, task, most)
-
-
-def _with_new_tests(examiner: Examiner, task: Task, most: int) -> tuple[Task, int, int]:
     present = present_inputs(task)
     if task.stdio_tests or any(test.expected_args is not None for test in task.call_tests) or not present:
         return task, 0, 0
@@ -139,7 +134,7 @@ def _values(
     request = execution_request(task, program, examiner.execution)
     calls = tuple(CallTest(args=arguments, expected=None) for arguments in inputs)
     calling = replace(request, check_source=None, call_tests=calls, keep_values=True)
-    run = examiner.run_request(calling)
+    run = examiner.sandbox.run(calling)
     return None if run.outcome is Outcome.INFRA_ERROR else run.values
 
 

@@ -177,7 +177,7 @@ def test_what_an_audit_writes_of_an_evaluation_set_is_still_that_set(tmp_path: P
 
 
 def test_an_unknown_evaluation_name_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"'humanevil': use ladder-heldout, ladder, humaneval, mbpp"):
+    with pytest.raises(ValueError, match=r"'humanevil': use ladder, ladder-heldout, humaneval, mbpp"):
         load_named_tasks("humanevil")
 
 

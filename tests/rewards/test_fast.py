@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 import rewards.lint
 import rewards.lint_server
-from rewards.complexity import judge_complexity
+from rewards.complexity import complexity_score
 from rewards.fast import score_fast
-from rewards.lint import Linter, LintError, count_issues_many
+from rewards.lint import Linter, LintError, count_by_process
 from rewards.lint_rules import ISSUES_FOR_ZERO, lint_score, neutralise_suppressions
-from rewards.lint_server import RuffServer
+from rewards.lint_server import RuffServer, UnreadableError
 from rewards.syntax import MAX_SOURCE_BYTES, check_syntax, find_misplaced
 from sandbox.job import parse
 from tests.processes import left_by_killed_owner, none_runs
@@ -143,12 +143,11 @@ def test_neutralising_moves_no_column_and_touches_no_code() -> None:
     assert neutral == "import ruff  # xxxx: F401\nnoqa = 1\n"
 
 
-def test_a_batch_counts_each_program_for_itself(linter: Linter) -> None:
+def test_a_process_counts_as_the_server_does(linter: Linter) -> None:
     codes = [HONEST, SLOPPY, "def f(:\n", "", SLOPPY + "x=1;y=2\n", "# noqa\nimport os # noqa\n"]
-    counts = count_issues_many(codes)
+    counts = [count_by_process(code) for code in codes]
     assert counts == [linter.count_issues(code) for code in codes]
     assert counts[0] == 0 < counts[1] < counts[4]
-    assert count_issues_many([]) == []
 
 
 def test_project_configuration_has_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,8 +217,8 @@ def test_a_program_of_which_ruff_has_far_too_much_to_say_scores_zero(linter: Lin
     assert linter.count_issues(COMPARISONS) == ISSUES_FOR_ZERO
     assert time.process_time() - started < 0.5
     assert linter.count_issues(HONEST) == 0
-    with pytest.raises(LintError, match="bytes to say"):
-        count_issues_many([COMPARISONS])
+    with pytest.raises(UnreadableError, match="bytes to say"):
+        count_by_process(COMPARISONS)
 
 
 @pytest.mark.parametrize("end", ["kill -SEGV $$", "kill -ABRT $$", "while :; do :; done"])
@@ -302,12 +301,13 @@ def test_the_server_dies_with_a_killed_owner() -> None:
     ],
 )
 def test_complexity_by_example(name: str, code: str, expected: float) -> None:
-    assert judge_complexity(code, parse(code)).score == pytest.approx(expected), name
+    assert complexity_score(code, parse(code)) == pytest.approx(expected), name
 
 
 def test_a_deeply_nested_expression_is_measured_without_a_crash() -> None:
     for code in ("x = " + "-" * 500 + "1\n", "def f(x):\n    return x" + ".a" * 2000 + "\n"):
-        assert 0.0 <= judge_complexity(code, parse(code)).score <= 1.0
+        score = complexity_score(code, parse(code))
+        assert score is not None and 0.0 <= score <= 1.0
     assert check_syntax("def f(x):\n    return x" + ".a" * 9000 + "\n").score == 0.0
 
 

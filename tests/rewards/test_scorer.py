@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 
@@ -367,3 +368,8 @@ def test_every_setting_that_can_change_a_verdict_is_in_the_configuration(
 ) -> None:
     assert configuration(rewards, execution, level) != configuration()
     assert configuration() == configuration()
+
+
+def test_the_versions_of_the_tools_are_in_the_configuration(linter: Linter) -> None:
+    weights = RewardWeights(type_safety=0.1)
+    assert {linter.version, f"mypy {version('mypy')}"} <= {*configuration(RewardsConfig(weights=weights))}

@@ -234,7 +234,7 @@ def remembering(form: str, scorer: Scorer, seen: list[float | None]) -> Callable
         plain = make_reward_function(BY_ID, scorer, prefill=PREFILL)
 
         def reward(**columns: object) -> list[float | None]:
-            rewards = plain(**columns)  # type: ignore[arg-type]
+            rewards = plain(**columns)
             seen.extend(rewards)
             return rewards
 
@@ -242,7 +242,7 @@ def remembering(form: str, scorer: Scorer, seen: list[float | None]) -> Callable
     coroutine = make_async_reward_function(BY_ID, ScorerOnThreads(scorer), prefill=PREFILL)
 
     async def reward_later(**columns: object) -> list[float | None]:
-        rewards = await coroutine(**columns)  # type: ignore[arg-type]
+        rewards = await coroutine(**columns)
         seen.extend(rewards)
         return rewards
 

@@ -16,7 +16,6 @@ from rewards.type_check import (
     TypeCheckError,
     _check_by_process,
     _Server,
-    type_configuration,
     type_score,
 )
 from rewards.type_rules import count_hidden, count_reported, is_blocking, neutralise_type_comments
@@ -179,8 +178,3 @@ def test_neutralising_moves_no_column_and_counts_what_it_takes() -> None:
     assert "type" not in neutral and "mypy" not in neutral
     kept = "print(f'#{type:>3}', {'type': 1})\n"
     assert neutralise_type_comments(kept) == (kept, 0)
-
-
-def test_the_configuration_names_the_version_and_the_flags(checker: TypeChecker) -> None:
-    configuration = type_configuration(checker)
-    assert checker.version in configuration and "--disallow-any-expr" in configuration

@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sandbox.codec import MAX_BYTES, MAX_DEPTH, MAX_NODES, CodecError, decode, encode
-from sandbox.wire import FrameError, receive_frame, send_frame
+from sandbox.wire import FrameError, FrameReader, send_frame
 
 _EXAMPLES = settings(max_examples=150)
 _FEW_EXAMPLES = settings(max_examples=60)
@@ -262,9 +262,10 @@ def test_frames_arrive_whole_however_they_are_cut(payloads: list[bytes], data: s
             sender.sendall(stream[start:end])
         sender.close()
         deadline = time.monotonic() + 30.0
-        assert [receive_frame(receiver, deadline=deadline) for _ in payloads] == payloads
+        reader = FrameReader(receiver)
+        assert [reader.receive(deadline=deadline) for _ in payloads] == payloads
         with pytest.raises(EOFError):
-            receive_frame(receiver, deadline=deadline)
+            reader.receive(deadline=deadline)
 
 
 @_EXAMPLES
@@ -279,7 +280,7 @@ def test_hostile_frames_end_in_a_named_error_and_take_no_memory(data: bytes) -> 
         sender.close()
         tracemalloc.start()
         try:
-            payload = receive_frame(receiver, deadline=time.monotonic() + 30.0)
+            payload = FrameReader(receiver).receive(deadline=time.monotonic() + 30.0)
         except FrameError:
             assert len(data) >= 4 and struct.unpack_from("<I", data)[0] > MAX_BYTES
         except EOFError:
@@ -299,7 +300,7 @@ def test_a_peer_that_falls_silent_does_not_outlast_the_deadline(head: bytes) -> 
     with sender, receiver:
         sender.sendall(head)
         with pytest.raises(TimeoutError):
-            receive_frame(receiver, deadline=time.monotonic() + 0.05)
+            FrameReader(receiver).receive(deadline=time.monotonic() + 0.05)
 
 
 def test_a_peer_that_trickles_does_not_outlast_the_deadline() -> None:
@@ -316,7 +317,7 @@ def test_a_peer_that_trickles_does_not_outlast_the_deadline() -> None:
         thread.start()
         try:
             with pytest.raises(TimeoutError):
-                receive_frame(receiver, deadline=time.monotonic() + 0.3)
+                FrameReader(receiver).receive(deadline=time.monotonic() + 0.3)
         finally:
             over.set()
             thread.join()
