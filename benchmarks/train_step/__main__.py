@@ -1,7 +1,7 @@
 """The training step against TRL's: speed and memory of each technique, alone and left out, and its gradient.
 
     python -m benchmarks.train_step --output benchmarks/results/train_step_cpu.json
-    python -m benchmarks.train_step --rows trl-autocast plain all --batch long
+    python -m benchmarks.train_step --rows trl-autocast plain all
     python -m benchmarks.train_step --profile
     python -m benchmarks.train_step --model qwen2.5-coder-0.5b-instruct --batch runs/coder_step.json.gz
     python -m benchmarks.train_step --device cuda --model FOLDER --batch random
@@ -219,7 +219,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     batch.add_argument(
         "--batch",
         default="short",
-        help="short, long, random, or a file of benchmarks.recording (%(default)s)",
+        help="short, random, or a file of benchmarks.recording (%(default)s)",
     )
     batch.add_argument("--groups", type=positive, default=8, help="random: prompts")
     batch.add_argument("--generations", type=positive, default=8, help="random: completions of each")
@@ -231,9 +231,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error(f"--repeats: value {given.repeats}: at least one for each of {given.rounds} --rounds")
     if not 0 <= given.flat_groups < given.groups:
         parser.error(f"--flat-groups: value {given.flat_groups}: from 0 to one less than --groups")
-    is_file = given.batch not in ("short", "long", "random")
+    is_file = given.batch not in ("short", "random")
     if is_file and not Path(given.batch).is_file():
-        parser.error(f"--batch: value {given.batch!r}: short, long, random, or a file that is there")
+        parser.error(f"--batch: value {given.batch!r}: short, random, or a file that is there")
     num_samples = given.groups * given.generations if given.batch == "random" else 64
     if not is_file and num_samples % given.trl_micro_batch:
         parser.error(f"--trl-micro-batch: value {given.trl_micro_batch}: a divisor of {num_samples} samples")
