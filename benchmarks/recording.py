@@ -61,15 +61,11 @@ _UNIFORM: Final = "acceleration.curriculum.enabled=false"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """The groups of one step, the settings that they were sampled with, and the batch made of them.
-
-    ``origin`` says how and on what it was recorded.
-    """
+    """The groups of one step, the settings that they were sampled with, and the batch made of them."""
 
     config: Config
     groups: tuple[RolloutGroup, ...]
     batch: TrainBatch
-    origin: dict[str, Any]
 
 
 def load_recording(name: str) -> Recording:
@@ -80,7 +76,7 @@ def load_recording(name: str) -> Recording:
     path = SHORT if name == "short" else Path(name)
     try:
         record = json.loads(gzip.decompress(path.read_bytes()))
-        config, entries, origin = record["config"], record["groups"], record["origin"]
+        config, entries = record["config"], record["groups"]
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: no recording of python -m benchmarks.recording step: {error}") from error
     config = Config.model_validate(config)
@@ -92,13 +88,14 @@ def load_recording(name: str) -> Recording:
         )
     groups = tuple(_group(entry, tasks[entry["task_id"]]) for entry in entries)
     batch = make_batch(1, groups, config.grpo, policy_version=0)
-    return Recording(config=config, groups=groups, batch=batch, origin=origin)
+    return Recording(config=config, groups=groups, batch=batch)
 
 
 def write_recording(
     path: Path, settings: dict[str, Any], groups: Sequence[RolloutGroup], origin: dict[str, Any]
 ) -> None:
-    """Write ``groups``; ``settings`` are what differs from the default configuration."""
+    """Write ``groups``; ``settings`` are what differs from the default configuration, and ``origin`` says how
+    and on what they were recorded."""
     record = {"origin": origin, "config": settings, "groups": [_entry(group) for group in groups]}
     text = json.dumps(record, separators=(",", ":")) + "\n"
     # No time stamp: the same recording is the same file.

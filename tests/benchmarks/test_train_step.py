@@ -133,11 +133,11 @@ def test_a_recording_survives_its_file_and_says_when_its_task_is_gone(tmp_path: 
     recording = load_recording("short")
     path = tmp_path / "copy.json.gz"
     settings = recording.config.model_dump(mode="json", exclude_unset=True)
-    write_recording(path, settings, recording.groups, recording.origin)
+    write_recording(path, settings, recording.groups, {})
     copy = load_recording(str(path))
     assert copy.groups == recording.groups and copy.batch == recording.batch
     gone = replace(recording.groups[0], task=replace(recording.groups[0].task, task_id="ladder/gone"))
-    write_recording(path, settings, (gone,), recording.origin)
+    write_recording(path, settings, (gone,), {})
     with pytest.raises(ValueError, match=r"no task 'ladder/gone'.*benchmarks.recording"):
         load_recording(str(path))
     for content in (b"", b"no gzip", gzip.compress(b"no json"), gzip.compress(b"[]"), gzip.compress(b"{}")):
@@ -162,7 +162,7 @@ def test_a_step_of_another_data_set_is_trained_on_as_it_was_recorded(job: StepJo
         "training": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 3},
         "grpo": {"epsilon_high": 0.28},
     }
-    write_recording(path, settings, groups[:3], recording.origin)
+    write_recording(path, settings, groups[:3], {})
     mine = replace(job, batch=BatchSpec(name=str(path)), model="smollm2-135m-instruct", trl_micro_batch=12)
     inputs = make_inputs(mine)
     assert inputs.batch.samples == recording.batch.samples[:24]
