@@ -50,7 +50,7 @@ BASE = "base"  # the model as it was, before any training
 _PACKAGES = ("torch", "transformers", "trl", "ray")
 _NOT_COMPARED = (
     *("work", "keep", "limit", "output", "timeout"),
-    *("only", "arms", "repeats", "seeds", "mbpp"),
+    *("only", "repeats", "seeds", "mbpp"),
 )
 # Of what the file of --config says.
 _DIGEST = "config_digest"
