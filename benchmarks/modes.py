@@ -78,6 +78,14 @@ def whole_run(
     )
 
 
+def add_only_option(parser: argparse.ArgumentParser) -> None:
+    """Which of the contenders run; TRL with vLLM only where it is asked for."""
+    default = [name for name in CONTENDERS if name != BASELINE_VLLM]
+    parser.add_argument(
+        "--only", nargs="+", choices=CONTENDERS, default=default, help=f"default: all but {BASELINE_VLLM}"
+    )
+
+
 def times_baseline(runs: contest.Runs, name: str, baseline: str = BASELINE) -> str:
     """The median of the speeds over the baseline's, with each of them; empty where there is none."""
     times = contest.speed_ratios(runs, name, baseline)
@@ -155,7 +163,7 @@ def _row(name: str, own: Sequence[Mapping[str, Any]], times: Sequence[str], targ
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
     parser = contest.options(__doc__, "modes")
-    contest.add_only_option(parser, CONTENDERS, without=[BASELINE_VLLM])
+    add_only_option(parser)
     parser.add_argument("--repeats", type=positive, default=2, help="runs of each contender (%(default)s)")
     parser.add_argument(
         "--warmup", type=positive, default=12, help="steps that are not counted (%(default)s)"

@@ -30,7 +30,6 @@ def make_parser(description: str | None, *, prints_result: bool = True) -> argpa
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     if prints_result:
-        parser.add_argument("--json-only", action="store_true", help="no table")
         parser.add_argument("--output", type=Path, help="where to write the JSON too")
     return parser
 
@@ -104,8 +103,7 @@ def publish(
 ) -> None:
     """Print ``result`` as ``table`` shows it and as JSON, with the command that made it."""
     result = {"command": command_line(), **result}
-    if not given.json_only:
-        print(table(result))
+    print(table(result))
     if given.output is not None:
         write_result(given.output, result)
     print(json.dumps(result))
