@@ -101,14 +101,9 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     )
 
 
-def against(name: str) -> str:
-    """The row that the ratio of the row ``name`` is to."""
-    return PLAIN if name.startswith("only-") else ALL
-
-
 def ratios(runs: contest.Runs, name: str) -> list[float]:
-    """The row's speed over that of the row it is compared with, of each repeat that has both."""
-    return contest.speed_ratios(runs, name, against(name))
+    """The speed of a row with one technique over plain's, of one without over all's, within each repeat."""
+    return contest.speed_ratios(runs, name, PLAIN if name.startswith("only-") else ALL)
 
 
 def table(result: Mapping[str, Any]) -> str:

@@ -348,7 +348,9 @@ def test_an_ablation_has_a_row_for_every_technique_that_acts(mode: str) -> None:
     assert [key for key, technique in BY_KEY.items() if technique.is_on(plain)] == ["bf16"]
     alone = ablation._with(mode, (), None, found["only-packing"])
     assert [key for key, technique in BY_KEY.items() if technique.is_on(alone)] == ["packing", "bf16"]
-    assert ablation.against("no-packing") == "all" and ablation.against("only-packing") == "plain"
+    speeds = {"all": 2.0, "plain": 1.0, "no-packing": 1.0, "only-packing": 3.0}
+    runs = {f"{name}/0": {"speed": {"samples_per_s": speed}} for name, speed in speeds.items()}
+    assert ablation.ratios(runs, "no-packing") == [0.5] and ablation.ratios(runs, "only-packing") == [3.0]
 
 
 def test_an_ablation_compares_rows_within_a_repeat(tmp_path: Path, calls: list[list[str]]) -> None:
