@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.gpu.hardware import gpu_circumstances
-from benchmarks.gpu.stage import Figures, Terms
+from benchmarks.gpu.stage import Figures, Terms, gpu_circumstances
 from benchmarks.processes import Worker
 from benchmarks.report import (
     RESULTS,
