@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import table_text
+from benchmarks.report import in_turns, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import accelerated
 from configs.load import MODES, load_config, resolve
@@ -90,7 +90,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             f"ablation-{given.mode}-{name}-{repeat}",
             num_tails[name],
         )
-        for name, repeat in contest.in_turns(list(chosen), given.repeats)
+        for name, repeat in in_turns(list(chosen), given.repeats)
     ]
     name_of = {key: technique.name for key, technique in BY_KEY.items()}
     return contest.hold(

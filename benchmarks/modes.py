@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.report import RESULTS, positive, table_text
+from benchmarks.report import RESULTS, in_turns, positive, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import Contender, accelerated
 from configs.load import MODES, load_config
@@ -46,7 +46,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     num_tails = {mode: contest.steps_ahead(load_config(given.config, mode, given.set)) for mode in MODES}
     entries = [
         whole_run(name, repeat, given.seed + repeat, given, num_tail=num_tails.get(name, 0))
-        for name, repeat in contest.in_turns(given.only, given.repeats)
+        for name, repeat in in_turns(given.only, given.repeats)
     ]
     if given.baseline_steps is not None:
         shorter = {"num_steps": given.baseline_steps, "num_warmup": 1}

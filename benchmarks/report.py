@@ -64,6 +64,11 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def in_turns(names: Sequence[str], num_repeats: int) -> list[tuple[str, int]]:
+    """(name, repeat): every other repeat runs backwards, so that nobody is always behind the same one."""
+    return [(name, repeat) for repeat in range(num_repeats) for name in names[:: -1 if repeat % 2 else 1]]
+
+
 def circumstances(*packages: str) -> dict[str, Any]:
     """``versions`` of Python and of those ``packages`` that are installed, and ``hardware``: the processor,
     the cores that this process may use, the kernel, and how busy the machine was of late."""

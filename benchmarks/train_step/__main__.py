@@ -30,6 +30,7 @@ from typing import Any, Final
 from benchmarks.report import (
     add_cores_option,
     circumstances,
+    in_turns,
     make_parser,
     own_cores,
     positive,
@@ -63,13 +64,11 @@ def measure(
     job = replace(job, num_steps=-(-num_repeats // num_rounds))
     steps: dict[str, list[float]] = {name: [] for name in job.variants}
     peaks: dict[str, float] = dict.fromkeys(job.variants, 0.0)
-    for index in range(num_rounds):
-        # Every other round runs backwards: nobody is always behind the same neighbour.
-        for name in job.variants[:: -1 if index % 2 else 1]:
-            done = run_worker(replace(job, task="time", variants=(name,)), timeout_s)
-            steps[name] += done["step_s"]
-            peaks[name] = max(peaks[name], done["peak_mb"])
-            print(f"round {index + 1}, {name}: {done['step_s']}", file=sys.stderr, flush=True)
+    for name, index in in_turns(job.variants, num_rounds):
+        done = run_worker(replace(job, task="time", variants=(name,)), timeout_s)
+        steps[name] += done["step_s"]
+        peaks[name] = max(peaks[name], done["peak_mb"])
+        print(f"round {index + 1}, {name}: {done['step_s']}", file=sys.stderr, flush=True)
     limit = run_worker(replace(job, task="limit"), timeout_s)
     compared = tuple(name for name in job.variants if not VARIANTS[name].has_adapters)
     check = replace(job, task="check", variants=compared)

@@ -159,11 +159,6 @@ def counted(contender: Contender, repeat: int, given: argparse.Namespace, name: 
     )
 
 
-def in_turns(names: Sequence[str], num_repeats: int) -> list[tuple[str, int]]:
-    """(name, repeat): every other repeat runs backwards, so that nobody is always behind the same one."""
-    return [(name, repeat) for repeat in range(num_repeats) for name in names[:: -1 if repeat % 2 else 1]]
-
-
 def hold(
     store: ResultStore,
     entries: Iterable[Entry],
