@@ -239,6 +239,12 @@ def _meta_model(folder: str) -> Any:
     return model_without_weights(AutoConfig.from_pretrained(folder, local_files_only=True))
 
 
+def wait_for(device: str) -> None:
+    """Return when all that was begun on ``device`` is done."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
 def _products_s(rows: int, num_out: int, num_in: int, device: str, dtype: torch.dtype) -> dict[str, float]:
     """Seconds of the layer's forward, and of the gradients to its inputs and to its weight."""
     inputs = torch.randn(rows, num_in, device=device, dtype=dtype)
@@ -259,8 +265,7 @@ def _seconds(product: Callable[[], Tensor], device: str) -> float:
     while num < 3 or time.perf_counter() - started < _MIN_S:
         before = time.perf_counter()
         product()
-        if device == "cuda":
-            torch.cuda.synchronize()
+        wait_for(device)
         best = min(best, time.perf_counter() - before)
         num += 1
     return best

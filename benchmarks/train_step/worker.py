@@ -20,7 +20,7 @@ from torch import Tensor
 from benchmarks.recording import describe_batch
 from benchmarks.train_step.inputs import StepInputs, job_config, make_inputs, random_base, random_batch
 from benchmarks.train_step.job import VARIANTS, BatchSpec, MemoryCase, StepJob, Variant
-from benchmarks.train_step.profile import measure_limit, profile_step, shape_in
+from benchmarks.train_step.profile import measure_limit, profile_step, shape_in, wait_for
 from configs.schema import Config
 from pipeline.host.device import for_device
 from pipeline.host.limits import memory
@@ -115,8 +115,7 @@ def _step_seconds(job: StepJob, variant: Variant, inputs: StepInputs) -> list[fl
 def _timed_step(trainer: Trainer, inputs: StepInputs) -> float:
     started = time.perf_counter()
     trainer.step(inputs.batch)
-    if trainer.device.type == "cuda":
-        torch.cuda.synchronize()
+    wait_for(trainer.device.type)
     return time.perf_counter() - started
 
 
