@@ -57,17 +57,13 @@ def run_job(job: StepJob) -> dict[str, Any]:
     return {"step_s": seconds[1:], "peak_mb": _peak_mb(job.device)}
 
 
-def check_gradients(
-    job: StepJob, variants: list[Variant], inputs: StepInputs, expected: dict[str, Tensor] | None = None
-) -> dict[str, Any]:
+def check_gradients(job: StepJob, variants: list[Variant], inputs: StepInputs) -> dict[str, Any]:
     """How far the gradient of each variant is from plain's, ``relative`` to its norm.
 
     Every variant is computed in fp32, also one that runs in bf16, whose rounded gradient is compared in
-    ``rounded``: rounding is what bf16 is, a wrong loss weight is not. Who has plain's gives it as
-    ``expected``.
+    ``rounded``: rounding is what bf16 is, a wrong loss weight is not.
     """
-    if expected is None:
-        expected = gradients_of(job, VARIANTS["plain"], inputs)
+    expected = gradients_of(job, VARIANTS["plain"], inputs)
     norm = norm_of(expected)
     assert norm > 0, "the batch has no signal: nothing can be compared on it"
     errors: dict[str, dict[str, float]] = {}

@@ -32,7 +32,7 @@ from benchmarks.train_step.__main__ import (
 from benchmarks.train_step.inputs import job_config, make_inputs
 from benchmarks.train_step.job import TECHNIQUES, VARIANTS, BatchSpec, StepJob, precision_of, run_worker
 from benchmarks.train_step.profile import _ATTENTION_OPS, GROUPS, group_seconds
-from benchmarks.train_step.worker import check_gradients, gradients_of, run_job
+from benchmarks.train_step.worker import check_gradients, distance, gradients_of, norm_of, run_job
 from curriculum.audit.new_tests import as_record
 from curriculum.jsonl import load_jsonl
 from pipeline.baseline import training
@@ -252,19 +252,16 @@ def test_trls_gradient_of_the_real_model_is_off_by_its_log_softmax_alone(
 
     plain = gradients_of(real, VARIANTS["plain"], inputs)
 
-    def distance() -> float:
-        found = check_gradients(real, [VARIANTS["trl-fp32"]], inputs, plain)
-        relative = found["errors"]["trl-fp32"]["relative"]
-        assert isinstance(relative, float)
-        return relative
+    def relative() -> float:
+        return distance(gradients_of(real, VARIANTS["trl-fp32"], inputs), plain) / norm_of(plain)
 
     def by_log_softmax(logits: Tensor, index: Tensor, **unused: object) -> tuple[Tensor, Tensor]:
         logprobs = logits.log_softmax(-1).gather(-1, index[..., None])[..., 0]
         return logprobs, torch.zeros_like(logprobs)
 
-    as_it_comes = distance()
+    as_it_comes = relative()
     monkeypatch.setattr(training, "selective_log_softmax_and_entropy", by_log_softmax)
-    assert distance() < 1e-5 < 2e-5 < as_it_comes
+    assert relative() < 1e-5 < 2e-5 < as_it_comes
 
 
 def test_the_benchmark_runs_in_processes_and_has_a_row_for_each_variant(job: StepJob) -> None:
