@@ -6,12 +6,10 @@ A result is a table in Markdown, a file, and last one line of JSON. Measures not
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import platform
 import signal
-import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Any, Final
 from pipeline.host.device import has_bf16, processor_field
 from pipeline.host.files import write_text_atomically
 from pipeline.host.versions import package_version
+from pipeline.record.ledger_tables import reading
 
 RESULTS: Final = Path(__file__).parent / "results"
 
@@ -128,12 +127,8 @@ def differing(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[
 
 def rows_of(run: Path, query: str) -> list[tuple[Any, ...]]:
     """What the ledger of the run in the folder ``run`` answers. Raises ValueError where it cannot be read."""
-    database = (run / "run.db").absolute()
-    try:
-        with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
-            return connection.execute(query).fetchall()
-    except sqlite3.Error as error:
-        raise ValueError(f"{database} cannot be read: {error}") from error
+    with reading(run / "run.db") as database:
+        return database.execute(query).fetchall()
 
 
 def end_on_sigterm() -> None:
