@@ -20,11 +20,12 @@ from torch import Tensor
 from benchmarks.recording import describe_batch
 from benchmarks.train_step.inputs import StepInputs, job_config, make_inputs, random_base, random_batch
 from benchmarks.train_step.job import VARIANTS, BatchSpec, MemoryCase, StepJob, Variant
-from benchmarks.train_step.profile import measure_limit, profile_step, shape_in, wait_for
+from benchmarks.train_step.profile import measure_limit, profile_step, wait_for
 from configs.schema import Config
 from pipeline.host.device import for_device
 from pipeline.host.limits import memory
 from pipeline.models.find import resolve_model
+from pipeline.planning.memory_estimate import read_shape
 from pipeline.training.memory import TRAINER_LIBRARIES, limits, needed_flops, shape_of, trainer_parts
 from pipeline.training.trainer import Trainer
 
@@ -46,7 +47,7 @@ def run_job(job: StepJob) -> dict[str, Any]:
         folder = str(inputs.model_path)
         return {
             **measure_limit(folder, job.device),
-            "needed_flops": needed_flops(shape_in(folder), inputs.batch.samples),
+            "needed_flops": needed_flops(read_shape(inputs.model_path / "config.json"), inputs.batch.samples),
             "batch": describe_batch(job.batch.name, inputs.batch),
         }
     (variant,) = variants
