@@ -94,7 +94,6 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     ]
     name_of = {key: technique.name for key, technique in BY_KEY.items()}
     return contest.hold(
-        contest.open_store(given),
         entries,
         lambda entry, folder: {"technique": name_of.get(_key(entry.contender.name), "")},
         given,

@@ -53,7 +53,6 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         for arm in ARMS
     ]
     return contest.hold(
-        contest.open_store(given),
         entries,
         lambda entry, folder: {"curve": contest.curve_of(folder, given), **_draws(folder)},
         given,

@@ -56,7 +56,6 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             name = entry.contender.name
             raise ValueError(f"--steps {entry.num_steps}: {name} has {num} steps that are not counted")
     return contest.hold(
-        contest.open_store(given),
         entries,
         lambda entry, folder: {"curve": contest.curve_of(folder, given) if given.curve else []},
         given,

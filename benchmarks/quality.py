@@ -52,7 +52,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         }
 
     entries = [whole_run(name, seed, seed, given) for seed in given.seeds for name in given.only]
-    return contest.hold(store, entries, record, given)
+    return contest.hold(entries, record, given)
 
 
 def difference(left: Sequence[Counts], right: Sequence[Counts]) -> Estimate:

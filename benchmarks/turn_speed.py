@@ -40,7 +40,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         )
         for name, repeat in in_turns(list(CONTENDERS), given.repeats)
     ]
-    return contest.hold(contest.open_store(given), entries, lambda entry, folder: {}, given)
+    return contest.hold(entries, lambda entry, folder: {}, given)
 
 
 def tokens_per_s(run: Mapping[str, Any]) -> float:

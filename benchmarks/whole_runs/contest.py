@@ -160,12 +160,10 @@ def counted(contender: Contender, repeat: int, given: argparse.Namespace, name: 
 
 
 def hold(
-    store: ResultStore,
-    entries: Iterable[Entry],
-    measure: Callable[[Entry, Path], Mapping[str, Any]],
-    given: argparse.Namespace,
+    entries: Iterable[Entry], measure: Callable[[Entry, Path], Mapping[str, Any]], given: argparse.Namespace
 ) -> dict[str, Any]:
-    """Train what is not in ``store`` yet, keep what ``measure`` reads off each run's folder; all of it."""
+    """Train what is not in the store yet, keep what ``measure`` reads off each run's folder; all of it."""
+    store = open_store(given)
     by_key = {entry.key: entry for entry in entries}
     for entry in map(by_key.__getitem__, store.missing(by_key, given.limit)):
         folder, watched = train(
