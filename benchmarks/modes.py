@@ -93,23 +93,14 @@ def times_baseline(runs: contest.Runs, name: str, baseline: str = BASELINE) -> s
 
 
 def with_signal(runs: contest.Runs, name: str) -> str:
-    """The median of trained samples/s whose groups had a gradient, and how many times the baseline's that is.
-
-    Empty where a run does not say how many had none.
-    """
-    speeds = {key: _with_signal(run) for key, run in runs.items()}
-    own = contest.runs_of(speeds, name)
-    if None in own.values():
-        return ""
-    both = contest.pairs(speeds, name, BASELINE)
-    times = [one / other for one, other in both if other]
-    said = f"{statistics.median(own.values()):.2f}"
+    """The median of trained samples/s whose groups had a gradient, and how many times the baseline's."""
+    speeds = {
+        key: run["speed"]["samples_per_s"] * (1 - run["speed"]["means"]["rollout/zero_signal_share"])
+        for key, run in runs.items()
+    }
+    times = [one / other for one, other in contest.pairs(speeds, name, BASELINE) if other]
+    said = f"{statistics.median(contest.runs_of(speeds, name).values()):.2f}"
     return f"{said} ({statistics.median(times):.2f})" if times else said
-
-
-def _with_signal(run: Mapping[str, Any]) -> float | None:
-    share = run["speed"].get("means", {}).get("rollout/zero_signal_share")
-    return None if share is None else float(run["speed"]["samples_per_s"] * (1 - share))
 
 
 def table(result: Mapping[str, Any]) -> str:
